@@ -1,0 +1,42 @@
+"""Everything that may go wrong for a user: what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class TraceAnalyzerError(Exception):
+    """Base of all errors that a user is meant to read; the command line prints it and exits with 2."""
+
+    def __init__(self, problem: str, *, where: str | Path | None = None, remedy: str | None = None) -> None:
+        self.problem = problem
+        self.where = str(where) if where is not None else None
+        self.remedy = remedy
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.problem}" + (f"\n  {self.remedy}" if self.remedy else "")
+
+
+class UnreadableTrace(TraceAnalyzerError):
+    """The file is missing, is not JSON, or nothing in it can be salvaged."""
+
+
+class NotATrace(TraceAnalyzerError):
+    """The file is readable, but holds no events of torch.profiler."""
+
+
+class OutputExists(TraceAnalyzerError):
+    """An output file is already there and --force was not given."""
+
+
+class BadOption(TraceAnalyzerError):
+    """An option names an unknown rule or limit, or its value does not fit."""
+
+
+class Unavailable(Exception):
+    """An index cannot be built from this trace; the rules that need it are not applicable.
+
+    The text completes the sentence "not applicable: ..." and says what would make it available.
+    """

@@ -1,0 +1,87 @@
+"""Unions, intersections and differences of half-open intervals [start, end) in int64 nanoseconds.
+
+An interval set is a pair of arrays (starts, ends), both int64 of shape (n,), sorted, disjoint, not touching
+and without empty members. `union` makes one of anything; the other functions expect and return such sets.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ns = NDArray[np.int64]
+Set = tuple[Ns, Ns]
+
+EMPTY: Set = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def union(starts: Ns, ends: Ns) -> Set:
+    """The set that the intervals cover; they may come in any order, overlap, touch or be empty."""
+    keep = ends > starts
+    starts, ends = starts[keep], ends[keep]
+    if len(starts) == 0:
+        return EMPTY
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    first = np.concatenate(([True], starts[1:] > ends[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return starts[first], ends[last]
+
+
+def length(members: Set) -> int:
+    """Total nanoseconds in the set."""
+    return int((members[1] - members[0]).sum())
+
+
+def complement(members: Set, start: int, end: int) -> Set:
+    """What of [start, end) the set leaves free."""
+    starts, ends = clip(members, start, end)
+    return union(np.concatenate(([start], ends)), np.concatenate((starts, [end])))
+
+
+def clip(members: Set, start: int, end: int) -> Set:
+    """The set within [start, end)."""
+    starts, ends = np.maximum(members[0], start), np.minimum(members[1], end)
+    keep = ends > starts
+    return starts[keep], ends[keep]
+
+
+def intersect(a: Set, b: Set) -> Set:
+    """What both sets cover."""
+    if len(a[0]) == 0 or len(b[0]) == 0:
+        return EMPTY
+    low, high = min(a[0][0], b[0][0]), max(a[1][-1], b[1][-1])
+    return difference(a, complement(b, int(low), int(high)))
+
+
+def difference(a: Set, b: Set) -> Set:
+    """What `a` covers and `b` does not.
+
+    One sweep: at every edge the number of covering members changes by one, so a running sum says where
+    exactly `a` is open and `b` is not.
+    """
+    edges = np.concatenate((a[0], a[1], b[0], b[1]))
+    delta_a = np.concatenate((np.ones(len(a[0])), -np.ones(len(a[1])), np.zeros(2 * len(b[0]))))
+    delta_b = np.concatenate((np.zeros(2 * len(a[0])), np.ones(len(b[0])), -np.ones(len(b[1]))))
+    order = np.argsort(edges, kind="stable")
+    edges = edges[order]
+    inside = (np.cumsum(delta_a[order]) > 0) & (np.cumsum(delta_b[order]) == 0)
+    return union(edges[:-1][inside[:-1]], edges[1:][inside[:-1]])
+
+
+def covered(members: Set, starts: Ns, ends: Ns) -> Ns:
+    """Nanoseconds of each interval [starts[i], ends[i]) that the set covers; shape of `starts`.
+
+    The intervals may overlap one another and come in any order.
+    """
+    return _covered_before(members, np.maximum(ends, starts)) - _covered_before(members, starts)
+
+
+def _covered_before(members: Set, at: Ns) -> Ns:
+    """Nanoseconds of the set that lie before each instant."""
+    if len(members[0]) == 0:
+        return np.zeros(len(at), np.int64)
+    before = np.concatenate(([0], np.cumsum(members[1] - members[0])))
+    index = np.searchsorted(members[0], at, side="right") - 1
+    inside = np.minimum(at, members[1][np.maximum(index, 0)]) - members[0][np.maximum(index, 0)]
+    return np.where(index < 0, 0, before[np.maximum(index, 0)] + inside)

@@ -1,0 +1,1 @@
+"""From a file's bytes to frames: sources -> chunks -> events -> frames -> load."""

@@ -1,0 +1,216 @@
+"""Every column of every frame: name, kind, unit, meaning and the raw keys that it is read from.
+
+Nothing else in the code knows how the exporter spells a field. What an event carries beyond these columns is
+kept as JSON text in `other_args`, except for the keys in `IGNORED`, each with its reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+SCHEMA_VERSION = 1
+
+
+class Kind(Enum):
+    """How a column is stored: in the growing buffer while reading, and in the pandas frame after."""
+
+    TIME = "int64"  # nanoseconds, never missing
+    ID = "int64 "  # an ordinal, never missing
+    INT = "Int64"  # missing is null
+    FLOAT = "float64"  # missing is NaN
+    TEXT = "category"  # strings, dictionary-encoded
+    JSON = "category "  # lists and objects, dictionary-encoded as their JSON text
+
+    @property
+    def dtype(self) -> str:
+        """The pandas dtype."""
+        return self.value.strip()
+
+    @property
+    def interned(self) -> bool:
+        """Whether values are stored as codes into a table of distinct values."""
+        return self in (Kind.TEXT, Kind.JSON)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `raw` are the keys below `args` that it is read from; empty where the reader computes it."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    unit: str = ""
+    raw: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame: which lane's rows it holds and its columns, in order."""
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+
+    def __getitem__(self, name: str) -> Column:
+        return next(column for column in self.columns if column.name == name)
+
+    @property
+    def by_raw_key(self) -> dict[str, Column]:
+        """Raw key below `args` -> column."""
+        return {key: column for column in self.columns for key in column.raw}
+
+
+_T, _I, _N, _F, _S, _J = Kind.TIME, Kind.ID, Kind.INT, Kind.FLOAT, Kind.TEXT, Kind.JSON
+
+_COMMON = (
+    Column("event_id", _I, "ordinal in traceEvents: events[event_id] is this event"),
+    Column("category", _S, "exporter's category, old spellings made modern (Operator -> cpu_op)"),
+    Column("name", _S, "exporter's name, unchanged"),
+    Column("start_ns", _T, "start, relative to meta.base_time_ns", "ns"),
+    Column("dur_ns", _T, "duration; instants have 0", "ns"),
+)
+_LANE = (
+    Column("pid", _N, "process of the CPU lane"),
+    Column("tid", _N, "operating system's thread"),
+)
+_LINK = (
+    Column("external_id", _N, "id of the op that this belongs to", raw=("External id", "external id")),
+    Column("correlation", _N, "joins a launch with its work", raw=("correlation",)),
+)
+_COMMUNICATION = (
+    Column("collective", _S, "collective of a communication", raw=("Collective name",)),
+    Column("comm_dtype", _S, "element type of a communication", raw=("dtype",)),
+    Column("in_elements", _N, "elements sent", "elements", ("In msg nelems",)),
+    Column("out_elements", _N, "elements received", "elements", ("Out msg nelems",)),
+    Column("group_size", _N, "ranks in the process group", "ranks", ("Group size",)),
+    Column("process_group", _S, "process group's name", raw=("Process Group Name",)),
+    Column("group_desc", _S, "process group's description", raw=("Process Group Description",)),
+    Column("group_ranks", _S, "ranks of the process group, as text", raw=("Process Group Ranks",)),
+    Column("comm_seq", _N, "sequence number within the process group", raw=("Seq",)),
+)
+_OTHER = (
+    Column("finished", _J, "false: still running at the window's end, where it was cut", raw=("finished",)),
+    Column("other_args", _J, "args that have no column, as one JSON object"),
+)
+
+CPU = Frame(
+    "cpu",
+    "CPU lane: ops, annotations, runtime and driver calls, and the profiler's own overhead rows (pid -1)",
+    (
+        *_COMMON,
+        *_LANE,
+        *_LINK,
+        Column("sequence", _N, "autograd sequence number, shared with backward", raw=("Sequence number",)),
+        Column("fwd_thread", _N, "RecordFunction's thread of forward; no tid", raw=("Fwd thread id",)),
+        Column("input_dims", _J, "shapes", raw=("Input Dims", "Input dims")),
+        Column("input_type", _J, "element types", raw=("Input type",)),
+        Column("input_strides", _J, "strides", "elements", ("Input Strides",)),
+        Column("concrete_inputs", _J, "scalar arguments", raw=("Concrete Inputs",)),
+        Column("call_stack", _S, "python stack, newest first", raw=("Call stack",)),
+        Column("module_hierarchy", _S, "nn.Module path", raw=("Module Hierarchy",)),
+        *_COMMUNICATION,
+        *_OTHER,
+    ),
+)
+
+GPU = Frame(
+    "gpu",
+    "GPU lane: kernels, copies, memsets, synchronisation records and GPU annotations",
+    (
+        *_COMMON,
+        Column("device", _N, "GPU ordinal; of annotations, which carry none, the pid", raw=("device",)),
+        Column("stream", _N, "stream; of annotations, which carry none, the tid", raw=("stream",)),
+        *_LINK,
+        Column("context", _N, "CUDA context", raw=("context",)),
+        Column("bytes", _N, "bytes copied or set", "bytes", ("bytes",)),
+        Column("bandwidth_gbps", _F, "copy rate as exported", "GB/s", ("memory bandwidth (GB/s)",)),
+        Column("grid", _J, "grid dimensions", "blocks", ("grid",)),
+        Column("block", _J, "block dimensions", "threads", ("block",)),
+        Column("registers", _N, "per thread", "registers", ("registers per thread",)),
+        Column("shared_memory", _N, "per block", "bytes", ("shared memory",)),
+        Column("blocks_per_sm", _F, "grid size over SM count, not residency", "blocks", ("blocks per SM",)),
+        Column("warps_per_sm", _F, "as blocks_per_sm", "warps", ("warps per SM",)),
+        Column("occupancy_pct", _F, "theoretical", "%", ("est. achieved occupancy %",)),
+        Column("graph_id", _N, "CUDA graph that launched it", raw=("graph id",)),
+        Column("graph_node_id", _N, "node within the graph", raw=("graph node id",)),
+        Column("sync_kind", _S, "of a synchronisation record", raw=("cuda_sync_kind",)),
+        Column("wait_on_stream", _N, "stream waited for", raw=("wait_on_stream",)),
+        Column("wait_on_event", _N, "event waited for", raw=("wait_on_cuda_event_id",)),
+        Column("wait_on_corr", _N, "its record call", raw=("wait_on_cuda_event_record_corr_id",)),
+        *_COMMUNICATION,
+        *_OTHER,
+    ),
+)
+
+PYTHON = Frame(
+    "python",
+    "CPU lane: python_function rows, apart because they dominate traces with stacks and few rules need them",
+    (
+        *_COMMON,
+        *_LANE,
+        Column("python_id", _N, "id of the call", raw=("Python id",)),
+        Column("python_parent_id", _N, "id of the calling call", raw=("Python parent id",)),
+        Column("python_module_id", _N, "which nn.Module instance", raw=("Python module id",)),
+        *_OTHER,
+    ),
+)
+
+MEMORY = Frame(
+    "memory",
+    "CPU lane: the allocator's instants ([memory], [OutOfMemory])",
+    (
+        *_COMMON,
+        *_LANE,
+        Column("address", _N, "of the block", raw=("Addr",)),
+        Column("bytes", _N, "allocated (+) or freed (-)", "bytes", ("Bytes",)),
+        Column("total_allocated", _N, "by this device's allocator, after", "bytes", ("Total Allocated",)),
+        Column("total_reserved", _N, "by this device's allocator, after", "bytes", ("Total Reserved",)),
+        Column("device_type", _N, "c10::DeviceType: 0 CPU, 1 CUDA, 6 HIP, 12 XPU", raw=("Device Type",)),
+        Column("device", _N, "device ordinal; CPU has -1 as exported", raw=("Device Id",)),
+        *_OTHER,
+    ),
+)
+
+FRAMES = {frame.name: frame for frame in (CPU, GPU, PYTHON, MEMORY)}
+
+BUSY_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
+CALL_CATEGORIES = (
+    "cuda_runtime",
+    "cuda_driver",
+    "xpu_runtime",
+    "xpu_driver",
+    "mtia_runtime",
+    "privateuse1_runtime",
+    "privateuse1_driver",
+)
+
+# Category as exported -> (frame, modern category). FORMAT: torch 1.9 to 1.11 wrote the capitalised names.
+CATEGORIES: dict[str, tuple[str, str]] = {
+    **{name: ("cpu", name) for name in ("cpu_op", "user_annotation", "overhead", "hpu_op", "glow_runtime")},
+    **{name: ("cpu", name) for name in CALL_CATEGORIES},
+    **{name: ("gpu", name) for name in BUSY_CATEGORIES},
+    **{name: ("gpu", name) for name in ("gpu_user_annotation", "cuda_sync", "cuda_event", "xpu_sync")},
+    **{name: ("gpu", name) for name in ("cuda_profiler_range", "mtia_ccp_events", "collective_comm")},
+    "python_function": ("python", "python_function"),
+    "cpu_instant_event": ("memory", "cpu_instant_event"),
+    "Operator": ("cpu", "cpu_op"),
+    "Runtime": ("cpu", "cuda_runtime"),
+    "Kernel": ("gpu", "kernel"),
+    "Memcpy": ("gpu", "gpu_memcpy"),
+    "Memset": ("gpu", "gpu_memset"),
+}
+
+# Raw keys below `args` that are dropped on purpose.
+IGNORED: dict[str, str] = {
+    "Ev Idx": "the exporter's own ordinal; event_id says the same for the file",
+    "Profiler Event Index": "older name of Ev Idx",
+    "Record function id": "0 except for execution traces",
+    "cbid": "number of the call whose name is there",
+    "cid": "cbid of ROCm",
+    "queued": "always 0",
+    "external ts": "start of the linked op, which is in its own row",
+    "Trace name": "same in every event",
+    "Trace iteration": "same in every event",
+    "Device": "CPU rows of torch 1.9: always 0",
+}
