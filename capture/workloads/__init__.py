@@ -1,0 +1,1 @@
+"""One module per workload; `capture.workload.discover` finds every `WORKLOAD` in here."""
