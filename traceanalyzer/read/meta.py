@@ -50,7 +50,7 @@ def build_meta(chunks: Chunks, collector: Collector, cpu: pd.DataFrame, gpu: pd.
         anomalies=dict(sorted(collector.anomalies.items())),
         unknown_categories=dict(sorted(collector.unknown_categories.items())),
         other_args=dict(sorted(collector.other_args.items())),
-        damage=tuple(chunks.source.damage + chunks.damage + _imprecise(collector)),
+        damage=tuple(chunks.source.damage + chunks.damage),
         thread_names=_thread_names(collector),
         extra={k: v for k, v in sorted(header.items()) if k not in _READ_ELSEWHERE},
     )
@@ -132,15 +132,10 @@ def _capabilities(header: Mapping[str, Any], collector: Collector) -> dict[str, 
         or len(collector.strings["cpu", "call_stack"]) > 1,
         "memory": ("memory", "cpu_instant_event") in collector.tables,
         "modules": len(collector.strings["cpu", "module_hierarchy"]) > 1,
+        "nanoseconds": not collector.integer_times,  # until torch 2.3: whole microseconds, short rows read as 0
     }
     flags = {name: bool(header.get(key)) for key, name in _FLAGS.items()}
-    return {name: flag or seen.get(name, False) for name, flag in flags.items()}
-
-
-def _imprecise(collector: Collector) -> list[Damage]:
-    if collector.integer_times:
-        return [Damage("precision", "times are whole microseconds: shorter durations read as 0")]
-    return []
+    return {name: flags.get(name, False) or seen.get(name, False) for name in (*flags, "nanoseconds")}
 
 
 def _thread_names(collector: Collector) -> dict[str, str]:

@@ -1,0 +1,42 @@
+"""Fixtures for all tests: where the shared traces are, and what to do without them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("TRACEANALYZER_TRACES", REPOSITORY.parent / "shared" / "traces"))
+_ABSENT = f"no shared traces in {SHARED.name}/: set TRACEANALYZER_TRACES to their folder"
+
+
+def shared_names() -> list[str]:
+    """The shared traces, such as "pairs/addmm_copy.bad"; empty where they are absent."""
+    files = SHARED.glob("*/*.json.gz")
+    names = (f"{file.parent.name}/{file.name.removesuffix('.json.gz')}" for file in files)
+    return sorted(name for name in names if not name.endswith(".table"))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Callable[[str], Path]:
+    """shared("pairs/addmm_copy.bad") is that trace's path; the test is skipped where it is absent."""
+
+    def path_of(name: str) -> Path:
+        path = SHARED / f"{name}.json.gz"
+        if not path.exists():
+            pytest.skip(_ABSENT)
+        return path
+
+    return path_of
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `shared_trace` runs once for each shared trace, or is skipped."""
+    if "shared_trace" in metafunc.fixturenames:
+        names = shared_names()
+        absent = [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=_ABSENT))]
+        paths = [pytest.param(SHARED / f"{name}.json.gz", id=name) for name in names]
+        metafunc.parametrize("shared_trace", paths or absent)
