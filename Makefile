@@ -1,0 +1,38 @@
+# Everything runs in .venv, made on first use; pip takes packages from wherever it is configured to.
+PYTHON ?= python3
+BIN := .venv/bin
+EXAMPLE := fixtures/scheduler-gap/bad.json.gz
+
+.PHONY: demo test lint fixtures bench clean
+
+demo: .venv/installed
+	$(BIN)/traceanalyzer diagnose $(EXAMPLE)
+
+test: .venv/tested
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
+
+lint: .venv/tested
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+# Needs a GPU and torch; writes what fixtures/README.md lists.
+fixtures: .venv/tested
+	$(BIN)/python -m capture.fixtures
+
+bench: .venv/tested
+	$(BIN)/python -m benchmarks
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+.venv/tested: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

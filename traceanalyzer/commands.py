@@ -1,0 +1,190 @@
+"""What the commands do: options in, files and text out. Imported when a command runs, not for --help."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from traceanalyzer.diagnose import diagnose
+from traceanalyzer.errors import BadOption
+from traceanalyzer.exits import emit
+from traceanalyzer.files import check_outputs, made, written
+from traceanalyzer.finding import Report, Severity
+from traceanalyzer.offsets import parse_window
+from traceanalyzer.progress import ProgressLine
+from traceanalyzer.read.load import load
+from traceanalyzer.rule import all_rules, configure, find_rule, select_rules
+from traceanalyzer.trace import Trace, TraceSet
+
+FILE_WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of `diagnose`, as the command line gives them."""
+
+    traces: tuple[Path, ...]
+    form: str = "text"
+    output: Path | None = None
+    parquet: Path | None = None
+    accounting: Path | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    settings: Mapping[str, str] | None = None
+    window: str | None = None
+    fail_on: str = "never"
+    quiet: bool = False
+    force: bool = False
+    jobs: int | None = None
+    cache: bool = False
+
+
+def run_diagnose(request: Request) -> bool:
+    """Read, analyse, write; whether --fail-on was met. All that can be refused is refused before reading."""
+    window = parse_window(request.window) if request.window else None
+    settings = request.settings or {}
+    configure(select_rules(request.select, request.ignore), settings)
+    outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
+    check_outputs(outputs, inputs=request.traces, force=request.force)
+    traces = load_all(request.traces, jobs=request.jobs, cache=request.cache, quiet=request.quiet)
+    report = diagnose(traces, select=request.select, ignore=request.ignore, settings=settings, window=window)
+    _write_tables(request, report, traces)
+    _write_report(request, report)
+    return _met(request.fail_on, report)
+
+
+def load_all(
+    paths: Sequence[Path], *, jobs: int | None = None, cache: bool = False, quiet: bool = False
+) -> Trace | TraceSet:
+    """One trace, or the traces of one job by rank; those that declare no rank are numbered as given.
+
+    Raises:
+        BadOption: two traces have one rank.
+    """
+    loaded = [_load(path, jobs, cache, quiet) for path in paths]
+    if len(loaded) == 1:
+        return loaded[0]
+    by_rank = TraceSet()
+    for trace in _flat(loaded):
+        rank = len(by_rank) if trace.meta.rank is None else trace.meta.rank
+        if rank in by_rank:
+            names = f"{by_rank[rank].meta.source} and {trace.meta.source}"
+            raise BadOption(f"two traces of rank {rank}: {names}", remedy="Diagnose them one at a time.")
+        by_rank[rank] = trace
+    return by_rank
+
+
+def _flat(loaded: Sequence[Trace | TraceSet]) -> list[Trace]:
+    return [trace for one in loaded for trace in (one.values() if isinstance(one, TraceSet) else [one])]
+
+
+def _load(path: Path, jobs: int | None, cache: bool, quiet: bool) -> Trace | TraceSet:
+    asked = {name: value for name, value in (("jobs", jobs), ("cache", cache)) if value}
+    if quiet or not sys.stderr.isatty():
+        return load(path, **asked)
+    with ProgressLine(sys.stderr) as progress:
+        return load(path, progress=progress, **asked)
+
+
+def _write_tables(request: Request, report: Report, traces: Trace | TraceSet) -> None:
+    if request.parquet is not None:
+        from traceanalyzer.render.parquet import write_findings
+
+        with written(request.parquet) as stream:
+            write_findings(report, stream)
+    if request.accounting is not None:
+        from traceanalyzer.render.parquet import write_accounting
+        from traceanalyzer.summary import accounting_frame
+
+        frame = accounting_frame(traces)
+        with written(request.accounting) as stream:
+            write_accounting(frame, [meta.source for meta in report.metas], stream)
+
+
+def _write_report(request: Request, report: Report) -> None:
+    if request.output is None:
+        emit(_rendered(request, report, to_terminal=True))
+        return
+    with written(request.output) as stream:
+        stream.write(_rendered(request, report, to_terminal=False))
+
+
+def _rendered(request: Request, report: Report, *, to_terminal: bool) -> bytes:
+    if request.form == "text":
+        return _text(report, request.quiet, to_terminal)
+    from traceanalyzer.render import json
+
+    return {"json": json.render_json, "jsonl": json.render_jsonl}[request.form](report)
+
+
+def _text(report: Report, quiet: bool, to_terminal: bool) -> bytes:
+    """For a terminal, as wide and colourful as it is; for a file, always the same bytes."""
+    from traceanalyzer.render.terminal import render_text
+
+    if not to_terminal:
+        return render_text(report, width=FILE_WIDTH, quiet=quiet).encode()
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    plain = encoding.lower().replace("-", "") not in ("utf8", "utf8sig")
+    width = shutil.get_terminal_size((FILE_WIDTH, 24)).columns
+    text = render_text(report, width=width, colour=_colourful(), ascii_only=plain, quiet=quiet)
+    return text.encode(encoding, "backslashreplace")
+
+
+def _colourful() -> bool:
+    """Colour on a terminal only, and not where the user asked for none (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _met(fail_on: str, report: Report) -> bool:
+    if fail_on == "never":
+        return False
+    return any(finding.severity.rank <= Severity(fail_on).rank for finding in report.findings)
+
+
+def list_rules() -> None:
+    """One line per rule: slug, group, title."""
+    from traceanalyzer.render.page import Page
+
+    page = Page(shutil.get_terminal_size((FILE_WIDTH, 24)).columns, colour=_colourful())
+    width = max((len(rule.slug) for rule in all_rules()), default=0)
+    for rule in all_rules():
+        page.pair(rule.slug, f"{rule.title} ({rule.group})", width=width + 1)
+    emit(page.text().encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+
+
+def explain_rule(slug: str) -> None:
+    """The rule's page and its limits."""
+    from traceanalyzer.render.rules import rule_page
+
+    emit(rule_page(find_rule(slug)).encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+
+
+def export_frames(
+    trace: Path, folder: Path, *, force: bool = False, jobs: int | None = None, cache: bool = False
+) -> None:
+    """Every frame as Parquet and the metadata as JSON; several ranks in a folder each."""
+    from traceanalyzer.render.frames import write_frame, write_meta
+
+    names = {name: f"{name}.parquet" for name in Trace.FRAMES}
+    for place in (folder, *folder.glob("rank*")):
+        _refuse_existing([place / name for name in (*names.values(), "meta.json")], force)
+    loaded = load_all([trace], jobs=jobs, cache=cache)
+    ranks = (
+        {f"rank{rank}": one for rank, one in loaded.items()} if isinstance(loaded, TraceSet) else {"": loaded}
+    )
+    for rank, one in ranks.items():
+        place = made(folder / rank)
+        with written(place / "meta.json") as stream:
+            write_meta(one.meta, stream)
+        for name, file in names.items():
+            with written(place / file) as stream:
+                rows = write_frame(one, name, stream)
+            emit(f"{place / file}: {rows:,} rows\n".encode())
+
+
+def _refuse_existing(paths: Sequence[Path], force: bool) -> None:
+    check_outputs([path for path in paths if path.exists()], force=force)

@@ -1,0 +1,91 @@
+"""Traces -> indexes -> rules -> Report: the one place that knows every stage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from traceanalyzer.errors import BadOption, Unavailable
+from traceanalyzer.finding import Finding, Outcome, Report, Status
+from traceanalyzer.grouping import findings_of, ranked
+from traceanalyzer.rule import Rule, configure, select_rules
+from traceanalyzer.summary import accounting_of, scope_of, span_of, summarise
+from traceanalyzer.trace import Trace
+from traceanalyzer.units import format_ns
+
+_log = logging.getLogger(__name__)
+
+
+def diagnose(
+    traces: Trace | Mapping[int, Trace],
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    settings: Mapping[str, str] | None = None,
+    window: tuple[int | None, int | None] | None = None,
+) -> Report:
+    """Run rules over a trace, or over all traces of a job, and report what they found.
+
+    Args:
+        traces: what `load` returned.
+        select: slugs of the rules to run; all when empty.
+        ignore: slugs of rules to leave out.
+        settings: limits to override, `{"scheduler-gap.min_gap_ns": "20000"}`.
+        window: analyse only [start, end), in ns from each trace's first event; None leaves a side open.
+
+    Raises:
+        BadOption: an unknown rule or limit, or a window outside the trace.
+    """
+    rules = select_rules(select, ignore)
+    limits = configure(rules, settings or {})
+    by_rank = sorted(traces.items()) if isinstance(traces, Mapping) else [(traces.meta.rank, traces)]
+    analysed = [(rank, restricted(trace, window)) for rank, trace in by_rank]
+    judged = [_judge(rule, limits[rule.slug], rank, trace) for rank, trace in analysed for rule in rules]
+    return Report(
+        metas=tuple(trace.meta for _, trace in analysed),
+        accounting=tuple(row for rank, trace in analysed for row in accounting_of(trace, rank)),
+        summary=tuple(summarise(trace, rank) for rank, trace in analysed),
+        findings=ranked(finding for findings, _ in judged for finding in findings),
+        outcomes=tuple(outcome for _, outcome in judged),
+        limits=dict(_in_force(rules, limits)),
+    )
+
+
+def restricted(trace: Trace, window: tuple[int | None, int | None] | None) -> Trace:
+    """The trace with only [start, end) analysed, in ns from its first event.
+
+    Raises:
+        BadOption: the window is empty or misses the trace.
+    """
+    if window is None:
+        return trace
+    first, last = span_of(trace)
+    start = first if window[0] is None else trace.meta.origin_ns + window[0]
+    end = last if window[1] is None else trace.meta.origin_ns + window[1]
+    if start >= end:
+        raise BadOption("the window ends before it starts", where=trace.meta.source)
+    if end <= first or start >= last:
+        length = format_ns(last - trace.meta.origin_ns)
+        remedy = f"The last event ends {length} after the first one starts; times count from there."
+        raise BadOption("the window lies outside the trace", where=trace.meta.source, remedy=remedy)
+    return replace(trace, window=(max(start, first), min(end, last)))
+
+
+def _judge(rule: Rule, limits: Any, rank: int | None, trace: Trace) -> tuple[list[Finding], Outcome]:
+    """One rule on one trace; whatever happens in it, the other rules go on."""
+    try:
+        findings = findings_of(rule.slug, rule.hits(trace, limits), scope_of(trace, rank))
+    except Unavailable as reason:
+        return [], Outcome(rule.slug, Status.NOT_APPLICABLE, str(reason), rank)
+    except Exception as error:  # a rule may fail in any way; the report says how
+        _log.debug("rule %s failed on %s", rule.slug, trace.meta.source, exc_info=True)
+        return [], Outcome(rule.slug, Status.FAILED, f"{type(error).__name__}: {error}", rank)
+    return findings, Outcome(rule.slug, Status.FOUND if findings else Status.CLEAR, None, rank)
+
+
+def _in_force(rules: Iterable[Rule], limits: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for rule in rules:
+        for name, value in asdict(limits[rule.slug]).items():
+            yield f"{rule.slug}.{name}", value

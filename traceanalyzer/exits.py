@@ -1,0 +1,49 @@
+"""How the program ends when it is interrupted or nobody reads its output any more."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+import click
+
+COULD_NOT_RUN = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def guarded(program: Callable[[], int]) -> int:
+    """The program's exit code, also when Ctrl-C or a fault of our own cuts it short."""
+    try:
+        return program()
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        click.echo(
+            "traceanalyzer: this is a fault of the program, not of your trace; please report it", err=True
+        )
+        return COULD_NOT_RUN
+
+
+def emit(content: bytes) -> None:
+    """Write to standard output, all of it now.
+
+    Raises:
+        Exit: nobody reads it any more.
+    """
+    try:
+        click.echo(content, nl=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence(sys.stdout.fileno())
+        raise click.exceptions.Exit(BROKEN_PIPE) from None
+
+
+def _silence(stream: int) -> None:
+    """What is still buffered goes nowhere, or the interpreter would complain about it at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream)
+    os.close(nowhere)

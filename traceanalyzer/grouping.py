@@ -1,0 +1,241 @@
+"""From hits to findings: what belongs together, what it costs, and the numbers that its message may name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from traceanalyzer import intervals, units
+from traceanalyzer.finding import Confidence, Finding, Hit, Occurrence, Severity, Span
+
+_FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
+_SPAN_FIELDS = tuple(field.name for field in fields(Span))
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the hits of one trace are measured against: rank, analysed window and number of steps in it."""
+
+    rank: int | None
+    start_ns: int
+    end_ns: int
+    steps: int = 0
+
+    @property
+    def length_ns(self) -> int:
+        """Length of the analysed window."""
+        return max(0, self.end_ns - self.start_ns)
+
+
+def findings_of(rule: str, hits: Iterable[Hit], scope: Scope) -> list[Finding]:
+    """One finding per cause and device.
+
+    Raises:
+        KeyError: a message names a field that is not in its evidence.
+    """
+    groups: dict[tuple[str, int | None], list[Hit]] = {}
+    for hit in map(_plainly_typed, hits):
+        groups.setdefault((hit.cause, hit.span.device), []).append(hit)
+    return [_finding(rule, sorted(group, key=_when), scope) for group in groups.values()]
+
+
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Costliest first, what is nobody's loss last; ties by rule, cause, rank, device and start."""
+    return tuple(sorted(findings, key=_place))
+
+
+def _plainly_typed(hit: Hit) -> Hit:
+    """The hit without numpy's scalars: what a report holds compares, prints and serialises as Python's own."""
+    span = Span(*(_native(getattr(hit.span, name)) for name in _SPAN_FIELDS))
+    evidence = {name: _native(value) for name, value in hit.evidence.items()}
+    events = tuple(map(int, hit.events))
+    return replace(hit, span=span, evidence=evidence, events=events, cost_ns=int(hit.cost_ns))
+
+
+def _native(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value
+
+
+def _when(hit: Hit) -> tuple[int, int, tuple[int, ...]]:
+    return hit.span.start_ns, hit.span.end_ns, hit.events
+
+
+def _place(found: Finding) -> tuple[Any, ...]:
+    nobodys_loss = found.severity is Severity.INFO
+    device = -1 if found.device is None else found.device
+    rank = -1 if found.rank is None else found.rank
+    return nobodys_loss, -found.cost_ns, found.rule, found.cause, rank, device, found.start_ns
+
+
+def _finding(rule: str, hits: Sequence[Hit], scope: Scope) -> Finding:
+    costs = [_clipped_cost(hit, scope) for hit in hits]
+    cost_ns = _union_cost(hits, costs, scope)
+    share = cost_ns / scope.length_ns if scope.length_ns else 0.0
+    worst = max(range(len(hits)), key=lambda i: (costs[i], hits[i].cost_ns, -i))
+    hit = hits[worst]
+    evidence = _evidence(hits, costs, worst, cost_ns, share)
+    return Finding(
+        rule=rule,
+        cause=hit.cause,
+        severity=Severity.INFO if all(h.info for h in hits) else Severity.of(share),
+        confidence=_confidence(hits, costs),
+        message=hit.message.format_map(message_fields(hits, evidence, costs, scope)),
+        advice=hit.advice,
+        rank=scope.rank,
+        device=hit.span.device,
+        stream=hit.span.stream,
+        thread=hit.span.thread,
+        step=hit.span.step,
+        start_ns=hit.span.start_ns,
+        end_ns=hit.span.end_ns,
+        cost_ns=cost_ns,
+        cost_share=share,
+        count=len(hits),
+        occurrences=tuple(map(_occurrence, hits, costs)),
+        event_ids=hit.events,
+        evidence=evidence,
+    )
+
+
+def _occurrence(hit: Hit, cost_ns: int) -> Occurrence:
+    span = hit.span
+    return Occurrence(
+        start_ns=span.start_ns,
+        end_ns=span.end_ns,
+        cost_ns=cost_ns,
+        device=span.device,
+        stream=span.stream,
+        thread=span.thread,
+        step=span.step,
+        event_ids=hit.events,
+        evidence=hit.evidence,
+    )
+
+
+def _cost_set(hit: Hit, scope: Scope) -> intervals.Set:
+    """When the hit's cost was incurred, within the analysed window."""
+    spans = np.array(hit.cost_spans or [(hit.span.start_ns, hit.span.end_ns)], np.int64).reshape(-1, 2)
+    return intervals.clip(intervals.union(spans[:, 0], spans[:, 1]), scope.start_ns, scope.end_ns)
+
+
+def _clipped_cost(hit: Hit, scope: Scope) -> int:
+    """The hit's own claim, but never more than its spans hold within the analysed window."""
+    if hit.cost_ns <= 0:
+        return 0
+    return min(hit.cost_ns, intervals.length(_cost_set(hit, scope)))
+
+
+def _union_cost(hits: Sequence[Hit], costs: Sequence[int], scope: Scope) -> int:
+    """Time lost to any of the hits: the union of their spans, capped by what they claim.
+
+    A hit may claim less than its span. Where spans run together, the claim of that run is the smaller of its
+    length and the sum of the claims in it, so that neither an overlap nor a wide span is counted as loss.
+    """
+    sets = [(_cost_set(hit, scope), cost) for hit, cost in zip(hits, costs, strict=True) if cost]
+    if not sets:
+        return 0
+    starts = np.concatenate([part[0] for part, _ in sets])
+    ends = np.concatenate([part[1] for part, _ in sets])
+    claims = np.concatenate([_claim(part, cost) for part, cost in sets])
+    runs = intervals.union(starts, ends)
+    claimed = np.zeros(len(runs[0]), np.int64)
+    np.add.at(claimed, np.searchsorted(runs[0], starts, side="right") - 1, claims)
+    return int(np.minimum(claimed, runs[1] - runs[0]).sum())
+
+
+def _claim(part: intervals.Set, cost: int) -> intervals.Ns:
+    """The hit's cost spread over its spans by length, exact in the sum."""
+    upto = np.cumsum(part[1] - part[0])
+    share = np.floor(upto.astype(np.float64) * (cost / int(upto[-1]))).astype(np.int64)
+    share[-1] = cost
+    return np.diff(share, prepend=0)
+
+
+def _confidence(hits: Sequence[Hit], costs: Sequence[int]) -> Confidence:
+    """The lowest confidence that covers most of the cost (of the hits, where nothing was lost)."""
+    weights = costs if any(costs) else [1] * len(hits)
+    covered = 0
+    for level in Confidence:
+        covered += sum(weight for hit, weight in zip(hits, weights, strict=True) if hit.confidence is level)
+        if covered * 2 > sum(weights):
+            return level
+    raise AssertionError("every hit has a confidence")
+
+
+def _evidence(
+    hits: Sequence[Hit], costs: Sequence[int], worst: int, cost_ns: int, share: float
+) -> dict[str, Any]:
+    """Numbers of the costliest occurrence, the prevailing texts, and totals; what the rule names wins."""
+    totals = {
+        "count": len(hits),
+        "total_ns": cost_ns,
+        "share": share,
+        "median_ns": int(median(costs)),
+        "worst_ns": max(costs),
+        "steps": len({hit.span.step for hit in hits if hit.span.step is not None}),
+    }
+    own = dict(hits[worst].evidence)
+    prevailing = {name: _weigh(hits, costs, name).most_common(1)[0][0] for name in own if _is_text(own[name])}
+    return totals | own | prevailing
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _weigh(hits: Sequence[Hit], costs: Sequence[int], name: str) -> Counter[str]:
+    """How much was lost under each text of one name, in order of first occurrence."""
+    weights: Counter[str] = Counter()
+    for hit, cost in zip(hits, costs, strict=True):
+        if name in hit.evidence:
+            weights[hit.evidence[name]] += cost + 1  # the 1 decides where nothing was lost
+    return weights
+
+
+def message_fields(
+    hits: Sequence[Hit], evidence: Mapping[str, Any], costs: Sequence[int], scope: Scope
+) -> dict[str, str]:
+    """Every field that a message may name, as text; CONTRIBUTING.md lists them for authors of rules."""
+    shown = {name: _plain(value) for name, value in evidence.items()}
+    for name, value in evidence.items():
+        stem, _, unit = name.rpartition("_")
+        if unit in _FORMS and value is not None:
+            shown[stem or unit] = _FORMS[unit](value)
+        if _is_text(value) and (others := len(_weigh(hits, costs, name)) - 1) > 0:
+            shown[name] = f"{value} and {others:,} other{'s' if others > 1 else ''}"
+    return {"times": _times(len(hits)), "in_steps": _in_steps(hits, scope.steps)} | shown
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
+    return str(value)
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def _in_steps(hits: Sequence[Hit], steps: int) -> str:
+    """In which steps, as people say it."""
+    hit_steps = {hit.span.step for hit in hits if hit.span.step is not None}
+    if not hit_steps:
+        return "outside any step"
+    if len(hit_steps) == 1 and steps != 1:
+        return f"in step {min(hit_steps)}"
+    if len(hit_steps) >= steps:
+        return "in every step"
+    return f"in {len(hit_steps):,} of {steps:,} steps"

@@ -1,0 +1,93 @@
+"""What the head of a report says of each trace: window, steps, how busy each device was, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from traceanalyzer import intervals
+from traceanalyzer.errors import Unavailable
+from traceanalyzer.grouping import Scope
+from traceanalyzer.indexes.accounting import Accounting
+from traceanalyzer.indexes.busy import Busy
+from traceanalyzer.indexes.steps import Steps
+from traceanalyzer.trace import Trace
+
+
+def span_of(trace: Trace) -> tuple[int, int]:
+    """From the start of the first event to the end of the last, in ns as in the frames."""
+    lanes = [frame for frame in (trace.cpu, trace.gpu) if len(frame)]
+    ends = [int((frame["start_ns"] + frame["dur_ns"]).max()) for frame in lanes]
+    return trace.meta.origin_ns, max(ends, default=trace.meta.origin_ns)
+
+
+def scope_of(trace: Trace, rank: int | None) -> Scope:
+    """The analysed window that costs are shares of."""
+    try:
+        steps = trace.index(Steps)
+    except Unavailable:
+        return Scope(rank, *(trace.window or span_of(trace)))
+    return Scope(rank, steps.window_start_ns, steps.window_end_ns, len(steps))
+
+
+def summarise(trace: Trace, rank: int | None) -> dict[str, Any]:
+    """One JSON-ready mapping per trace; docs/output.md describes every field."""
+    scope = scope_of(trace, rank)
+    unavailable: dict[str, str] = {}
+    summary = {
+        "rank": rank,
+        "source": trace.meta.source,
+        "events": trace.meta.events,
+        "window": {"start_ns": scope.start_ns, "end_ns": scope.end_ns, "length_ns": scope.length_ns},
+        "asked": trace.window is not None,
+        "steps": _try(unavailable, "steps", _steps, trace),
+        "busy": _try(unavailable, "busy", _busy, trace, scope) or [],
+        "missing": [name for name, there in trace.meta.capabilities.items() if not there],
+    }
+    return summary | {"unavailable": unavailable}
+
+
+def accounting_of(trace: Trace, rank: int | None) -> list[Mapping[str, Any]]:
+    """One mapping per device: rank, device, start_ns, end_ns, parts_ns, and the largest idle causes."""
+    try:
+        accounting = trace.index(Accounting)
+    except Unavailable:
+        return []
+    return [{**row, "rank": rank} for row in accounting.rows]
+
+
+def _try(unavailable: dict[str, str], name: str, make: Any, *args: Any) -> Any:
+    """What `make` gives, or None and the reason written down."""
+    try:
+        return make(*args)
+    except Unavailable as reason:
+        unavailable[name] = str(reason)
+        return None
+
+
+def _steps(trace: Trace) -> dict[str, Any]:
+    """Their number and times: on the first device, where there is one, because the CPU may run far ahead."""
+    steps = trace.index(Steps)
+    device = min(steps.bounds_ns, default=None)
+    times = steps.durations_ns(device)
+    return {
+        "kind": steps.kind,
+        "source": steps.source,
+        "marked": steps.marked,
+        "count": len(steps),
+        "device": device,
+        "median_ns": int(np.median(times)),
+        "min_ns": int(times.min()),
+        "max_ns": int(times.max()),
+    }
+
+
+def _busy(trace: Trace, scope: Scope) -> list[dict[str, Any]]:
+    found = []
+    for device, busy in trace.index(Busy).devices.items():
+        ns = intervals.length(intervals.clip(busy, scope.start_ns, scope.end_ns))
+        share = ns / scope.length_ns if scope.length_ns else 0.0
+        found.append({"device": device, "busy_ns": ns, "share": share})
+    return found
