@@ -127,7 +127,8 @@ def _fail(message: str) -> int:
 def run(workload: Workload, args: argparse.Namespace) -> list[Path]:
     """Record one workload and say what was written."""
     variant = getattr(args, "variant", None)
-    output = Output(args.out, args.name or ".".join(filter(None, (workload.name, variant))), not args.no_table)
+    name = args.name or ".".join(filter(None, (workload.name, variant)))
+    output = Output(args.out, name, with_table=not args.no_table)
     output.refuse_overwrite(args.force)
     device = choose_device(args.device)
     import torch

@@ -114,7 +114,7 @@ KINDS = (
     Kind("cut-behind-event.json", "cut exactly behind an event's closing brace", _cut_behind_event),
     Kind("cut-behind-comma.json", "cut exactly behind the comma that follows an event", _cut_behind_comma),
     Kind("trailing-comma.json", "a comma behind the last event", _trailing_comma),
-    Kind("control-characters.json", "raw newline, tab and escape in two names", _name(b"aten::\n\t\x1baddmm")),
+    Kind("control-characters.json", "raw newline, tab, escape in two names", _name(b"aten::\n\t\x1baddmm")),
     Kind("invalid-utf8.json", "bytes in two names that are not UTF-8", _name(b"aten::\xff\xfe\xc3addmm")),
     Kind("unescaped-quotes.json", "quotes in two names", _name(b'aten::"addmm" of "x"')),
     Kind("unescaped-backslashes.json", "backslashes in two names", _name(b"C:\\src\\addmm")),

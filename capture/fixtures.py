@@ -1,8 +1,8 @@
 """Which fixtures there are, how each is recorded, and the page that lists them.
 
-    python -m capture.fixtures                 record all of them (needs a GPU)
-    python -m capture.fixtures --only healthy  record those of one folder
-    python -m capture.fixtures --readme        write fixtures/README.md from what is there
+python -m capture.fixtures                 record all of them (needs a GPU)
+python -m capture.fixtures --only healthy  record those of one folder
+python -m capture.fixtures --readme        write fixtures/README.md from what is there
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,13 +29,22 @@ Traces that torch.profiler recorded on a GPU, made by `python -m capture` as lis
 A rule's folder holds `bad`, which shows the pattern, and `good`, which differs in that one thing; `healthy`
 deserves no finding; `broken` is damaged on purpose. Beside each trace, `.meta.json` gives versions, arguments
 and the step times without the profiler (ms, three repeats, sorted). `findings.json`, where a folder has one,
-is what the analyzer says about it. The one file per folder that no command here makes is that one.
+is what the analyzer says about the traces beside it; no command here writes it.
 
 This page is written by `python -m capture.fixtures --readme`; `make fixtures` records everything anew.
 """
-COLUMNS = """\
-| trace | steps | kernels | device idle | longest gap | first kernel after its launch | buffer requests | copies in addmm | device syncs in steps | worst / median of the main kernel |
-|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"""
+COLUMNS = (
+    "trace",
+    "steps",
+    "kernels",
+    "device idle",
+    "longest gap",
+    "first kernel after its launch",
+    "buffer requests",
+    "copies in addmm",
+    "device syncs in steps",
+    "worst / median of the main kernel",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +79,12 @@ def all_fixtures() -> Iterator[Fixture]:
             yield Fixture(workload.name, workload.dashed, variant, shows, variant in workload.tabled)
 
 
-def record(only: str | None) -> int:
+def record(only: Sequence[str]) -> int:
     """Record each fixture in a process of its own, so that cold ones are cold."""
     choose_device("cuda")
-    chosen = [f for f in all_fixtures() if only in (None, f.folder)]
+    chosen = [f for f in all_fixtures() if not only or f.folder in only]
     if not chosen:
-        raise CaptureError(f"no workload records fixtures/{only}; see python -m capture --list")
+        raise CaptureError(f"no workload records {', '.join(only)}; see python -m capture --list")
     for fixture in chosen:
         print(f"== fixtures/{fixture.folder}/{fixture.name}", flush=True)
         command = [sys.executable, "-m", "capture", *fixture.arguments, "--force"]
@@ -92,7 +101,12 @@ def readme() -> str:
     for fixture in recorded:
         meta = json.loads((FOLDER / f"{fixture.folder}/{fixture.name}.meta.json").read_text())
         parts.append(_entry(fixture, meta))
-    parts += ["## What the raw events show\n", _explain(), COLUMNS]
+    parts += [
+        "## What the raw events show\n",
+        _explain(),
+        _line(COLUMNS),
+        "|---" + "|--:" * (len(COLUMNS) - 1) + "|",
+    ]
     parts += [_row(fixture) for fixture in recorded]
     parts += ["\n## Broken\n", _broken()]
     return "\n".join(parts) + "\n"
@@ -104,13 +118,14 @@ def _entry(fixture: Fixture, meta: dict[str, object]) -> str:
     files = ", ".join(f"`{path}`" for path in fixture.files)
     machine = f"{env['gpu']}, torch {env['torch']}, CUDA {env['cuda']}, driver {env['driver']}"
     command = "python -m capture " + " ".join(fixture.arguments)
-    return f"### {fixture.folder}/{fixture.name}\n\n{fixture.shows}.\n\n{files}; {machine}\n\n    {command}\n"
+    shows = fixture.shows[0].upper() + fixture.shows[1:]
+    return f"### {fixture.folder}/{fixture.name}\n\n{shows}.\n\n{files}; {machine}\n\n    {command}\n"
 
 
 def _explain() -> str:
     return (
-        "Counted by `capture/measure.py`, which shares nothing with the analyzer. Idle is the share between the\n"
-        "first and the last kernel, copy or memset in which the device does nothing.\n"
+        "Counted by `capture/measure.py`, which shares nothing with the analyzer. Idle is the share of the\n"
+        "time between the first and the last kernel, copy or memset in which the device does nothing.\n"
     )
 
 
@@ -128,6 +143,10 @@ def _row(fixture: Fixture) -> str:
         shown.syncs_in_steps,
         f"{shown.spread:.2f}",
     )
+    return _line(cells)
+
+
+def _line(cells: Iterable[object]) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
@@ -141,7 +160,7 @@ def _broken() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Record, or write the page; exit code 2 when it could not run."""
     parser = argparse.ArgumentParser(prog="python -m capture.fixtures", description="Record the fixtures.")
-    parser.add_argument("--only", metavar="FOLDER", help="one folder of fixtures")
+    parser.add_argument("--only", metavar="FOLDER", action="append", default=[], help="repeatable")
     parser.add_argument("--readme", action="store_true", help="write fixtures/README.md only")
     args = parser.parse_args(argv)
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,9 +104,14 @@ class Session:
 
         window = self.window
         results: list[tuple[str, str, list[dict[str, Any]]]] = []
-        options = self._profiler_options()
+        with _expected_warnings():
+            options = self._profiler_options()
+
+        def collect(profiler: Any) -> None:
+            results.append(self._collect(profiler))
+
         plan.arm(window)
-        with profile(on_trace_ready=lambda p: results.append(self._collect(p)), **options) as profiler:
+        with _expected_warnings(), profile(on_trace_ready=collect, **options) as profiler:
             for _ in range(window.steps if self.scheduled else window.active):
                 plan.step()
                 if self.scheduled:
@@ -124,9 +131,7 @@ class Session:
         window = self.window
         steps = None
         if self.scheduled:
-            with warnings.catch_warnings():  # no warm-up is what some workloads are about
-                warnings.filterwarnings("ignore", message="Profiler won't be using warmup")
-                steps = schedule(wait=window.wait, warmup=window.warmup, active=window.active, repeat=1)
+            steps = schedule(wait=window.wait, warmup=window.warmup, active=window.active, repeat=1)
         activities = [ProfilerActivity.CPU]
         if self.device.is_gpu:
             activities.append(ProfilerActivity.CUDA)
@@ -153,6 +158,15 @@ class Session:
             max_name_column_width=80,
         )
         return trace_text, str(table_text), [_row(average) for average in averages]
+
+
+@contextmanager
+def _expected_warnings() -> Iterator[None]:
+    """Without torch's warnings about what is wanted here: one cycle, and at times no warm-up."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Profiler won't be using warmup")
+        warnings.filterwarnings("ignore", message="Warning: Profiler clears events at the end of each cycle")
+        yield
 
 
 def _row(average: Any) -> dict[str, Any]:

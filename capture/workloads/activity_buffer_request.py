@@ -16,8 +16,13 @@ from capture.workload import Plan, Window, Workload
 def add_options(parser: ArgumentParser) -> None:
     """Sizes of one step, and how full the first buffer is when the window begins."""
     parser.add_argument("--size", type=int, help="rows and columns of the matrices (2048; CPU 64)")
-    parser.add_argument("--matmuls", type=int, default=40, metavar="N", help="per step (40)")
-    parser.add_argument("--fill", type=int, metavar="N", help="launches in the last warm-up step (bad: enough for one buffer; good 0)")
+    parser.add_argument("--matmuls", type=int, default=120, metavar="N", help="per step (120)")
+    parser.add_argument(
+        "--fill",
+        type=int,
+        metavar="N",
+        help="launches in the last warm-up step (bad: nearly a buffer's worth; good: 0)",
+    )
 
 
 def build(args: Namespace, device: Device) -> Plan:
@@ -49,8 +54,8 @@ def build(args: Namespace, device: Device) -> Plan:
 
 
 # Measured on an H200, torch 2.11, CUDA 13.0: launches in a warm-up step that leave room in the
-# first 4 MB buffer for about half of the window's 200 launches.
-BUFFER_LAUNCHES = 8000
+# first 4 MB buffer for about half of the window's 600 launches.
+BUFFER_LAUNCHES = 12000
 
 WORKLOAD = Workload(
     name="activity_buffer_request",
@@ -59,7 +64,7 @@ WORKLOAD = Workload(
     variants=("bad", "good"),
     add_options=add_options,
     shows={
-        "bad": "5 steps of 40 matmuls; CUPTI's first buffer is full after some of them",
+        "bad": "5 steps of 120 matmuls; CUPTI's first buffer is full after some of them",
         "good": "the same steps with room left in the buffer",
     },
     examples=(

@@ -10,7 +10,7 @@ from capture.workload import Plan, Window, Workload
 
 def add_options(parser: ArgumentParser) -> None:
     """The size of the device's work."""
-    parser.add_argument("--size", type=int, help="rows and columns of the matrices (2048; CPU 128)")
+    parser.add_argument("--size", type=int, help="rows and columns of the matrices (4096; CPU 128)")
 
 
 def build(args: Namespace, device: Device) -> Plan:
@@ -18,7 +18,7 @@ def build(args: Namespace, device: Device) -> Plan:
     import torch
     from torch.profiler import record_function
 
-    size = args.size or device.pick(2048, 128)
+    size = args.size or device.pick(4096, 128)
     dtype = device.pick(torch.bfloat16, torch.float32)
     x, w, b = (torch.randn(size, size, device=device.kind, dtype=dtype) for _ in range(3))
 
@@ -38,7 +38,7 @@ WORKLOAD = Workload(
     variants=("bad", "good"),
     add_options=add_options,
     shows={
-        "bad": "10 steps from a cold start, the profiler keeping step 0: first kernels far behind their launches",
+        "bad": "10 steps from a cold start, kept from step 0: the first kernels come far behind the first op",
         "good": "the same steps warmed up, after three that the profiler drops",
     },
     examples=(

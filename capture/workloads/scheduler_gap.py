@@ -15,8 +15,10 @@ def add_options(parser: ArgumentParser) -> None:
     """Sizes of the device's work and of the Python work."""
     parser.add_argument("--size", type=int, help="rows and columns of the matrices (4096; CPU 128)")
     parser.add_argument("--matmuls", type=int, default=4, metavar="N", help="per step (4)")
-    parser.add_argument("--entries", type=int, help="entries parsed before each matmul (5000; CPU 100)")
-    parser.add_argument("--pause-ms", type=float, default=20.0, metavar="MS", help="the one pause of variant once (20)")
+    parser.add_argument("--entries", type=int, help="entries parsed before each matmul (1000; CPU 100)")
+    parser.add_argument(
+        "--pause-ms", type=float, default=8.0, metavar="MS", help="the one pause of variant once (8)"
+    )
 
 
 def build(args: Namespace, device: Device) -> Plan:
@@ -27,7 +29,7 @@ def build(args: Namespace, device: Device) -> Plan:
     dtype = device.pick(torch.bfloat16, torch.float32)
     x = torch.randn(size, size, device=device.kind, dtype=dtype)
     w = torch.randn(size, size, device=device.kind, dtype=dtype)
-    text = json.dumps([{"id": i, "weight": i / 7} for i in range(args.entries or device.pick(5000, 100))])
+    text = json.dumps([{"id": i, "weight": i / 7} for i in range(args.entries or device.pick(1000, 100))])
     countdown = itertools.count(1)
 
     def arm(window: Window) -> None:
@@ -55,11 +57,11 @@ WORKLOAD = Workload(
     shows={
         "bad": "6 steps of 4 matmuls, a JSON text parsed before each: a gap at the same places in every step",
         "good": "the same matmuls, the text parsed once beforehand: the CPU stays ahead",
-        "once": "as good, with one pause of 20 ms in one step: a gap that appears once",
+        "once": "as good, with one pause of 8 ms in one step: a gap that appears once",
     },
     examples=(
         "scheduler_gap --variant bad --out traces",
-        "scheduler_gap --variant bad --entries 20000 --out traces --name slower",
+        "scheduler_gap --variant bad --entries 5000 --out traces --name slower",
         "scheduler_gap --variant once --pause-ms 40 --out traces",
     ),
 )

@@ -17,7 +17,9 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--width", type=int, help="channels or features (cnn 64, transformer 1024; CPU 16)")
     parser.add_argument("--layers", type=int, default=2, help="transformer layers (2)")
     parser.add_argument("--tokens", type=int, help="length of a sequence (1024; CPU 16)")
-    parser.add_argument("--no-fused", action="store_true", help="optimizer with one kernel per group, not fused")
+    parser.add_argument(
+        "--no-fused", action="store_true", help="optimizer with one kernel per group, not fused"
+    )
 
 
 def cnn(width: int, device: Device) -> Any:

@@ -1,0 +1,105 @@
+"""The fixtures are what their page says, and the broken ones are made as they were."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from capture.damage import KINDS, SOURCE, Kind, damaged
+from capture.fixtures import FOLDER, Fixture, all_fixtures, main, readme
+from capture.measure import Shown, measure, read_events
+
+FIXTURES = list(all_fixtures())
+LIMIT_BYTES = 300_000
+
+
+def shown(path: str) -> Shown:
+    return measure(read_events(FOLDER / f"{path}.json.gz"))
+
+
+def test_page_and_folder_agree() -> None:
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w./-]+\.(?:json|json\.gz|txt))`", page)) - {"findings.json", ".meta.json"}
+    there = {p.relative_to(FOLDER).as_posix() for p in FOLDER.rglob("*") if p.is_file()}
+    ours = {path for path in there if Path(path).name not in {"README.md", "findings.json"}}
+    assert named == ours
+
+
+def test_page_is_current() -> None:
+    assert (FOLDER / "README.md").read_text(encoding="utf-8") == readme(), (
+        "run: python -m capture.fixtures --readme"
+    )
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda f: f"{f.folder}/{f.name}")
+def test_recorded_as_listed(fixture: Fixture) -> None:
+    trace = FOLDER / f"{fixture.folder}/{fixture.name}.json.gz"
+    assert trace.stat().st_size < LIMIT_BYTES
+    meta = json.loads((FOLDER / f"{fixture.folder}/{fixture.name}.meta.json").read_text())
+    assert (meta["workload"], meta["variant"], meta["device"]) == (fixture.workload, fixture.name, "cuda")
+    assert meta["notes"] == []
+    assert len(meta["unprofiled_step_ms"]) == 3
+    found = shown(f"{fixture.folder}/{fixture.name}")
+    assert found.kernels > 0
+    assert found.steps == meta["window"]["active"]
+
+
+def test_rule_patterns_are_in_bad_and_not_in_good() -> None:
+    assert shown("activity-buffer-request/bad").buffer_requests == 2
+    assert shown("activity-buffer-request/good").overheads == {}
+    assert shown("hidden-dtod-copy/bad").seed_copies == 8
+    assert shown("hidden-dtod-copy/good").seed_copies == 0
+    assert shown("long-device-sync/bad").syncs_in_steps == 40
+    assert shown("long-device-sync/bad").idle_share > 0.2
+    assert shown("long-device-sync/good").syncs_in_steps == 0
+    assert shown("kernel-variance/bad").spread > 5
+    assert shown("kernel-variance/good").spread < 1.05
+    assert shown("lane-offset/bad").buffer_requests == 1
+    assert shown("lane-offset/bad").longest_gap_us > 5_000
+    assert shown("lane-offset/good").overheads == {}
+    assert shown("scheduler-gap/bad").idle_share > 0.5
+    assert shown("scheduler-gap/good").idle_share < 0.03
+    assert shown("scheduler-gap/once").longest_gap_us > 4_000
+
+
+@pytest.mark.parametrize("fixture", [f for f in FIXTURES if f.folder == "healthy"], ids=lambda f: f.name)
+def test_healthy_traces_keep_the_device_busy(fixture: Fixture) -> None:
+    found = shown(f"healthy/{fixture.name}")
+    assert found.idle_share < 0.03
+    assert found.syncs_in_steps == 0
+    assert found.overheads == {}
+
+
+def test_broken_files_are_reproduced() -> None:
+    made = damaged((FOLDER / SOURCE).read_bytes())
+    assert made == {
+        path.name: path.read_bytes() for path in (FOLDER / "broken").iterdir() if path.name in made
+    }
+    assert set(made) == {kind.file for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.file)
+def test_broken_files_are_broken(kind: Kind) -> None:
+    name = kind.file
+    path = FOLDER / "broken" / name
+    if name in {"not-finite.json", "beyond-64-bit.json"}:
+        text = path.read_text()
+        assert re.search(r"NaN|36893488147419103232", text)
+        if name == "beyond-64-bit.json":
+            assert len(json.loads(text)["traceEvents"]) == len(read_events(FOLDER / SOURCE))
+    elif name == "not-a-trace.json":
+        assert "traceEvents" not in json.loads(path.read_text())
+    else:
+        with pytest.raises((ValueError, EOFError)):
+            read_events(path)
+
+
+def test_recording_fixtures_needs_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU and would record")
+    assert main([]) == 2
+    assert "no GPU" in capsys.readouterr().err
