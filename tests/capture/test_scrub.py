@@ -43,7 +43,7 @@ def test_removes_what_tells_the_machine(name: str, scrubbed: str) -> None:
         "torch/nn/modules/linear.py(125): forward",
         "nn.Module: Linear_0",
         "Memcpy DtoD (Device -> Device)",
-        "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, std::array<char*, 3>>",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, char*>",
         "ProfilerStep#3",
         "a / b",
         "x:\n y",
