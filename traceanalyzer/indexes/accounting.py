@@ -1,0 +1,201 @@
+"""Where the time went: every nanosecond of the window, on every device, in exactly one class.
+
+At each instant the kinds of work that run decide the class; where nothing runs the time is idle and takes the
+cause of its gap from `Idle`. Rules draw their costs from here; nothing else computes idle time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traceanalyzer import intervals
+from traceanalyzer.indexes.calls import COMMUNICATION, copy_kind
+from traceanalyzer.indexes.idle import CAUSES, Idle
+from traceanalyzer.indexes.launches import Launches
+from traceanalyzer.indexes.steps import Steps
+from traceanalyzer.trace import Trace, matching
+
+Rows = NDArray[np.int64]
+
+KINDS = ("compute", "communication", "copy_h2d", "copy_d2h", "copy_p2p", "copy_d2d", "copy_other", "memset")
+OVERLAPS = ("compute_over_communication", "compute_over_copy")
+CLASSES = (*KINDS, *OVERLAPS, "idle")
+_IDLE = CLASSES.index("idle")
+_COPIES = tuple(i for i, kind in enumerate(KINDS) if kind.startswith("copy"))
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """The books, as segments that tile the window on each device; arrays of shape (segments,).
+
+    Attributes:
+        device: int64.
+        step: int64, position in `Steps`, -1 for before the first step.
+        kind: int64, position in `CLASSES`.
+        gap: int64, entry of `Idle` for idle segments, else -1.
+        start_ns, dur_ns: int64.
+        rows: one JSON-ready mapping per device, see `docs/output.md`.
+    """
+
+    device: Rows
+    step: Rows
+    kind: Rows
+    gap: Rows
+    start_ns: Rows
+    dur_ns: Rows
+    rows: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def build(cls, trace: Trace) -> Self:
+        work, idle, steps = trace.index(Launches), trace.index(Idle), trace.index(Steps)
+        kinds = kinds_of_work(trace, work)
+        parts = [_segments(work, kinds, steps, device) for device in np.unique(work.device).tolist()]
+        device, start, end, kind = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        gap = _gap_of(idle, device, start, kind)
+        step = np.empty(len(device), np.int64)
+        for ordinal in np.unique(device).tolist():
+            here = device == ordinal
+            step[here] = steps.at(ordinal, start[here])
+        books = cls(device, step, kind, gap, start, end - start, ())
+        rows = tuple(_summary(trace, books, idle, ordinal, steps) for ordinal in np.unique(device).tolist())
+        return cls(device, step, kind, gap, start, end - start, rows)
+
+    def parts_ns(self, idle: Idle, device: int | None = None) -> dict[str, int]:
+        """Class -> ns, `idle:<cause>` for idle time; largest first."""
+        here = np.ones(len(self.device), bool) if device is None else self.device == device
+        code = self._code(idle)[here]
+        sums = np.zeros(len(CLASSES) + len(CAUSES), np.int64)
+        np.add.at(sums, code, self.dur_ns[here])
+        named = {_name(i): int(ns) for i, ns in enumerate(sums.tolist()) if ns}
+        return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))
+
+    def _code(self, idle: Idle) -> Rows:
+        """Class, or len(CLASSES) + cause."""
+        return np.where(self.gap >= 0, len(CLASSES) + idle.cause[self.gap], self.kind)
+
+    def frame(self, trace: Trace) -> pd.DataFrame:
+        """One row per device, step, class, cause and op: columns device, step (Int64, the mark's number, null
+        before the first step), class, cause, op (str, null where there is none) and ns (int64)."""
+        idle, steps = trace.index(Idle), trace.index(Steps)
+        op = np.where(self.gap >= 0, idle.op[self.gap], -1)
+        op_code = np.where(op >= 0, trace.cpu["name"].cat.codes.to_numpy()[op], -1)
+        keys = pd.DataFrame({"device": self.device, "at": self.step, "code": self._code(idle), "op": op_code})
+        sums = keys.assign(ns=self.dur_ns).groupby(list(keys), as_index=False)["ns"].sum()
+        number = np.append(steps.number, 0)[sums["at"]]
+        code, names = (
+            sums["code"].to_numpy(),
+            np.append(trace.cpu["name"].cat.categories.astype(object), [None]),
+        )
+        return pd.DataFrame(
+            {
+                "device": sums["device"],
+                "step": pd.array(np.where(sums["at"] >= 0, number, 0), "Int64").copy(),
+                "class": [CLASSES[c] if c < len(CLASSES) else "idle" for c in code],
+                "cause": [CAUSES[c - len(CLASSES)] if c >= len(CLASSES) else None for c in code],
+                "op": names[sums["op"]],
+                "ns": sums["ns"],
+            }
+        ).assign(step=lambda made: made["step"].mask(sums["at"] < 0))
+
+
+def _name(code: int) -> str:
+    return CLASSES[code] if code < len(CLASSES) else f"idle:{CAUSES[code - len(CLASSES)]}"
+
+
+def kinds_of_work(trace: Trace, work: Launches) -> Rows:
+    """Position in `KINDS` of every piece of work; int64 of shape (work,)."""
+    gpu = trace.gpu
+    kinds = np.zeros(len(gpu), np.int64)
+    kinds[matching(gpu, "name", lambda name: bool(COMMUNICATION.search(name)))] = KINDS.index("communication")
+    copy = (gpu["category"] == "gpu_memcpy").to_numpy()
+    for kind in ("h2d", "d2h", "p2p", "d2d", "other"):
+        named = matching(gpu, "name", partial(_is_copy, kind=kind))
+        kinds[copy & named] = KINDS.index(f"copy_{kind}")
+    kinds[(gpu["category"] == "gpu_memset").to_numpy()] = KINDS.index("memset")
+    return kinds[work.row]
+
+
+def _is_copy(name: str, kind: str) -> bool:
+    return copy_kind(name) == kind
+
+
+def _segments(work: Launches, kinds: Rows, steps: Steps, device: int) -> tuple[Rows, ...]:
+    """(device, start, end, class) of the stretches between any two edges on one device."""
+    low, high = steps.window_start_ns, steps.window_end_ns
+    mine = work.device == device
+    sets = []
+    for kind in range(len(KINDS)):
+        chosen = mine & (kinds == kind)
+        sets.append(intervals.clip(intervals.union(work.start_ns[chosen], work.end_ns[chosen]), low, high))
+    edges = np.concatenate(
+        [*(edge for members in sets for edge in members), steps.bounds_ns[device], [low, high]]
+    )
+    edges = np.unique(edges)
+    start, end = edges[:-1], edges[1:]
+    runs = np.stack([_covers(members, start) for members in sets])
+    return np.full(len(start), device), start, end, _class_of(runs)
+
+
+def _covers(members: intervals.Set, at: Rows) -> NDArray[np.bool_]:
+    """Whether each instant lies in the set."""
+    index = np.searchsorted(members[0], at, side="right") - 1
+    if len(members[0]) == 0:
+        return np.zeros(len(at), bool)
+    return (index >= 0) & (at < members[1][np.maximum(index, 0)])
+
+
+def _class_of(runs: NDArray[np.bool_]) -> Rows:
+    """Class by what runs, bool (kinds, segments): compute first, and what it hides is named with it.
+
+    Without compute, communication goes before copies, copies before memsets: what takes longest hides the rest.
+    """
+    first = np.where(runs.any(axis=0), np.argmax(runs, axis=0), _IDLE)
+    computes, communicates = runs[0], runs[1]
+    copies = runs[list(_COPIES)].any(axis=0)
+    first[computes & copies] = CLASSES.index("compute_over_copy")
+    first[computes & communicates] = CLASSES.index("compute_over_communication")
+    return first
+
+
+def _gap_of(idle: Idle, device: Rows, start: Rows, kind: Rows) -> Rows:
+    """The gap around each idle segment: gaps are ordered by device and start."""
+    gap = np.full(len(start), -1, np.int64)
+    for ordinal in np.unique(device).tolist():
+        here = np.flatnonzero((device == ordinal) & (kind == _IDLE))
+        gaps = np.flatnonzero(idle.device == ordinal)
+        gap[here] = gaps[np.searchsorted(idle.start_ns[gaps], start[here], side="right") - 1]
+    return gap
+
+
+def _summary(trace: Trace, books: Accounting, idle: Idle, device: int, steps: Steps) -> dict[str, Any]:
+    """One device's books, with its idle causes and their ops, largest first."""
+    here = np.flatnonzero((books.device == device) & (books.gap >= 0))
+    gaps = books.gap[here]
+    names = trace.cpu["name"].cat
+    op = np.where(idle.op[gaps] >= 0, names.codes.to_numpy().astype(np.int64)[idle.op[gaps]], -1)
+    width = len(names.categories) + 1
+    code, inverse = np.unique(idle.cause[gaps] * width + op + 1, return_inverse=True)
+    sums = np.zeros(len(code), np.int64)
+    np.add.at(sums, inverse, books.dur_ns[here])
+    causes = [
+        {
+            "cause": f"idle:{CAUSES[c // width]}",
+            "op": str(names.categories[c % width - 1]) if c % width else None,
+            "ns": ns,
+        }
+        for c, ns in zip(code.tolist(), sums.tolist(), strict=True)
+    ]
+    return {
+        "device": device,
+        "start_ns": steps.window_start_ns,
+        "end_ns": steps.window_end_ns,
+        "parts_ns": books.parts_ns(idle, device),
+        "idle_causes": sorted(causes, key=lambda found: (-found["ns"], found["cause"], found["op"] or "")),
+    }

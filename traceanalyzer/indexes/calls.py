@@ -1,0 +1,73 @@
+"""What the names of calls, annotations, kernels and overhead rows mean; matched once per distinct name."""
+
+from __future__ import annotations
+
+import re
+
+# Calls that return only when the device (or a stream, or an event on it) has come so far. HIP spells them alike.
+SYNCHRONISING = re.compile(
+    r"^(cuda|hip)(DeviceSynchronize|StreamSynchronize|EventSynchronize|ThreadSynchronize)"
+    r"|^cu(Ctx|Stream|Event)Synchronize"
+)
+DEVICE_SYNC = re.compile(r"^(cuda|hip)(DeviceSynchronize|ThreadSynchronize)|^cuCtxSynchronize")
+COPY_CALL = re.compile(r"^(cuda|hip)Memcpy|^cuMemcpy")
+STREAM_WAIT = re.compile(r"^(cuda|hip)StreamWaitEvent|^cuStreamWait")
+GRAPH_LAUNCH = re.compile(r"GraphLaunch")
+
+# cudaMalloc and cudaFree synchronise with the driver's allocator, and cudaFree with the device.
+ALLOCATOR = re.compile(
+    r"^(cuda|hip)(Malloc|Free|HostAlloc|HostFree|HostRegister|HostUnregister|HostMalloc)"
+    r"|^cuMem(Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address)"
+)
+MODULE_LOADING = re.compile(
+    r"^cu(Module|Library)(Load|Get|Unload)|^(cuda|hip)Module(Load|GetFunction)|^cudaLibraryLoad|^cuKernelGetFunction"
+    r"|^Lazy Function Loading$|^Runtime Triggered Module Loading$"
+)
+COMPILATION = re.compile(
+    r"\(dynamo_timed\)|^dynamo$|_compile\b|_compile\.|entire_frame_compile|async_compile|inductor_compile"
+    r"|^compile_fx|fx_codegen_and_compile|triton.*compile|CachingAutotuner\.(precompile|benchmark)|NVRTC|nvrtc"
+    r"|^Driver Compiler$"
+)
+# Names say "compile" here too, but these run what was compiled.
+COMPILED_RUN = re.compile(
+    r"^Torch-Compiled Region|^## Call CompiledFxGraph|CompiledFunction|TorchDynamo Cache Lookup"
+)
+DATA_LOADING = re.compile(
+    r"^enumerate\(DataLoader\)|DataLoaderIter|^## data_?load|wait_for_(training_)?batch|^DataPipe#"
+)
+PROFILER_OVERHEAD = re.compile(
+    r"^(Activity Buffer Request|Buffer Flush|Instrumentation|Resource|UVM Activity Init)$"
+)
+BUFFER_OVERHEAD = re.compile(r"^(Activity Buffer Request|Buffer Flush)$")
+
+COMMUNICATION = re.compile(
+    r"^(ncclDevKernel|ncclKernel|ncclSymk|rccl)|^mscclKernel|deep_ep::|nvshmem|::(all_?reduce|all_?gather|reduce_scatter)"
+    r"_(one|two)_shot|multimem_|cross_device_reduce|symm_mem",
+    re.IGNORECASE,
+)
+
+STEP_MARK = re.compile(r"^ProfilerStep#(\d+)$")
+OPTIMIZER_MARK = re.compile(r"^Optimizer\.step#")
+SERVING_MARK = re.compile(r"^(execute_(context_)?\d+|step\[)")
+
+
+def is_compilation(name: str) -> bool:
+    """Compiling, not running what was compiled."""
+    return bool(COMPILATION.search(name)) and not COMPILED_RUN.search(name)
+
+
+def copy_kind(name: str) -> str:
+    """h2d, d2h, d2d, p2p or other, from a copy's name ("Memcpy HtoD (Pageable -> Device)", "CopyHostToDevice")."""
+    text = (
+        name.lower()
+        .replace("hosttodevice", "htod")
+        .replace("devicetohost", "dtoh")
+        .replace("devicetodevice", "dtod")
+    )
+    for key, kind in (("htod", "h2d"), ("dtoh", "d2h"), ("ptop", "p2p"), ("peer", "p2p"), ("dtod", "d2d")):
+        if key in text:
+            return kind
+    for key, kind in (("host -> device", "h2d"), ("device -> host", "d2h"), ("device -> device", "d2d")):
+        if key in text:
+            return kind
+    return "other"

@@ -1,0 +1,80 @@
+"""The profiler's own work (rows on pid -1, which name no thread) and which thread each stalled.
+
+A row stalls a thread if for most of it nothing starts or ends there while an op or call is open: CUPTI asks for
+a buffer inside the app's call. The same row on another thread costs the app nothing, and dispatch goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer import intervals
+from traceanalyzer.indexes.calls import BUFFER_OVERHEAD, PROFILER_OVERHEAD
+from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.trace import Trace, ints, matching
+
+Rows = NDArray[np.int64]
+
+_MIN_STALLED = (
+    0.5  # share of the row during which the thread stands still; below it the row ran beside the thread
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Arrays of shape (rows,), ordered by start; the profiler's rows only, not loading or full command buffers.
+
+    Attributes:
+        row: int64, row of `trace.cpu`.
+        buffer: bool, an Activity Buffer Request or a Buffer Flush.
+        hit: int64, row of `trace.cpu` of the innermost op or call that it stalled, -1 for none.
+        stall_start_ns, stall_end_ns: int64, when it did; empty where `hit` is -1.
+    """
+
+    row: Rows
+    buffer: NDArray[np.bool_]
+    hit: Rows
+    stall_start_ns: Rows
+    stall_end_ns: Rows
+
+    @property
+    def stalls(self) -> intervals.Set:
+        """When the profiler stalled a thread."""
+        return intervals.union(self.stall_start_ns, self.stall_end_ns)
+
+    @classmethod
+    def build(cls, trace: Trace) -> Self:
+        cpu, nesting = trace.cpu, trace.index(Nesting)
+        overhead = (cpu["category"] == "overhead").to_numpy()
+        row = np.flatnonzero(
+            overhead & matching(cpu, "name", lambda name: bool(PROFILER_OVERHEAD.match(name)))
+        )
+        row = row[np.lexsort((ints(cpu, "dur_ns")[row], nesting.start_ns[row]))]
+        buffer = matching(cpu, "name", lambda name: bool(BUFFER_OVERHEAD.match(name)))[row]
+        start, end = nesting.start_ns[row], nesting.end_ns[row]
+        hit = np.full(len(row), -1, np.int64)
+        stall_start, stall_end = start.copy(), start.copy()
+        for lane in range(int(nesting.lane.max(initial=-1)) + 1 if len(row) else 0):
+            _stall(nesting, lane, start, end, hit, stall_start, stall_end)
+        return cls(row, buffer, hit, stall_start, stall_end)
+
+
+def _stall(nesting: Nesting, lane: int, start: Rows, end: Rows, hit: Rows, low: Rows, high: Rows) -> None:
+    """Enter the stalls of one thread: the longest stretch without an edge there, within each overhead row."""
+    rows = np.flatnonzero(nesting.lane == lane)
+    edges = np.unique(np.concatenate((nesting.start_ns[rows], nesting.end_ns[rows])))
+    for i in range(len(start)):
+        inner = edges[np.searchsorted(edges, start[i], "right") : np.searchsorted(edges, end[i], "left")]
+        points = np.concatenate(([start[i]], inner, [end[i]]))
+        longest = int(np.argmax(np.diff(points)))
+        a, b = points[longest], points[longest + 1]
+        if b - a < _MIN_STALLED * (end[i] - start[i]) or b - a <= high[i] - low[i]:
+            continue
+        around = rows[(nesting.start_ns[rows] <= a) & (nesting.end_ns[rows] >= b)]
+        if len(around):
+            hit[i] = around[np.argmax(nesting.depth[around])]
+            low[i], high[i] = a, b

@@ -1,0 +1,249 @@
+"""The analysed window and the steps within it, on the CPU and on each device. Defined here and nowhere else.
+
+The window reaches from the first step's start or the first work, whichever is earlier, to the last step's end
+or the end of the last work, so that all work of the trace is in it. Steps tile it on each device: a step there
+is the work that its launches started, not what overlaps the CPU's mark, because a GPU-bound loop runs far
+behind the CPU. The boundary before a step is its CPU start or the end of all work launched before it,
+whichever is later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.errors import Unavailable
+from traceanalyzer.indexes.calls import OPTIMIZER_MARK, SERVING_MARK, STEP_MARK
+from traceanalyzer.indexes.launches import Launches
+from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.indexes.syncs import Syncs
+from traceanalyzer.trace import Trace, codes, ints
+
+Ns = NDArray[np.int64]
+
+_MIN_COVER = (
+    0.5  # share of the window that a repeated annotation must cover to count as the step; by definition half
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Window and steps.
+
+    Attributes:
+        window_start_ns, window_end_ns: what is analysed, the user's --window if there is one.
+        kind: "ProfilerStep", "Optimizer.step", the name of another mark, or "window" when nothing marks steps.
+        source: one sentence saying which definition this is.
+        number: int64 (steps,), as in the mark, else counted from 0.
+        cpu_start_ns, cpu_end_ns: int64 (steps,), the marks on the CPU lane.
+        bounds_ns: device -> int64 (steps + 1,), where the steps begin and end on that device. The first bound
+            may lie behind the window's start: work of an earlier step that the recording caught belongs to none.
+        of_work: int64 (work,), parallel to `Launches`: the step that launched it, -1 for before the first.
+    """
+
+    window_start_ns: int
+    window_end_ns: int
+    kind: str
+    source: str
+    number: Ns
+    cpu_start_ns: Ns
+    cpu_end_ns: Ns
+    bounds_ns: Mapping[int, Ns]
+    of_work: Ns
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    @property
+    def window_ns(self) -> int:
+        """Length of the window."""
+        return self.window_end_ns - self.window_start_ns
+
+    @property
+    def marked(self) -> bool:
+        """Whether steps are marked at all."""
+        return self.kind != "window"
+
+    def durations_ns(self, device: int | None = None) -> Ns:
+        """Duration of each step, (steps,): on a device, or from mark to mark on the CPU."""
+        if device is not None:
+            edges = self.bounds_ns[device]
+        else:
+            edges = np.append(self.cpu_start_ns, self.cpu_end_ns[-1:])
+        return edges[1:] - edges[:-1]
+
+    def at(self, device: int, instants: Ns) -> Ns:
+        """Position of the step in which each instant lies on that device; -1 before the first."""
+        found = np.searchsorted(self.bounds_ns[device][:-1], instants, side="right") - 1
+        return np.asarray(found, np.int64)
+
+    def at_cpu(self, instants: Ns) -> Ns:
+        """Position of the step in which each instant lies on the CPU; -1 before the first mark."""
+        return np.asarray(np.searchsorted(self.cpu_start_ns, instants, side="right") - 1, np.int64)
+
+    @classmethod
+    def build(cls, trace: Trace) -> Self:
+        work = _work(trace)
+        (start, end), (kind, source, number, begins, ends) = _window_and_marks(trace, work)
+        of_work = _step_of_work(work, begins, kind)
+        low, high = _clipped(trace, start, end)
+        bounds = {} if work is None else _bounds(work, begins, of_work, (low, high))
+        return cls(low, high, kind, source, number, begins, ends, bounds, of_work)
+
+
+def whole_window(trace: Trace) -> tuple[int, int]:
+    """The window [start_ns, end_ns) before the user's --window narrows it."""
+    return _window_and_marks(trace, _work(trace))[0]
+
+
+Marks = tuple[str, str, Ns, Ns, Ns]
+
+
+def _window_and_marks(trace: Trace, work: Launches | None) -> tuple[tuple[int, int], Marks]:
+    start, end = _whole(trace, work)
+    marks = _marks(trace, start, end)
+    if marks[0] == "ProfilerStep":
+        start, end = int(marks[3][0]), int(marks[4][-1])
+        if work is not None:
+            start, end = _reached(work, start), max(end, int(work.end_ns.max()))
+    return (start, end), marks
+
+
+def _reached(work: Launches, start: int) -> int:
+    """Start of the window: the first step's, or the first work's where that began earlier or was launched before.
+
+    In a GPU-bound loop the work before the first recorded one began before the recording and is not in the
+    file: until the first unlinked work nobody can say whether the device was idle.
+    """
+    first = int(work.start_ns[0])
+    return first if work.call[0] < 0 else min(start, first)
+
+
+def _work(trace: Trace) -> Launches | None:
+    try:
+        return trace.index(Launches)
+    except Unavailable:
+        return None
+
+
+def _whole(trace: Trace, work: Launches | None) -> tuple[int, int]:
+    """From the first row to the last, less the profiler's own rows, within what the profiler says it recorded."""
+    nesting, syncs = trace.index(Nesting), trace.index(Syncs)
+    own = np.zeros(len(trace.cpu), bool)
+    own[syncs.row[syncs.profiler]] = True
+    rows = (nesting.lane >= 0) & ~own
+    starts, ends = nesting.start_ns[rows], nesting.end_ns[rows]
+    if trace.meta.window_ns is not None:  # rows still running at the end are written far beyond it
+        ends = np.minimum(ends, np.maximum(starts, trace.meta.window_ns[1]))
+    if work is not None:
+        starts, ends = np.append(starts, work.start_ns), np.append(ends, work.end_ns)
+    if len(starts) == 0:
+        raise Unavailable("the trace has no rows on either lane")
+    return int(starts.min()), int(ends.max())
+
+
+def _clipped(trace: Trace, start: int, end: int) -> tuple[int, int]:
+    if trace.window is None:
+        return start, end
+    low, high = max(start, trace.window[0]), min(end, trace.window[1])
+    if low >= high:
+        raise Unavailable("the window that was asked for lies outside the trace")
+    return low, high
+
+
+def _marks(trace: Trace, start: int, end: int) -> Marks:
+    """(kind, source, numbers, starts, ends) of the first kind of mark that the trace has."""
+    found = _Annotations.of(trace, end)
+    for pattern, kind in ((STEP_MARK, "ProfilerStep"), (SERVING_MARK, "serving step")):
+        begins, ends, names = found.outermost(pattern)
+        if len(begins):
+            numbers = [int(m.group(1)) if (m := STEP_MARK.match(n)) else i for i, n in enumerate(names)]
+            shown = "ProfilerStep marks" if kind == "ProfilerStep" else f"the server's own marks ({names[0]})"
+            return kind, f"steps are {shown}", np.array(numbers, np.int64), begins, ends
+    begins, ends, names = found.outermost(OPTIMIZER_MARK)
+    if len(begins) > 1:
+        edges = np.concatenate(([start], ends[:-1]))
+        source = "no ProfilerStep marks: a step reaches from one Optimizer.step's end to the next"
+        return "Optimizer.step", source, np.arange(len(ends)), edges, np.append(ends[:-1], end)
+    return _repeated(found, start, end)
+
+
+def _repeated(found: _Annotations, start: int, end: int) -> Marks:
+    """An annotation of the user that repeats and covers most of the window, else the window as one step."""
+    best: tuple[int, str, Ns, Ns] = (0, "", np.empty(0, np.int64), np.empty(0, np.int64))
+    for name in sorted(set(found.names)):
+        begins, ends, _ = found.outermost(re.compile(rf"{re.escape(name)}\Z"))
+        cover = int((ends - begins).sum())
+        if len(begins) > 1 and cover > best[0]:
+            best = (cover, name, begins, ends)
+    if best[0] >= _MIN_COVER * (end - start):
+        source = f"no ProfilerStep marks: steps are the annotation {best[1]!r}"
+        return best[1], source, np.arange(len(best[2])), best[2], best[3]
+    source = "no step marks: the whole window counts as one step; call prof.step() to get steps"
+    return "window", source, np.array([0]), np.array([start]), np.array([end])
+
+
+@dataclass(frozen=True, slots=True)
+class _Annotations:
+    """The user annotations of the CPU lane, ordered by start, longest first; ends cut at the recording's."""
+
+    start_ns: Ns
+    end_ns: Ns
+    code: Ns
+    names: tuple[str, ...]  # by code
+
+    @classmethod
+    def of(cls, trace: Trace, latest: int) -> Self:
+        rows = np.flatnonzero((trace.cpu["category"] == "user_annotation").to_numpy())
+        starts = ints(trace.cpu, "start_ns")[rows]
+        ends = np.minimum(starts + ints(trace.cpu, "dur_ns")[rows], np.maximum(latest, starts))
+        order = np.lexsort((-ends, starts))
+        used, code = np.unique(codes(trace.cpu, "name")[rows], return_inverse=True)
+        names = trace.cpu["name"].cat.categories[used]
+        return cls(starts[order], ends[order], code.reshape(-1)[order], tuple(map(str, names)))
+
+    def outermost(self, wanted: re.Pattern[str]) -> tuple[Ns, Ns, list[str]]:
+        """Starts, ends and names of those wanted that lie in no other of them."""
+        table = np.array([bool(wanted.match(name)) for name in self.names] + [False], bool)
+        rows = np.flatnonzero(table[self.code])
+        starts, ends = self.start_ns[rows], self.end_ns[rows]
+        outer = np.ones(len(rows), bool)
+        outer[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]
+        return starts[outer], ends[outer], [self.names[c] for c in self.code[rows[outer]].tolist()]
+
+
+def _step_of_work(work: Launches | None, begins: Ns, kind: str) -> Ns:
+    """By the launch's start; unlinked work goes with the work before it, since a device runs in order."""
+    if work is None:
+        return np.empty(0, np.int64)
+    if kind == "window":
+        return np.zeros(len(work.row), np.int64)
+    found = np.searchsorted(begins, work.call_start_ns, side="right") - 1
+    at = np.where(work.call >= 0, np.arange(len(found)), -1)
+    for device in np.unique(work.device):
+        mine = work.device == device
+        last = np.maximum.accumulate(at[mine])
+        if last[-1] < 0:  # nothing on this device is linked: what is left is where it lies
+            found[mine] = np.searchsorted(begins, work.start_ns[mine], side="right") - 1
+        else:
+            found[mine] = np.where(last >= 0, found[np.maximum(last, 0)], -1)
+    return np.asarray(found, np.int64)
+
+
+def _bounds(work: Launches, begins: Ns, of_work: Ns, window: tuple[int, int]) -> dict[int, Ns]:
+    bounds = {}
+    for device in np.unique(work.device).tolist():
+        mine = work.device == device
+        latest = np.full(len(begins) + 1, window[0])
+        np.maximum.at(latest, of_work[mine] + 1, work.end_ns[mine])
+        before = np.maximum.accumulate(latest)[:-1]  # end of all work launched before each step
+        inner = np.maximum(before, begins)
+        if not (of_work[mine] < 0).any():
+            inner[0] = window[0]
+        bounds[device] = np.clip(np.append(inner, window[1]), *window)
+    return bounds

@@ -1,0 +1,83 @@
+"""Calls in which the CPU waits for the device, and which of them are the profiler's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.indexes.calls import COPY_CALL, DEVICE_SYNC, SYNCHRONISING
+from traceanalyzer.indexes.launches import find
+from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.schema import CALL_CATEGORIES
+from traceanalyzer.trace import Trace, ints, matching
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Syncs:
+    """Arrays of shape (calls,), ordered by end.
+
+    Attributes:
+        row: int64, row of `trace.cpu`.
+        start_ns, end_ns: int64.
+        lane: int64, thread as in `Nesting`.
+        copy: bool, a copy call that returned only after its copy was done.
+        whole_device: bool, waits for the whole device.
+        profiler: bool, the profiler's own: it waits for the device when it starts and stops.
+    """
+
+    row: Rows
+    start_ns: Rows
+    end_ns: Rows
+    lane: Rows
+    copy: NDArray[np.bool_]
+    whole_device: NDArray[np.bool_]
+    profiler: NDArray[np.bool_]
+
+    @classmethod
+    def build(cls, trace: Trace) -> Self:
+        nesting = trace.index(Nesting)
+        calls = trace.cpu["category"].isin(CALL_CATEGORIES).to_numpy()
+        waits = calls & matching(trace.cpu, "name", lambda name: bool(SYNCHRONISING.search(name)))
+        copies = _blocking_copies(trace, nesting, calls)
+        row = np.flatnonzero(waits | copies)
+        row = row[np.lexsort((row, nesting.start_ns[row], nesting.end_ns[row]))]
+        whole = matching(trace.cpu, "name", lambda name: bool(DEVICE_SYNC.search(name)))[row]
+        return cls(
+            row=row,
+            start_ns=nesting.start_ns[row],
+            end_ns=nesting.end_ns[row],
+            lane=nesting.lane[row],
+            copy=copies[row],
+            whole_device=whole,
+            profiler=_profilers_own(trace, nesting, row, whole),
+        )
+
+
+def _blocking_copies(trace: Trace, nesting: Nesting, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Copy calls that end after their copy does: from or to pageable memory the call itself waits."""
+    blocking = np.zeros(len(trace.cpu), bool)
+    rows = np.flatnonzero(calls & matching(trace.cpu, "name", lambda name: bool(COPY_CALL.search(name))))
+    copies = np.flatnonzero((trace.gpu["category"] == "gpu_memcpy").to_numpy())
+    if len(rows) == 0 or len(copies) == 0:
+        return blocking
+    correlation = ints(trace.gpu, "correlation")[copies]
+    ends = (ints(trace.gpu, "start_ns") + ints(trace.gpu, "dur_ns"))[copies]
+    at = find(correlation, ints(trace.cpu, "correlation")[rows])
+    blocking[rows] = (at >= 0) & (ends[at] <= nesting.end_ns[rows])
+    return blocking
+
+
+def _profilers_own(trace: Trace, nesting: Nesting, row: Rows, whole: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whole-device waits outside any op or annotation, before the first op or mark or after the last."""
+    inside = (nesting.lane >= 0) & trace.cpu["category"].isin(["cpu_op", "user_annotation"]).to_numpy()
+    inside |= (nesting.lane >= 0) & matching(trace.cpu, "name", lambda name: "Launch" in name)
+    starts = nesting.start_ns[inside if inside.any() else nesting.lane >= 0]
+    if len(starts) == 0:
+        return np.zeros(len(row), bool)
+    outside = (nesting.end_ns[row] <= starts.min()) | (nesting.start_ns[row] >= starts.max())
+    return np.asarray(whole & (nesting.parent[row] < 0) & outside)
