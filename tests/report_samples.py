@@ -85,16 +85,17 @@ def summary(rank: int | None = None, **changes: Any) -> dict[str, Any]:
 
 def accounting(rank: int | None = None) -> dict[str, Any]:
     """Where the hundred milliseconds went."""
-    parts = {"compute": 35 * MS, "copy:h2d": 2 * MS, "memset": 0}
+    parts = {"compute": 35 * MS, "copy_h2d": 2 * MS, "memset": 0}
     idle = {
         "idle:late_launch:data_loading": 50 * MS,
-        "idle:late_launch:dispatch": 12 * MS,
+        "idle:late_launch:dispatching": 12 * MS,
         "idle:unknown": MS,
     }
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     causes = [
         {"cause": "idle:late_launch:data_loading", "op": loader, "ns": 50 * MS},
-        {"cause": "idle:late_launch:dispatch", "op": "aten::mm", "ns": 9 * MS},
+        {"cause": "idle:late_launch:dispatching", "op": "aten::mm", "ns": 9 * MS},
+        {"cause": "idle:late_launch:dispatching", "op": None, "ns": 3 * MS},
         {"cause": "idle:unknown", "op": None, "ns": MS},
     ]
     window = {"start_ns": ORIGIN, "end_ns": ORIGIN + 100 * MS}

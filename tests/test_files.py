@@ -51,12 +51,16 @@ def test_content_takes_the_place_at_the_end_only(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def interrupting() -> bytes:
+    """Ctrl-C while the content is made."""
+    raise KeyboardInterrupt
+
+
 def test_a_failure_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_bytes(b"old")
     with pytest.raises(KeyboardInterrupt), written(path) as stream:
-        stream.write(b"half")
-        raise KeyboardInterrupt
+        stream.write(interrupting())
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -40,7 +40,7 @@ def test_windows(text: str, window: tuple[int | None, int | None]) -> None:
     ],
 )
 def test_what_is_no_window_says_how_to_write_one(text: str, problem: str) -> None:
-    with pytest.raises(BadOption, match="12.5ms:80ms") as error:
+    with pytest.raises(BadOption, match=r"12\.5ms:80ms") as error:
         parse_window(text)
     assert problem in error.value.problem
 

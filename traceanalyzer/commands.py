@@ -7,9 +7,12 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
-from traceanalyzer.diagnose import diagnose
+from traceanalyzer import rule as rules
+from traceanalyzer.diagnose import by_rank, diagnose, restricted
 from traceanalyzer.errors import BadOption
 from traceanalyzer.exits import emit
 from traceanalyzer.files import check_outputs, made, written
@@ -17,7 +20,6 @@ from traceanalyzer.finding import Report, Severity
 from traceanalyzer.offsets import parse_window
 from traceanalyzer.progress import ProgressLine
 from traceanalyzer.read.load import load
-from traceanalyzer.rule import all_rules, configure, find_rule, select_rules
 from traceanalyzer.trace import Trace, TraceSet
 
 FILE_WIDTH = 80
@@ -47,11 +49,14 @@ def run_diagnose(request: Request) -> bool:
     """Read, analyse, write; whether --fail-on was met. All that can be refused is refused before reading."""
     window = parse_window(request.window) if request.window else None
     settings = request.settings or {}
-    configure(select_rules(request.select, request.ignore), settings)
+    for slug in (*request.select, *request.ignore, *(key.partition(".")[0] for key in settings)):
+        known_rule(slug)
+    rules.configure(rules.select_rules(request.select, request.ignore), settings)
     outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
     check_outputs(outputs, inputs=request.traces, force=request.force)
-    traces = load_all(request.traces, jobs=request.jobs, cache=request.cache, quiet=request.quiet)
-    report = diagnose(traces, select=request.select, ignore=request.ignore, settings=settings, window=window)
+    loaded = load_all(request.traces, jobs=request.jobs, cache=request.cache, quiet=request.quiet)
+    traces = windowed(loaded, window)
+    report = diagnose(traces, select=request.select, ignore=request.ignore, settings=settings)
     _write_tables(request, report, traces)
     _write_report(request, report)
     return _met(request.fail_on, report)
@@ -78,12 +83,19 @@ def load_all(
     return by_rank
 
 
+def windowed(traces: Trace | TraceSet, window: tuple[int | None, int | None] | None) -> Trace | TraceSet:
+    """The same traces, analysed in the window only."""
+    if isinstance(traces, TraceSet):
+        return TraceSet({rank: restricted(trace, window) for rank, trace in traces.items()})
+    return restricted(traces, window)
+
+
 def _flat(loaded: Sequence[Trace | TraceSet]) -> list[Trace]:
     return [trace for one in loaded for trace in (one.values() if isinstance(one, TraceSet) else [one])]
 
 
 def _load(path: Path, jobs: int | None, cache: bool, quiet: bool) -> Trace | TraceSet:
-    asked = {name: value for name, value in (("jobs", jobs), ("cache", cache)) if value}
+    asked: dict[str, Any] = {name: value for name, value in (("jobs", jobs), ("cache", cache)) if value}
     if quiet or not sys.stderr.isatty():
         return load(path, **asked)
     with ProgressLine(sys.stderr) as progress:
@@ -100,7 +112,7 @@ def _write_tables(request: Request, report: Report, traces: Trace | TraceSet) ->
         from traceanalyzer.render.parquet import write_accounting
         from traceanalyzer.summary import accounting_frame
 
-        frame = accounting_frame(traces)
+        frame = accounting_frame(by_rank(traces))
         with written(request.accounting) as stream:
             write_accounting(frame, [meta.source for meta in report.metas], stream)
 
@@ -145,13 +157,29 @@ def _met(fail_on: str, report: Report) -> bool:
     return any(finding.severity.rank <= Severity(fail_on).rank for finding in report.findings)
 
 
+def known_rule(slug: str) -> rules.Rule:
+    """The rule of that slug.
+
+    Raises:
+        BadOption: there is none; says which names come close.
+    """
+    try:
+        return rules.find_rule(slug)
+    except BadOption as error:
+        close = get_close_matches(slug, [rule.slug for rule in rules.all_rules()])
+        if not close:
+            raise
+        raise BadOption(error.problem, remedy=f"Did you mean {' or '.join(close)}?") from None
+
+
 def list_rules() -> None:
     """One line per rule: slug, group, title."""
     from traceanalyzer.render.page import Page
 
     page = Page(shutil.get_terminal_size((FILE_WIDTH, 24)).columns, colour=_colourful())
-    width = max((len(rule.slug) for rule in all_rules()), default=0)
-    for rule in all_rules():
+    known = rules.all_rules()
+    width = max((len(rule.slug) for rule in known), default=0)
+    for rule in known:
         page.pair(rule.slug, f"{rule.title} ({rule.group})", width=width + 1)
     emit(page.text().encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
 
@@ -160,7 +188,7 @@ def explain_rule(slug: str) -> None:
     """The rule's page and its limits."""
     from traceanalyzer.render.rules import rule_page
 
-    emit(rule_page(find_rule(slug)).encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+    emit(rule_page(known_rule(slug)).encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
 
 
 def export_frames(

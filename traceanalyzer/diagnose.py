@@ -40,8 +40,7 @@ def diagnose(
     """
     rules = select_rules(select, ignore)
     limits = configure(rules, settings or {})
-    by_rank = sorted(traces.items()) if isinstance(traces, Mapping) else [(traces.meta.rank, traces)]
-    analysed = [(rank, restricted(trace, window)) for rank, trace in by_rank]
+    analysed = [(rank, restricted(trace, window)) for rank, trace in by_rank(traces)]
     judged = [_judge(rule, limits[rule.slug], rank, trace) for rank, trace in analysed for rule in rules]
     return Report(
         metas=tuple(trace.meta for _, trace in analysed),
@@ -51,6 +50,11 @@ def diagnose(
         outcomes=tuple(outcome for _, outcome in judged),
         limits=dict(_in_force(rules, limits)),
     )
+
+
+def by_rank(traces: Trace | Mapping[int, Trace]) -> list[tuple[int | None, Trace]]:
+    """The traces with the rank that the report calls each by; a trace alone may have none."""
+    return sorted(traces.items()) if isinstance(traces, Mapping) else [(traces.meta.rank, traces)]
 
 
 def restricted(trace: Trace, window: tuple[int | None, int | None] | None) -> Trace:
@@ -64,12 +68,12 @@ def restricted(trace: Trace, window: tuple[int | None, int | None] | None) -> Tr
     first, last = span_of(trace)
     start = first if window[0] is None else trace.meta.origin_ns + window[0]
     end = last if window[1] is None else trace.meta.origin_ns + window[1]
-    if start >= end:
-        raise BadOption("the window ends before it starts", where=trace.meta.source)
     if end <= first or start >= last:
         length = format_ns(last - trace.meta.origin_ns)
         remedy = f"The last event ends {length} after the first one starts; times count from there."
         raise BadOption("the window lies outside the trace", where=trace.meta.source, remedy=remedy)
+    if start >= end:
+        raise BadOption("the window ends before it starts", where=trace.meta.source)
     return replace(trace, window=(max(start, first), min(end, last)))
 
 

@@ -50,7 +50,7 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _plainly_typed(hit: Hit) -> Hit:
-    """The hit without numpy's scalars: what a report holds compares, prints and serialises as Python's own."""
+    """The hit without numpy's scalars: what a report holds compares and prints as Python's own."""
     span = Span(*(_native(getattr(hit.span, name)) for name in _SPAN_FIELDS))
     evidence = {name: _native(value) for name, value in hit.evidence.items()}
     events = tuple(map(int, hit.events))

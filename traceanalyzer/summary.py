@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from traceanalyzer import intervals
 from traceanalyzer.errors import Unavailable
@@ -14,6 +15,17 @@ from traceanalyzer.indexes.accounting import Accounting
 from traceanalyzer.indexes.busy import Busy
 from traceanalyzer.indexes.steps import Steps
 from traceanalyzer.trace import Trace
+
+_BOOKS = {
+    "rank": "Int64",
+    "device": "int64",
+    "step": "Int64",
+    "class": "str",
+    "cause": "str",
+    "op": "str",
+    "ns": "int64",
+}
+_EMPTY_BOOKS = pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _BOOKS.items()})
 
 
 def span_of(trace: Trace) -> tuple[int, int]:
@@ -56,6 +68,19 @@ def accounting_of(trace: Trace, rank: int | None) -> list[Mapping[str, Any]]:
     except Unavailable:
         return []
     return [{**row, "rank": rank} for row in accounting.rows]
+
+
+def accounting_frame(traces: Iterable[tuple[int | None, Trace]]) -> pd.DataFrame:
+    """One row per rank, device, step, class, cause and op: what they took of the window, in ns."""
+    frames = [_EMPTY_BOOKS]
+    for rank, trace in traces:
+        try:
+            books = trace.index(Accounting).frame(trace)
+        except Unavailable:
+            continue
+        ranks = pd.array([rank] * len(books), "Int64")
+        frames.append(books.assign(rank=ranks)[list(_BOOKS)].astype(_BOOKS))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _try(unavailable: dict[str, str], name: str, make: Any, *args: Any) -> Any:

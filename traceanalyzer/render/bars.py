@@ -9,6 +9,7 @@ from traceanalyzer.render.page import Page, bar, shortened
 from traceanalyzer.units import format_ns, format_share
 
 LARGEST_CAUSES = 5
+NAMED_OPS = 3
 _GLYPHS = {"compute": "█", "communication": "▓", "copy": "▒", "memset": "░", "idle": "·"}
 _OTHER_GLYPH = "░"
 
@@ -28,11 +29,24 @@ def device_bar(page: Page, row: Mapping[str, Any], *, several: bool) -> None:
 
 
 def _causes(page: Page, row: Mapping[str, Any], total: int) -> None:
-    causes = row.get("idle_causes", ())[:LARGEST_CAUSES]
-    for cause in causes:
-        amount = _amount(cause["ns"], total)
-        text = _words(cause["cause"]) + (f", {cause['op']}" if cause["op"] else "")
-        page.sides(shortened(text, page.width - len(amount) - 8), amount, indent=6)
+    """The largest causes of idle time, each with the ops that it befell most, in that order."""
+    ops: dict[str, list[str]] = {}
+    for part in row["idle_causes"]:
+        ops.setdefault(part["cause"], []).extend([part["op"]] if part["op"] else [])
+    idle = {name: size for name, size in row["parts_ns"].items() if name.startswith("idle")}
+    for name in sorted(idle, key=lambda name: (-idle[name], name))[:LARGEST_CAUSES]:
+        amount = _amount(idle[name], total)
+        text = _named(_words(name), ops.get(name, [])[:NAMED_OPS], page.width - len(amount) - 6)
+        page.sides(text, amount, indent=4)
+
+
+def _named(cause: str, ops: list[str], room: int) -> str:
+    """The cause and as many of its ops as there is room for, the first in any case."""
+    for count in range(len(ops), 1, -1):
+        text = ", ".join([cause, *ops[:count]])
+        if len(text) <= room:
+            return text
+    return shortened(", ".join([cause, *ops[:1]]), room)
 
 
 def _classes(parts: Mapping[str, int]) -> dict[str, int]:

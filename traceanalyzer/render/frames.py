@@ -19,7 +19,7 @@ _TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def write_frame(trace: Trace, name: str, stream: BinaryIO) -> int:
-    """Write one frame, zstd, each column with unit and meaning in its metadata; returns its number of rows."""
+    """Write one frame, zstd, each column with unit and meaning in its metadata; returns the row count."""
     columns = FRAMES[name].columns
     metadata = {
         "traceanalyzer.schema_version": str(SCHEMA_VERSION),
