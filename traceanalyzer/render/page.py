@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 NARROWEST, WIDEST = 60, 160
+JOINED = "\N{NO-BREAK SPACE}"  # stands for a space at which no line ends
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "bold": "1", "dim": "2"}
 _ASCII = str.maketrans({"█": "#", "▓": "+", "▒": "=", "░": "~", "·": ".", "µ": "u", "×": "x", "…": "."})
@@ -38,7 +39,7 @@ class Page:
             subsequent_indent=" " * (indent + hang),
             break_on_hyphens=False,
         )
-        self.lines += [self.styled(line, style) for line in wrapped]
+        self.lines += [self.styled(line.replace(JOINED, " "), style) for line in wrapped]
 
     def pair(self, label: str, text: str, *, indent: int = 0, width: int = 10) -> None:
         """A label and its text beside it, wrapped below itself."""
@@ -71,7 +72,9 @@ def printable(text: str) -> str:
     """Names come from the trace: what would move the cursor or change colours shows as an escape."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
+    return "".join(
+        c if c.isprintable() or c == JOINED else " " if c.isspace() else ascii(c)[1:-1] for c in text
+    )
 
 
 def bar(parts: Sequence[tuple[str, int]], width: int) -> str:

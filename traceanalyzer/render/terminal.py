@@ -10,7 +10,7 @@ from traceanalyzer.finding import Finding, Report, Severity
 from traceanalyzer.offsets import format_offset
 from traceanalyzer.render.bars import device_bar
 from traceanalyzer.render.footer import footer
-from traceanalyzer.render.page import Page
+from traceanalyzer.render.page import JOINED, Page
 from traceanalyzer.trace import Device, Meta
 from traceanalyzer.units import format_bytes, format_ns, format_share
 from traceanalyzer.version import __version__
@@ -32,7 +32,7 @@ def render_text(
             device_bar(page, row, several=len(heads) > 1)
     origins = {summary["rank"]: meta.origin_ns for summary, meta in heads}
     for number, finding in enumerate(report.findings, 1):
-        _finding(page, number, finding, origins[finding.rank], several=len(heads) > 1)
+        _finding(page, number, finding, origins[finding.rank], _places(report))
     if not quiet:
         footer(page, report)
     return page.text() if page.lines else ""
@@ -86,21 +86,29 @@ def _steps(summary: Mapping[str, Any]) -> str:
     return f"{steps['count']:,}; {spread} ({steps['source']})"
 
 
-def _finding(page: Page, number: int, finding: Finding, origin_ns: int, *, several: bool) -> None:
+def _finding(page: Page, number: int, finding: Finding, origin_ns: int, places: Sequence[str]) -> None:
     page.blank()
     loss = f"  {format_share(finding.cost_share)}  {format_ns(finding.cost_ns)}" if finding.cost_ns else ""
     title = f"{number}  {finding.rule}: {finding.cause}"
     page.sides(title, f"{finding.severity}{loss}", style=_COLOURS[finding.severity])
     page.put(finding.message, indent=3)
     page.put(f"-> {finding.advice}", indent=3, hang=3)
-    place = _place(finding, origin_ns, several)
-    page.put(f"confidence {finding.confidence}; {place}; Perfetto timestamp {finding.start_ns}", indent=3)
+    page.put(
+        ", ".join(clause.replace(" ", JOINED) for clause in _where(finding, origin_ns, places)), indent=3
+    )
 
 
-def _place(finding: Finding, origin_ns: int, several: bool) -> str:
-    """Where to look: the costliest occurrence."""
+def _where(finding: Finding, origin_ns: int, places: Sequence[str]) -> list[str]:
+    """Confidence, and where to look: the costliest occurrence."""
     start, length = format_offset(finding.start_ns - origin_ns), format_ns(finding.end_ns - finding.start_ns)
     which = "costliest" if finding.count > 1 else "once"
-    names = (["rank"] if several else []) + ["step", "device", "stream", "thread"]
-    where = [f"{name} {getattr(finding, name)}" for name in names if getattr(finding, name) is not None]
-    return f"{which} at {start} for {length}" + "".join(f", {place}" for place in where)
+    named = [f"{place} {getattr(finding, place)}" for place in places if getattr(finding, place) is not None]
+    first, last = f"confidence {finding.confidence}", f"Perfetto timestamp {finding.start_ns}"
+    return [first, f"{which} at {start} for {length}", *named, last]
+
+
+def _places(report: Report) -> list[str]:
+    """What tells places apart in this report."""
+    several = len(report.metas) > 1
+    devices = several or any(len(meta.devices) > 1 for meta in report.metas)
+    return ["rank"] * several + ["device"] * devices + ["step", "stream", "thread"]

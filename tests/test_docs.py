@@ -1,0 +1,121 @@
+"""The documents are true: generated parts are current, what they show runs, what they name exists."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click.testing import CliRunner
+
+from traceanalyzer.cli import cli
+from traceanalyzer.read.load import load_file
+from traceanalyzer.rule import all_rules
+
+REPOSITORY = Path(__file__).parent.parent
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/output.md"]
+
+
+def generator() -> ModuleType:
+    """docs/generate.py, which is no part of a package."""
+    spec = importlib.util.spec_from_file_location("generate", REPOSITORY / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_parts_are_current() -> None:
+    assert generator().generated(README) == README
+
+
+def test_check_and_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = generator()
+    stale = tmp_path / "README.md"
+    stale.write_text(
+        "<!-- picture: generated -->\nold\n<!-- picture: end -->\n<!-- rules: generated --><!-- rules: end -->"
+    )
+    monkeypatch.setattr(module, "README", stale)
+    monkeypatch.setattr("sys.argv", ["generate.py", "--check"])
+    assert module.main() == 1
+    monkeypatch.setattr("sys.argv", ["generate.py", "--write"])
+    assert module.main() == 0
+    monkeypatch.setattr("sys.argv", ["generate.py", "--check"])
+    assert module.main() == 0
+    with pytest.raises(ValueError, match="no part marked 'picture'"):
+        module.generated("no marks")
+
+
+def test_every_rule_is_in_the_table_with_its_page() -> None:
+    for rule in all_rules():
+        assert f"| `{rule.slug}` |" in README
+        assert len(rule.page.splitlines()) > 1, f"{rule.slug} has a title, but no page"
+
+
+def test_the_picture_says_what_is_wrong() -> None:
+    picture = README.partition("<!-- picture: generated -->")[2].partition("<!-- picture: end -->")[0]
+    assert "\n1  scheduler-gap: " in picture
+    assert max(map(len, picture.splitlines())) <= 80
+
+
+def commands(text: str) -> list[list[str]]:
+    """Every command line of traceanalyzer in a document's indented blocks, without comments."""
+    lines = re.findall(r"^(?:    |\$ )(traceanalyzer .*)$", text, re.MULTILINE)
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/output.md"])
+def test_shown_commands_have_only_options_that_exist(document: str) -> None:
+    shown = commands((REPOSITORY / document).read_text(encoding="utf-8"))
+    assert shown or document != "README.md"
+    for arguments in shown:
+        command = cli.get_command(cli.make_context("traceanalyzer", ["rules"]), arguments[0])
+        assert command is not None, arguments
+        command.make_context(arguments[0], arguments[1:])
+
+
+def test_examples_in_the_help_have_only_options_that_exist() -> None:
+    for name in ("diagnose", "rules", "explain", "export"):
+        shown = CliRunner().invoke(cli, [name, "--help"]).stdout
+        lines = re.findall(r"^ +(?:.*\| )?traceanalyzer (\w+ .*|rules)$", shown, re.MULTILINE)
+        assert lines, name
+        for line in lines:
+            arguments = shlex.split(line)
+            command = cli.get_command(cli.make_context("traceanalyzer", ["rules"]), arguments[0])
+            assert command is not None
+            command.make_context(arguments[0], arguments[1:])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_to_files(document: str) -> None:
+    text = (REPOSITORY / document).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert (REPOSITORY / document).parent.joinpath(target).exists(), target
+
+
+def test_makefile_has_the_targets_that_documents_name() -> None:
+    targets = set(re.findall(r"^(\w+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        target
+        for document in DOCUMENTS
+        for target in re.findall(r"make (\w+) +#", (REPOSITORY / document).read_text())
+    }
+    assert named <= targets
+    assert {"demo", "test", "lint", "fixtures", "bench"} <= targets
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_recording_in_the_readme_records_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    recording = README.partition("## Record a trace")[2].partition("```python\n")[2].partition("```")[0]
+    assert len([line for line in recording.splitlines() if line.strip()]) <= 8
+    monkeypatch.chdir(tmp_path)
+    weights = torch.rand(8, 8)
+    exec(recording, {"loader": [weights] * 20, "train_step": lambda batch: batch @ weights})
+    trace = load_file(tmp_path / "trace.json.gz")
+    assert (trace.cpu["name"] == "aten::matmul").sum() == 5

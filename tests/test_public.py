@@ -1,0 +1,21 @@
+"""The names that users import."""
+
+from __future__ import annotations
+
+import pytest
+
+import traceanalyzer
+from traceanalyzer.version import __version__
+
+
+def test_every_public_name_is_there() -> None:
+    for name in traceanalyzer.__all__:
+        assert getattr(traceanalyzer, name) is not None
+    assert set(traceanalyzer.__all__) == set(dir(traceanalyzer))
+    assert {"load", "diagnose", "Trace", "TraceSet", "Finding", "Report"} <= set(traceanalyzer.__all__)
+    assert traceanalyzer.__version__ == __version__
+
+
+def test_other_names_are_not() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = traceanalyzer.nothing
