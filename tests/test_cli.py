@@ -76,7 +76,9 @@ def test_json_and_lines_go_to_standard_output_alone(trace: Path) -> None:
     document = json.loads(result.stdout)
     lines = diagnosed(trace, "--format", "jsonl").splitlines()
     assert document["traces"][0]["source"] == str(trace)
-    assert len(lines) == 1 + sum(len(document[key]) for key in ("traces", "accounting", "findings", "outcomes"))
+    assert len(lines) == 1 + sum(
+        len(document[key]) for key in ("traces", "accounting", "findings", "outcomes")
+    )
 
 
 def test_every_output_at_once(trace: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture
-from traceanalyzer.diagnose import diagnose, restricted
+from traceanalyzer.diagnosis import diagnose, restricted
 from traceanalyzer.errors import BadOption
 from traceanalyzer.finding import Status
 from traceanalyzer.trace import Trace, TraceSet

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import pytest
 
 import traceanalyzer
@@ -19,3 +22,11 @@ def test_every_public_name_is_there() -> None:
 def test_other_names_are_not() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = traceanalyzer.nothing
+
+
+def test_no_module_takes_the_name_of_a_public_function() -> None:
+    importlib.import_module("traceanalyzer.commands")
+    assert callable(traceanalyzer.diagnose)
+    assert callable(traceanalyzer.load)
+    modules = {info.name for info in pkgutil.iter_modules(traceanalyzer.__path__)}
+    assert modules.isdisjoint(traceanalyzer.__all__)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from traceanalyzer.version import __version__
 
 if TYPE_CHECKING:
-    from traceanalyzer.diagnose import diagnose
+    from traceanalyzer.diagnosis import diagnose
     from traceanalyzer.finding import Finding, Report
     from traceanalyzer.read.load import load
     from traceanalyzer.trace import Trace, TraceSet
@@ -29,7 +29,7 @@ _HOMES = {
     "Report": "traceanalyzer.finding",
     "Trace": "traceanalyzer.trace",
     "TraceSet": "traceanalyzer.trace",
-    "diagnose": "traceanalyzer.diagnose",
+    "diagnose": "traceanalyzer.diagnosis",
     "load": "traceanalyzer.read.load",
 }
 

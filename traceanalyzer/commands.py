@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from traceanalyzer import rule as rules
-from traceanalyzer.diagnose import by_rank, diagnose, restricted
+from traceanalyzer.diagnosis import by_rank, diagnose, restricted
 from traceanalyzer.errors import BadOption
 from traceanalyzer.exits import emit
 from traceanalyzer.files import check_outputs, made, written

@@ -1,4 +1,7 @@
-"""Traces -> indexes -> rules -> Report: the one place that knows every stage."""
+"""Traces -> indexes -> rules -> Report: the one place that knows every stage.
+
+Not called `diagnose`: a module of that name would take the place of the function in the package.
+"""
 
 from __future__ import annotations
 
