@@ -8,7 +8,7 @@ EXAMPLE := fixtures/scheduler-gap/bad.json.gz
 demo: .venv/installed
 	$(BIN)/traceanalyzer diagnose $(EXAMPLE)
 
-test: .venv/tested
+test: lint
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
 
 lint: .venv/tested

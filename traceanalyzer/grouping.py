@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import accumulate, pairwise
 from statistics import median
 from typing import Any
 
@@ -75,8 +76,10 @@ def _place(found: Finding) -> tuple[Any, ...]:
 
 
 def _finding(rule: str, hits: Sequence[Hit], scope: Scope) -> Finding:
-    costs = [_clipped_cost(hit, scope) for hit in hits]
-    cost_ns = _union_cost(hits, costs, scope)
+    spans = [_cost_spans(hit, scope) for hit in hits]
+    held = [sum(end - start for start, end in mine) for mine in spans]
+    costs = [min(max(hit.cost_ns, 0), most) for hit, most in zip(hits, held, strict=True)]
+    cost_ns = _union_cost(spans, costs)
     share = cost_ns / scope.length_ns if scope.length_ns else 0.0
     worst = max(range(len(hits)), key=lambda i: (costs[i], hits[i].cost_ns, -i))
     hit = hits[worst]
@@ -119,43 +122,39 @@ def _occurrence(hit: Hit, cost_ns: int) -> Occurrence:
     )
 
 
-def _cost_set(hit: Hit, scope: Scope) -> intervals.Set:
-    """When the hit's cost was incurred, within the analysed window."""
-    spans = np.array(hit.cost_spans or [(hit.span.start_ns, hit.span.end_ns)], np.int64).reshape(-1, 2)
-    return intervals.clip(intervals.union(spans[:, 0], spans[:, 1]), scope.start_ns, scope.end_ns)
+def _cost_spans(hit: Hit, scope: Scope) -> list[tuple[int, int]]:
+    """When the hit's cost was incurred within the analysed window: sorted, disjoint, not empty."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(hit.cost_spans or [(hit.span.start_ns, hit.span.end_ns)]):
+        start, end = max(int(start), scope.start_ns), min(int(end), scope.end_ns)
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        elif start < end:
+            merged.append((start, end))
+    return merged
 
 
-def _clipped_cost(hit: Hit, scope: Scope) -> int:
-    """The hit's own claim, but never more than its spans hold within the analysed window."""
-    if hit.cost_ns <= 0:
-        return 0
-    return min(hit.cost_ns, intervals.length(_cost_set(hit, scope)))
-
-
-def _union_cost(hits: Sequence[Hit], costs: Sequence[int], scope: Scope) -> int:
+def _union_cost(spans: Sequence[Sequence[tuple[int, int]]], costs: Sequence[int]) -> int:
     """Time lost to any of the hits: the union of their spans, capped by what they claim.
 
     A hit may claim less than its span. Where spans run together, the claim of that run is the smaller of its
     length and the sum of the claims in it, so that neither an overlap nor a wide span is counted as loss.
     """
-    sets = [(_cost_set(hit, scope), cost) for hit, cost in zip(hits, costs, strict=True) if cost]
-    if not sets:
-        return 0
-    starts = np.concatenate([part[0] for part, _ in sets])
-    ends = np.concatenate([part[1] for part, _ in sets])
-    claims = np.concatenate([_claim(part, cost) for part, cost in sets])
-    runs = intervals.union(starts, ends)
+    edges = np.array([span for mine in spans for span in mine], np.int64).reshape(-1, 2)
+    claims = np.array(
+        [ns for mine, cost in zip(spans, costs, strict=True) for ns in _spread(cost, mine)], np.int64
+    )
+    runs = intervals.union(edges[claims > 0, 0], edges[claims > 0, 1])
     claimed = np.zeros(len(runs[0]), np.int64)
-    np.add.at(claimed, np.searchsorted(runs[0], starts, side="right") - 1, claims)
+    np.add.at(claimed, np.searchsorted(runs[0], edges[claims > 0, 0], side="right") - 1, claims[claims > 0])
     return int(np.minimum(claimed, runs[1] - runs[0]).sum())
 
 
-def _claim(part: intervals.Set, cost: int) -> intervals.Ns:
-    """The hit's cost spread over its spans by length, exact in the sum."""
-    upto = np.cumsum(part[1] - part[0])
-    share = np.floor(upto.astype(np.float64) * (cost / int(upto[-1]))).astype(np.int64)
-    share[-1] = cost
-    return np.diff(share, prepend=0)
+def _spread(cost: int, spans: Sequence[tuple[int, int]]) -> list[int]:
+    """The cost over its spans by length, exact in the sum."""
+    upto = list(accumulate(end - start for start, end in spans))
+    shares = [cost * length // upto[-1] for length in upto]
+    return [after - before for before, after in pairwise([0, *shares])]
 
 
 def _confidence(hits: Sequence[Hit], costs: Sequence[int]) -> Confidence:
