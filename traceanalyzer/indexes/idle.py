@@ -60,7 +60,8 @@ PRECEDENCE: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "synchronisation_round_trip",
-        "launched late; a synchronising call or blocking copy of the launching threads reaches into it",
+        "launched late; a synchronising call or blocking copy of the launching threads reaches into it, and "
+        "the CPU was in it when the device drained, or it did not spend nearly all of the gap outside ops",
         "the CPU could not launch while it waited, whatever it did after",
     ),
     (
@@ -85,6 +86,9 @@ PRECEDENCE: tuple[tuple[str, str, str], ...] = (
 )
 CAUSES = tuple(dict.fromkeys(cause for cause, _, _ in PRECEDENCE))
 _MOST = 0.5
+_NEARLY_ALL = (
+    0.8  # of the gap spent outside ops: then a synchronisation that came after the device drained is no cause
+)
 _USUAL_QUANTILE = 0.9  # of the delays onto an idle device: what is usual there
 _DEFAULT_DELAY_NS = (
     10_000  # where nothing was launched onto an idle device: V100 to MI300 show minima of 2 to 26 us
@@ -253,7 +257,8 @@ class _Judge:
     def _synchronisation(self, late: Mask, in_time: Mask) -> tuple[Rows, Rows]:
         """(direct, refill): rows of the synchronising call that the gap is charged to, -1 for none.
 
-        Direct: the last call that began before the launch reaches into the gap. Refill: launched in time, right
+        Direct: the last call that began before the launch reaches into the gap, unless it began after the device
+        drained and nearly all of the gap was spent outside ops and calls. Refill: launched in time, right
         behind work that such a gap held up; or the work is the copy that the call waits for.
         """
         syncs = self.trace.index(Syncs)
@@ -267,7 +272,9 @@ class _Judge:
         last = np.maximum(at, 0)
         reaches = (at >= 0) & (ends[last] > self.start) & (starts[last] < self.end) & (self.after >= 0)
         own_call = rows[last] == self.call
-        direct = np.where(reaches & (late | own_call), rows[last], -1)
+        drained = starts[last] <= self.start
+        beside_the_point = ~drained & (self.share("dispatching") <= 1 - _NEARLY_ALL)
+        direct = np.where(reaches & (late & ~beside_the_point | own_call), rows[last], -1)
         following = np.minimum(at + 1, len(rows) - 1)
         awaited = (
             in_time
@@ -295,6 +302,7 @@ class _Judge:
         """The op around the deciding row, else the op that launched the next work."""
         around = np.where(row >= 0, self.nesting.op[row], -1)
         launched = np.where(self.after >= 0, self.work.op[self.after], -1)
+        launched = np.where(launched >= 0, launched, self.call)
         decided = row != self.call
         return np.where(decided, np.where(around >= 0, around, row), launched)
 

@@ -1,0 +1,1 @@
+"""Patterns that the CPU lane shows: what the host was doing when it should have launched."""

@@ -1,0 +1,109 @@
+"""A device-to-device copy that only seeds a matrix product's destination."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.finding import Confidence, Hit, Span
+from traceanalyzer.indexes.accounting import KINDS, kinds_of_work
+from traceanalyzer.indexes.launches import Launches
+from traceanalyzer.indexes.steps import Steps
+from traceanalyzer.rule import rule
+from traceanalyzer.trace import Trace, event_ids, ints, matching, text
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_memsets: int = 2  # between copy and GEMM: cuBLAS clears one workspace (4 bytes, H200, torch 2.11)
+    min_bytes: int = 1  # of the copy; an empty one moves nothing
+
+
+# GEMM kernels by library: cuBLAS on Hopper and later (nvjet, xmma), older cuBLAS (ampere_, volta_, turing_),
+# CUTLASS, hipBLASLt (Cijk), MAGMA.
+_GEMM = re.compile(r"nvjet_|gemm|cutlass.*(tensorop|simt)|Cijk_", re.IGNORECASE)
+_OTHER = re.compile(r"splitKreduce|split_k_reduce|implicit|conv|[wd]grad|fprop|gemmk1", re.IGNORECASE)
+
+
+@rule(limits=Limits, since="0.1")
+def hidden_dtod_copy(work: Launches, steps: Steps, trace: Trace, limits: Limits) -> Iterator[Hit]:
+    """A hidden copy seeds the destination of a GEMM.
+
+    What it looks for: on one stream, `Memcpy DtoD`, at most a workspace memset, then a GEMM kernel, all launched
+    by the same op. The copy writes the op's `input` (addmm's bias) into the output, which the GEMM then adds to.
+    Why it costs: the copy reads and writes the whole output once more before the product starts.
+    Bad: torch.addmm(full_matrix, a, b). Good: a 1-D bias, which goes into the GEMM's epilogue, or the addition
+    fused with what follows by torch.compile.
+    How sure: the three share one op, and nothing else of the stream is between them. A copy that feeds no GEMM
+    (clone, copy_, FSDP's copy-out) has an op of its own and is not this.
+    When it is wrong: copies inside a CUDA graph have no op and are not looked at.
+    Source: cuBLAS computes D = alpha*A*B + beta*C in place; measured on an H200 with torch 2.11.
+    """
+    kinds = kinds_of_work(trace, work)
+    copies = np.flatnonzero((kinds == KINDS.index("copy_d2d")) & (work.op >= 0))
+    sizes = ints(trace.gpu, "bytes")[work.row[copies]]
+    copies = copies[sizes >= limits.min_bytes]
+    gemm = matching(trace.gpu, "name", lambda name: bool(_GEMM.search(name)) and not _OTHER.search(name))
+    gemm &= (trace.gpu["category"] == "kernel").to_numpy()
+    following = _next_on_stream(work)
+    target = following[copies]
+    for _ in range(limits.max_memsets):
+        passing = (target >= 0) & (kinds[target] == KINDS.index("memset"))
+        target = np.where(passing, following[target], target)
+    seeds = (target >= 0) & gemm[work.row[target]] & (work.op[target] == work.op[copies])
+    for copy, product in zip(copies[seeds].tolist(), target[seeds].tolist(), strict=True):
+        yield _hit(copy, product, work, steps, trace)
+
+
+def _next_on_stream(work: Launches) -> NDArray[np.int64]:
+    """The work that starts next on the same stream, -1 for none; shape (work,)."""
+    order = np.lexsort((work.start_ns, work.stream, work.device))
+    following = np.full(len(order) + 1, -1)  # the last entry is for position -1
+    same = (work.device[order][1:] == work.device[order][:-1]) & (
+        work.stream[order][1:] == work.stream[order][:-1]
+    )
+    following[order[:-1][same]] = order[1:][same]
+    return following
+
+
+def _hit(copy: int, product: int, work: Launches, steps: Steps, trace: Trace) -> Hit:
+    start, end = int(work.start_ns[copy]), int(work.end_ns[copy])
+    op = int(work.op[copy])
+    at = int(steps.of_work[copy])
+    size = int(ints(trace.gpu, "bytes")[work.row[copy]])
+    shapes = text(trace.cpu, "input_dims", op)
+    return Hit(
+        span=Span(
+            start_ns=start,
+            end_ns=end,
+            device=int(work.device[copy]),
+            stream=int(work.stream[copy]),
+            thread=int(ints(trace.cpu, "tid")[op]),
+            step=int(steps.number[at]) if 0 <= at < len(steps) else None,
+        ),
+        events=event_ids(
+            (trace.gpu, int(work.row[copy])),
+            (trace.gpu, int(work.row[product])),
+            (trace.cpu, op),
+            (trace.cpu, int(work.call[copy])),
+        ),
+        cost_ns=end - start,
+        cause="seeded-destination",
+        message="{op} copies {bytes} into its output before the GEMM, {times}, {in_steps}: {total} in all"
+        + ("; shapes {shapes}" if shapes else ""),
+        advice="Pass a 1-D bias (it goes into the GEMM's epilogue), or add the matrix apart where torch.compile can "
+        "fuse the addition with what follows.",
+        confidence=Confidence.HIGH,
+        evidence={
+            "op": text(trace.cpu, "name", op) or "",
+            "bytes": size,
+            "copy_ns": end - start,
+            "gemm": text(trace.gpu, "name", int(work.row[product])) or "",
+            "gemm_ns": int(work.end_ns[product] - work.start_ns[product]),
+            **({"shapes": shapes} if shapes else {}),
+        },
+    )
