@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import runpy
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import click
 import pytest
 
 from tests.builder import TraceBuilder
-from traceanalyzer import exits
+from traceanalyzer import commands, exits
+from traceanalyzer.cli import run as run_here
 from traceanalyzer.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, emit, guarded
 from traceanalyzer.progress import ProgressLine
 
@@ -218,3 +220,36 @@ def test_progress_of_a_short_read_writes_nothing() -> None:
     with ProgressLine(stream) as progress:
         progress(1, 1, 1)
     assert stream.getvalue() == ""
+
+
+def test_the_module_is_the_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["traceanalyzer", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("traceanalyzer", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("traceanalyzer ")
+
+
+def test_errors_for_users_are_printed_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_here(["diagnose", str(tmp_path / "absent.json")]) == COULD_NOT_RUN
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.startswith(f"traceanalyzer: {tmp_path / 'absent.json'}: ")
+
+
+def test_progress_goes_to_a_terminal_only(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("traceanalyzer.progress.SILENT_S", 0.0)
+    for stream, quiet, expected in (
+        (io.StringIO(), False, False),
+        (terminal, True, False),
+        (terminal, False, True),
+    ):
+        monkeypatch.setattr(sys, "stderr", stream)
+        commands.load_all([trace], quiet=quiet)
+        assert ("events" in stream.getvalue()) is expected

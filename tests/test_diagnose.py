@@ -9,6 +9,7 @@ from tests.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture
 from traceanalyzer.diagnosis import diagnose, restricted
 from traceanalyzer.errors import BadOption
 from traceanalyzer.finding import Status
+from traceanalyzer.summary import accounting_frame
 from traceanalyzer.trace import Trace, TraceSet
 
 MS = 1_000_000
@@ -115,6 +116,27 @@ def test_a_trace_without_a_gpu_lane_is_reported_and_says_so() -> None:
     assert "GPU" in idle.why
     assert report.accounting == ()
     assert report.summary[0]["unavailable"]["busy"] == idle.why
+
+
+def python_trace() -> Trace:
+    """Python functions, and not one event of either lane."""
+    made = TraceBuilder(devices=())
+    made.python("train.py(3): step", START, MS, python_id=1)
+    return made.load()
+
+
+def test_a_trace_without_either_lane_is_reported_and_says_so() -> None:
+    report = diagnose(python_trace())
+    assert report.summary[0]["steps"] is None
+    assert set(report.summary[0]["unavailable"]) == {"steps", "busy"}
+    assert report.summary[0]["window"]["length_ns"] == 0
+
+
+def test_books_of_several_ranks_are_one_table() -> None:
+    books = accounting_frame([(0, busy_trace()), (1, cpu_trace()), (2, busy_trace(6))])
+    assert books.groupby("rank")["ns"].sum().to_dict() == {0: 8 * MS, 2: 12 * MS}
+    assert list(books) == ["rank", "device", "step", "class", "cause", "op", "ns"]
+    assert accounting_frame([(None, cpu_trace())]).dtypes.equals(books.dtypes)
 
 
 def test_ranks_go_by_number_and_findings_say_theirs() -> None:

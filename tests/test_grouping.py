@@ -65,6 +65,11 @@ def test_a_claim_of_several_spans_is_spread_to_the_nanosecond() -> None:
     assert only(hit(0, 400, cost=10, cost_spans=spans)).cost_ns == 10
 
 
+def test_cost_spans_may_touch_overlap_and_come_in_any_order() -> None:
+    spans = tuple((ORIGIN + start, ORIGIN + end) for start, end in ((50, 90), (0, 40), (40, 60)))
+    assert only(hit(0, 100, cost=90, cost_spans=spans)).cost_ns == 90
+
+
 def test_cost_outside_the_window_is_not_counted() -> None:
     found = only(hit(98 * MS, 10 * MS), hit(200 * MS, 5 * MS))
     assert (found.cost_ns, found.cost_share, found.count) == (2 * MS, 0.02, 2)
@@ -114,6 +119,11 @@ def test_evidence_has_the_costliest_numbers_the_prevailing_text_and_totals() -> 
     expected = {"op": "aten::add", "delay_ns": 9, "count": 4, "total_ns": 11 * MS, "steps": 4}
     assert expected.items() <= found.evidence.items()
     assert (found.evidence["median_ns"], found.evidence["worst_ns"]) == (2 * MS, 5 * MS)
+
+
+def test_evidence_may_differ_from_hit_to_hit() -> None:
+    found = only(hit(0, 2 * MS, message="{op}", evidence={"op": "aten::mm"}), hit(10 * MS, MS, evidence={}))
+    assert found.message == "aten::mm"
 
 
 def test_evidence_that_a_rule_names_wins_over_totals() -> None:

@@ -45,6 +45,15 @@ def test_long_names_wrap_and_shorten() -> None:
     assert name in re.sub(r"\s+", "", text).replace("void", "void ")
 
 
+@pytest.mark.parametrize(("width", "named"), [(80, 1), (100, 2), (140, 3)])
+def test_a_cause_names_as_many_ops_as_there_is_room_for(width: int, named: int) -> None:
+    books = samples.accounting()
+    ops = [f"aten::rather_long_operator_{letter}" for letter in "abcd"]
+    causes = [{"cause": "idle:unknown", "op": op, "ns": MS // 4} for op in ops]
+    text = plain(samples.report(accounting=({**books, "idle_causes": causes},)), width=width)
+    assert [op in text for op in ops] == [True] * named + [False] * (4 - named)
+
+
 def test_quiet_keeps_the_findings_alone() -> None:
     text = plain(samples.report(), quiet=True)
     assert text.startswith("1  scheduler-gap: late-launch")
