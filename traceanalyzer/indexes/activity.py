@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer import intervals
-from traceanalyzer.indexes.calls import ALLOCATOR, DATA_LOADING, MODULE_LOADING, STEP_MARK, is_compilation
+from traceanalyzer.indexes.calls import (
+    ALLOCATOR,
+    DATA_LOADING,
+    MODULE_LOADING,
+    QUERY,
+    STEP_MARK,
+    is_compilation,
+)
 from traceanalyzer.indexes.launches import Launches
 from traceanalyzer.indexes.nesting import Nesting
 from traceanalyzer.indexes.overheads import Overheads
@@ -19,6 +26,7 @@ from traceanalyzer.schema import CALL_CATEGORIES
 from traceanalyzer.trace import Trace, matching
 
 Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +34,14 @@ class Activity:
     """Kind -> rows of `trace.cpu` and the interval set that they cover, ns.
 
     Kinds: data_loading, compilation, module_loading, allocator, synchronisation, dispatching (any op or call),
-    profiler. Kinds overlap: an allocator call is inside an op. Threads that never launch anything (a loader's
+    profiler. Kinds overlap: an allocator call is inside an op. The set of module_loading reaches further than its
+    rows: see `_loading`. Threads that never launch anything (a loader's
     workers, pinning) are left out, since their work is not what the device waits for.
     """
 
     rows: Mapping[str, Rows]
     sets: Mapping[str, intervals.Set]
-    launching: NDArray[np.bool_]
+    launching: Mask
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
@@ -48,17 +57,19 @@ class Activity:
             "module_loading": ((on_lane & call) | overhead)
             & matching(cpu, "name", lambda name: bool(MODULE_LOADING.search(name))),
             "allocator": on_lane & call & matching(cpu, "name", lambda name: bool(ALLOCATOR.search(name))),
-            "dispatching": on_lane & ((cpu["category"] == "cpu_op").to_numpy() | call),
+            "dispatching": on_lane & ((nesting.op == np.arange(len(cpu))) | call),
         }
         rows = {kind: np.flatnonzero(mask) for kind, mask in chosen.items()}
         rows["synchronisation"] = syncs.row[~syncs.profiler & on_lane[syncs.row]]
         sets = {kind: intervals.union(nesting.start_ns[of], nesting.end_ns[of]) for kind, of in rows.items()}
+        query = call & matching(cpu, "name", lambda name: bool(QUERY.search(name)))
+        sets["module_loading"] = _loading(nesting, launching, rows["module_loading"], call, ~query)
         overheads = trace.index(Overheads)
         rows["profiler"], sets["profiler"] = overheads.row[overheads.hit >= 0], overheads.stalls
         return cls(rows, sets, launching)
 
 
-def _launching_lanes(trace: Trace, nesting: Nesting) -> NDArray[np.bool_]:
+def _launching_lanes(trace: Trace, nesting: Nesting) -> Mask:
     """Threads that launch work or carry the step marks; bool of shape (lanes + 1,), the last for no thread."""
     lanes = np.zeros(int(nesting.lane.max(initial=-1)) + 2, bool)
     work = trace.index(Launches)
@@ -67,3 +78,25 @@ def _launching_lanes(trace: Trace, nesting: Nesting) -> NDArray[np.bool_]:
     lanes[nesting.lane[marks]] = True
     lanes[-1] = False
     return lanes
+
+
+def _loading(nesting: Nesting, launching: Mask, rows: Rows, call: Mask, telling: Mask) -> intervals.Set:
+    """When kernels were loaded: the rows, and of the overhead rows also the stretch right before them.
+
+    The row of a function or module being loaded names no thread and covers the end of the work only: the library
+    looks for the kernel first. So the stretch reaches back, from the row or the call around it, to the last
+    event of that thread that is more than a query, at most to the start of the op that the call is in.
+    """
+    start, end = nesting.start_ns[rows], nesting.end_ns[rows]
+    low, shortest = start.copy(), np.full(len(rows), np.iinfo(np.int64).max)
+    for lane in np.flatnonzero(launching).tolist() if len(rows) else ():
+        around = nesting.around(lane, start, end)
+        edges = np.append(nesting.edges(lane, telling), shortest.max(initial=0))
+        begin = np.where(call[around], nesting.start_ns[around], start)
+        op = nesting.op[around]
+        last = edges[np.searchsorted(edges, begin, side="left") - 1]
+        reached = np.where(op >= 0, np.maximum(np.minimum(last, begin), nesting.start_ns[op]), begin)
+        length = nesting.end_ns[around] - nesting.start_ns[around]
+        nearer = (nesting.lane[rows] < 0) & (around >= 0) & (length < shortest)
+        low[nearer], shortest[nearer] = reached[nearer], length[nearer]
+    return intervals.union(low, end)

@@ -23,6 +23,11 @@ MODULE_LOADING = re.compile(
     r"^cu(Module|Library)(Load|Get|Unload)|^(cuda|hip)Module(Load|GetFunction)|^cudaLibraryLoad|^cuKernelGetFunction"
     r"|^Lazy Function Loading$|^Runtime Triggered Module Loading$"
 )
+# Calls that ask or prepare and start nothing: what a library does while it looks for a kernel.
+QUERY = re.compile(
+    r"^(cuda|hip|cu)((Device|Ctx|Pointer|Kernel|Library|Module|Event)?Get|Func[GS]et|PeekAtLastError|Occupancy"
+    r"|Stream(IsCapturing|Get|Create)|EventCreate)"
+)
 COMPILATION = re.compile(
     r"\(dynamo_timed\)|^dynamo$|_compile\b|_compile\.|entire_frame_compile|async_compile|inductor_compile"
     r"|^compile_fx|fx_codegen_and_compile|triton.*compile|CachingAutotuner\.(precompile|benchmark)|NVRTC|nvrtc"
@@ -46,6 +51,10 @@ COMMUNICATION = re.compile(
     re.IGNORECASE,
 )
 
+# What torch marks by record_function; an op is never called so.
+ANNOTATION = re.compile(
+    r"^(ProfilerStep#|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|DistributedDataParallel\.forward)"
+)
 STEP_MARK = re.compile(r"^ProfilerStep#(\d+)$")
 OPTIMIZER_MARK = re.compile(r"^Optimizer\.step#")
 SERVING_MARK = re.compile(r"^(execute_(context_)?\d+|step\[)")

@@ -15,15 +15,17 @@ from numpy.typing import NDArray
 
 from traceanalyzer import intervals
 from traceanalyzer.indexes.activity import Activity
-from traceanalyzer.indexes.calls import STREAM_WAIT, copy_kind
+from traceanalyzer.indexes.calls import STREAM_WAIT
+from traceanalyzer.indexes.gaps import Gaps, longest_row
 from traceanalyzer.indexes.launches import Launches
 from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.indexes.round_trips import MOST, round_trips
 from traceanalyzer.indexes.steps import whole_window
-from traceanalyzer.indexes.syncs import Syncs
 from traceanalyzer.trace import NULL_INT, Trace, matching
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Shares = NDArray[np.float64]
 
 # (cause, what must hold, why it stands at this place). The first that holds takes the gap.
 PRECEDENCE: tuple[tuple[str, str, str], ...] = (
@@ -52,7 +54,11 @@ PRECEDENCE: tuple[tuple[str, str, str], ...] = (
         "launched late; compiling covers most of it",
         "contains ops, loading and copies",
     ),
-    ("late_launch:module_loading", "loading kernels covers most of it", "hides in a launch call"),
+    (
+        "late_launch:module_loading",
+        "loading of kernels covers most of it, with the stretch without events right before it in the same op",
+        "hides in a launch call, and in what a library prepares before its first launch",
+    ),
     (
         "late_launch:allocator",
         "launched late; allocator calls cover most of it",
@@ -60,8 +66,9 @@ PRECEDENCE: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "synchronisation_round_trip",
-        "launched late; a synchronising call or blocking copy of the launching threads reaches into it, and "
-        "the CPU was in it when the device drained, or it did not spend nearly all of the gap outside ops",
+        "launched late; a synchronising call or blocking copy of the launching threads reaches into it, and no "
+        "stretch without ops that is longer than the CPU waited there covers most of it. Or the launch itself is a "
+        "blocking copy whose call covers most of it",
         "the CPU could not launch while it waited, whatever it did after",
     ),
     (
@@ -85,10 +92,7 @@ PRECEDENCE: tuple[tuple[str, str, str], ...] = (
     ("late_launch:dispatching", "launched late; most of it inside ops and calls", "what is left"),
 )
 CAUSES = tuple(dict.fromkeys(cause for cause, _, _ in PRECEDENCE))
-_MOST = 0.5
-_NEARLY_ALL = (
-    0.8  # of the gap spent outside ops: then a synchronisation that came after the device drained is no cause
-)
+_DISPATCHING = CAUSES.index("late_launch:dispatching")
 _USUAL_QUANTILE = 0.9  # of the delays onto an idle device: what is usual there
 _DEFAULT_DELAY_NS = (
     10_000  # where nothing was launched onto an idle device: V100 to MI300 show minima of 2 to 26 us
@@ -105,9 +109,10 @@ class Idle:
         cause: int64, position in `CAUSES`.
         work: int64, entry of `Launches` that ends the gap, -1 at the tail.
         before: int64, entry of `Launches` that ran last before it, -1 at the head.
-        row: int64, row of `trace.cpu` that decided: the synchronising call, the loader, the stalled call, else
-            the launch; -1 for none.
-        op: int64, row of `trace.cpu` of the op to name: around `row`, else the one that launched; -1 for none.
+        row: int64, row of `trace.cpu` that decided: the synchronising call, the loader, the stalled call, an op
+            before the launch that took most of the gap, else the launch; -1 for none.
+        op: int64, row of `trace.cpu` of the op to name: around `row`, else the one that launched, else the
+            launch; -1 for none.
         sure: float64, share of the gap that the deciding activity covers, 1 where no share decides.
     """
 
@@ -119,7 +124,7 @@ class Idle:
     before: Rows
     row: Rows
     op: Rows
-    sure: NDArray[np.float64]
+    sure: Shares
 
     @property
     def dur_ns(self) -> Rows:
@@ -132,200 +137,133 @@ class Idle:
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
-        work = trace.index(Launches)
-        window = whole_window(trace)
-        parts = [_gaps(work, device, window) for device in np.unique(work.device).tolist()]
-        device, start, end, after, before = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        judged = _Judge(trace, work, device, start, end, after, before)
-        cause, row, sure = judged.decide()
-        op = judged.op_of(row)
-        return cls(device, start, end, cause, after, before, row, op, sure)
-
-
-def _gaps(work: Launches, device: int, window: tuple[int, int]) -> tuple[Rows, ...]:
-    """(device, start, end, next work, work before) of the gaps of one device."""
-    mine = np.flatnonzero(work.device == device)
-    running = np.maximum.accumulate(work.end_ns[mine])
-    starts = np.concatenate(([window[0]], running))
-    ends = np.append(work.start_ns[mine], max(window[1], int(running[-1])))
-    # The work that ends last before each gap: the position at which the running maximum last rose.
-    rose = np.concatenate(([True], running[1:] > running[:-1]))
-    latest = mine[np.maximum.accumulate(np.where(rose, np.arange(len(mine)), 0))]
-    before = np.concatenate(([-1], latest))
-    after = np.append(mine, -1)
-    gap = ends > starts
-    count = int(gap.sum())
-    return np.full(count, device), starts[gap], ends[gap], after[gap], before[gap]
+        gaps = Gaps.of(trace.index(Launches), whole_window(trace))
+        judge = _Judge(trace, gaps)
+        cause, row, sure = judge.decide()
+        op = judge.op_of(cause, row)
+        return cls(gaps.device, gaps.start_ns, gaps.end_ns, cause, gaps.work, gaps.before, row, op, sure)
 
 
 class _Judge:
     """Holds the gaps while their cause is decided."""
 
-    def __init__(
-        self, trace: Trace, work: Launches, device: Rows, start: Rows, end: Rows, after: Rows, before: Rows
-    ) -> None:
-        self.trace, self.work = trace, work
+    def __init__(self, trace: Trace, gaps: Gaps) -> None:
+        self.trace, self.gaps, self.work = trace, gaps, trace.index(Launches)
         self.nesting = trace.index(Nesting)
         self.activity = trace.index(Activity)
-        self.device, self.start, self.end, self.after, self.before = device, start, end, after, before
-        self.call = np.where(after >= 0, work.call[after], -1)
-        self.launched = np.where(self.call >= 0, work.call_start_ns[after], NULL_INT)
 
-    def decide(self) -> tuple[Rows, Rows, NDArray[np.float64]]:
+    def decide(self) -> tuple[Rows, Rows, Shares]:
         """(cause, deciding row, sureness) of every gap."""
-        cause = np.full(len(self.start), CAUSES.index("late_launch:dispatching"))
-        row, sure = self.call.copy(), self.share("dispatching")
-        free = np.ones(len(self.start), bool)
+        cause = np.full(len(self.gaps), _DISPATCHING)
+        row, sure = self.gaps.call.copy(), self.share("dispatching")
+        free = np.ones(len(self.gaps), bool)
         for name, holds, deciding, certainty in self._tests():
             taken = free & holds
             cause[taken] = CAUSES.index(name)
             row[taken] = deciding[taken]
             sure[taken] = certainty[taken]
             free &= ~holds
+        row[free] = self._op_before_launch(np.flatnonzero(free))
         return cause, row, sure
 
-    def _tests(self) -> Iterator[tuple[str, Mask, Rows, NDArray[np.float64]]]:
+    def _tests(self) -> Iterator[tuple[str, Mask, Rows, Shares]]:
         """(cause, does it hold, deciding row, certainty) in the order of PRECEDENCE."""
-        one, none = np.ones(len(self.start)), np.full(len(self.start), -1)
-        in_time = self.launched <= self.start
-        usual = self._usual_delay()
-        returned = np.where(self.call >= 0, self.work.call_end_ns[self.after], NULL_INT)
-        held = self.end - np.maximum(np.maximum(self.launched, returned), self.start)
-        stuck = (held > usual) & (held > _MOST * (self.end - self.start))
+        gaps, call = self.gaps, self.gaps.call
+        one, none, always = np.ones(len(gaps)), np.full(len(gaps), -1), np.ones(len(gaps), bool)
+        in_time, usual = gaps.in_time, self._usual_delay()
+        held = gaps.end_ns - np.maximum(np.maximum(gaps.launched_ns, gaps.returned_ns), gaps.start_ns)
+        stuck = (held > usual) & (held > MOST * gaps.dur_ns)
         late = ~in_time & ~stuck
-        direct, refill = self._synchronisation(late, in_time)
+        direct, refill = round_trips(self.trace, gaps, late)
         between = 1 - self.share("dispatching")
         stacks = bool(self.trace.meta.rows.get("python"))
-        yield "tail", self.after < 0, none, one
-        yield "in_graph", self._in_graph(), self.call, one
-        yield "unlinked", self.call < 0, none, one
+        yield "tail", gaps.work < 0, none, one
+        yield "in_graph", self._in_graph(), call, one
+        yield "unlinked", call < 0, none, one
         yield "synchronisation_round_trip", refill >= 0, refill, one
-        yield "launch_latency", in_time & (self.end - self.start <= usual), self.call, one
-        yield self._covering("profiler_overhead", "profiler", one > 0)
+        yield "launch_latency", in_time & (gaps.dur_ns <= usual), call, one
+        yield self._covering("profiler_overhead", "profiler", always)
         for kind in ("data_loading", "compilation"):
             yield self._covering(f"late_launch:{kind}", kind, late)
-        yield self._covering("late_launch:module_loading", "module_loading", one > 0)
+        yield self._covering("late_launch:module_loading", "module_loading", always)
         yield self._covering("late_launch:allocator", "allocator", late)
         yield "synchronisation_round_trip", direct >= 0, direct, one
-        yield "launch_latency", in_time & (held <= usual), self.call, one
-        yield "waiting", stuck & self._waits(), self.call, one * 0.5
-        yield "unknown", ~late, self.call, one
-        yield "late_launch:python", (between >= _MOST) & stacks, self.call, between
-        yield "late_launch:host_code", (between >= _MOST) & (not stacks), self.call, between
+        yield "launch_latency", in_time & (held <= usual), call, one
+        yield "waiting", stuck & self._waits(), call, one * 0.5
+        yield "unknown", ~late, call, one
+        yield "late_launch:python", (between >= MOST) & stacks, call, between
+        yield "late_launch:host_code", (between >= MOST) & (not stacks), call, between
 
-    def share(self, kind: str) -> NDArray[np.float64]:
+    def share(self, kind: str) -> Shares:
         """Share of each gap that a kind of activity covers."""
-        covered = intervals.covered(self.activity.sets[kind], self.start, self.end)
-        return np.asarray(covered / np.maximum(self.end - self.start, 1), np.float64)
+        covered = intervals.covered(self.activity.sets[kind], self.gaps.start_ns, self.gaps.end_ns)
+        return np.asarray(covered / np.maximum(self.gaps.dur_ns, 1), np.float64)
 
-    def _covering(self, cause: str, kind: str, among: Mask) -> tuple[str, Mask, Rows, NDArray[np.float64]]:
+    def _covering(self, cause: str, kind: str, among: Mask) -> tuple[str, Mask, Rows, Shares]:
         """Where a kind covers most of the gap; the deciding row is the longest of the kind that overlaps it."""
         share = self.share(kind)
-        holds = among & (share >= _MOST)
-        rows = np.full(len(self.start), -1)
+        holds = among & (share >= MOST)
+        rows = np.full(len(self.gaps), -1)
         kinds = self.activity.rows[kind]
-        if len(kinds) and holds.any():
-            rows[holds] = _longest_overlap(self.nesting, kinds, self.start[holds], self.end[holds])
+        rows[holds] = longest_row(self.nesting, kinds, self.gaps.start_ns[holds], self.gaps.end_ns[holds])
         return cause, holds, rows, share
 
     def _in_graph(self) -> Mask:
         """The launch that ends the gap had already started other work."""
         first = np.full(len(self.nesting.lane) + 1, np.iinfo(np.int64).max)
         np.minimum.at(first, self.work.call, self.work.start_ns)
-        shared = (self.after >= 0) & self.work.shared[self.after]
-        return shared & (first[self.call] < self.start)
+        shared = (self.gaps.work >= 0) & self.work.shared[self.gaps.work]
+        return shared & (first[self.gaps.call] < self.gaps.start_ns)
 
     def _usual_delay(self) -> Rows:
         """Per gap, the device's usual delay from launch to start where it was idle."""
-        usual = np.full(len(self.start), _DEFAULT_DELAY_NS)
-        for device in np.unique(self.device):
-            here = self.device == device
-            fresh = here & (self.launched > self.start)
+        gaps = self.gaps
+        usual = np.full(len(gaps), _DEFAULT_DELAY_NS)
+        for device in np.unique(gaps.device):
+            here = gaps.device == device
+            fresh = here & (gaps.launched_ns > gaps.start_ns)
             if fresh.any():
-                delay = int(np.quantile((self.end - self.launched)[fresh], _USUAL_QUANTILE))
+                delay = int(np.quantile((gaps.end_ns - gaps.launched_ns)[fresh], _USUAL_QUANTILE))
                 usual[here] = delay if delay <= _MAX_DELAY_NS else _DEFAULT_DELAY_NS
         return usual
 
     def _waits(self) -> Mask:
         """A wait for an event was issued since the work before was launched, or nothing ran before."""
+        before = self.gaps.before
         waits = matching(self.trace.cpu, "name", lambda name: bool(STREAM_WAIT.search(name)))
         at = np.sort(self.nesting.start_ns[waits])
-        since = np.where(self.before >= 0, self.work.call_start_ns[self.before], NULL_INT)
-        between = np.searchsorted(at, self.launched) > np.searchsorted(at, since)
-        return np.asarray((self.before < 0) | between & (since != NULL_INT))
+        since = np.where(before >= 0, self.work.call_start_ns[before], NULL_INT)
+        between = np.searchsorted(at, self.gaps.launched_ns) > np.searchsorted(at, since)
+        return np.asarray((before < 0) | between & (since != NULL_INT))
 
-    def _synchronisation(self, late: Mask, in_time: Mask) -> tuple[Rows, Rows]:
-        """(direct, refill): rows of the synchronising call that the gap is charged to, -1 for none.
+    def _op_before_launch(self, which: Rows) -> Rows:
+        """Of gaps that went by in dispatching: the innermost op that took most of it and ended before the launch.
 
-        Direct: the last call that began before the launch reaches into the gap, unless it began after the device
-        drained and nearly all of the gap was spent outside ops and calls. Refill: launched in time, right
-        behind work that such a gap held up; or the work is the copy that the call waits for.
+        Where there is none, the launch: then the op that launched took the time.
         """
-        syncs = self.trace.index(Syncs)
-        usable = np.flatnonzero(~syncs.profiler & self.activity.launching[syncs.lane])
-        none = np.full(len(self.start), -1)
-        if len(usable) == 0:
-            return none, none
-        usable = usable[np.argsort(syncs.start_ns[usable], kind="stable")]
-        rows, starts, ends = syncs.row[usable], syncs.start_ns[usable], syncs.end_ns[usable]
-        at = np.searchsorted(starts, self.launched, side="right") - 1
-        last = np.maximum(at, 0)
-        reaches = (at >= 0) & (ends[last] > self.start) & (starts[last] < self.end) & (self.after >= 0)
-        own_call = rows[last] == self.call
-        drained = starts[last] <= self.start
-        beside_the_point = ~drained & (self.share("dispatching") <= 1 - _NEARLY_ALL)
-        direct = np.where(reaches & (late & ~beside_the_point | own_call), rows[last], -1)
-        following = np.minimum(at + 1, len(rows) - 1)
-        awaited = (
-            in_time
-            & self._reads_back()
-            & (starts[following] > self.launched)
-            & (starts[following] < self.end)
-        )
-        return direct, np.where(awaited, rows[following], self._chained(direct, in_time))
+        nesting, call = self.nesting, self.gaps.call[which]
+        start, end = self.gaps.start_ns[which], self.gaps.end_ns[which]
+        found = np.full(len(which), -1)
+        for lane in np.unique(nesting.lane[call]):  # a row that covers half of a gap lies around its middle
+            here = nesting.lane[call] == lane
+            middle = (start[here] + end[here]) // 2
+            found[here] = nesting.around(int(lane), middle, middle)
+        while True:
+            overlap = np.minimum(nesting.end_ns[found], end) - np.maximum(nesting.start_ns[found], start)
+            fits = (nesting.op[found] == found) & (overlap >= MOST * (end - start))
+            open_ = (found >= 0) & ~fits
+            if not open_.any():
+                break
+            found[open_] = nesting.parent[found[open_]]
+        ended = (found >= 0) & (nesting.end_ns[found] <= nesting.start_ns[call])
+        return np.where(ended, found, call)
 
-    def _reads_back(self) -> Mask:
-        """The next work is a copy to the host."""
-        to_host = matching(self.trace.gpu, "name", lambda name: copy_kind(name) == "d2h")
-        to_host &= (self.trace.gpu["category"] == "gpu_memcpy").to_numpy()
-        return (self.after >= 0) & to_host[self.work.row[self.after]]
-
-    def _chained(self, direct: Rows, in_time: Mask) -> Rows:
-        """The call of the gap before, where each gap since was launched in time behind the work of the last."""
-        position = np.arange(len(direct))
-        chained = np.zeros(len(direct), bool)
-        chained[1:] = in_time[1:] & (self.before[1:] == self.after[:-1]) & (self.after[1:] >= 0)
-        first = np.maximum.accumulate(np.where(chained, 0, position))
-        return np.where(chained, direct[first], -1)
-
-    def op_of(self, row: Rows) -> Rows:
-        """The op around the deciding row, else the op that launched the next work."""
+    def op_of(self, cause: Rows, row: Rows) -> Rows:
+        """The op around the deciding row, else the op that launched the next work, else its launch."""
         around = np.where(row >= 0, self.nesting.op[row], -1)
-        launched = np.where(self.after >= 0, self.work.op[self.after], -1)
-        launched = np.where(launched >= 0, launched, self.call)
-        decided = row != self.call
+        work = self.gaps.work
+        launched = np.where(work >= 0, self.work.op[work], -1)
+        launched = np.where(launched >= 0, launched, self.gaps.call)
+        loading = (cause == CAUSES.index("late_launch:module_loading")) & (self.nesting.lane[row] < 0)
+        decided = (row != self.gaps.call) & ~(loading & (launched >= 0))
         return np.where(decided, np.where(around >= 0, around, row), launched)
-
-
-def _longest_overlap(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows) -> Rows:
-    """For each interval the outermost of `rows` that overlaps it longest, among those that open before its end.
-
-    Exact where the rows nest or are disjoint: then the longest is the last outermost one before the middle of
-    the overlap, or one of its neighbours.
-    """
-    row_start, row_end = nesting.start_ns[rows], nesting.end_ns[rows]
-    order = np.lexsort((-row_end, row_start))
-    rows, row_start, row_end = rows[order], row_start[order], row_end[order]
-    running = np.maximum.accumulate(row_end)
-    outer = np.concatenate(([True], row_start[1:] >= running[:-1]))
-    rows, row_start, row_end = rows[outer], row_start[outer], row_end[outer]
-    first = np.searchsorted(row_end, starts, side="right")
-    last = np.searchsorted(row_start, ends, side="left")
-    best, longest = np.full(len(starts), -1), np.zeros(len(starts), np.int64)
-    for offset in range(int((last - first).max(initial=0))):
-        at = np.minimum(first + offset, len(rows) - 1)
-        inside = first + offset < last
-        overlap = np.minimum(row_end[at], ends) - np.maximum(row_start[at], starts)
-        better = inside & (overlap > longest)
-        best[better], longest[better] = rows[at[better]], overlap[better]
-    return best

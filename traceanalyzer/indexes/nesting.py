@@ -13,9 +13,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.trace import Trace, codes, ints
+from traceanalyzer.indexes.calls import ANNOTATION
+from traceanalyzer.trace import Trace, codes, ints, matching
 
 Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 def lane_order(lane: Rows, start: Rows, dur: Rows, rank: Rows) -> Rows:
@@ -72,13 +74,30 @@ class Nesting:
     op: Rows
     top_op: Rows
 
+    def edges(self, lane: int, among: Mask | None = None) -> Rows:
+        """Every instant at which something (of some rows) starts or ends on the lane, sorted, each once."""
+        rows = self.lane == lane if among is None else (self.lane == lane) & among
+        return np.unique(np.concatenate((self.start_ns[rows], self.end_ns[rows])))
+
+    def around(self, lane: int, starts: Rows, ends: Rows) -> Rows:
+        """The innermost row of the lane that contains each interval [starts[i], ends[i]], -1 for none."""
+        rows = np.flatnonzero(self.lane == lane)
+        rows = np.append(rows[np.lexsort((self.depth[rows], self.start_ns[rows]))], -1)
+        found = rows[np.searchsorted(self.start_ns[rows[:-1]], starts, side="right") - 1]
+        while True:
+            short = np.flatnonzero((found >= 0) & (self.end_ns[found] < ends))
+            if len(short) == 0:
+                return found
+            found[short] = self.parent[found[short]]
+
     @classmethod
     def build(cls, trace: Trace) -> Self:
         cpu = trace.cpu
         start, dur = ints(cpu, "start_ns"), ints(cpu, "dur_ns")
-        is_op = (cpu["category"] == "cpu_op").to_numpy()
+        is_annotation = annotation_rows(trace)
+        is_op = (cpu["category"] == "cpu_op").to_numpy() & ~is_annotation
         lane = _lanes(trace)
-        rank = _tie_rank(trace, is_op)
+        rank = _tie_rank(trace, is_annotation, is_op)
         order = lane_order(lane, start, dur, rank)
         order = order[lane[order] >= 0]
         placed = parents_in_order(lane[order], start[order], (start + dur)[order])
@@ -102,9 +121,15 @@ def _lanes(trace: Trace) -> Rows:
     return lane
 
 
-def _tie_rank(trace: Trace, is_op: NDArray[np.bool_]) -> Rows:
+def annotation_rows(trace: Trace) -> Mask:
+    """Rows of `trace.cpu` that are annotations; torch before 1.12 wrote those as ops, and their names tell."""
+    marked = trace.cpu["category"].isin(["cpu_op", "user_annotation"]).to_numpy()
+    is_op = (trace.cpu["category"] == "cpu_op").to_numpy()
+    return marked & (~is_op | matching(trace.cpu, "name", lambda name: bool(ANNOTATION.match(name))))
+
+
+def _tie_rank(trace: Trace, is_annotation: Mask, is_op: Mask) -> Rows:
     """Of rows with the same start and duration an annotation is outside, then ops, then calls; names decide last."""
-    is_annotation = (trace.cpu["category"] == "user_annotation").to_numpy()
     return np.where(is_annotation, 0, np.where(is_op, 1, 2)) * (1 << 32) + codes(trace.cpu, "name")
 
 
@@ -123,7 +148,7 @@ def _depths(parent: Rows) -> Rows:
         jump[going] = ahead
 
 
-def _ops(parent: Rows, order: Rows, is_op: NDArray[np.bool_], depth: Rows) -> tuple[Rows, Rows]:
+def _ops(parent: Rows, order: Rows, is_op: Mask, depth: Rows) -> tuple[Rows, Rows]:
     """Rows of the innermost and the outermost op around each position; one pass per level of depth."""
     inner = np.where(is_op, order, -1)
     outer = inner.copy()

@@ -64,17 +64,16 @@ class Overheads:
 
 
 def _stall(nesting: Nesting, lane: int, start: Rows, end: Rows, hit: Rows, low: Rows, high: Rows) -> None:
-    """Enter the stalls of one thread: the longest stretch without an edge there, within each overhead row."""
-    rows = np.flatnonzero(nesting.lane == lane)
-    edges = np.unique(np.concatenate((nesting.start_ns[rows], nesting.end_ns[rows])))
-    for i in range(len(start)):
-        inner = edges[np.searchsorted(edges, start[i], "right") : np.searchsorted(edges, end[i], "left")]
-        points = np.concatenate(([start[i]], inner, [end[i]]))
-        longest = int(np.argmax(np.diff(points)))
-        a, b = points[longest], points[longest + 1]
-        if b - a < _MIN_STALLED * (end[i] - start[i]) or b - a <= high[i] - low[i]:
-            continue
-        around = rows[(nesting.start_ns[rows] <= a) & (nesting.end_ns[rows] >= b)]
-        if len(around):
-            hit[i] = around[np.argmax(nesting.depth[around])]
-            low[i], high[i] = a, b
+    """Enter the stalls of one thread: the stretch without an edge there around the middle of each overhead row.
+
+    A stretch that is at least half of the row contains its middle, so no other needs to be looked at.
+    """
+    edges = nesting.edges(lane)
+    if len(edges) == 0:
+        return
+    after = np.searchsorted(edges, (start + end + 1) // 2, side="left")
+    a = np.where(after > 0, np.maximum(edges[after - 1], start), start)
+    b = np.where(after < len(edges), np.minimum(edges[np.minimum(after, len(edges) - 1)], end), end)
+    around = nesting.around(lane, a, b)
+    stalled = (b - a >= _MIN_STALLED * (end - start)) & (b - a > high - low) & (around >= 0)
+    hit[stalled], low[stalled], high[stalled] = around[stalled], a[stalled], b[stalled]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from traceanalyzer.errors import Unavailable
 from traceanalyzer.indexes.calls import OPTIMIZER_MARK, SERVING_MARK, STEP_MARK
 from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.indexes.nesting import Nesting, annotation_rows
 from traceanalyzer.indexes.syncs import Syncs
 from traceanalyzer.trace import Trace, codes, ints
 
@@ -71,10 +71,8 @@ class Steps:
 
     def durations_ns(self, device: int | None = None) -> Ns:
         """Duration of each step, (steps,): on a device, or from mark to mark on the CPU."""
-        if device is not None:
-            edges = self.bounds_ns[device]
-        else:
-            edges = np.append(self.cpu_start_ns, self.cpu_end_ns[-1:])
+        marks = np.append(self.cpu_start_ns, self.cpu_end_ns[-1:])
+        edges = marks if device is None else self.bounds_ns[device]
         return edges[1:] - edges[:-1]
 
     def at(self, device: int, instants: Ns) -> Ns:
@@ -175,15 +173,14 @@ def _marks(trace: Trace, start: int, end: int) -> Marks:
 
 def _repeated(found: _Annotations, start: int, end: int) -> Marks:
     """An annotation of the user that repeats and covers most of the window, else the window as one step."""
-    best: tuple[int, str, Ns, Ns] = (0, "", np.empty(0, np.int64), np.empty(0, np.int64))
-    for name in sorted(set(found.names)):
-        begins, ends, _ = found.outermost(re.compile(rf"{re.escape(name)}\Z"))
-        cover = int((ends - begins).sum())
-        if len(begins) > 1 and cover > best[0]:
-            best = (cover, name, begins, ends)
-    if best[0] >= _MIN_COVER * (end - start):
-        source = f"no ProfilerStep marks: steps are the annotation {best[1]!r}"
-        return best[1], source, np.arange(len(best[2])), best[2], best[3]
+    begins, ends, code = found.outermost_by_name()
+    cover = np.bincount(code, weights=ends - begins, minlength=len(found.names))
+    often = np.bincount(code, minlength=len(found.names)) > 1
+    best = min(np.flatnonzero(often), key=lambda c: (-cover[c], found.names[c]), default=None)
+    if best is not None and cover[best] >= max(_MIN_COVER * (end - start), 1):
+        name, mine = found.names[best], code == best
+        source = f"no ProfilerStep marks: steps are the annotation {name!r}"
+        return name, source, np.arange(int(mine.sum())), begins[mine], ends[mine]
     source = "no step marks: the whole window counts as one step; call prof.step() to get steps"
     return "window", source, np.array([0]), np.array([start]), np.array([end])
 
@@ -199,7 +196,7 @@ class _Annotations:
 
     @classmethod
     def of(cls, trace: Trace, latest: int) -> Self:
-        rows = np.flatnonzero((trace.cpu["category"] == "user_annotation").to_numpy())
+        rows = np.flatnonzero(annotation_rows(trace))
         starts = ints(trace.cpu, "start_ns")[rows]
         ends = np.minimum(starts + ints(trace.cpu, "dur_ns")[rows], np.maximum(latest, starts))
         order = np.lexsort((-ends, starts))
@@ -211,10 +208,25 @@ class _Annotations:
         """Starts, ends and names of those wanted that lie in no other of them."""
         table = np.array([bool(wanted.match(name)) for name in self.names] + [False], bool)
         rows = np.flatnonzero(table[self.code])
-        starts, ends = self.start_ns[rows], self.end_ns[rows]
-        outer = np.ones(len(rows), bool)
-        outer[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]
-        return starts[outer], ends[outer], [self.names[c] for c in self.code[rows[outer]].tolist()]
+        rows = rows[_outermost(np.zeros(len(rows), np.int64), self.start_ns[rows], self.end_ns[rows])]
+        return self.start_ns[rows], self.end_ns[rows], [self.names[c] for c in self.code[rows].tolist()]
+
+    def outermost_by_name(self) -> tuple[Ns, Ns, Ns]:
+        """Starts, ends and codes of those that lie in no other of the same name, ordered by name and start."""
+        rows = np.argsort(self.code, kind="stable")
+        rows = rows[_outermost(self.code[rows], self.start_ns[rows], self.end_ns[rows])]
+        return self.start_ns[rows], self.end_ns[rows], self.code[rows]
+
+
+def _outermost(group: Ns, start: Ns, end: Ns) -> NDArray[np.bool_]:
+    """Which begin when all before them in their group have ended; ordered by group and start."""
+    if len(group) == 0:
+        return np.zeros(0, bool)
+    # By rank, each group behind the one before, so that one running maximum does for all.
+    instants = np.unique(np.concatenate((start, end)))
+    begins, ends = (np.searchsorted(instants, at) + group * len(instants) for at in (start, end))
+    free = begins[1:] >= np.maximum.accumulate(ends)[:-1]
+    return np.concatenate(([True], free | (group[1:] != group[:-1])))
 
 
 def _step_of_work(work: Launches | None, begins: Ns, kind: str) -> Ns:

@@ -1,0 +1,89 @@
+"""Which gaps a synchronising call or a blocking copy is to blame for: it drained the device and held up the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer import intervals
+from traceanalyzer.indexes.activity import Activity
+from traceanalyzer.indexes.calls import copy_kind
+from traceanalyzer.indexes.gaps import Gaps, longest_overlap
+from traceanalyzer.indexes.launches import Launches
+from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.indexes.syncs import Syncs
+from traceanalyzer.trace import Trace, matching
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+MOST = 0.5  # share of a gap from which on an activity counts as most of it
+# A stretch without ops below this says nothing: after a synchronisation the step's end and prof.step() alone take
+# up to 0.10 ms on an H200 under the profiler (torch 2.11, device_sync), and deliberate pauses start at 0.3 ms.
+LONG_PAUSE_NS = 200_000
+
+
+def round_trips(trace: Trace, gaps: Gaps, late: Mask) -> tuple[Rows, Rows]:
+    """(direct, refill): rows of the synchronising call that the gap is charged to, -1 for none.
+
+    Direct: launched late, and the last call that began before the launch reaches into the gap, unless the CPU then
+    paused (`_paused`); or the launch is a blocking copy whose call covers most of the gap. Refill: launched in time,
+    right behind work that such a gap held up; or the work is the copy that the call waits for.
+    """
+    syncs, activity = trace.index(Syncs), trace.index(Activity)
+    usable = np.flatnonzero(~syncs.profiler & activity.launching[syncs.lane])
+    none = np.full(len(gaps), -1)
+    if len(usable) == 0:
+        return none, none
+    usable = usable[np.argsort(syncs.start_ns[usable], kind="stable")]
+    rows, starts, ends = syncs.row[usable], syncs.start_ns[usable], syncs.end_ns[usable]
+    at = np.searchsorted(starts, gaps.launched_ns, side="left") - 1
+    last = np.maximum(at, 0)
+    inside = gaps.overlap_ns(starts[last], ends[last])
+    # At the head of the trace nothing is known to have been drained, unless the wait itself is most of the gap.
+    drained = (gaps.before >= 0) | (inside >= MOST * gaps.dur_ns)
+    holds = late & (at >= 0) & (inside > 0) & drained & ~_paused(trace, gaps, rows)
+    direct = np.where(holds, rows[last], np.where(_is_blocking(gaps, rows), gaps.call, -1))
+    following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
+    awaited = gaps.in_time & _reads_back(trace, gaps) & (gaps.call >= 0)
+    awaited &= (starts[following] > gaps.launched_ns) & (starts[following] < gaps.end_ns)
+    return direct, np.where(awaited, rows[following], _chained(direct, gaps))
+
+
+def _paused(trace: Trace, gaps: Gaps, syncs: Rows) -> Mask:
+    """One stretch without ops is most of the gap, and longer than the CPU had waited when the device ran dry.
+
+    Without the wait the CPU would have come that much earlier, and the device would have run dry all the same.
+    It waited since the op around the call began, since that may wait more than once.
+    """
+    nesting, activity = trace.index(Nesting), trace.index(Activity)
+    low, high = int(gaps.start_ns.min(initial=0)), int(gaps.end_ns.max(initial=0))
+    stretches = intervals.complement(activity.sets["dispatching"], low, high)
+    _, pause = longest_overlap(stretches, gaps.start_ns, gaps.end_ns)
+    since = nesting.start_ns[np.where(nesting.op[syncs] >= 0, nesting.op[syncs], syncs)]
+    at = np.maximum(np.searchsorted(nesting.start_ns[syncs], gaps.start_ns, side="right") - 1, 0)
+    waited = np.where(nesting.end_ns[syncs[at]] >= gaps.start_ns, gaps.start_ns - since[at], 0)
+    return (pause >= MOST * gaps.dur_ns) & (pause >= LONG_PAUSE_NS) & (pause > waited)
+
+
+def _is_blocking(gaps: Gaps, rows: Rows) -> Mask:
+    """The launch that ends the gap is a blocking copy, and most of the gap lies inside the call."""
+    own = (gaps.call >= 0) & np.isin(gaps.call, rows)
+    return own & (gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns) >= MOST * gaps.dur_ns)
+
+
+def _reads_back(trace: Trace, gaps: Gaps) -> Mask:
+    """The next work is a copy to the host."""
+    work = trace.index(Launches)
+    to_host = matching(trace.gpu, "name", lambda name: copy_kind(name) == "d2h")
+    to_host &= (trace.gpu["category"] == "gpu_memcpy").to_numpy()
+    return (gaps.work >= 0) & to_host[work.row[gaps.work]]
+
+
+def _chained(direct: Rows, gaps: Gaps) -> Rows:
+    """The call of the gap before, where each gap since was launched in time behind the work of the last."""
+    chained = np.zeros(len(direct), bool)
+    follows = (gaps.before[1:] == gaps.work[:-1]) & (gaps.work[1:] >= 0)
+    chained[1:] = gaps.in_time[1:] & follows
+    first = np.maximum.accumulate(np.where(chained, 0, np.arange(len(direct))))
+    return np.where(chained, direct[first], -1)
