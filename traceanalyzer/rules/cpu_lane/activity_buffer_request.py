@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from traceanalyzer import intervals
-from traceanalyzer.finding import Confidence, Hit, Span
+from traceanalyzer.finding import Confidence, Hit
 from traceanalyzer.indexes.busy import Busy
-from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.nesting import Nesting
 from traceanalyzer.indexes.overheads import Overheads
-from traceanalyzer.indexes.steps import Steps
+from traceanalyzer.indexes.where import Where
 from traceanalyzer.rule import rule
-from traceanalyzer.trace import Trace, event_ids, ints, text
+from traceanalyzer.trace import Trace, event_ids, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +23,14 @@ class Limits:
     )
 
 
-_ADVICE = "Nothing to fix in your code. Warm up longer (schedule(wait=1, warmup=3)) or record fewer steps to keep it out."
+_ADVICE = (
+    "Nothing to fix in your code. A longer warm-up, schedule(wait=1, warmup=3), or fewer steps keep it out."
+)
 
 
 @rule(limits=Limits, since="0.1")
 def activity_buffer_request(
-    overheads: Overheads,
-    busy: Busy,
-    work: Launches,
-    nesting: Nesting,
-    steps: Steps,
-    trace: Trace,
-    limits: Limits,
+    overheads: Overheads, busy: Busy, where: Where, trace: Trace, limits: Limits
 ) -> Iterator[Hit]:
     """The profiler asked for a buffer in the middle of an op.
 
@@ -44,51 +38,29 @@ def activity_buffer_request(
     the thread stood still. A row that ran beside the thread, on CUPTI's own, stalls nothing and costs nothing.
     Why it costs: the op that it hits seems to take milliseconds, and the device runs dry meanwhile. It is the
     profiler's time: without the profiler it is not spent, so the finding is never more than `info`.
-    Bad: schedule(wait=0, warmup=0), or a window of many thousand launches. Good: a warm-up that fills the first buffer.
+    Bad: schedule(wait=0, warmup=0), or a window of many thousand launches. Good: a warm-up.
     How sure: the rows are the profiler's own record. Which op it hit follows from nothing starting or ending on
     that thread during most of the row while the op was open.
     When it is wrong: CUPTI of CUDA before 12.7 writes no such rows; then the stall looks like a slow launch.
     Source: kineto issue 1020; measured on traces of an H200 with torch 2.11.
     """
     for i in np.flatnonzero(overheads.buffer).tolist():
-        hit = int(overheads.hit[i])
-        if hit < 0 or overheads.stall_end_ns[i] - overheads.stall_start_ns[i] < limits.min_stall_ns:
-            yield _beside(i, overheads, nesting, trace)
-            continue
-        for device in busy.devices:
-            yield _stalled(i, device, overheads, busy, work, nesting, steps, trace)
+        stall = int(overheads.stall_end_ns[i] - overheads.stall_start_ns[i])
+        if overheads.hit[i] < 0 or stall < limits.min_stall_ns:
+            yield _beside(int(overheads.row[i]), where, trace)
+        else:
+            yield from (_stalled(i, device, overheads, busy, where, trace) for device in busy.devices)
 
 
-def _stalled(
-    i: int,
-    device: int,
-    overheads: Overheads,
-    busy: Busy,
-    work: Launches,
-    nesting: Nesting,
-    steps: Steps,
-    trace: Trace,
-) -> Hit:
+def _stalled(i: int, device: int, overheads: Overheads, busy: Busy, where: Where, trace: Trace) -> Hit:
     """The stall of one thread, and what it cost one device: the time it was idle meanwhile."""
     row, hit = int(overheads.row[i]), int(overheads.hit[i])
-    kind = text(trace.cpu, "name", row) or ""
     start, end = int(overheads.stall_start_ns[i]), int(overheads.stall_end_ns[i])
-    later = np.flatnonzero((work.device == device) & (work.call_end_ns >= end))
-    idle = busy.gaps(device, start, end)
-    op = int(nesting.op[hit]) if nesting.op[hit] >= 0 else hit
-    at = int(steps.at_cpu(np.array([start]))[0])
-    first = (
-        (trace.gpu, int(work.row[later[np.argmin(work.start_ns[later])]])) if len(later) else (trace.gpu, -1)
-    )
+    kind, idle = text(trace.cpu, "name", row) or "", busy.gaps(device, start, end)
+    op = int(where.nesting.op[hit]) if where.nesting.op[hit] >= 0 else hit
     return Hit(
-        span=Span(
-            start_ns=int(nesting.start_ns[row]),
-            end_ns=int(nesting.end_ns[row]),
-            device=device,
-            thread=int(ints(trace.cpu, "tid")[hit]),
-            step=int(steps.number[at]) if 0 <= at < len(steps) else None,
-        ),
-        events=event_ids((trace.cpu, row), (trace.cpu, hit), (trace.cpu, op), first),
+        span=replace(where.of_row(row, device), thread=int(where.tid[hit])),
+        events=event_ids((trace.cpu, row), (trace.cpu, hit), (trace.cpu, op)),
         cost_ns=intervals.length(idle),
         cost_spans=tuple(zip(idle[0].tolist(), idle[1].tolist(), strict=True)),
         cause=kind.replace(" ", "-").lower(),
@@ -100,23 +72,23 @@ def _stalled(
             "op": text(trace.cpu, "name", op) or "",
             "stalled": text(trace.cpu, "name", hit) or "",
             "stall_ns": end - start,
-            "row_ns": int(nesting.end_ns[row] - nesting.start_ns[row]),
+            "row_ns": int(where.nesting.end_ns[row] - where.nesting.start_ns[row]),
         },
         info=True,
     )
 
 
-def _beside(i: int, overheads: Overheads, nesting: Nesting, trace: Trace) -> Hit:
-    row = int(overheads.row[i])
-    start, end = int(nesting.start_ns[row]), int(nesting.end_ns[row])
+def _beside(row: int, where: Where, trace: Trace) -> Hit:
+    """A row that ran on a thread of its own."""
+    span = where.of_row(row)
     return Hit(
-        span=Span(start, end),
+        span=span,
         events=event_ids((trace.cpu, row)),
         cost_ns=0,
         cause="beside",
         message="{kind} by the profiler, {times}: took {row} beside the threads that launch work and stalled none",
         advice=_ADVICE,
         confidence=Confidence.MEDIUM,
-        evidence={"kind": text(trace.cpu, "name", row) or "", "row_ns": end - start},
+        evidence={"kind": text(trace.cpu, "name", row) or "", "row_ns": span.end_ns - span.start_ns},
         info=True,
     )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from traceanalyzer.finding import Confidence, Hit, Span
+from traceanalyzer.finding import Confidence, Hit
 from traceanalyzer.indexes.accounting import Accounting
 from traceanalyzer.indexes.idle import Idle
-from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.nesting import Nesting
-from traceanalyzer.indexes.steps import Steps
 from traceanalyzer.indexes.syncs import Syncs
+from traceanalyzer.indexes.where import Where
 from traceanalyzer.rule import rule
-from traceanalyzer.trace import Trace, event_ids, ints, text
+from traceanalyzer.trace import Trace, event_ids, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +27,7 @@ class Limits:
 
 @rule(limits=Limits, since="0.1")
 def long_device_sync(
-    syncs: Syncs,
-    idle: Idle,
-    books: Accounting,
-    work: Launches,
-    nesting: Nesting,
-    steps: Steps,
-    trace: Trace,
-    limits: Limits,
+    syncs: Syncs, idle: Idle, books: Accounting, where: Where, trace: Trace, limits: Limits
 ) -> Iterator[Hit]:
     """An explicit synchronisation leaves the GPU idle.
 
@@ -52,11 +44,11 @@ def long_device_sync(
     Synchronisation inside an op (.item(), .cpu(), nonzero) is no explicit call: see scheduler-gap.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
-    explicit = syncs.row[~syncs.profiler & ~syncs.copy & (nesting.op[syncs.row] < 0)]
+    explicit = syncs.row[~syncs.profiler & ~syncs.copy & (where.nesting.op[syncs.row] < 0)]
     segments = np.flatnonzero(books.gap >= 0)
     segments = segments[idle.is_cause("synchronisation_round_trip")[books.gap[segments]]]
     segments = segments[np.isin(idle.row[books.gap[segments]], explicit)]
-    if books.dur_ns[segments].sum() < limits.min_share * steps.window_ns:
+    if books.dur_ns[segments].sum() < limits.min_share * where.steps.window_ns:
         return
     calls = idle.row[books.gap[segments]]
     order = np.lexsort((books.start_ns[segments], books.device[segments], calls))
@@ -65,39 +57,20 @@ def long_device_sync(
     edges = np.flatnonzero(np.any(np.diff(pairs, axis=1) != 0, axis=0)) + 1
     for group in np.split(segments, edges):
         if books.dur_ns[group].sum() >= limits.min_idle_ns:
-            yield _hit(group, books, idle, work, nesting, steps, trace)
+            yield _hit(group, books, idle, where, trace)
 
 
-def _hit(
-    segments: np.ndarray[tuple[int], np.dtype[np.int64]],
-    books: Accounting,
-    idle: Idle,
-    work: Launches,
-    nesting: Nesting,
-    steps: Steps,
-    trace: Trace,
-) -> Hit:
+def _hit(segments: NDArray[np.int64], books: Accounting, idle: Idle, where: Where, trace: Trace) -> Hit:
     """One call and the idle time that it is charged with on one device."""
     gap = int(books.gap[segments[0]])
-    call, after = int(idle.row[gap]), int(idle.work[gap])
+    call, before, after = int(idle.row[gap]), int(idle.before[gap]), int(idle.work[gap])
     starts, durations = books.start_ns[segments], books.dur_ns[segments]
-    at = int(books.step[segments[0]])
-    before = int(idle.before[gap])
-    rows = [
-        (trace.cpu, call),
-        (trace.gpu, int(work.row[before]) if before >= 0 else -1),
-        (trace.gpu, int(work.row[after])),
-    ]
+    work = where.work
+    rows = [(trace.gpu, int(work.row[entry]) if entry >= 0 else -1) for entry in (before, after)]
+    span = replace(where.of_row(call, int(books.device[segments[0]])), stream=int(work.stream[after]))
     return Hit(
-        span=Span(
-            start_ns=int(nesting.start_ns[call]),
-            end_ns=int(nesting.end_ns[call]),
-            device=int(books.device[segments[0]]),
-            stream=int(work.stream[after]),
-            thread=int(ints(trace.cpu, "tid")[call]),
-            step=int(steps.number[at]) if at >= 0 else None,
-        ),
-        events=event_ids(*rows, (trace.cpu, int(work.op[after]))),
+        span=span,
+        events=event_ids((trace.cpu, call), *rows, (trace.cpu, int(work.op[after]))),
         cost_ns=int(durations.sum()),
         cost_spans=tuple(zip(starts.tolist(), (starts + durations).tolist(), strict=True)),
         cause="device-drained",
@@ -106,7 +79,7 @@ def _hit(
         confidence=Confidence.HIGH,
         evidence={
             "sync": text(trace.cpu, "name", call) or "",
-            "sync_dur_ns": int(nesting.end_ns[call] - nesting.start_ns[call]),
+            "sync_dur_ns": span.end_ns - span.start_ns,
             "idle_ns": int(durations.sum()),
         },
     )

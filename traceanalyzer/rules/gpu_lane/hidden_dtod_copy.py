@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.finding import Confidence, Hit, Span
+from traceanalyzer.finding import Confidence, Hit
 from traceanalyzer.indexes.accounting import KINDS, kinds_of_work
 from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.steps import Steps
+from traceanalyzer.indexes.where import Where
 from traceanalyzer.rule import rule
 from traceanalyzer.trace import Trace, event_ids, ints, matching, text
 
@@ -30,7 +30,7 @@ _OTHER = re.compile(r"splitKreduce|split_k_reduce|implicit|conv|[wd]grad|fprop|g
 
 
 @rule(limits=Limits, since="0.1")
-def hidden_dtod_copy(work: Launches, steps: Steps, trace: Trace, limits: Limits) -> Iterator[Hit]:
+def hidden_dtod_copy(where: Where, trace: Trace, limits: Limits) -> Iterator[Hit]:
     """A hidden copy seeds the destination of a GEMM.
 
     What it looks for: on one stream, `Memcpy DtoD`, at most a workspace memset, then a GEMM kernel, all launched
@@ -43,6 +43,7 @@ def hidden_dtod_copy(work: Launches, steps: Steps, trace: Trace, limits: Limits)
     When it is wrong: copies inside a CUDA graph have no op and are not looked at.
     Source: cuBLAS computes D = alpha*A*B + beta*C in place; measured on an H200 with torch 2.11.
     """
+    work = where.work
     kinds = kinds_of_work(trace, work)
     copies = np.flatnonzero((kinds == KINDS.index("copy_d2d")) & (work.op >= 0))
     sizes = ints(trace.gpu, "bytes")[work.row[copies]]
@@ -56,7 +57,7 @@ def hidden_dtod_copy(work: Launches, steps: Steps, trace: Trace, limits: Limits)
         target = np.where(passing, following[target], target)
     seeds = (target >= 0) & gemm[work.row[target]] & (work.op[target] == work.op[copies])
     for copy, product in zip(copies[seeds].tolist(), target[seeds].tolist(), strict=True):
-        yield _hit(copy, product, work, steps, trace)
+        yield _hit(copy, product, where, trace)
 
 
 def _next_on_stream(work: Launches) -> NDArray[np.int64]:
@@ -70,28 +71,20 @@ def _next_on_stream(work: Launches) -> NDArray[np.int64]:
     return following
 
 
-def _hit(copy: int, product: int, work: Launches, steps: Steps, trace: Trace) -> Hit:
-    start, end = int(work.start_ns[copy]), int(work.end_ns[copy])
-    op = int(work.op[copy])
-    at = int(steps.of_work[copy])
-    size = int(ints(trace.gpu, "bytes")[work.row[copy]])
+def _hit(copy: int, product: int, where: Where, trace: Trace) -> Hit:
+    work = where.work
+    op, row = int(work.op[copy]), int(work.row[copy])
     shapes = text(trace.cpu, "input_dims", op)
+    rows = (
+        (trace.gpu, row),
+        (trace.gpu, int(work.row[product])),
+        (trace.cpu, op),
+        (trace.cpu, int(work.call[copy])),
+    )
     return Hit(
-        span=Span(
-            start_ns=start,
-            end_ns=end,
-            device=int(work.device[copy]),
-            stream=int(work.stream[copy]),
-            thread=int(ints(trace.cpu, "tid")[op]),
-            step=int(steps.number[at]) if 0 <= at < len(steps) else None,
-        ),
-        events=event_ids(
-            (trace.gpu, int(work.row[copy])),
-            (trace.gpu, int(work.row[product])),
-            (trace.cpu, op),
-            (trace.cpu, int(work.call[copy])),
-        ),
-        cost_ns=end - start,
+        span=where.of_work(copy),
+        events=event_ids(*rows),
+        cost_ns=int(work.end_ns[copy] - work.start_ns[copy]),
         cause="seeded-destination",
         message="{op} copies {bytes} into its output before the GEMM, {times}, {in_steps}: {total} in all"
         + ("; shapes {shapes}" if shapes else ""),
@@ -100,8 +93,8 @@ def _hit(copy: int, product: int, work: Launches, steps: Steps, trace: Trace) ->
         confidence=Confidence.HIGH,
         evidence={
             "op": text(trace.cpu, "name", op) or "",
-            "bytes": size,
-            "copy_ns": end - start,
+            "bytes": int(ints(trace.gpu, "bytes")[row]),
+            "copy_ns": int(work.end_ns[copy] - work.start_ns[copy]),
             "gemm": text(trace.gpu, "name", int(work.row[product])) or "",
             "gemm_ns": int(work.end_ns[product] - work.start_ns[product]),
             **({"shapes": shapes} if shapes else {}),
