@@ -66,7 +66,7 @@ def _read(terminal: int) -> bytes:
 def test_a_trace_from_standard_input_is_the_trace_from_the_file(trace: Path) -> None:
     from_file = run("diagnose", trace, "--format", "json")
     from_stdin = run("diagnose", "-", "--format", "json", input=trace.read_bytes())
-    assert from_stdin.returncode == 0, from_stdin.stderr
+    assert (from_stdin.returncode, from_stdin.stderr) == (0, b"")
     findings = [result.stdout.partition(b'"findings"')[2] for result in (from_file, from_stdin)]
     assert findings[0] == findings[1] != b""
 

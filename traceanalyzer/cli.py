@@ -94,8 +94,6 @@ def _slugs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 )
 @click.option("--quiet", is_flag=True, help="Findings only: no header, no footer, no progress.")
 @click.option("--force", is_flag=True, help="Replace output files that are already there.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes that read a large file.")
-@click.option("--cache", is_flag=True, help="Keep the parsed trace for the next run.")
 @click.pass_context
 def diagnose(ctx: click.Context, /, **options: Any) -> None:
     """Say what cost GPU time in TRACE, and where.
@@ -154,8 +152,6 @@ def explain(rule: str) -> None:
 @click.argument("trace", type=_TRACE)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace files that are already there.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes that read a large file.")
-@click.option("--cache", is_flag=True, help="Keep the parsed trace for the next run.")
 def export(**options: Any) -> None:
     """Write the frames of TRACE into DIR as Parquet, for DuckDB, polars or pandas.
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from traceanalyzer import rule as rules
 from traceanalyzer.diagnosis import by_rank, diagnose, restricted
@@ -41,8 +40,6 @@ class Request:
     fail_on: str = "never"
     quiet: bool = False
     force: bool = False
-    jobs: int | None = None
-    cache: bool = False
 
 
 def run_diagnose(request: Request) -> bool:
@@ -54,7 +51,7 @@ def run_diagnose(request: Request) -> bool:
     rules.configure(rules.select_rules(request.select, request.ignore), settings)
     outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
     check_outputs(outputs, inputs=request.traces, force=request.force)
-    loaded = load_all(request.traces, jobs=request.jobs, cache=request.cache, quiet=request.quiet)
+    loaded = load_all(request.traces, quiet=request.quiet)
     traces = windowed(loaded, window)
     report = diagnose(traces, select=request.select, ignore=request.ignore, settings=settings)
     _write_tables(request, report, traces)
@@ -62,25 +59,23 @@ def run_diagnose(request: Request) -> bool:
     return _met(request.fail_on, report)
 
 
-def load_all(
-    paths: Sequence[Path], *, jobs: int | None = None, cache: bool = False, quiet: bool = False
-) -> Trace | TraceSet:
+def load_all(paths: Sequence[Path], *, quiet: bool = False) -> Trace | TraceSet:
     """One trace, or the traces of one job by rank; those that declare no rank are numbered as given.
 
     Raises:
         BadOption: two traces have one rank.
     """
-    loaded = [_load(path, jobs, cache, quiet) for path in paths]
+    loaded = [_load(path, quiet) for path in paths]
     if len(loaded) == 1:
         return loaded[0]
-    by_rank = TraceSet()
+    job = TraceSet()
     for trace in _flat(loaded):
-        rank = len(by_rank) if trace.meta.rank is None else trace.meta.rank
-        if rank in by_rank:
-            names = f"{by_rank[rank].meta.source} and {trace.meta.source}"
+        rank = len(job) if trace.meta.rank is None else trace.meta.rank
+        if rank in job:
+            names = f"{job[rank].meta.source} and {trace.meta.source}"
             raise BadOption(f"two traces of rank {rank}: {names}", remedy="Diagnose them one at a time.")
-        by_rank[rank] = trace
-    return by_rank
+        job[rank] = trace
+    return job
 
 
 def windowed(traces: Trace | TraceSet, window: tuple[int | None, int | None] | None) -> Trace | TraceSet:
@@ -94,12 +89,11 @@ def _flat(loaded: Sequence[Trace | TraceSet]) -> list[Trace]:
     return [trace for one in loaded for trace in (one.values() if isinstance(one, TraceSet) else [one])]
 
 
-def _load(path: Path, jobs: int | None, cache: bool, quiet: bool) -> Trace | TraceSet:
-    asked: dict[str, Any] = {name: value for name, value in (("jobs", jobs), ("cache", cache)) if value}
+def _load(path: Path, quiet: bool) -> Trace | TraceSet:
     if quiet or not sys.stderr.isatty():
-        return load(path, **asked)
+        return load(path)
     with ProgressLine(sys.stderr) as progress:
-        return load(path, progress=progress, **asked)
+        return load(path, progress=progress)
 
 
 def _write_tables(request: Request, report: Report, traces: Trace | TraceSet) -> None:
@@ -191,16 +185,14 @@ def explain_rule(slug: str) -> None:
     emit(rule_page(known_rule(slug)).encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
 
 
-def export_frames(
-    trace: Path, folder: Path, *, force: bool = False, jobs: int | None = None, cache: bool = False
-) -> None:
+def export_frames(trace: Path, folder: Path, *, force: bool = False) -> None:
     """Every frame as Parquet and the metadata as JSON; several ranks in a folder each."""
     from traceanalyzer.render.frames import write_frame, write_meta
 
     names = {name: f"{name}.parquet" for name in Trace.FRAMES}
     for place in (folder, *folder.glob("rank*")):
         _refuse_existing([place / name for name in (*names.values(), "meta.json")], force)
-    loaded = load_all([trace], jobs=jobs, cache=cache)
+    loaded = load_all([trace])
     ranks = (
         {f"rank{rank}": one for rank, one in loaded.items()} if isinstance(loaded, TraceSet) else {"": loaded}
     )
