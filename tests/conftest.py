@@ -40,3 +40,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         absent = [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=_ABSENT))]
         paths = [pytest.param(SHARED / f"{name}.json.gz", id=name) for name in names]
         metafunc.parametrize("shared_trace", paths or absent)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--update-findings` rewrites each fixture folder's findings.json from what the rules say now."""
+    parser.addoption("--update-findings", action="store_true", help="rewrite fixtures/*/findings.json")

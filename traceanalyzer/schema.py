@@ -43,6 +43,11 @@ class Column:
     unit: str = ""
     raw: tuple[str, ...] = ()
 
+    @property
+    def recurs(self) -> bool:
+        """Whether a trace has few distinct values: a row then keeps one code for all such values together."""
+        return self.kind.interned or self.name in _RECURRING
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -60,6 +65,12 @@ class Frame:
         """Raw key below `args` -> column."""
         return {key: column for column in self.columns for key in column.raw}
 
+
+_RECURRING = frozenset(
+    {"device", "stream", "context", "registers", "shared_memory", "blocks_per_sm", "warps_per_sm"}
+    | {"occupancy_pct", "graph_id", "wait_on_stream", "device_type", "fwd_thread"}
+    | {"group_size", "in_elements", "out_elements"}
+)
 
 _T, _I, _N, _F, _S, _J = Kind.TIME, Kind.ID, Kind.INT, Kind.FLOAT, Kind.TEXT, Kind.JSON
 

@@ -1,431 +1,195 @@
-"""Raw events -> typed columns. Every exporter quirk lives here, each with its reason.
+"""Raw events -> rows. A batch is grouped by category, each category by the keys of its args, each group packed.
 
-A batch is grouped by category; for each group and column one pass in C (`map(itemgetter(...))` into
-`struct.pack`) appends to a growing buffer of the final dtype, so nothing made in Python outlives its batch.
-`struct.pack` rather than `np.fromiter`, because it refuses a float where an integer is declared instead of
-truncating it in silence. Text and lists are interned to int32 codes: a trace has a few thousand distinct ones.
+What all events have (category, name, pid, tid) is one code per event, its head; what a head means is looked
+up once per distinct head. Events that are not as the exporter writes them leave the fast way for `quirks`.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from traceanalyzer.schema import CATEGORIES, FRAMES, IGNORED, Column, Frame, Kind
+from traceanalyzer.read.layouts import UNFIT, Codes, Event, Layout, Rows
+from traceanalyzer.read.quirks import (
+    MAX_TS_US,
+    destination,
+    head_of,
+    mended,
+    problem_of,
+    start_ns,
+    starts_from_text,
+)
+from traceanalyzer.schema import CATEGORIES, FRAMES
 from traceanalyzer.trace import NULL_INT
-from traceanalyzer.units import us_text_to_ns, us_to_ns
+from traceanalyzer.units import us_to_ns
 
-Event = dict[str, Any]
+_FLOWS = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu")
+_LONGEST_RECORDING_NS = 3600 * 10**9
+_NEVER = np.iinfo(np.int64).max
+_LARGEST_EXACT_US = 2.0**43  # above it a double does not hold the nanosecond
+_get_head, _get_ts, _get_args = itemgetter("cat", "name", "pid", "tid"), itemgetter("ts"), itemgetter("args")
 
-_FLOWS = frozenset({"ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu"})
-_MEMORY_NAMES = frozenset({"[memory]", "[OutOfMemory]"})
-_MAX_TS_US = 9.2e15  # beyond it int64 nanoseconds overflow: year 2261
-# A base period (baseTimeNanoseconds is a multiple of it) is longer than any recording; kineto writes unsigned
-# differences that wrapped around as 1.8e16.
-_MAX_DUR_US = 7_889_238 * 1e6
-_FRACTION = re.compile(rb'"ts"\s*:\s*"?(\d{14,}\.\d+)')
-
-_get_cat, _get_ts, _get_dur = itemgetter("cat"), itemgetter("ts"), itemgetter("dur")
-_get_name, _get_args = itemgetter("name"), itemgetter("args")
-_FORMATS = {Kind.INT: "q", Kind.FLOAT: "d", Kind.TEXT: "i", Kind.JSON: "i", Kind.ID: "q", Kind.TIME: "q"}
-_NULLS: dict[str, int | float] = {"q": NULL_INT, "d": float("nan"), "i": -1}
-_DTYPES = {"q": np.dtype(np.int64), "d": np.dtype(np.float64), "i": np.dtype(np.int32)}
-_UNFIT = (KeyError, TypeError, AttributeError, struct.error, OverflowError, ValueError)
-
-
-class Strings(dict[Any, int]):
-    """Text -> code, given in order of first sight; None is -1."""
-
-    def __init__(self) -> None:
-        super().__init__({None: -1})
-
-    def __missing__(self, text: Any) -> int:
-        if not isinstance(text, str | bytes):
-            raise TypeError(f"not text: {text!r}")
-        code = self[text] = len(self) - 1
-        return code
-
-
-class Table:
-    """The rows of one category: a growing buffer per column, padded with nulls where a column is absent."""
-
-    def __init__(self, frame: Frame, strings: defaultdict[tuple[str, str], Strings]) -> None:
-        self.frame = frame
-        self.rows = 0
-        self.buffers: dict[str, bytearray] = {}
-        self.columns = frame.by_raw_key
-        self._strings = strings
-
-    def interner(self, column: str) -> Strings:
-        """Codes of a text column, shared by all categories of the frame."""
-        return self._strings[self.frame.name, column]
-
-    def append(self, rows: int, packed: dict[str, bytes]) -> None:
-        """Add rows; columns not in `packed` are null in them."""
-        for name, data in packed.items():
-            buffer = self.buffers.setdefault(name, bytearray())
-            self._pad(name, buffer)
-            buffer += data
-        self.rows += rows
-
-    def array(self, name: str) -> NDArray[Any]:
-        """A whole column in its stored dtype, shape (rows,)."""
-        code = column_format(self.frame, name)
-        buffer = self.buffers.setdefault(name, bytearray())
-        self._pad(name, buffer)
-        return np.frombuffer(buffer, _DTYPES[code])
-
-    def _pad(self, name: str, buffer: bytearray) -> None:
-        code = column_format(self.frame, name)
-        missing = self.rows - len(buffer) // _DTYPES[code].itemsize
-        if missing:
-            buffer += struct.pack(code, _NULLS[code]) * missing
-
-
-def column_format(frame: Frame, name: str) -> str:
-    """struct format of a column's buffer; durations stay in float64 microseconds until all are read."""
-    return "d" if name == "dur_ns" else _FORMATS[frame[name].kind]
+# What becomes of a category: (frame, modern category), or ("counted", class); ("", "") is decided by event.
+_FATES = [("", ""), *(("counted", f"flow:{name}") for name in _FLOWS), *sorted(set(CATEGORIES.values()))]
+_FATE_OF = {name: _FATES.index(fate) for name, fate in CATEGORIES.items()}
+_FATE_OF |= {name: _FATES.index(("counted", f"flow:{name}")) for name in _FLOWS}
 
 
 class Collector:
     """Takes batches of raw events and keeps their columns.
 
     Attributes:
-        tables: category -> Table.
+        layouts: (frame, category, keys of args) -> Layout.
+        heads: (category as exported, name, pid, tid) -> code.
         counted: class -> number of events that have no frame.
-        metadata: the M events (process and thread names), and the profiler's own marks.
+        metadata: the M events (process and thread names) and the profiler's own marks, with their start in ns.
+        whole_microseconds: no time has a fraction of a microsecond.
+        absolute_times: times count from 1970, not from a base time.
     """
 
     def __init__(self) -> None:
-        self.strings: defaultdict[tuple[str, str], Strings] = defaultdict(Strings)
-        self.tables: dict[tuple[str, str], Table] = {}
+        self.layouts: dict[tuple[str, str, frozenset[str]], Layout] = {}
+        self.heads = Codes()
         self.counted: Counter[str] = Counter()
         self.anomalies: Counter[str] = Counter()
         self.unknown_categories: Counter[str] = Counter()
-        self.other_args: Counter[str] = Counter()
-        self.metadata: list[Event] = []
-        self.exact_text: bool | None = None
-        self.integer_times = True
-        self._base = 0
+        self.metadata: list[tuple[Event, int]] = []
+        self.events = 0
+        self.whole_microseconds = True
+        self.absolute_times = False
+        self._fates = bytearray()
 
-    # -- one batch ---------------------------------------------------------------------------------------
-
-    def add(self, batch: list[Any], text: bytes = b"") -> None:
-        """Keep a batch; `text` is the JSON that it came from, needed only where a double cannot hold a time."""
-        try:
-            categories = list(map(_get_cat, batch))
-        except (KeyError, TypeError):
-            categories = [_category_of(event) for event in batch]
-        starts = self._starts(batch, text)
-        groups: defaultdict[Any, list[int]] = defaultdict(list)
-        for position, category in enumerate(categories):
-            groups[category].append(position)
-        for category, positions in groups.items():
-            self._add_category(category, [batch[p] for p in positions], np.array(positions), starts)
-        self._base += len(batch)
-
-    def _add_category(self, category: Any, events: list[Event], at: NDArray[np.int64], starts: Any) -> None:
-        known = CATEGORIES.get(category) if isinstance(category, str) else None
-        if known is not None:
-            self._add_rows(*known, events, at + self._base, starts[at])
-        elif category in _FLOWS:
-            self.counted[f"flow:{category}"] += len(events)
-        else:
-            self._add_unusual(category, events, at + self._base, starts[at])
-
-    def _add_unusual(self, category: Any, events: list[Event], ids: NDArray[Any], starts: Any) -> None:
-        """Events without a category, and of categories that nobody told us of: sorted by phase."""
-        kinds: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-        for position, event in enumerate(events):
-            kinds[self._destination(category, event)].append(position)
-        for kind, positions in kinds.items():
-            chosen = [events[p] for p in positions]
-            if kind[0] == "counted":
-                self.counted[kind[1]] += len(chosen)
-                if kind[1] in ("metadata", "window mark"):
-                    self.metadata += chosen
+    def add(self, batch: Sequence[Any], text: bytes = b"") -> None:
+        """Keep a batch; `text` is its JSON, needed only where a double cannot hold a time."""
+        heads = self._heads(batch)
+        starts = _starts(batch, text)
+        fates = np.frombuffer(self._fates, np.uint8)[heads]
+        for fate in np.flatnonzero(np.bincount(fates)).tolist():
+            frame, category = _FATES[fate]
+            at = np.flatnonzero(fates == fate)
+            if frame == "counted":
+                self.counted[category] += len(at)
+                continue
+            events = list(map(batch.__getitem__, at.tolist()))
+            rows = Rows(events, (), at + self.events, heads[at], starts[at])
+            if frame:
+                self._add_rows(frame, category, rows)
             else:
-                self._add_rows(kind[0], kind[1], chosen, ids[positions], starts[positions])
+                self._add_unusual(rows)
+        self.events += len(batch)
 
-    def _destination(self, category: Any, event: Any) -> tuple[str, str]:
-        """(frame, category), or ("counted", class)."""
-        if not isinstance(event, dict):
-            return "counted", "unreadable"
-        phase, name = event.get("ph"), event.get("name")
-        if name in _MEMORY_NAMES:
-            return "memory", "cpu_instant_event"  # torch 1.9 to 1.11: no category
-        if phase == "M":
-            return "counted", "metadata"
-        if category == "Trace" or (phase in ("i", "I") and category is None):
-            return "counted", "window mark"
-        if phase in ("s", "t", "f"):
-            return "counted", f"flow:{category}"
-        if phase != "X":
-            return "counted", f"phase {phase}" if phase else "no phase"
-        self.unknown_categories[str(category)] += 1
-        args = event.get("args")
-        on_gpu = isinstance(args, dict) and "device" in args and "stream" in args
-        return ("gpu" if on_gpu else "cpu"), str(category)
-
-    # -- times -------------------------------------------------------------------------------------------
-
-    def _starts(self, batch: list[Any], text: bytes) -> NDArray[np.int64]:
-        """Start of every event in ns, NULL_INT where there is none; shape (events,)."""
+    def _heads(self, batch: Sequence[Any]) -> NDArray[np.int32]:
+        code = self.heads.__getitem__
         try:
-            us = np.frombuffer(struct.pack(f"{len(batch)}d", *map(_get_ts, batch)), np.float64)
-        except _UNFIT:
-            return np.array([_start_ns(event) for event in batch], np.int64)
-        if len(us) and not (us.min() > -_MAX_TS_US and us.max() < _MAX_TS_US):
-            return np.array([_start_ns(event) for event in batch], np.int64)
-        self._see_precision(us)
-        if self.exact_text:
-            repaired = _starts_from_text(text, len(batch))
-            if repaired is not None:
-                return repaired
-        return us_to_ns(us)
+            heads = np.fromiter(map(code, map(_get_head, batch)), np.int32, len(batch))
+        except UNFIT:
+            heads = np.array([code(head_of(event)) for event in batch], np.int32)
+        if len(self.heads) > len(self._fates):
+            fresh = list(self.heads)[len(self._fates) :]
+            self._fates += bytes(_FATE_OF.get(category, 0) for category, *_ in fresh)
+        return heads
 
-    def _see_precision(self, us: NDArray[np.float64]) -> None:
-        """Builds of March to May 2024 wrote nanoseconds after absolute microseconds: 19 digits, a double has 16."""
-        if self.integer_times and not np.array_equal(us, np.floor(us)):
-            self.integer_times = False
-            self.exact_text = bool(us.max() > 2.0**43)
+    def _add_unusual(self, rows: Rows) -> None:
+        """Events without a category, and of categories that nobody told us of."""
+        fates: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for position, event in enumerate(rows.events):
+            category = event.get("cat") if isinstance(event, dict) else None
+            fates[destination(category, event)].append(position)
+        for (frame, category), positions in fates.items():
+            if frame != "counted":
+                if category != "cpu_instant_event":
+                    self.unknown_categories[category] += len(positions)
+                self._add_rows(frame, category, rows._replace(args=rows.events).take(np.array(positions)))
+                continue
+            self.counted[category] += len(positions)
+            if category in ("metadata", "window mark"):
+                self.metadata += [(rows.events[p], int(rows.starts[p])) for p in positions]
 
-    # -- rows --------------------------------------------------------------------------------------------
-
-    def _add_rows(self, frame: str, category: str, events: list[Event], ids: Any, starts: Any) -> None:
-        table = self.tables.get((frame, category))
-        if table is None:
-            table = self.tables[frame, category] = Table(FRAMES[frame], self.strings)
+    def _add_rows(self, frame: str, category: str, rows: Rows) -> None:
         try:
-            packed = self._pack(table, category, events)
-        except _UNFIT:
-            events, keep = self._fit(frame, category, events, starts)
-            if not events:
-                return
-            ids, starts = ids[keep], starts[keep]
-            packed = self._pack(table, category, events)
-        packed["event_id"] = ids.astype(np.int64).tobytes()
-        packed["start_ns"] = starts.tobytes()
-        table.append(len(events), packed)
-
-    def _pack(self, table: Table, category: str, events: list[Event]) -> dict[str, bytes]:
-        """All columns of a group but event_id and start_ns; raises one of _UNFIT where an event is unusual."""
-        n = len(events)
-        names = table.interner("name")
-        packed = {"name": struct.pack(f"{n}i", *map(names.__getitem__, map(_get_name, events)))}
-        if table.frame.name == "memory":  # the Python exporter of torch 2.13 gives these instants a duration
-            packed["dur_ns"] = bytes(8 * n)
-        else:
-            packed["dur_ns"] = struct.pack(f"{n}d", *map(_get_dur, events))
-        if table.frame.name != "gpu":
-            for key in ("pid", "tid"):
-                packed[key] = _pack_ints(map(itemgetter(key), events), n)
-        elif category == "gpu_user_annotation":  # the only rows whose args name neither device nor stream
-            packed["device"] = _pack_ints((_lane_number(e["pid"]) for e in events), n)
-            packed["stream"] = _pack_ints((_lane_number(e["tid"]) for e in events), n)
-        try:
-            args = list(map(_get_args, events))
+            rows = rows._replace(args=list(map(_get_args, rows.events)))
         except KeyError:
-            args = [event.get("args") or {} for event in events]
-        self._pack_args(table, category, args, packed)
-        return packed
-
-    def _pack_args(self, table: Table, category: str, args: list[Event], packed: dict[str, bytes]) -> None:
-        unknown = []
-        for key in set().union(*args):
-            column = table.columns.get(key)
-            if column is not None:
-                data = self._pack_column(table, column, key, args)
-                packed[column.name] = _overlaid(packed.get(column.name), data, column)
-            elif key not in IGNORED:
-                unknown.append(key)
-        if unknown:
-            packed["other_args"] = self._pack_other(table, category, args, sorted(unknown))
-
-    def _pack_column(self, table: Table, column: Column, key: str, args: list[Event]) -> bytes:
-        code = _FORMATS[column.kind]
-        convert = _converter(table, column)
+            rows = rows._replace(args=[event.get("args") or {} for event in rows.events])
         try:
-            return struct.pack(f"{len(args)}{code}", *convert(map(itemgetter(key), args)))
-        except KeyError:
-            pass
-        except _UNFIT:
-            return self._pack_unusual(table, column, key, args)
-        null = _NULLS[code]
-        try:
-            if not column.kind.interned:
-                return struct.pack(f"{len(args)}{code}", *[a.get(key, null) for a in args])
-            present = [a[key] for a in args if key in a]
-            codes = iter(
-                struct.unpack(f"{len(present)}i", struct.pack(f"{len(present)}i", *convert(present)))
-            )
-            return struct.pack(f"{len(args)}i", *[next(codes) if key in a else -1 for a in args])
-        except _UNFIT:
-            return self._pack_unusual(table, column, key, args)
+            parts = list(rows.by_keys()) if rows.starts.min() != NULL_INT else []
+        except UNFIT:
+            parts = []
+        for part in parts:
+            try:
+                self._layout(frame, category, part).add(part)
+            except UNFIT:
+                self._add_mended(frame, category, part)
+        if not parts:
+            self._add_mended(frame, category, rows)
 
-    def _pack_unusual(self, table: Table, column: Column, key: str, args: list[Event]) -> bytes:
-        """Value by value: what does not fit becomes null and is counted."""
-        code = _FORMATS[column.kind]
-        values = []
-        for arg in args:
-            value = _coerced(column.kind, arg.get(key))
-            if value is None and arg.get(key) not in (None, "", "None"):
-                self.anomalies[f"unreadable {key}"] += 1
-            if column.kind.interned:
-                value = table.interner(column.name)[value]
-            values.append(_NULLS[code] if value is None else value)
-        return struct.pack(f"{len(values)}{code}", *values)
-
-    def _pack_other(self, table: Table, category: str, args: list[Event], keys: list[str]) -> bytes:
-        """Args without a column, as JSON text with sorted keys."""
-        interner = table.interner("other_args")
-        codes = []
-        for arg in args:
-            found = {key: arg[key] for key in keys if key in arg}
-            for key in found:
-                self.other_args[f"{category}.{key}"] += 1
-            codes.append(interner[orjson.dumps(found)] if found else -1)
-        return struct.pack(f"{len(codes)}i", *codes)
-
-    def _fit(
-        self, frame: str, category: str, events: list[Event], starts: Any
-    ) -> tuple[list[Event], list[int]]:
-        """The events that can be rows, mended where the field's meaning is clear, and their positions."""
+    def _add_mended(self, frame: str, category: str, rows: Rows) -> None:
+        """Rows among which some are unusual: those that can be rows, mended, and the others counted."""
         fitting, keep = [], []
-        for position, event in enumerate(events):
-            problem = _problem_of(event, frame, int(starts[position]))
+        for position, event in enumerate(rows.events):
+            problem = problem_of(event, frame, int(rows.starts[position]))
             if problem:
                 self.counted[problem] += 1
             else:
-                fitting.append(self._mended(event, frame))
+                fitting.append(mended(event, FRAMES[frame], self.anomalies))
                 keep.append(position)
-        return fitting, keep
+        if keep:
+            kept = rows.take(np.array(keep))._replace(events=fitting, args=list(map(_get_args, fitting)))
+            for part in kept.by_keys():
+                self._layout(frame, category, part).add(part)
 
-    def _mended(self, event: Event, frame: str) -> Event:
-        mended = dict(event)
-        if frame != "memory":
-            mended["dur"] = float(event["dur"])
-        if not isinstance(event.get("name"), str):
-            mended["name"] = "" if event.get("name") is None else str(event["name"])
-        if not isinstance(event.get("args"), dict):
-            mended["args"] = {} if event.get("args") is None else {"args": event["args"]}
-        for key in ("pid", "tid") if frame != "gpu" else ():
-            mended[key] = self._lane(event.get(key))
-        return mended
-
-    def _lane(self, value: Any) -> int:
-        """pid or tid as a number: torch 1.9 quotes some, other exporters name them; names count down from -1000."""
-        number = _lane_number(value)
-        if number != NULL_INT:
-            return number
-        return -1000 - self.strings["lanes", "name"][str(value)]
-
-
-def _converter(table: Table, column: Column) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    if column.kind is Kind.TEXT:
-        codes = table.interner(column.name).__getitem__
-        return lambda values: map(codes, values)
-    if column.kind is Kind.JSON:
-        codes = table.interner(column.name).__getitem__
-        return lambda values: map(codes, map(orjson.dumps, values))
-    return iter
-
-
-def _pack_ints(values: Iterable[Any], n: int) -> bytes:
-    return struct.pack(f"{n}q", *values)
-
-
-def _overlaid(before: bytes | None, after: bytes, column: Column) -> bytes:
-    """Two raw keys of one column ("External id", "external id") or two sources: the later one where it is set."""
-    if before is None:
-        return after
-    code = _FORMATS[column.kind]
-    old, new = np.frombuffer(before, _DTYPES[code]), np.frombuffer(after, _DTYPES[code])
-    missing = np.isnan(new) if code == "d" else new == _NULLS[code]
-    return np.where(missing, old, new).tobytes()
-
-
-def _category_of(event: Any) -> Any:
-    return event.get("cat") if isinstance(event, dict) else None
-
-
-def _start_ns(event: Any) -> int:
-    """One event's start where the fast way failed: quoted, missing, or no time at all."""
-    value = event.get("ts") if isinstance(event, dict) else None
-    if isinstance(value, str):
+    def _layout(self, frame: str, category: str, part: Rows) -> Layout:
+        keys = frozenset(part.args[0])
         try:
-            return us_text_to_ns(value)
-        except ValueError:
-            return NULL_INT
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MAX_TS_US:
-        return int(us_to_ns(np.array([float(value)]))[0])
-    return NULL_INT
+            return self.layouts[frame, category, keys]
+        except KeyError:
+            layout = self.layouts[frame, category, keys] = Layout(FRAMES[frame], category, keys)
+            return layout
+
+    def finish(self) -> None:
+        """Settle what only the whole trace tells."""
+        self._drop_untimed()
+        for (_, category, _), layout in self.layouts.items():
+            impossible = layout.finish()
+            if impossible:
+                self.anomalies[f"impossible duration of {category}, taken as 0"] += impossible
+            for key, count in layout.unreadable():
+                self.anomalies[f"unreadable {key}"] += count
+        filled = [layout for layout in self.layouts.values() if layout.rows]
+        self.absolute_times = any(layout.array("start").max() > _LARGEST_EXACT_US * 1000 for layout in filled)
+        self.whole_microseconds = not any(
+            (layout.array(name) % 1000).any() for layout in filled for name in ("start", "dur")
+        )
+
+    def _drop_untimed(self) -> None:
+        """GPU rows at time 0 of a recording that starts later: CUPTI had no timing for them (kineto#109)."""
+        timed = [layout.array("start") for layout in self.layouts.values() if layout.rows]
+        first = min((int(starts[starts > 0].min(initial=_NEVER)) for starts in timed), default=_NEVER)
+        if first < _LONGEST_RECORDING_NS or first == _NEVER:
+            return
+        for (frame, *_), layout in self.layouts.items():
+            untimed = layout.array("start") == 0
+            if frame == "gpu" and untimed.any():
+                self.counted["no device time"] += int(untimed.sum())
+                layout.keep(~untimed)
 
 
-def _starts_from_text(text: bytes, events: int) -> NDArray[np.int64] | None:
-    """Starts read from the digits, where a double lost the last ones; None where they cannot be told apart."""
-    found = _FRACTION.findall(text)
-    if len(found) != events:
-        return None
-    return np.array([us_text_to_ns(value.decode()) for value in found], np.int64)
-
-
-def _lane_number(value: Any) -> int:
-    """A pid or tid, also as "25738" or "stream 7"; NULL_INT for a name."""
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
-        return value
-    if isinstance(value, str):
-        digits = value.removeprefix("stream ").strip()
-        if digits.removeprefix("-").isdecimal():
-            return int(digits)
-    return NULL_INT
-
-
-def _problem_of(event: Any, frame: str, start_ns: int) -> str | None:
-    """Why an event cannot be a row, as the class that it is counted in."""
-    if not isinstance(event, dict):
-        return "unreadable"
-    if start_ns == NULL_INT:
-        return "no timestamp"
-    if frame == "memory":
-        return None
-    if event.get("ph", "X") != "X":
-        return f"phase {event.get('ph')}"
+def _starts(batch: Sequence[Any], text: bytes) -> NDArray[np.int64]:
+    """Start of every event in ns, NULL_INT where there is none; shape (events,)."""
     try:
-        float(event["dur"])
-    except (KeyError, TypeError, ValueError):
-        return "no duration"
-    return None
-
-
-def _coerced(kind: Kind, value: Any) -> Any:
-    """A value in the column's kind, or None."""
-    if value is None:
-        return None
-    if kind is Kind.TEXT:
-        return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
-    if kind is Kind.JSON:
-        return orjson.dumps(value, default=str)
-    try:
-        number = float(value) if kind is Kind.FLOAT or isinstance(value, float) else int(value)
-    except (TypeError, ValueError):
-        return None
-    if kind is Kind.FLOAT:
-        return number
-    if number != int(number) or not -(2**63) < number < 2**63:
-        return None
-    return int(number)
-
-
-def durations_ns(us: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
-    """Durations in ns, and how many were impossible (negative, not a number, longer than any recording) and became 0."""
-    possible = (us >= 0) & (us <= _MAX_DUR_US)
-    return us_to_ns(np.where(possible, us, 0.0)), int(len(us) - possible.sum())
+        us = np.frombuffer(struct.pack(f"{len(batch)}d", *map(_get_ts, batch)), np.float64)
+    except UNFIT:
+        return np.array([start_ns(event) for event in batch], np.int64)
+    largest = np.abs(us).max(initial=0.0)
+    if not largest < MAX_TS_US:
+        return np.array([start_ns(event) for event in batch], np.int64)
+    if largest > _LARGEST_EXACT_US and not np.array_equal(us, np.floor(us)):
+        exact = starts_from_text(text)
+        if exact is not None and len(exact) == len(batch):
+            return np.array(exact, np.int64)
+    return us_to_ns(us)

@@ -1,108 +1,205 @@
-"""Typed columns -> pandas frames in order of event_id, with sorted categories: the same for any chunking."""
+"""Layouts -> pandas frames in order of event_id, with sorted categories: the same for any chunking.
+
+What is kept as codes becomes columns by looking every distinct value up once. Buffers are released as they are
+used, so that no column is in memory twice; columns that are null throughout share one array.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import orjson
 import pandas as pd
 from numpy.typing import NDArray
 
-from traceanalyzer.read.events import Collector, Table, durations_ns
-from traceanalyzer.schema import FRAMES, Column, Frame, Kind
+from traceanalyzer.read.events import Collector
+from traceanalyzer.read.layouts import Layout
+from traceanalyzer.read.quirks import coerced, lane_number
+from traceanalyzer.schema import CATEGORIES, FRAMES, Column, Kind
 from traceanalyzer.trace import NULL_INT
+
+Codes = NDArray[np.int32]
+Head = tuple[Any, Any, Any, Any]
+
+_NULLS = {Kind.INT: (np.int64, NULL_INT), Kind.FLOAT: (np.float64, np.nan), Kind.ID: (np.int64, 0)}
+_FIRST_NAMED_LANE = -1000  # pids and tids that are names count down from here
 
 
 def build_frame(collector: Collector, name: str) -> pd.DataFrame:
-    """One frame with every column that `schema` declares, rows in order of event_id."""
+    """One frame with every column that `schema` declares. It takes the collector's buffers: build it once."""
     frame = FRAMES[name]
-    tables = [(category, table) for (of, category), table in sorted(collector.tables.items()) if of == name]
-    order = _row_order([table for _, table in tables])
-    columns: dict[str, Any] = {}
-    for column in frame.columns:
-        if column.name == "category":
-            columns[column.name] = _categories(tables, order)
-        elif column.name == "dur_ns":
-            columns[column.name] = _durations(collector, tables, order)
-        else:
-            columns[column.name] = _column(collector, frame, column, [table for _, table in tables], order)
-    return pd.DataFrame(columns, copy=False)
+    layouts = [layout for (of, *_), layout in collector.layouts.items() if of == name and layout.rows]
+    gather = _Gather(layouts)
+    columns: dict[str, Any] = {
+        "event_id": gather.numbers("id", Kind.ID),
+        "start_ns": gather.numbers("start", Kind.ID),
+        "dur_ns": gather.numbers("dur", Kind.ID),
+    }
+    columns |= _from_args(frame.columns, gather)
+    columns |= _from_heads(name, gather, list(collector.heads), columns)
+    whole = _Whole(gather.rows)
+    made = {column.name: whole.column(column, columns.pop(column.name, None)) for column in frame.columns}
+    return pd.DataFrame(made, copy=False)
 
 
-def _row_order(tables: Sequence[Table]) -> list[NDArray[np.int64]]:
-    """For each table the rows of the frame that its rows become."""
-    if not tables:
-        return []
-    ids = np.concatenate([table.array("event_id") for table in tables])
-    rows = np.empty(len(ids), np.int64)
-    rows[np.argsort(ids, kind="stable")] = np.arange(len(ids))
-    return np.split(rows, np.cumsum([table.rows for table in tables])[:-1])
+class _Gather:
+    """Brings the buffers of several layouts together, each row at its place in the frame."""
+
+    def __init__(self, layouts: list[Layout]) -> None:
+        self.layouts = layouts
+        self.rows = sum(layout.rows for layout in layouts)
+        ids = [layout.array("id") for layout in layouts] or [np.empty(0, np.int64)]
+        order = np.argsort(np.concatenate(ids), kind="stable").astype(
+            np.int32 if self.rows < 2**31 else np.int64
+        )
+        places = np.empty_like(order)
+        places[order] = np.arange(self.rows, dtype=order.dtype)
+        ends = np.cumsum([layout.rows for layout in layouts], dtype=np.int64).tolist()
+        self._places = [places[end - layout.rows : end] for layout, end in zip(layouts, ends, strict=True)]
+
+    def numbers(self, name: str, kind: Kind) -> NDArray[Any]:
+        """A numeric buffer of all layouts, null where a layout has none."""
+        dtype, null = _NULLS[kind]
+        return self._scatter(name, np.full(self.rows, null, dtype), [0] * len(self.layouts))
+
+    def codes(self, name: str, offsets: Sequence[int]) -> Codes:
+        """A buffer of codes, those of each layout moved by its offset; -1 where a layout has none."""
+        return self._scatter(name, np.full(self.rows, -1, np.int32), offsets)
+
+    def _scatter(self, name: str, out: NDArray[Any], offsets: Sequence[int]) -> NDArray[Any]:
+        for layout, places, offset in zip(self.layouts, self._places, offsets, strict=True):
+            if name in layout.buffers:
+                out[places] = layout.array(name) + offset if offset else layout.array(name)
+                layout.release(name)
+        return out
 
 
-def _gathered(
-    parts: Sequence[NDArray[Any]], order: list[NDArray[np.int64]], dtype: Any, null: Any
-) -> NDArray[Any]:
-    """The tables' arrays as one, each row at its place."""
-    out = np.full(sum(map(len, order)), null, dtype)
-    for part, rows in zip(parts, order, strict=True):
-        out[rows] = part
-    return out
+def _from_heads(name: str, gather: _Gather, heads: list[Head], columns: dict[str, Any]) -> dict[str, Any]:
+    """category, name, pid and tid; GPU annotations carry device and stream there instead of in args."""
+    codes = gather.codes("head", [0] * len(gather.layouts))
+    made: dict[str, Any] = {
+        "category": categorical(codes, [_category(name, head[0]) for head in heads]),
+        "name": categorical(codes, ["" if head[1] is None else str(head[1]) for head in heads]),
+    }
+    if name != "gpu":
+        lane = _lanes()
+        made["pid"] = _looked_up(codes, [lane(head[2]) for head in heads], Kind.INT)
+        made["tid"] = _looked_up(codes, [lane(head[3]) for head in heads], Kind.INT)
+        return made
+    for column, position in (("device", 2), ("stream", 3)):
+        annotated = [lane_number(h[position]) if h[0] == "gpu_user_annotation" else None for h in heads]
+        lanes = _looked_up(codes, annotated, Kind.INT)
+        known = columns.get(column, lanes)
+        made[column] = np.where(known == NULL_INT, lanes, known)
+    return made
 
 
-def _categories(tables: list[tuple[str, Table]], order: list[NDArray[np.int64]]) -> pd.Categorical:
-    parts = [np.full(table.rows, code, np.int32) for code, (_, table) in enumerate(tables)]
-    names = pd.Index([category for category, _ in tables], dtype="str" if pd.__version__ >= "3" else object)
-    return pd.Categorical.from_codes(_gathered(parts, order, np.int32, -1), categories=names)
+def _category(frame: str, exported: Any) -> str:
+    if frame == "memory":
+        return "cpu_instant_event"
+    return CATEGORIES[exported][1] if exported in CATEGORIES else str(exported)
 
 
-def _durations(collector: Collector, tables: list[tuple[str, Table]], order: Any) -> NDArray[np.int64]:
-    parts = []
-    for category, table in tables:
-        nanoseconds, impossible = durations_ns(table.array("dur_ns"))
-        if impossible:
-            collector.anomalies[f"impossible duration of {category}, taken as 0"] += impossible
-        parts.append(nanoseconds)
-    return _gathered(parts, order, np.int64, 0)
+def _lanes() -> Callable[[Any], int]:
+    """pid or tid as a number: torch 1.9 quotes some, other exporters name them; names count down from -1000."""
+    named: dict[str, int] = {}
+
+    def number(value: Any) -> int:
+        found = lane_number(value)
+        return found if found != NULL_INT else named.setdefault(str(value), _FIRST_NAMED_LANE - len(named))
+
+    return number
 
 
-def _column(collector: Collector, frame: Frame, column: Column, tables: list[Table], order: Any) -> Any:
-    filled = [table for table in tables if column.name in table.buffers]
-    rows = [part for table, part in zip(tables, order, strict=True) if column.name in table.buffers]
-    n = sum(map(len, order))
-    if column.kind.interned:
-        strings = collector.strings[frame.name, column.name]
-        codes = np.full(n, -1, np.int32)
-        _scatter(codes, [table.array(column.name) for table in filled], rows)
-        return _categorical(codes, strings)
-    if column.kind is Kind.FLOAT:
-        floats = np.full(n, np.nan)
-        _scatter(floats, [table.array(column.name) for table in filled], rows)
-        return floats
-    integers = np.full(n, NULL_INT, np.int64)
-    _scatter(integers, [table.array(column.name) for table in filled], rows)
-    if column.kind is Kind.INT:
-        missing = integers == NULL_INT
-        integers[missing] = 0
-        return pd.arrays.IntegerArray(integers, missing)
-    return integers
+def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
+    """The columns that have raw keys, and `other_args`; those that no row has are left out."""
+    known, other = _Distinct(gather, "known"), _Distinct(gather, "other")
+    made: dict[str, Any] = {"other_args": categorical(other.codes, other.texts())}
+    for column in columns:
+        if column.recurs and known.has(column):
+            values = [coerced(column.kind, value) for value in known.values(column)]
+            lookup = categorical if column.kind.interned else _looked_up
+            made[column.name] = lookup(known.codes, values, column.kind)
+        elif any(column.name in layout.buffers for layout in gather.layouts if column.raw):
+            made[column.name] = gather.numbers(column.name, column.kind)
+    return made
 
 
-def _scatter(out: NDArray[Any], parts: list[NDArray[Any]], rows: list[NDArray[np.int64]]) -> None:
-    for part, at in zip(parts, rows, strict=True):
-        out[at] = part
+class _Distinct:
+    """The distinct combinations of one kind of recurring args over all layouts, and each row's code into them."""
+
+    def __init__(self, gather: _Gather, name: str) -> None:
+        self._parts = [layout.shared.get(name) for layout in gather.layouts]
+        self._decoded = [part.values() if part else [] for part in self._parts]
+        counts = [len(decoded) for decoded in self._decoded]
+        self.codes = gather.codes(name, np.concatenate(([0], np.cumsum(counts)))[:-1].tolist())
+
+    def _each(self) -> Iterator[tuple[tuple[str, ...], tuple[Any, ...]]]:
+        for part, decoded in zip(self._parts, self._decoded, strict=True):
+            for values in decoded:
+                yield part.keys if part else (), values
+
+    def has(self, column: Column) -> bool:
+        """Whether any row has one of the column's keys."""
+        return any(part and set(part.keys) & set(column.raw) for part in self._parts)
+
+    def values(self, column: Column) -> list[Any]:
+        """The column's value in every combination, None where there is none."""
+        return [
+            next((v for k, v in zip(keys, values, strict=True) if k in column.raw and v is not None), None)
+            for keys, values in self._each()
+        ]
+
+    def texts(self) -> list[str]:
+        """Every combination as a JSON object."""
+        return [orjson.dumps(dict(zip(keys, values, strict=True))).decode() for keys, values in self._each()]
 
 
-def _categorical(codes: NDArray[np.int32], strings: dict[Any, int]) -> pd.Categorical:
-    """Sorted categories, unused ones left out, so that neither chunking nor order shows."""
-    texts = np.array([_text(key) for key in strings if key is not None], dtype=object)
-    used = np.unique(codes[codes >= 0])
-    ranking = sorted(used.tolist(), key=texts.__getitem__)
-    new_code = np.full(len(texts) + 1, -1, np.int32)
-    new_code[ranking] = np.arange(len(ranking))
-    categories = pd.Index(texts[ranking], dtype="str" if pd.__version__ >= "3" else object)
-    return pd.Categorical.from_codes(new_code[codes], categories=categories)
+def _looked_up(codes: Codes, values: Sequence[Any], kind: Kind) -> NDArray[Any]:
+    """values[codes], null for None and for code -1."""
+    dtype, null = _NULLS[kind]
+    return np.array([null if value is None else value for value in values] + [null], dtype)[codes]
 
 
-def _text(key: str | bytes) -> str:
-    return key.decode() if isinstance(key, bytes) else key
+def categorical(codes: Codes, texts: Sequence[str | None], kind: Kind = Kind.TEXT) -> pd.Categorical:
+    """texts[codes] as a categorical, null for code -1; only texts that occur are categories, sorted."""
+    used = np.flatnonzero(np.bincount(codes[codes >= 0])).tolist()
+    names = sorted({text for text in map(texts.__getitem__, used) if text is not None})
+    code_of: dict[str | None, int] = {name: code for code, name in enumerate(names)}
+    table = np.full(len(texts) + 1, -1, np.int32)
+    table[used] = [code_of.get(texts[code], -1) for code in used]
+    categories = pd.Index(names, dtype="str" if pd.__version__ >= "3" else object)
+    return pd.Categorical.from_codes(table[codes], categories=categories)
+
+
+class _Whole:
+    """Finished columns of one frame; those that are null throughout share their arrays, which are read-only."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._shared: dict[Any, NDArray[Any]] = {}
+
+    def column(self, column: Column, values: Any) -> Any:
+        """A column as pandas holds it; `values` is None where no row has one."""
+        if column.kind.interned:
+            return categorical(self._constant(-1, np.int32), []) if values is None else values
+        if column.kind is Kind.FLOAT:
+            return self._constant(np.nan, np.float64) if values is None else values
+        if column.kind is not Kind.INT:
+            return values
+        if values is None:
+            return pd.arrays.IntegerArray(self._constant(0, np.int64), self._constant(True, np.bool_))
+        missing = values == NULL_INT
+        if not missing.any():
+            return pd.arrays.IntegerArray(values, self._constant(False, np.bool_))
+        values[missing] = 0
+        return pd.arrays.IntegerArray(values, missing)
+
+    def _constant(self, value: Any, dtype: Any) -> NDArray[Any]:
+        key = (str(value), dtype)
+        if key not in self._shared:
+            self._shared[key] = np.full(self._rows, value, dtype)
+            self._shared[key].flags.writeable = False
+        return self._shared[key]

@@ -23,7 +23,7 @@ Progress = Callable[[int, int | None, int], None]
 """Called as (bytes consumed, bytes in all or None, events read) while a file is read."""
 
 _TRACE_NAME = re.compile(r"\.json(\.gz|\.zst)?$")
-_OLD_LINKS = ("torch 1.12 to 2.0", "torch 2.1 to 2.3", "torch 2.4 to 2.7")
+_OLD_LINKS = ("torch 1.12", "torch 2.1", "torch 2.4")
 
 
 def load(
@@ -72,18 +72,19 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _finished(chunks: Chunks, collector: Collector) -> Trace:
-    if not collector.tables:
+    collector.finish()
+    if not any(layout.rows for layout in collector.layouts.values()):
         raise _no_rows(chunks)
     cpu, gpu = build_frame(collector, "cpu"), build_frame(collector, "gpu")
     meta = build_meta(chunks, collector, cpu, gpu)
-    if meta.dialect in _OLD_LINKS:
+    if meta.dialect.startswith(_OLD_LINKS):
         cpu, gpu = _without_false_links(cpu), _without_false_links(gpu)
     lazy = {name: partial(build_frame, collector, name) for name in ("python", "memory")}
     return Trace(cpu, gpu, meta, _lazy=lazy)
 
 
 def _no_rows(chunks: Chunks) -> Exception:
-    damage = (*chunks.source.damage, *chunks.damage)
+    damage = chunks.damage
     name = chunks.source.name
     if damage:
         return UnreadableTrace(f"nothing readable: {damage[0].message}", where=name, remedy=_RECORD)

@@ -1,4 +1,4 @@
-"""What the file says of itself: devices, rank, versions, capabilities, dialect, and the account of what was read."""
+"""What the file says of itself: devices, rank, versions, capabilities, dialect; and the account of the reading."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from traceanalyzer.read.chunks import Chunks
-from traceanalyzer.read.events import Collector, durations_ns
-from traceanalyzer.trace import Damage, Device, Meta
-from traceanalyzer.units import us_to_ns
+from traceanalyzer.read.events import Collector
+from traceanalyzer.read.quirks import durations_ns
+from traceanalyzer.schema import CPU
+from traceanalyzer.trace import NULL_INT, Device, Meta
 
 _FLAGS = {
     "record_shapes": "shapes",
@@ -28,17 +29,16 @@ _READ_ELSEWHERE = {"deviceProperties", "distributedInfo", "baseTimeNanoseconds",
 
 def build_meta(chunks: Chunks, collector: Collector, cpu: pd.DataFrame, gpu: pd.DataFrame) -> Meta:
     """Metadata of a trace that has been read to its end."""
-    header = chunks.header
+    header = chunks.envelope.header
     distributed = header.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
-    counted = Counter(collector.counted)
     return Meta(
         source=chunks.source.name,
-        events=chunks.events,
+        events=collector.events,
         rows=_rows(collector),
-        counted=dict(sorted(counted.items())),
-        dialect=dialect_of(chunks, collector),
-        envelope=chunks.envelope,
+        counted=dict(sorted(collector.counted.items())),
+        dialect=dialect_of(header, collector),
+        envelope=chunks.envelope.kind,
         base_time_ns=_integer(header.get("baseTimeNanoseconds")) or 0,
         origin_ns=int(min((int(f["start_ns"].min()) for f in (cpu, gpu) if len(f)), default=0)),
         window_ns=_recorded_window(collector),
@@ -49,58 +49,68 @@ def build_meta(chunks: Chunks, collector: Collector, cpu: pd.DataFrame, gpu: pd.
         capabilities=_capabilities(header, collector),
         anomalies=dict(sorted(collector.anomalies.items())),
         unknown_categories=dict(sorted(collector.unknown_categories.items())),
-        other_args=dict(sorted(collector.other_args.items())),
-        damage=tuple(chunks.source.damage + chunks.damage),
+        other_args=_other_args(collector),
+        damage=tuple(chunks.damage),
         thread_names=_thread_names(collector),
         extra={k: v for k, v in sorted(header.items()) if k not in _READ_ELSEWHERE},
     )
 
 
-def dialect_of(chunks: Chunks, collector: Collector) -> str:
+def dialect_of(header: Mapping[str, Any], collector: Collector) -> str:
     """Which exporter wrote the file, told by features, since no torch version is in it."""
-    header = chunks.header
-    names = collector.strings["cpu", "name"]
-    if any(name and name.startswith("hip") for name in names) or "roctracer_version" in header:
-        return "torch on ROCm"
-    return next((name for name, told in _dialect_marks(header, collector) if told), "torch 2.8 to 2.11")
+    era = next((name for name, told in _eras(header, collector) if told), "unknown")
+    names = (str(name) for category, name, *_ in collector.heads if category in ("cuda_runtime", "Runtime"))
+    on_rocm = "roctracer_version" in header or any(name.startswith("hip") for name in names)
+    return f"{era} on ROCm" if on_rocm else era
 
 
-def _dialect_marks(header: Mapping[str, Any], collector: Collector) -> list[tuple[str, bool]]:
-    counted, args = collector.counted, collector.other_args
-    gpu_names = collector.strings["gpu", "name"]
+def _eras(header: Mapping[str, Any], collector: Collector) -> list[tuple[str, bool]]:
+    counted, keys = collector.counted, list(header)
     base_known = "baseTimeNanoseconds" in header
-    keys = list(header)
     after = base_known and "traceName" in keys and keys.index("baseTimeNanoseconds") > keys.index("traceName")
+    synchronised = any(
+        category == "cuda_sync" and str(n).endswith("(sync)") for category, n, *_ in collector.heads
+    )
     return [
         ("torch 1.9 to 1.11", "flow:async" in counted),
         ("torch 1.12 to 2.0", "flow:async_cpu_to_gpu" in counted or "flow:async_gpu" in counted),
-        ("torch 2.13 or later", any(name and name.endswith("(sync)") for name in gpu_names)),
+        ("torch 2.13 or later", synchronised),
         ("torch 2.12", "host_name" in header and "trace_id" in header and base_known and not after),
-        ("torch 2.1 to 2.3", collector.integer_times and not base_known and "flow:ac2g" in counted),
         ("torch 2.4 to 2.7", after),
-        ("unknown", not base_known and not counted and not args),
+        ("torch 2.8 to 2.11", base_known),
+        ("torch 2.1 to 2.3", collector.whole_microseconds and "flow:ac2g" in counted),
+        ("torch 2.4 previews of spring 2024", not collector.whole_microseconds and collector.absolute_times),
     ]
 
 
 def _rows(collector: Collector) -> dict[str, dict[str, int]]:
-    rows: dict[str, dict[str, int]] = {}
-    for (frame, category), table in sorted(collector.tables.items()):
-        rows.setdefault(frame, {})[category] = table.rows
-    return rows
+    rows: dict[str, Counter[str]] = {}
+    for (frame, category, _), layout in sorted(collector.layouts.items(), key=lambda item: item[0][:2]):
+        if layout.rows:
+            rows.setdefault(frame, Counter())[category] += layout.rows
+    return {frame: dict(by_category) for frame, by_category in rows.items()}
+
+
+def _other_args(collector: Collector) -> dict[str, int]:
+    """ "category.key" -> rows in which an arg without a column occurs."""
+    counts: Counter[str] = Counter()
+    for (_, category, _), layout in collector.layouts.items():
+        for key in layout.shared["other"].keys if "other" in layout.shared and layout.rows else ():
+            counts[f"{category}.{key}"] += layout.rows
+    return dict(sorted(counts.items()))
 
 
 def _recorded_window(collector: Collector) -> tuple[int, int] | None:
     """The span that the profiler says it recorded."""
-    spans = [event for event in collector.metadata if event.get("cat") == "Trace" and "dur" in event]
-    spans = [event for event in spans if str(event.get("name", "")).startswith("PyTorch Profiler")]
-    if not spans:
-        return None
-    try:
-        start = us_to_ns(np.array([float(spans[0]["ts"])]))
-        length, impossible = durations_ns(np.array([float(spans[0]["dur"])]))
-    except (KeyError, TypeError, ValueError):
-        return None
-    return None if impossible else (int(start[0]), int(start[0] + length[0]))
+    for event, start in collector.metadata:
+        if event.get("cat") == "Trace" and str(event.get("name")).startswith("PyTorch Profiler"):
+            try:
+                length, impossible = durations_ns(np.array([float(event["dur"])]))
+            except (KeyError, TypeError, ValueError):
+                continue
+            if not impossible and start != NULL_INT:
+                return start, start + int(length[0])
+    return None
 
 
 def _devices(properties: Any, gpu: pd.DataFrame) -> tuple[Device, ...]:
@@ -126,22 +136,22 @@ def _device(ordinal: int, known: Mapping[str, Any]) -> Device:
 
 def _capabilities(header: Mapping[str, Any], collector: Collector) -> dict[str, bool]:
     """What the recording has: declared, or seen in the rows (filtered files lose the declaration)."""
+    keys = {key for layout in collector.layouts.values() if layout.rows for key in layout.keys}
+    frames = {frame for (frame, *_), layout in collector.layouts.items() if layout.rows}
     seen = {
-        "shapes": len(collector.strings["cpu", "input_dims"]) > 1,
-        "stacks": ("python", "python_function") in collector.tables
-        or len(collector.strings["cpu", "call_stack"]) > 1,
-        "memory": ("memory", "cpu_instant_event") in collector.tables,
-        "modules": len(collector.strings["cpu", "module_hierarchy"]) > 1,
-        "nanoseconds": not collector.integer_times,  # until torch 2.3: whole microseconds, short rows read as 0
+        "shapes": not keys.isdisjoint(CPU["input_dims"].raw),
+        "stacks": "python" in frames or not keys.isdisjoint(CPU["call_stack"].raw),
+        "memory": "memory" in frames,
+        "modules": not keys.isdisjoint(CPU["module_hierarchy"].raw),
     }
-    flags = {name: bool(header.get(key)) for key, name in _FLAGS.items()}
-    return {name: flags.get(name, False) or seen.get(name, False) for name in (*flags, "nanoseconds")}
+    flags = {name: bool(header.get(key)) or seen.get(name, False) for key, name in _FLAGS.items()}
+    return {**flags, "nanoseconds": not collector.whole_microseconds}
 
 
 def _thread_names(collector: Collector) -> dict[str, str]:
     """ "pid/tid" -> name as the M events declare it."""
     names = {}
-    for event in collector.metadata:
+    for event, _ in collector.metadata:
         args = event.get("args")
         if event.get("name") == "thread_name" and isinstance(args, dict):
             names[f"{event.get('pid')}/{event.get('tid')}"] = str(args.get("name", "")).strip()
@@ -151,5 +161,5 @@ def _thread_names(collector: Collector) -> dict[str, str]:
 def _integer(value: Any) -> int | None:
     try:
         return None if value is None or isinstance(value, bool) else int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

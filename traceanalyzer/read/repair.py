@@ -9,48 +9,81 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any
 
 from traceanalyzer.trace import Damage
 
 _SEPARATOR = re.compile(r"(?<=\})\s*,\s*(?=\{)")
-_BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_BAD_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|(?P<bad>))')
 _BAD_NUMBER = re.compile(r"(?<=[:\[,\s])[-+]?(?:nan|inf(?:inity)?)(?=\s*[,\]}])", re.IGNORECASE)
 
 
-def repair(text: bytes, offset: int, *, cut: bool = False) -> tuple[list[Any], Damage]:
-    """The events of a damaged stretch, None for each that is lost, and the account of it.
+class Repairs:
+    """The account of all repairs of one file."""
 
-    Args:
-        text: events separated by commas, without the brackets around them.
-        offset: byte offset of the stretch in the plain JSON.
-        cut: the stretch ends where the file was cut, so its last event may be half there.
-    """
-    mended = _BAD_NUMBER.sub("null", _BAD_ESCAPE.sub(r"\\\\", text.decode("utf-8", "replace")))
-    whole = _parse(f"[{mended}]")
-    if isinstance(whole, list):
-        message = f"{_events(len(whole))} near byte {offset:,} made readable: invalid characters or numbers"
-        return whole, Damage("mended", message, offset, 0)
-    events, lost_at = _one_by_one(mended)
-    if cut and events and events[-1] is None:
-        events.pop()
-        message = f"the last event, near byte {offset:,}, is only half there"
-        return events, Damage("truncated event", message, offset, 1)
-    near = offset + len(mended[: lost_at[0]].encode()) if lost_at else offset
-    message = f"{_events(len(lost_at))} unreadable near byte {near:,}"
-    return events, Damage("unreadable", message, near, len(lost_at))
+    def __init__(self) -> None:
+        self._events: Counter[str] = Counter()
+        self._places: dict[str, list[int]] = {}
+
+    def mend(self, text: bytes, offset: int, *, cut: bool = False) -> list[Any]:
+        """The events of a damaged stretch, None for each that is lost.
+
+        Args:
+            text: events separated by commas, without the brackets around them.
+            offset: byte offset of the stretch in the plain JSON.
+            cut: the stretch ends where the file was cut, so its last event may be half there.
+        """
+        mended = _BAD_NUMBER.sub("null", _BAD_ESCAPE.sub(_escaped, text.decode("utf-8", "replace")))
+        whole = _parse(f"[{mended}]")
+        if isinstance(whole, list):
+            self._note("mended", len(whole), offset)
+            return whole
+        events, lost_at = _one_by_one(mended)
+        if cut and events and events[-1] is None:
+            events.pop()
+            self._note("half", 1, offset + len(mended[: lost_at.pop()].encode()))
+        if lost_at:
+            self._note("lost", len(lost_at), offset + len(mended[: lost_at[0]].encode()))
+        return events
+
+    def _note(self, kind: str, events: int, offset: int) -> None:
+        self._events[kind] += events
+        self._places.setdefault(kind, []).append(offset)
+
+    def damage(self, events: int) -> list[Damage]:
+        """One entry per kind of damage; `events` is how many entries were handed on, lost ones included."""
+        read = events - self._events["lost"]
+        return [self._entry(kind, read) for kind in self._places]
+
+    def _entry(self, kind: str, read: int) -> Damage:
+        count, places = self._events[kind], self._places[kind]
+        near = f"near byte {places[0]:,}" + (f" and in {len(places) - 1:,} more" if len(places) > 1 else "")
+        if kind == "half":
+            return Damage("truncated event", f"the last event, {near}, is only half there", places[0], count)
+        if kind == "lost":
+            message = f"{_events(count)} unreadable {near}; {read:,} read"
+            return Damage("unreadable", message, places[0], count)
+        message = f"invalid characters or numbers among {_events(count)} {near} were mended; {read:,} read"
+        return Damage("mended", message, places[0], 0)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """A backslash that escapes nothing stands for itself."""
+    return match.group() if match["bad"] is None else "\\\\"
 
 
 def _one_by_one(text: str) -> tuple[list[Any], list[int]]:
-    """Parse event by event; a separator within a string splits an event, so a failing piece is tried joined."""
+    """Parse event by event. A separator within a string splits an event: a failing piece is tried joined."""
     bounds = [0, *(edge for match in _SEPARATOR.finditer(text) for edge in match.span()), len(text)]
     pieces = [(bounds[i], text[bounds[i] : bounds[i + 1]]) for i in range(0, len(bounds), 2)]
     events: list[Any] = []
     lost_at: list[int] = []
-    held: tuple[int, str] | None = None
+    held: int | None = None
     for start, piece in pieces:
         event = _parse(piece)
-        joined = _parse(f"{held[1]},{piece}") if held and not isinstance(event, dict) else None
+        failed = held is not None and not isinstance(event, dict)
+        joined = _parse(text[held : start + len(piece)]) if failed else None
         if isinstance(joined, dict):
             events[-1] = joined
             lost_at.pop()
@@ -61,7 +94,7 @@ def _one_by_one(text: str) -> tuple[list[Any], list[int]]:
         else:
             events.append(None)
             lost_at.append(start)
-            held = (start, piece)
+            held = start
     return events, lost_at
 
 

@@ -1,4 +1,4 @@
-"""Any trace file as a stream of plain bytes: .json, .json.gz, .json.zst or standard input, told by its first bytes."""
+"""Any trace file as a stream of plain bytes: plain, gzip or zstd, told by its first bytes; or standard input."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 class _Decompressor(Protocol):
-    eof: bool
-    unused_data: bytes
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
 
     def decompress(self, data: bytes, /) -> bytes: ...
 

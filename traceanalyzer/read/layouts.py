@@ -1,0 +1,171 @@
+"""Rows whose args have the same keys: how they are packed, and the growing buffers that hold them.
+
+For every column one pass in C (`map(itemgetter(...))` into `struct.pack`) makes the bytes of its final dtype, so
+nothing made in Python outlives its batch. `struct.pack` rather than `np.fromiter`, because it refuses a float
+where an integer is declared instead of truncating it in silence. What recurs from row to row (grid, shapes,
+stream) is one code per row into a table of distinct JSON texts: a trace has a few thousand of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from traceanalyzer.read.quirks import BLANK, coerced, durations_ns
+from traceanalyzer.schema import IGNORED, Frame, Kind
+
+Event = dict[str, Any]
+Args = dict[str, Any]
+
+UNFIT = (KeyError, TypeError, AttributeError, struct.error, OverflowError, ValueError)
+"""What packing raises where an event is not as the exporter writes it."""
+
+_FORMAT_OF = {Kind.INT: "q", Kind.FLOAT: "d"}
+_FORMATS = {"id": "q", "start": "q", "dur": "d", "head": "i", "known": "i", "other": "i"}
+_get_dur = itemgetter("dur")
+
+
+class Codes(dict[Any, int]):
+    """Value -> code, given in order of first sight."""
+
+    def __missing__(self, value: Any) -> int:
+        code = self[value] = len(self)
+        return code
+
+
+class Rows(NamedTuple):
+    """Events of one category within a batch; one entry per event in each field."""
+
+    events: Sequence[Event]
+    args: Sequence[Args]
+    ids: NDArray[np.int64]
+    heads: NDArray[np.int32]
+    starts: NDArray[np.int64]
+
+    def take(self, at: NDArray[np.intp]) -> Rows:
+        """The rows at these positions."""
+        chosen = at.tolist()
+        events, args = (list(map(part.__getitem__, chosen)) for part in (self.events, self.args))
+        return Rows(events, args, self.ids[at], self.heads[at], self.starts[at])
+
+    def by_keys(self) -> Iterator[Rows]:
+        """Parts whose args have the same keys; usually those that have the same number of args."""
+        sizes = np.fromiter(map(len, self.args), np.intp, len(self.args))
+        for size in np.flatnonzero(np.bincount(sizes)).tolist():
+            here = sizes == size
+            part = self if here.all() else self.take(np.flatnonzero(here))
+            if len(set().union(*part.args)) == size:
+                yield part
+            else:
+                yield from part._by_exact_keys()
+
+    def _by_exact_keys(self) -> Iterator[Rows]:
+        positions: defaultdict[frozenset[str], list[int]] = defaultdict(list)
+        for position, keys in enumerate(map(frozenset, self.args)):
+            positions[keys].append(position)
+        for chosen in positions.values():
+            yield self.take(np.array(chosen))
+
+
+class Shared:
+    """Args whose values recur: one code per row into the distinct combinations, kept as JSON."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = tuple(keys)
+        self.codes = Codes()
+        self._get = itemgetter(*keys)
+
+    def pack(self, args: Sequence[Args]) -> bytes:
+        """Codes of the rows, int32."""
+        texts = map(orjson.dumps, map(self._get, args))
+        return struct.pack(f"{len(args)}i", *map(self.codes.__getitem__, texts))
+
+    def values(self) -> list[tuple[Any, ...]]:
+        """The distinct combinations in order of their codes, each with one value per key."""
+        decoded = map(orjson.loads, self.codes)
+        return [(value,) for value in decoded] if len(self.keys) == 1 else [tuple(value) for value in decoded]
+
+
+class Layout:
+    """All rows of one category whose args have these keys.
+
+    Attributes:
+        buffers: "id", "start", "dur" (float64 µs until all are read), "head" (code of category, name, pid and
+            tid), "known" and "other" (codes of `shared`), and one for each numeric column by its name.
+        shared: the args that recur, those that have a column ("known") and those that have none ("other").
+    """
+
+    def __init__(self, frame: Frame, category: str, keys: frozenset[str]) -> None:
+        self.frame = frame
+        self.category = category
+        self.keys = keys
+        columns = frame.by_raw_key
+        known = sorted(key for key in keys if key in columns and columns[key].recurs)
+        other = sorted(key for key in keys if key not in columns and key not in IGNORED)
+        self.numbers = [(columns[key], key) for key in sorted(keys & columns.keys()) if key not in known]
+        self.shared = {name: Shared(of) for name, of in (("known", known), ("other", other)) if of}
+        names = ["id", "start", "dur", "head", *self.shared, *(column.name for column, _ in self.numbers)]
+        self.buffers = {name: bytearray() for name in names}
+        formats = _FORMATS | {column.name: _FORMAT_OF[column.kind] for column, _ in self.numbers}
+        self._dtypes = {name: np.dtype(formats[name]) for name in names}
+        self.rows = 0
+
+    def add(self, rows: Rows) -> None:
+        """Keep rows.
+
+        Raises:
+            UNFIT: an event is not as the exporter writes it; none of the rows is kept then.
+        """
+        n = len(rows.args)
+        # The Python exporter of torch 2.13 gives the allocator's instants a duration.
+        durations = repeat(0.0, n) if self.frame.name == "memory" else map(_get_dur, rows.events)
+        packed = {"dur": struct.pack(f"{n}d", *durations)}
+        for column, key in self.numbers:
+            values = map(itemgetter(key), rows.args)
+            packed[column.name] = struct.pack(f"{n}{_FORMAT_OF[column.kind]}", *values)
+        for name, shared in self.shared.items():
+            packed[name] = shared.pack(rows.args)
+        packed |= {"id": rows.ids.tobytes(), "head": rows.heads.tobytes(), "start": rows.starts.tobytes()}
+        for name, data in packed.items():
+            self.buffers[name] += data
+        self.rows += n
+
+    def array(self, name: str) -> NDArray[Any]:
+        """One buffer as an array of shape (rows,)."""
+        return np.frombuffer(self.buffers[name], self._dtypes[name])
+
+    def finish(self) -> int:
+        """Durations from float64 µs to int64 ns, once all are read; how many were impossible and became 0."""
+        durations, impossible = durations_ns(self.array("dur"))
+        self.buffers["dur"] = bytearray(durations.tobytes())
+        self._dtypes["dur"] = np.dtype("q")
+        return impossible
+
+    def unreadable(self) -> Iterator[tuple[str, int]]:
+        """Keys whose recurring values do not fit their columns, and in how many rows."""
+        shared = self.shared.get("known")
+        if shared is None:
+            return
+        counts = np.bincount(self.array("known"), minlength=len(shared.codes))
+        for values, count in zip(shared.values(), counts.tolist(), strict=True):
+            for key, value in zip(shared.keys, values, strict=True):
+                if value not in BLANK and coerced(self.frame.by_raw_key[key].kind, value) is None and count:
+                    yield key, count
+
+    def keep(self, chosen: NDArray[np.bool_]) -> None:
+        """Drop all other rows."""
+        for name in self.buffers:
+            self.buffers[name] = bytearray(self.array(name)[chosen].tobytes())
+        self.rows = int(chosen.sum())
+
+    def release(self, name: str) -> None:
+        """Free a buffer that has become a column."""
+        del self.buffers[name]

@@ -1,0 +1,170 @@
+"""What exporters write instead of what was expected, event by event, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from traceanalyzer.schema import Frame, Kind
+from traceanalyzer.trace import NULL_INT
+from traceanalyzer.units import us_text_to_ns, us_to_ns
+
+Event = dict[str, Any]
+
+MAX_TS_US = 9.2e15  # beyond it int64 nanoseconds overflow: year 2261
+# A base period (baseTimeNanoseconds is a multiple of it) is longer than any recording; kineto writes unsigned
+# differences that wrapped around as 1.8e16.
+_MAX_DUR_US = 7_889_238 * 1e6
+_MEMORY_NAMES = frozenset({"[memory]", "[OutOfMemory]"})
+BLANK = (None, "", "None")
+
+
+def head_of(event: Any) -> tuple[Any, ...]:
+    """Category, name, pid and tid of any event, None where there is none."""
+    if not isinstance(event, dict):
+        return (None, None, None, None)
+    values = (event.get(key) for key in ("cat", "name", "pid", "tid"))
+    return tuple(value if isinstance(value, str | int | float) else _text(value) for value in values)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else orjson.dumps(value, default=str).decode()
+
+
+def destination(category: Any, event: Any) -> tuple[str, str]:
+    """Where an event without a known category belongs: (frame, category) or ("counted", class)."""
+    if not isinstance(event, dict):
+        return "counted", "unreadable"
+    phase = event.get("ph")
+    if event.get("name") in _MEMORY_NAMES:
+        return "memory", "cpu_instant_event"  # torch 1.9 to 1.11: no category
+    if phase == "M":
+        return "counted", "metadata"
+    if category == "Trace" or (phase in ("i", "I") and category is None):
+        return "counted", "window mark"
+    if phase in ("s", "t", "f"):
+        return "counted", f"flow:{category}"
+    if phase != "X":
+        return "counted", f"phase {phase}" if phase else "no phase"
+    args = event.get("args")
+    on_gpu = isinstance(args, dict) and "device" in args and "stream" in args
+    return ("gpu" if on_gpu else "cpu"), str(category)
+
+
+# -- times -----------------------------------------------------------------------------------------------
+
+
+def start_ns(event: Any) -> int:
+    """One event's start where the fast way failed: quoted, missing, or no time at all; NULL_INT for none."""
+    value = event.get("ts") if isinstance(event, dict) else None
+    if isinstance(value, str | Decimal):
+        try:
+            exact = us_text_to_ns(str(value))
+        except ValueError:
+            return NULL_INT
+        return exact if abs(exact) < MAX_TS_US * 1000 else NULL_INT
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_TS_US:
+        return int(us_to_ns(np.array([float(value)]))[0])
+    return NULL_INT
+
+
+def starts_from_text(text: bytes) -> list[int] | None:
+    """Starts read from the digits; None where the text does not parse.
+
+    Builds of March to May 2024 wrote nanoseconds after absolute microseconds: 19 digits, a double has 16.
+    """
+    try:
+        return [start_ns(event) for event in json.loads(b"[%b]" % text, parse_float=Decimal)]
+    except (ValueError, RecursionError):
+        return None
+
+
+def durations_ns(us: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
+    """Durations in ns, and how many were impossible and became 0: negative, no number, longer than any recording."""
+    possible = (us >= 0) & (us <= _MAX_DUR_US)
+    return us_to_ns(np.where(possible, us, 0.0)), int(len(us) - possible.sum())
+
+
+# -- rows ------------------------------------------------------------------------------------------------
+
+
+def problem_of(event: Any, frame: str, start: int) -> str | None:
+    """Why an event cannot be a row, as the class that it is counted in."""
+    if not isinstance(event, dict):
+        return "unreadable"
+    if start == NULL_INT:
+        return "no timestamp"
+    if frame == "memory":
+        return None
+    if event.get("ph", "X") != "X":
+        return f"phase {event.get('ph')}"
+    try:
+        float(event["dur"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return "no duration"
+    return None
+
+
+def mended(event: Event, frame: Frame, anomalies: Counter[str]) -> Event:
+    """The event with args that fit their columns; those that do not are left out and counted."""
+    args = event.get("args")
+    if not isinstance(args, dict):
+        args = {} if args is None else {"args": args}
+    columns = frame.by_raw_key
+    fitting = {}
+    for key, value in args.items():
+        column = columns.get(key)
+        if column is not None and not column.recurs:
+            value = coerced(column.kind, value)
+            if value is None and args[key] not in BLANK:
+                anomalies[f"unreadable {key}"] += 1
+        if value is not None:
+            fitting[key] = _plain(value)
+    duration = {} if frame.name == "memory" else {"dur": float(event["dur"])}
+    return {**event, **duration, "args": fitting}
+
+
+def _plain(value: Any) -> Any:
+    """The value as orjson can write it: no integers beyond 64 bit, no lone surrogates."""
+    try:
+        orjson.dumps(value)
+    except (TypeError, ValueError):
+        return json.dumps(value, default=str)
+    return value
+
+
+def coerced(kind: Kind, value: Any) -> Any:
+    """A value in the column's kind, or None."""
+    if value is None:
+        return None
+    if kind is Kind.TEXT:
+        return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+    if kind is Kind.JSON:
+        return orjson.dumps(value, default=str).decode()
+    try:
+        number = float(value) if kind is Kind.FLOAT or isinstance(value, float) else int(value)
+        whole = int(number) if kind is Kind.INT else 0
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if kind is Kind.FLOAT:
+        return number
+    return whole if whole == number and -(2**63) < whole < 2**63 else None
+
+
+def lane_number(value: Any) -> int:
+    """A pid or tid, also as "25738" or "stream 7"; NULL_INT for a name."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+        return int(value)
+    if isinstance(value, str):
+        digits = value.removeprefix("stream ").strip()
+        if digits.removeprefix("-").isdecimal() and len(digits) < 19:
+            return int(digits)
+    return NULL_INT
