@@ -232,7 +232,7 @@ def _in_steps(hits: Sequence[Hit], steps: int) -> str:
     """In which steps, as people say it."""
     hit_steps = {hit.span.step for hit in hits if hit.span.step is not None}
     if not hit_steps:
-        return "outside any step"
+        return "over the window"
     if len(hit_steps) == 1 and steps != 1:
         return f"in step {min(hit_steps)}"
     if len(hit_steps) >= steps:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from traceanalyzer.trace import Trace, ints, text
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of bound built-in methods; says nothing
 _MOST = 0.5  # share of the stretch that a function must cover to be named; by definition most of it
 
 
@@ -21,4 +24,5 @@ def innermost_function(trace: Trace, start_ns: int, end_ns: int) -> str | None:
     covering = np.flatnonzero(overlap >= _MOST * (end_ns - start_ns))
     if len(covering) == 0:
         return None
-    return text(trace.python, "name", int(covering[np.argmin(durations[covering])]))
+    name = text(trace.python, "name", int(covering[np.argmin(durations[covering])]))
+    return _ADDRESS.sub("", name) if name else None

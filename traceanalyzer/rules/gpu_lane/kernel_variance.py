@@ -49,7 +49,8 @@ _TEXTS = {
     ),
     "two-modes": (
         "{kernel} has two modes: {slow} of {executions} executions take {slowdown} times as long as the rest "
-        "(median {median_dur}, p10 to p90 {p10} to {p90}, worst {worst_dur}), in steps {slow_steps}; the mean ({mean}) hides it",
+        "(median {median_dur}, p10 to p90 {p10} to {p90}, worst {worst_dur}), in steps {slow_steps}; the mean "
+        "({mean}) hides it",
         "Something shares the GPU at times: another process, a copy or another stream running at the same moment.",
     ),
 }

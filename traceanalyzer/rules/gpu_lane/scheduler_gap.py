@@ -110,7 +110,7 @@ def _hit(gaps: pd.DataFrame, cause: str, idle: Idle, activity: Activity, where: 
         advice=TEXTS["once"][1] if plain != cause else advice,
         confidence=SURE.get(plain, Confidence.HIGH),
         evidence=_evidence(gaps, trace) | _further(plain, gap, (starts, ends), idle, activity, trace),
-        info=plain != cause or plain in NOBODYS_LOSS,
+        info=plain != cause or plain in NOBODYS_LOSS or (plain == "waiting" and idle.before[gap] < 0),
     )
 
 

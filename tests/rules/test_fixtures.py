@@ -1,0 +1,81 @@
+"""Every rule over every recorded fixture, against findings.json: a change shows whom else a rule accuses."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from traceanalyzer import Report, Trace, diagnose, load
+from traceanalyzer.finding import Severity, Status
+from traceanalyzer.rule import all_rules
+
+FIXTURES = REPOSITORY / "fixtures"
+TRACES = sorted(
+    p for p in FIXTURES.glob("*/*.json.gz") if p.parent.name != "broken" and ".table" not in p.name
+)
+FOLDERS = sorted({path.parent for path in TRACES})
+HEALTHY = [*(p for p in TRACES if p.parent.name == "healthy")]
+
+
+def _id(path: Path) -> str:
+    return f"{path.parent.name}/{path.name.removesuffix('.json.gz')}"
+
+
+@cache
+def _report(path: Path) -> Report:
+    trace = load(path)
+    assert isinstance(trace, Trace)
+    return diagnose(trace)
+
+
+def _said(path: Path) -> dict[str, Any]:
+    """What the rules say of one trace, without the occurrences: short enough to be read in a diff."""
+    report = _report(path)
+    fields = ("rule", "cause", "severity", "confidence", "message", "count", "cost_ns", "step", "event_ids")
+    findings = [{name: getattr(found, name) for name in fields} for found in report.findings]
+    outcomes = {outcome.rule: outcome.status for outcome in report.outcomes}
+    return dict(json.loads(json.dumps({"findings": findings, "outcomes": outcomes})))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_rules_say_of_every_fixture_what_they_said(folder: Path, request: pytest.FixtureRequest) -> None:
+    said = {_id(path).split("/")[1]: _said(path) for path in TRACES if path.parent == folder}
+    expected = folder / "findings.json"
+    if request.config.getoption("--update-findings"):
+        expected.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert said == json.loads(expected.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("slug", [rule.slug for rule in all_rules()])
+def test_every_rule_finds_its_bad_fixture_and_clears_its_good_one(slug: str) -> None:
+    bad, good = (FIXTURES / slug / f"{name}.json.gz" for name in ("bad", "good"))
+    assert _status(bad, slug) is Status.FOUND
+    accusations = [found for found in _report(good).findings if found.rule == slug]
+    assert all(found.severity is Severity.INFO for found in accusations), accusations
+
+
+@pytest.mark.parametrize("path", HEALTHY, ids=_id)
+def test_nobody_is_accused_on_a_healthy_trace(path: Path) -> None:
+    assert [found for found in _report(path).findings if found.severity is not Severity.INFO] == []
+
+
+def test_a_gap_that_happens_once_is_said_to_be_a_hiccup() -> None:
+    (once,) = (
+        f for f in _report(FIXTURES / "scheduler-gap" / "once.json.gz").findings if f.cause.endswith("-once")
+    )
+    assert once.severity is Severity.INFO
+    assert "in one step only" in once.message
+
+
+@pytest.mark.parametrize("path", TRACES, ids=_id)
+def test_no_rule_fails(path: Path) -> None:
+    assert [outcome for outcome in _report(path).outcomes if outcome.status is Status.FAILED] == []
+
+
+def _status(path: Path, slug: str) -> Status:
+    return next(outcome.status for outcome in _report(path).outcomes if outcome.rule == slug)

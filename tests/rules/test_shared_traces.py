@@ -1,0 +1,124 @@
+"""What the rules must and must not say of the shared traces, whose truth is known by how they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import orjson
+import pytest
+
+from traceanalyzer import Finding, Report, Trace, diagnose, load
+from traceanalyzer.finding import Severity, Status
+from traceanalyzer.read.sources import Source
+
+Shared = Callable[[str], Path]
+
+
+@cache
+def _report(path: Path) -> Report:
+    trace = load(path)
+    assert isinstance(trace, Trace)
+    return diagnose(trace)
+
+
+def _found(path: Path, rule: str) -> list[Finding]:
+    return [found for found in _report(path).findings if found.rule == rule]
+
+
+def test_no_rule_fails(shared_trace: Path) -> None:
+    assert [outcome for outcome in _report(shared_trace).outcomes if outcome.status is Status.FAILED] == []
+
+
+FOUND = [
+    ("hidden-dtod-copy", "pairs/addmm_copy.bad", "aten::addmm"),
+    ("hidden-dtod-copy", "seeds/4096_bf16_warm_compile", "aten::addmm"),
+    ("hidden-dtod-copy", "seeds/4096_bf16_warm_eager_addmm", "aten::addmm"),
+    ("activity-buffer-request", "seeds/2048_bf16_cold_eager_w0u0a10", "aten::mm"),
+    ("activity-buffer-request", "seeds/4096_bf16_warm_eager_w0u0a20", "aten::mm"),
+    ("activity-buffer-request", "seeds/64_bf16_warm_eager_w0u0a20", "aten::mm"),
+    ("activity-buffer-request", "seeds/64_bf16_warm_eager_w0u0a3", "aten::mm"),
+    ("activity-buffer-request", "pairs/optimizer_loop.bad", "aten::lerp_"),
+    ("lane-offset", "seeds/2048_bf16_cold_eager_w0u0a10", "aten::mm"),
+    ("lane-offset", "seeds/4096_bf16_warm_eager_w0u0a20", "aten::mm"),
+    ("lane-offset", "seeds/64_bf16_warm_eager_w0u0a20", "aten::mm"),
+    ("lane-offset", "seeds/64_bf16_warm_eager_w0u0a3", "aten::mm"),
+    ("lane-offset", "pairs/optimizer_loop.bad", "aten::lerp_"),
+    ("long-device-sync", "pairs/device_sync.bad", "cudaDeviceSynchronize"),
+    ("kernel-variance", "pairs/contended.bad", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"),
+]
+NOT_FOUND = [
+    ("hidden-dtod-copy", "pairs/addmm_copy.fixed"),
+    ("hidden-dtod-copy", "seeds/4096_bf16_warm_eager"),
+    ("hidden-dtod-copy", "seeds/4096_bf16_warm_compile_max-autotune"),
+    ("hidden-dtod-copy", "ddp/fsdp.rank0"),
+    ("hidden-dtod-copy", "ddp/fsdp.rank1"),
+    ("long-device-sync", "pairs/device_sync.fixed"),
+    ("kernel-variance", "pairs/contended.fixed"),
+    ("kernel-variance", "pairs/clean_gemm.fixed"),
+]
+
+
+@pytest.mark.parametrize(("rule", "name", "culprit"), FOUND)
+def test_found_with_the_right_culprit(rule: str, name: str, culprit: str, shared: Shared) -> None:
+    culprits = [
+        str(found.evidence[key])
+        for found in _found(shared(name), rule)
+        for key in ("op", "sync", "kernel")
+        if key in found.evidence
+    ]
+    assert culprit in culprits
+
+
+@pytest.mark.parametrize(("rule", "name"), NOT_FOUND)
+def test_not_found(rule: str, name: str, shared: Shared) -> None:
+    assert _found(shared(name), rule) == []
+
+
+def test_buffer_requests_and_lane_offsets_need_the_profilers_rows(shared_trace: Path) -> None:
+    content = b"".join(Source(shared_trace).blocks())
+    if b'"Activity Buffer Request"' not in content and b'"Buffer Flush"' not in content:
+        assert _found(shared_trace, "activity-buffer-request") == []
+        assert [
+            found for found in _found(shared_trace, "lane-offset") if found.cause == "buffer-request"
+        ] == []
+    if b'"cat": "overhead"' not in content:
+        assert _found(shared_trace, "lane-offset") == []
+
+
+def test_the_profilers_own_synchronisation_is_never_blamed(shared_trace: Path) -> None:
+    """It is the last whole-device synchronisation, behind every op and annotation."""
+    document = orjson.loads(b"".join(Source(shared_trace).blocks()))
+    events = document if isinstance(document, list) else document["traceEvents"]
+    cats = ("cpu_op", "user_annotation", "Operator")
+    last_op = max((e["ts"] for e in events if e.get("cat") in cats), default=0)
+    own = {i for i, e in enumerate(events) if "DeviceSynchronize" in e.get("name", "") and e["ts"] > last_op}
+    for found in _found(shared_trace, "long-device-sync"):
+        assert own.isdisjoint(i for occurrence in found.occurrences for i in occurrence.event_ids)
+
+
+GAPS = [
+    ("pairs/python_between.bad", "python", "aten::mm"),
+    ("pairs/dataloader.bad", "data-loading", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
+    ("pairs/nonzero.bad", "synchronisation-round-trip", "aten::nonzero"),
+    ("pairs/launch_bound.bad", "dispatching", "aten::mul"),
+]
+
+
+@pytest.mark.parametrize(("name", "cause", "op"), GAPS)
+def test_the_costliest_gap_has_the_right_cause(name: str, cause: str, op: str, shared: Shared) -> None:
+    first = _found(shared(name), "scheduler-gap")[0]
+    assert (first.cause, first.evidence["op"]) == (cause, op)
+    assert first.severity is Severity.HIGH
+
+
+def test_gaps_of_a_graph_are_its_own(shared: Shared) -> None:
+    found = {gap.cause: gap for gap in _found(shared("pairs/launch_bound.fixed"), "scheduler-gap")}
+    assert found["in-graph"].count == 4
+    assert "dispatching" not in found
+
+
+@pytest.mark.parametrize("name", ["pairs/clean_gemm.fixed", "pairs/clean_train.fixed"])
+def test_nobody_is_accused_on_a_clean_trace(name: str, shared: Shared) -> None:
+    assert [found for found in _report(shared(name)).findings if found.severity is not Severity.INFO] == []
