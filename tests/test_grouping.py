@@ -136,7 +136,7 @@ def test_evidence_that_a_rule_names_wins_over_totals() -> None:
         ("{op} {delay} {moved} {ratio}", "aten::mm 12.3 µs 1.00 MiB 0.25"),
         ("{delay_ns} {count} {times}", "12,345 1 once"),
         ("{total} {share} {median} {worst}", "1.00 ms 1.0 % 1.00 ms 1.00 ms"),
-        ("{in_steps}", "outside any step"),
+        ("{in_steps}", "over the window"),
         ("{nothing} {shape} {flag}", "unknown 4, 1,024 True"),
     ],
 )

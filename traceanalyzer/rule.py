@@ -37,9 +37,8 @@ class Rule:
         Raises:
             Unavailable: an index that the rule needs cannot be built.
         """
-        indexes = {name: kind if kind is Trace else trace.index(kind) for name, kind in self.needs.items()}
-        indexes = {name: trace if found is Trace else found for name, found in indexes.items()}
-        return self.function(**indexes, limits=limits)
+        given = {name: trace if kind is Trace else trace.index(kind) for name, kind in self.needs.items()}
+        return self.function(**given, limits=limits)
 
 
 def rule(*, limits: type, since: str) -> Callable[[RuleFunction], RuleFunction]:

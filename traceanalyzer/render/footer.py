@@ -38,15 +38,20 @@ def _status(page: Page, status: Status, outcomes: list[Outcome], *, several: boo
     rules = dict.fromkeys(outcome.rule for outcome in outcomes)
     told = status in (Status.FOUND, Status.CLEAR)
     page.pair("rules", f"{len(rules)} {status}" + (f": {', '.join(rules)}" if told else ""))
-    for (rule, why), ranks in _by_reason([] if told else outcomes).items():
+    for why, (concerned, ranks) in _by_reason([] if told else outcomes).items():
         where = f" (rank {', '.join(map(str, ranks))})" if several else ""
-        page.put(f"{rule}{where}: {why}", indent=11, hang=3)
+        page.put(f"{', '.join(concerned)}{where}: {why}", indent=11, hang=3)
 
 
-def _by_reason(outcomes: Iterable[Outcome]) -> dict[tuple[str, str | None], list[int | None]]:
-    grouped: dict[tuple[str, str | None], list[int | None]] = {}
+def _by_reason(outcomes: Iterable[Outcome]) -> dict[str | None, tuple[list[str], list[int | None]]]:
+    """Reason -> the rules and the ranks that have it, each once."""
+    grouped: dict[str | None, tuple[list[str], list[int | None]]] = {}
     for outcome in outcomes:
-        grouped.setdefault((outcome.rule, outcome.why), []).append(outcome.rank)
+        rules, ranks = grouped.setdefault(outcome.why, ([], []))
+        if outcome.rule not in rules:
+            rules.append(outcome.rule)
+        if outcome.rank not in ranks:
+            ranks.append(outcome.rank)
     return grouped
 
 

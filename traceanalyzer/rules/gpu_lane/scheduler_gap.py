@@ -19,7 +19,7 @@ from traceanalyzer.indexes.pythons import innermost_function
 from traceanalyzer.indexes.recurrence import standing_out
 from traceanalyzer.indexes.where import Where
 from traceanalyzer.rule import rule
-from traceanalyzer.trace import Trace, event_ids, text
+from traceanalyzer.trace import Trace, codes, event_ids
 
 _OPS_NAMED = 3
 
@@ -50,7 +50,7 @@ def scheduler_gap(
     it; and two causes that follow each other within one gap are charged to the one that holds first.
     Source: the precedence table of the accounting, traceanalyzer/indexes/idle.py.
     """
-    gaps = _table(books, idle, limits)
+    gaps = _table(books, idle, trace, limits)
     if len(where.steps) >= limits.min_steps:
         gaps = _told_apart(gaps, len(where.steps), limits)
     totals = gaps.groupby(["device", "cause"])["ns"].transform("sum")
@@ -59,8 +59,8 @@ def scheduler_gap(
         yield _hit(group, str(cause), idle, activity, where, trace)
 
 
-def _table(books: Accounting, idle: Idle, limits: Limits) -> pd.DataFrame:
-    """One row per gap and step: device, step, gap, start, ns, cause, op (row of the CPU lane)."""
+def _table(books: Accounting, idle: Idle, trace: Trace, limits: Limits) -> pd.DataFrame:
+    """One row per gap and step: device, step, gap, start, ns, cause, name (code of the op's name)."""
     rows = np.flatnonzero(books.gap >= 0)
     in_graph = idle.is_cause("in_graph")[books.gap[rows]]
     rows = rows[in_graph | (idle.dur_ns[books.gap[rows]] >= limits.min_gap_ns)]
@@ -73,7 +73,8 @@ def _table(books: Accounting, idle: Idle, limits: Limits) -> pd.DataFrame:
     }
     table = pd.DataFrame({name: values[rows] for name, values in columns.items()})
     causes = np.array(CAUSES, dtype=object)[idle.cause[table["gap"]]]
-    return table.assign(cause=causes, op=idle.op[table["gap"]])
+    names = np.append(codes(trace.cpu, "name"), -1)[idle.op[table["gap"]]]
+    return table.assign(cause=causes, name=names)
 
 
 def _told_apart(gaps: pd.DataFrame, steps: int, limits: Limits) -> pd.DataFrame:
@@ -123,12 +124,11 @@ def _events(trace: Trace, idle: Idle, where: Where, gap: int) -> tuple[int, ...]
 
 
 def _evidence(gaps: pd.DataFrame, trace: Trace) -> dict[str, Any]:
-    by_op = gaps.groupby("op")["ns"].sum()
-    names = [text(trace.cpu, "name", int(op)) or "no op" for op in by_op.index]
-    by_name = by_op.groupby(np.array(names, dtype=object)).sum().sort_values(ascending=False, kind="stable")
+    by_code = gaps.groupby("name")["ns"].sum().sort_values(ascending=False, kind="stable").head(_OPS_NAMED)
+    names = [str(trace.cpu["name"].cat.categories[int(c)]) if c >= 0 else "no op" for c in by_code.index]
     return {
-        "op": str(by_name.index[0]),
-        "ops": {str(name): int(ns) for name, ns in by_name.head(_OPS_NAMED).items()},
+        "op": names[0],
+        "ops": dict(zip(names, by_code.tolist(), strict=True)),
         "gaps": len(gaps),
         "largest_gap_ns": int(gaps["ns"].max()),
     }
