@@ -1,0 +1,143 @@
+"""Which interval contains which, and sums over what an interval contains; no lane, no frame, arrays only."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+
+
+def nearest_reaching(end: Rows, need: Rows, lane: Rows) -> Rows:
+    """Position of the nearest earlier row of the same lane that ends at `need` or later; -1 for none.
+
+    All arrays are int64 of shape (rows,), ordered by lane, start and longest first. With
+    `need = max(end, start + 1)` the answer is the innermost row that contains this one whole and has not
+    ended when it starts; with `need = start`, the last one that is still open.
+
+    The row before is the first candidate. One that ends too early is replaced by its own candidate, all rows
+    at once, so that distances double from pass to pass.
+    """
+    found = np.arange(-1, len(end) - 1, dtype=np.int64)
+    if len(end) == 0:
+        return found
+    found[np.concatenate(([True], lane[1:] != lane[:-1]))] = -1
+    active = np.flatnonzero(found >= 0)
+    while len(active):
+        active = active[end[found[active]] < need[active]]
+        found[active] = found[found[active]]
+        active = active[found[active] >= 0]
+    return found
+
+
+def innermost(start: Rows, end: Rows, lane: Rows) -> Rows:
+    """Position of each row's parent as torch's table nests: contained whole, started before the parent's end.
+
+    Shapes and order as in `nearest_reaching`. A row that only overlaps another has no part in it.
+    """
+    return nearest_reaching(end, np.maximum(end, start + 1), lane)
+
+
+def still_open(start: Rows, end: Rows, lane: Rows) -> Rows:
+    """Position of the row on top of the call stack when each row starts, -1 for none; shapes as above.
+
+    A row also counts as ended when one below it on the stack has ended. That can be so only for rows that end
+    later than one below them, which are few, so that only these are looked at again and again.
+    """
+    below = nearest_reaching(end, start, lane)
+    closing = end.copy()
+    late = np.flatnonzero(_least_below(end, below) < end)
+    while True:
+        top = _first_open(below, closing, start, late)
+        earlier = np.where(top >= 0, np.minimum(end[late], closing[top]), end[late])
+        if np.array_equal(earlier, closing[late]):
+            return _first_open(below, closing, start, np.arange(len(start)))
+        closing[late] = earlier
+
+
+def _first_open(below: Rows, closing: Rows, start: Rows, rows: Rows) -> Rows:
+    """Going down from each of `rows`, the first that has not closed when it starts, -1 for none."""
+    found = below[rows]
+    going = np.flatnonzero(found >= 0)
+    while len(going):
+        going = going[closing[found[going]] < start[rows[going]]]
+        found[going] = below[found[going]]
+        going = going[found[going] >= 0]
+    return found
+
+
+def _least_below(values: Rows, below: Rows) -> Rows:
+    """Least value among each row and all that are below it; int64 of shape (rows,)."""
+    least, jump = values.copy(), below.copy()
+    going = np.flatnonzero(jump >= 0)
+    while len(going):
+        to = jump[going]
+        smaller, ahead = np.minimum(least[going], least[to]), jump[to]
+        least[going] = smaller
+        jump[going] = ahead
+        going = going[ahead >= 0]
+    return least
+
+
+def running_at(start: Rows, end: Rows, lane: Rows, at: Rows, at_lane: Rows) -> Rows:
+    """Row of the innermost interval of the same lane that is open at each instant, -1 for none.
+
+    Args:
+        start, end, lane: int64 of shape (rows,), in any order; both ends count as inside.
+        at, at_lane: int64 of shape (instants,), in any order.
+    """
+    nothing = np.iinfo(np.int64).min
+    starts, lanes = np.concatenate((start, at)), np.concatenate((lane, at_lane))
+    need = np.concatenate((end, at))
+    reach = np.concatenate((end, np.full(len(at), nothing)))
+    asks = np.arange(len(starts)) >= len(start)
+    order = np.lexsort((-need, asks, starts, lanes))
+    found = nearest_reaching(reach[order], need[order], lanes[order])
+    inside = np.full(len(starts), -1, np.int64)
+    inside[order] = np.where(found >= 0, order[found], -1)
+    return inside[asks]
+
+
+def depths(parent: Rows) -> Rows:
+    """Steps from each row to its root, 0 for roots; int64 of shape (rows,)."""
+    depth = (parent >= 0).astype(np.int64)
+    jump = parent.copy()
+    going = np.flatnonzero(jump >= 0)
+    while len(going):
+        to = jump[going]
+        more, ahead = depth[to], jump[to]
+        depth[going] += more
+        jump[going] = ahead
+        going = going[ahead >= 0]
+    return depth
+
+
+def child_sums(parent: Rows, values: Rows) -> Rows:
+    """Sum of the direct children's values; int64 of shape (rows,)."""
+    sums = np.zeros(len(parent), np.int64)
+    inside = np.flatnonzero(parent >= 0)
+    np.add.at(sums, parent[inside], values[inside])
+    return sums
+
+
+def subtree_sums(parent: Rows, values: Rows) -> Rows:
+    """Sum of values over each row and all that it contains; int64 of shape (rows,). One pass per level."""
+    sums = values.astype(np.int64, copy=True)
+    depth = depths(parent)
+    by_depth = np.argsort(depth, kind="stable")
+    edges = np.searchsorted(depth[by_depth], np.arange(int(depth.max(initial=0)) + 2))
+    for level in range(len(edges) - 2, 0, -1):
+        rows = by_depth[edges[level] : edges[level + 1]]
+        np.add.at(sums, parent[rows], sums[rows])
+    return sums
+
+
+def inherited(parent: Rows, marked: NDArray[np.bool_]) -> Rows:
+    """Nearest marked row among each row and what is around it, -1 for none; int64 of shape (rows,)."""
+    at = np.arange(len(parent), dtype=np.int64)
+    jump = np.where(marked, at, parent)
+    going = np.flatnonzero((jump >= 0) & ~marked)
+    while len(going):
+        jump[going] = jump[jump[going]]
+        going = going[(jump[going] >= 0) & ~marked[np.maximum(jump[going], 0)]]
+    return jump

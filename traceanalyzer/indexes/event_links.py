@@ -1,0 +1,108 @@
+"""The events that torch's table counts, with the ids and threads that torch infers for them.
+
+- An overhead row has no id of its own: it takes that of the event on top of its thread's stack when it starts.
+  If that is an op, the op's kernels count once more, for the overhead row.
+- A call that is linked to an op runs on the thread of the last event that has the op's id. Ids of ops and
+  correlations of calls are numbers of two kinds; where they collide, torch takes one for the other.
+- A few of the profiler's own events are not counted at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from traceanalyzer.indexes.containment import still_open
+from traceanalyzer.indexes.function_events import CPU, GPU, PYTHON, Flags, FunctionEvents, all_events
+from traceanalyzer.trace import NULL_INT, Trace
+
+NOT_COUNTED = frozenset(
+    {
+        "[memory]",
+        "[OutOfMemory]",
+        "profiler::_record_function_enter",
+        "profiler::_record_function_enter_new",
+        "profiler::_record_function_exit",
+        "aten::is_leaf",
+        "aten::output_nr",
+        "aten::_version",
+    }
+)
+
+
+def function_events(trace: Trace, *, python_functions: bool = False) -> FunctionEvents:
+    """Every event that torch counts, before memory is looked at.
+
+    Args:
+        python_functions: also the python_function rows, as torch 2.12 and 2.13 do.
+    """
+    events = all_events(trace, python=python_functions or _overhead_needs_python(trace))
+    events = _with_overhead_ids(events, _is_overhead(trace, events))
+    dropped = np.array([name in NOT_COUNTED for name in [*events.names, None]], dtype=bool)
+    counted = ~dropped[events.name]
+    if not python_functions:
+        counted &= events.frame != PYTHON
+    return _with_threads_of_ops(events.taken(counted))
+
+
+def _overhead_needs_python(trace: Trace) -> bool:
+    """Python frames are on the stack from which overhead rows take their id."""
+    recorded = trace.meta.rows
+    return "overhead" in recorded.get("cpu", {}) and bool(recorded.get("python"))
+
+
+def _is_overhead(trace: Trace, events: FunctionEvents) -> Flags:
+    overhead = (trace.cpu["category"] == "overhead").to_numpy()
+    found = np.zeros(len(events), bool)
+    on_cpu = events.frame == CPU
+    found[on_cpu] = overhead[events.row[on_cpu]]
+    return found
+
+
+def _with_overhead_ids(events: FunctionEvents, overhead: Flags) -> FunctionEvents:
+    """Overhead rows take the id of what is on top of the stack, through other overhead rows too."""
+    if not overhead.any():
+        return events
+    stacked = np.flatnonzero(_on_stack(events))
+    main = events.thread[overhead][0]
+    stacked = stacked[events.thread[stacked] == main]
+    thread = events.thread[stacked]
+    top = still_open(events.start_ns[stacked], events.end_ns[stacked], thread)
+    below = np.full(len(events), -1, np.int64)
+    below[stacked] = np.where(top >= 0, stacked[top], -1)
+    owner = below[overhead]
+    while (going := (owner >= 0) & overhead[owner]).any():
+        owner = np.where(going, below[owner], owner)
+    own_id = events.own_id.copy()
+    own_id[overhead] = np.where(owner >= 0, events.own_id[owner], NULL_INT)
+    return replace(events, own_id=own_id)
+
+
+def _on_stack(events: FunctionEvents) -> Flags:
+    """Ops, python frames, and of the other rows those that hang below nothing and last."""
+    correlated = np.unique(events.own_id[(events.frame == CPU) & (events.linked_id != NULL_INT)])
+    launched = (events.frame == GPU) & ~events.annotation & np.isin(events.own_id, correlated)
+    stacked: Flags = (events.linked_id == NULL_INT) & ~launched & (events.end_ns > events.start_ns)
+    return stacked
+
+
+def _with_threads_of_ops(events: FunctionEvents) -> FunctionEvents:
+    """A linked call runs on the thread of the last event that has the id which it is linked to."""
+    rows = np.flatnonzero((events.linked_id != NULL_INT) & ~events.on_device)
+    owners = np.flatnonzero(frontend(events))
+    owners = owners[np.argsort(events.own_id[owners], kind="stable")]
+    if len(rows) == 0 or len(owners) == 0:
+        return events
+    ids = events.own_id[owners]
+    last = np.searchsorted(ids, events.linked_id[rows], side="right") - 1
+    known = (last >= 0) & (ids[np.maximum(last, 0)] == events.linked_id[rows])
+    thread = events.thread.copy()
+    thread[rows[known]] = events.thread[owners[last[known]]]
+    return replace(events, thread=thread)
+
+
+def frontend(events: FunctionEvents) -> Flags:
+    """Events to which work can be linked: on the CPU, not asynchronous, linked to nothing themselves."""
+    free: Flags = (events.linked_id == NULL_INT) & (events.own_id != NULL_INT)
+    return free & ~events.on_device & ~events.asynchronous

@@ -1,0 +1,198 @@
+"""Ops with the GPU work that they launched: op -> shapes -> kernels, and how near to the device's peak they came."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pandas as pd
+
+from traceanalyzer.indexes.containment import Rows
+from traceanalyzer.indexes.device_peaks import Peaks, device_peaks
+from traceanalyzer.indexes.launches import Launches
+from traceanalyzer.indexes.op_model import Signature, Work, work_of
+from traceanalyzer.indexes.steps import Steps
+from traceanalyzer.trace import Trace, codes
+
+NO_OP = "(no op)"
+_INPUTS = ("input_dims", "input_type", "concrete_inputs")
+# Names of kernels that compute float32 on tensor cores, and of those that do not.
+_TF32 = re.compile(r"tf32|s1688|xf32", re.IGNORECASE)
+_FP32 = re.compile(r"sgemm|simt|f32f32_f32f32|ffma|FFMA", re.IGNORECASE)
+# Copies that the link to the host limits, not device memory.
+_OVER_LINK = re.compile(r"Memcpy (HtoD|DtoH)|Copy(HostToDevice|DeviceToHost)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class OpWork:
+    """GPU work by the op that launched it.
+
+    Attributes:
+        ops: one row per op, most GPU time first: op, calls, gpu_ns, share (of the window).
+        shapes: one row per op and inputs: op, shapes, dtypes, calls, gpu_ns, kind, flops and bytes of one call,
+            tflops and gbps achieved, peak_tflops and peak_gbps, peak_share and limit ("compute" or "memory"),
+            why where the share is not known; device.
+        kernels: one row per op, inputs and kernel: op, shapes, dtypes, kernel, count, gpu_ns.
+        window_ns, steps: what the shares are of; 0 steps where none are marked.
+        peaks: by device ordinal, None for devices that are not in the table.
+    """
+
+    ops: pd.DataFrame
+    shapes: pd.DataFrame
+    kernels: pd.DataFrame
+    window_ns: int
+    steps: int
+    peaks: dict[int, Peaks | None]
+
+    @classmethod
+    def build(cls, trace: Trace) -> Self:
+        work, steps = trace.index(Launches), trace.index(Steps)
+        peaks = {device.ordinal: device_peaks(device.name) for device in trace.meta.devices}
+        signature, signatures = _signatures(trace, work.op)
+        flat = pd.DataFrame(
+            {
+                "signature": signature,
+                "device": work.device,
+                "kernel": trace.gpu["name"].astype(str).to_numpy()[work.row],
+                "op_row": work.op,
+                "gpu_ns": work.end_ns - work.start_ns,
+            }
+        )
+        shapes = _shapes(flat, signatures, peaks)
+        kernels = _kernels(flat, signatures)
+        ops = shapes.groupby("op", sort=False)[["calls", "gpu_ns"]].sum().reset_index()
+        ops["share"] = ops["gpu_ns"] / max(steps.window_ns, 1)
+        ops = ops.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
+        return cls(ops, shapes, kernels, steps.window_ns, len(steps) if steps.marked else 0, peaks)
+
+
+def _signatures(trace: Trace, op: Rows) -> tuple[Rows, list[Signature]]:
+    """Number of each work's op with its inputs, and what the numbers stand for; the last one is for no op."""
+    columns = ["name", *_INPUTS]
+    keys = np.stack([np.append(codes(trace.cpu, column), -1)[op] for column in columns], axis=1)
+    keys[op < 0] = -1
+    distinct, number = np.unique(keys, axis=0, return_inverse=True)
+    tables = [trace.cpu[column].cat.categories for column in columns]
+    texts = [
+        [None if code < 0 else str(table[code]) for code, table in zip(row, tables, strict=True)]
+        for row in distinct.tolist()
+    ]
+    return number.reshape(-1), [Signature.parsed(text[0] or NO_OP, *text[1:]) for text in texts]
+
+
+def _kernels(flat: pd.DataFrame, signatures: list[Signature]) -> pd.DataFrame:
+    sums = flat.groupby(["signature", "kernel"], sort=False)["gpu_ns"].agg(["count", "sum"]).reset_index()
+    frame = _described(sums["signature"].to_numpy(), signatures)
+    frame["kernel"], frame["count"], frame["gpu_ns"] = sums["kernel"], sums["count"], sums["sum"]
+    return frame.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _described(number: Rows, signatures: list[Signature]) -> pd.DataFrame:
+    chosen = [signatures[n] for n in number.tolist()]
+    return pd.DataFrame(
+        {
+            "op": [one.name for one in chosen],
+            "shapes": [shapes_of(one) for one in chosen],
+            "dtypes": [
+                ", ".join(dict.fromkeys(kind for kind in one.types if _is_type(kind))) for one in chosen
+            ],
+        }
+    )
+
+
+def _is_type(kind: str) -> bool:
+    return bool(kind) and kind not in ("Scalar", "ScalarList", "TensorList")
+
+
+def shapes_of(signature: Signature) -> str:
+    """Tensor shapes as people write them: `4096x4096, 4096x1024`; empty where none were recorded."""
+    shapes = [shape for shape in signature.dims if isinstance(shape, list) and shape]
+    return ", ".join("x".join(str(size) for size in shape) for shape in shapes)
+
+
+def _shapes(flat: pd.DataFrame, signatures: list[Signature], peaks: dict[int, Peaks | None]) -> pd.DataFrame:
+    groups = flat.groupby(["signature", "device"], sort=False)
+    sums = groups.agg(calls=("op_row", "nunique"), work=("gpu_ns", "size"), gpu_ns=("gpu_ns", "sum"))
+    sums = sums.reset_index()
+    names = flat.groupby("signature")["kernel"].agg(lambda kernels: " ".join(dict.fromkeys(kernels)))
+    frame = _described(sums["signature"].to_numpy(), signatures)
+    frame["device"], frame["calls"], frame["gpu_ns"] = sums["device"], sums["calls"], sums["gpu_ns"]
+    frame.loc[frame["op"] == NO_OP, "calls"] = sums["work"]
+    columns = (sums[name].tolist() for name in ("signature", "device", "calls", "gpu_ns"))
+    rates = [
+        _rates(signatures[number], calls, gpu_ns, names[number], peaks.get(device))
+        for number, device, calls, gpu_ns in zip(*columns, strict=True)
+    ]
+    frame = pd.concat([frame, pd.DataFrame(rates, columns=_RATES)], axis="columns")
+    frame = frame.astype({"flops": "Int64", "bytes": "Int64", **dict.fromkeys(_FLOATS, "float64")})
+    return frame.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+_RATES = (
+    "kind",
+    "flops",
+    "bytes",
+    "tflops",
+    "gbps",
+    "peak_tflops",
+    "peak_gbps",
+    "peak_share",
+    "limit",
+    "why",
+)
+_FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")
+_Rates = tuple[object, ...]
+
+
+def _rates(op: Signature, calls: int, gpu_ns: int, kernels: str, peaks: Peaks | None) -> _Rates:
+    work = work_of(op)
+    if work is None:
+        return (None,) * 9 + (_why_unknown(op),)
+    tflops = work.flops * calls / gpu_ns / 1e3 if work.flops and gpu_ns else None
+    gbps = work.bytes * calls / gpu_ns if work.bytes and gpu_ns else None
+    arithmetic = arithmetic_of(work, kernels)
+    peak = peaks.tflops.get(arithmetic or "") if peaks and tflops else None
+    peak_gbps = peaks.gbps if peaks else None
+    over_link = bool(_OVER_LINK.search(kernels))
+    share, limit = (None, None) if over_link else _nearest_limit((tflops, peak), (gbps, peak_gbps))
+    why = None if share is not None else _why_no_peak(peaks, arithmetic, over_link)
+    return work.kind, work.flops, work.bytes, tflops, gbps, peak, peak_gbps, share, limit, why
+
+
+_Rate = tuple[float | None, float | None]
+
+
+def _nearest_limit(compute: _Rate, memory: _Rate) -> tuple[float | None, str | None]:
+    """Share of the limit that the work came nearest to; none where one of the two is not known."""
+    if compute[0] is not None and compute[1] is None:
+        return None, None
+    named = ((compute, "compute"), (memory, "memory"))
+    shares = [(done / most, limit) for (done, most), limit in named if done and most]
+    return max(shares, default=(None, None))
+
+
+def arithmetic_of(work: Work, kernels: str) -> str | None:
+    """Kind of arithmetic: for float32 the kernels' names tell whether it was TF32; None where they do not."""
+    if work.arithmetic != "fp32":
+        return work.arithmetic
+    if _TF32.search(kernels):
+        return "tf32"
+    return "fp32" if _FP32.search(kernels) else None
+
+
+def _why_unknown(op: Signature) -> str:
+    if op.name == NO_OP:
+        return "not launched by an op"
+    return "no shapes recorded" if not op.dims else "no model for this op and these inputs"
+
+
+def _why_no_peak(peaks: Peaks | None, arithmetic: str | None, over_link: bool) -> str:
+    if over_link:
+        return "copies between host and device"
+    if peaks is None:
+        return "device not in the table of peaks"
+    if arithmetic is None:
+        return "kernel names do not tell TF32 from FP32"
+    return f"no {arithmetic} peak known for {peaks.name}"
