@@ -50,67 +50,79 @@ def scheduler_gap(
     it; and two causes that follow each other within one gap are charged to the one that holds first.
     Source: the precedence table of the accounting, traceanalyzer/indexes/idle.py.
     """
-    gaps = _table(books, idle, trace, limits)
+    gaps = _table(books, idle, activity, trace, limits)
     if len(where.steps) >= limits.min_steps:
         gaps = _told_apart(gaps, len(where.steps), limits)
     totals = gaps.groupby(["device", "cause"])["ns"].transform("sum")
     large = gaps[totals >= limits.min_share * where.steps.window_ns]
-    for (_, cause, _), group in large.groupby(["device", "cause", "step"]):
-        yield _hit(group, str(cause), idle, activity, where, trace)
+    for (_, cause), group in large.groupby(["device", "cause"]):
+        yield from _hits(group, str(cause), idle, where, trace)
 
 
-def _table(books: Accounting, idle: Idle, trace: Trace, limits: Limits) -> pd.DataFrame:
-    """One row per gap and step: device, step, gap, start, ns, cause, name (code of the op's name)."""
+def _table(books: Accounting, idle: Idle, activity: Activity, trace: Trace, limits: Limits) -> pd.DataFrame:
+    """One row per gap and step: device, step, gap, start, ns, outside (ns in no op or call), cause, name (code of
+    the op's name)."""
     rows = np.flatnonzero(books.gap >= 0)
     in_graph = idle.is_cause("in_graph")[books.gap[rows]]
     rows = rows[in_graph | (idle.dur_ns[books.gap[rows]] >= limits.min_gap_ns)]
+    start, ns, gap = books.start_ns[rows], books.dur_ns[rows], books.gap[rows]
+    names = np.append(codes(trace.cpu, "name"), -1)
     columns = {
-        "device": books.device,
-        "step": books.step,
-        "gap": books.gap,
-        "start": books.start_ns,
-        "ns": books.dur_ns,
+        "device": books.device[rows],
+        "step": books.step[rows],
+        "gap": gap,
+        "start": start,
+        "ns": ns,
+        "outside": ns - intervals.covered(activity.sets["dispatching"], start, start + ns),
+        "cause": np.array(CAUSES, dtype=object)[idle.cause[gap]],
+        "name": names[idle.op[gap]],
     }
-    table = pd.DataFrame({name: values[rows] for name, values in columns.items()})
-    causes = np.array(CAUSES, dtype=object)[idle.cause[table["gap"]]]
-    names = np.append(codes(trace.cpu, "name"), -1)[idle.op[table["gap"]]]
-    return table.assign(cause=causes, name=names)
+    return pd.DataFrame(columns)
 
 
 def _told_apart(gaps: pd.DataFrame, steps: int, limits: Limits) -> pd.DataFrame:
     """What does not recur gets a cause of its own: `start` for leading steps, `<cause>-once` for a single one."""
-    key = gaps["device"].astype(str) + ":" + gaps["cause"]
-    found = standing_out(gaps.assign(key=key), steps, limits.spike).set_index(["key", "step"])
-    flags = found.reindex(pd.MultiIndex.from_arrays([key, gaps["step"]]), fill_value=False).set_index(
-        gaps.index
-    )
-    profiler = gaps["cause"] == "profiler_overhead"
-    start = (flags["leading"] | (gaps["step"] < 0)) & ~profiler
-    once = flags["alone"] & ~start
-    return gaps.assign(cause=gaps["cause"].mask(start, "start") + np.where(once, ONCE, ""))
+    key = gaps.groupby(["device", "cause"]).ngroup()
+    found = standing_out(gaps.assign(key=key)[["key", "step", "ns"]], steps, limits.spike)
+    flags = gaps[["step"]].assign(key=key).merge(found, on=["key", "step"], how="left")
+    leading, alone = (flags[name].eq(True).to_numpy() for name in ("leading", "alone"))
+    start = (leading | (gaps["step"] < 0)) & (gaps["cause"] != "profiler_overhead")
+    once = alone & ~start
+    return gaps.assign(cause=gaps["cause"].mask(start, "start").mask(once, gaps["cause"] + ONCE))
 
 
-def _hit(gaps: pd.DataFrame, cause: str, idle: Idle, activity: Activity, where: Where, trace: Trace) -> Hit:
-    """All gaps of one cause in one step; the costliest stands for them."""
-    largest = gaps.iloc[int(np.argmax(gaps["ns"].to_numpy()))].to_dict()
-    gap, start = int(largest["gap"]), int(largest["start"])
-    plain = cause.removesuffix(ONCE)
+def _hits(gaps: pd.DataFrame, cause: str, idle: Idle, where: Where, trace: Trace) -> Iterator[Hit]:
+    """One hit per step, with what only the costliest needs to tell: the python function behind it."""
+    per_step = [group for _, group in gaps.groupby("step")]
+    costs = [int(group["ns"].sum()) for group in per_step]
+    for group, cost in zip(per_step, costs, strict=True):
+        further = {}
+        if cause == "late_launch:python" and cost == max(costs):
+            further = {"where": _function(group, trace)}
+        yield _hit(group, cost, cause, further, idle, where, trace)
+
+
+def _hit(
+    gaps: pd.DataFrame, cost: int, cause: str, further: dict[str, Any], idle: Idle, where: Where, trace: Trace
+) -> Hit:
+    """All gaps of one cause in one step; the longest stands for them."""
+    starts, durations = gaps["start"].to_numpy(), gaps["ns"].to_numpy()
+    longest = int(np.argmax(durations))
+    gap, start, plain = int(gaps["gap"].iloc[longest]), int(starts[longest]), cause.removesuffix(ONCE)
     message, advice = TEXTS[plain]
-    entry = max(int(idle.work[gap]), int(idle.before[gap])) if idle.work[gap] < 0 else int(idle.work[gap])
-    span = where.of_work(entry, start, start + int(largest["ns"]))
-    starts = gaps["start"].to_numpy()
-    ends = starts + gaps["ns"].to_numpy()
+    entry = int(idle.work[gap]) if idle.work[gap] >= 0 else int(idle.before[gap])
+    span = where.of_work(entry, start, start + int(durations[longest]))
     when = "in one step only, so the profiler's or a hiccup's" if plain != cause else "{in_steps}"
     return Hit(
-        span=replace(span, step=where.step(int(largest["step"]))),
+        span=replace(span, step=where.step(int(gaps["step"].iloc[0]))),
         events=_events(trace, idle, where, gap),
-        cost_ns=int(gaps["ns"].sum()),
-        cost_spans=tuple(zip(starts.tolist(), ends.tolist(), strict=True)),
+        cost_ns=cost,
+        cost_spans=tuple(zip(starts.tolist(), (starts + durations).tolist(), strict=True)),
         cause=cause.removeprefix("late_launch:").replace("_", "-"),
         message="idle for {total} (" + when + "): " + message,
         advice=TEXTS["once"][1] if plain != cause else advice,
         confidence=SURE.get(plain, Confidence.HIGH),
-        evidence=_evidence(gaps, trace) | _further(plain, gap, (starts, ends), idle, activity, trace),
+        evidence=_evidence(gaps, cost, trace) | further,
         info=plain != cause or plain in NOBODYS_LOSS or (plain == "waiting" and idle.before[gap] < 0),
     )
 
@@ -123,25 +135,23 @@ def _events(trace: Trace, idle: Idle, where: Where, gap: int) -> tuple[int, ...]
     return event_ids(*gpu, *((trace.cpu, row) for row in cpu))
 
 
-def _evidence(gaps: pd.DataFrame, trace: Trace) -> dict[str, Any]:
-    by_code = gaps.groupby("name")["ns"].sum().sort_values(ascending=False, kind="stable").head(_OPS_NAMED)
-    names = [str(trace.cpu["name"].cat.categories[int(c)]) if c >= 0 else "no op" for c in by_code.index]
+def _evidence(gaps: pd.DataFrame, cost: int, trace: Trace) -> dict[str, Any]:
+    used, inverse = np.unique(gaps["name"].to_numpy(), return_inverse=True)
+    sums = np.bincount(inverse, weights=gaps["ns"].to_numpy()).astype(np.int64)
+    largest = np.argsort(-sums, kind="stable")[:_OPS_NAMED]
+    categories = trace.cpu["name"].cat.categories
+    names = [str(categories[used[i]]) if used[i] >= 0 else "no op" for i in largest]
     return {
         "op": names[0],
-        "ops": dict(zip(names, by_code.tolist(), strict=True)),
+        "ops": dict(zip(names, sums[largest].tolist(), strict=True)),
         "gaps": len(gaps),
         "largest_gap_ns": int(gaps["ns"].max()),
+        "outside_share": int(gaps["outside"].sum()) / cost,
     }
 
 
-def _further(
-    cause: str, gap: int, spans: intervals.Set, idle: Idle, activity: Activity, trace: Trace
-) -> dict[str, Any]:
-    """What only some causes can tell: the python function, or how much of a round trip was spent outside ops."""
-    if cause == "late_launch:python":
-        found = innermost_function(trace, int(idle.start_ns[gap]), int(idle.end_ns[gap]))
-        return {"where": found or "no single function"}
-    if cause == "synchronisation_round_trip":
-        inside = intervals.covered(activity.sets["dispatching"], *spans)
-        return {"outside_share": 1 - int(inside.sum()) / int((spans[1] - spans[0]).sum())}
-    return {}
+def _function(gaps: pd.DataFrame, trace: Trace) -> str:
+    """The python function behind the longest gap."""
+    longest = gaps.iloc[int(np.argmax(gaps["ns"].to_numpy()))]
+    start = int(longest["start"])
+    return innermost_function(trace, start, start + int(longest["ns"])) or "no single function"
