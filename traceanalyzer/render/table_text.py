@@ -97,13 +97,6 @@ _AVERAGES: Mapping[str, str] = {"cpu_time": "cpu_us", "device_time": "device_us"
 DEVICE_WORDS = ("cuda", "xpu", "privateuse1")
 
 
-def sort_names() -> list[str]:
-    """Every name that `sort_values` knows, torch's spellings for CUDA first."""
-    names = [*SORTS, *_AVERAGES]
-    spelled = [name.replace("device", word) for word in ("cuda", "device", "xpu") for name in names]
-    return list(dict.fromkeys(spelled))
-
-
 def sort_values(rows: pd.DataFrame, sort_by: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The column to sort by, float64 of shape (rows,)."""
     name = sort_by
