@@ -46,7 +46,6 @@ class Chunks:
         repaired = self._repairs.damage(self.events)
         return [*self.source.damage, *repaired, *self._truncated, *self.envelope.damage]
 
-    @property
     def text(self) -> bytes:
         """The JSON of the batch being handled."""
         return self.window.text(0, self._cut)
@@ -117,12 +116,12 @@ class Chunks:
         batch = self.window.parse()
         if isinstance(batch, Failure):
             return self._finished(batch.at) if batch.over else self._broken_end()
-        return self._finished(len(self.window) - 1, batch)
+        return self._finished(len(self.window), batch)
 
-    def _finished(self, at: int, batch: Batch | None = None) -> Batch:
-        """The array's own bracket is the last one up to `at`: the events end there."""
+    def _finished(self, before: int, batch: Batch | None = None) -> Batch:
+        """The array's own bracket is the last one before an index: the events end there."""
         self._ended = True
-        self._cut = self.window.array_end(at)
+        self._cut = self.window.array_end(before)
         parsed = self.window.parse(self._cut) if batch is None else batch
         return [] if isinstance(parsed, Failure) else parsed
 

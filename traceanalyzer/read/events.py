@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -65,8 +65,8 @@ class Collector:
         self.absolute_times = False
         self._fates = bytearray()
 
-    def add(self, batch: Sequence[Any], text: bytes = b"") -> None:
-        """Keep a batch; `text` is its JSON, needed only where a double cannot hold a time."""
+    def add(self, batch: Sequence[Any], text: Callable[[], bytes]) -> None:
+        """Keep a batch; `text` gives its JSON, needed only where a double cannot hold a time."""
         heads = self._heads(batch)
         starts = _starts(batch, text)
         fates = np.frombuffer(self._fates, np.uint8)[heads]
@@ -85,15 +85,20 @@ class Collector:
         self.events += len(batch)
 
     def _heads(self, batch: Sequence[Any]) -> NDArray[np.int32]:
-        code = self.heads.__getitem__
         try:
-            heads = np.fromiter(map(code, map(_get_head, batch)), np.int32, len(batch))
+            heads = np.fromiter(map(self.heads.__getitem__, map(_get_head, batch)), np.int32, len(batch))
         except UNFIT:
-            heads = np.array([code(head_of(event)) for event in batch], np.int32)
+            heads = np.array([self._head(event) for event in batch], np.int32)
         if len(self.heads) > len(self._fates):
             fresh = list(self.heads)[len(self._fates) :]
             self._fates += bytes(_FATE_OF.get(category, 0) for category, *_ in fresh)
         return heads
+
+    def _head(self, event: Any) -> int:
+        try:
+            return self.heads[_get_head(event)]
+        except UNFIT:
+            return self.heads[head_of(event)]
 
     def _add_unusual(self, rows: Rows) -> None:
         """Events without a category, and of categories that nobody told us of."""
@@ -179,7 +184,7 @@ class Collector:
                 layout.keep(~untimed)
 
 
-def _starts(batch: Sequence[Any], text: bytes) -> NDArray[np.int64]:
+def _starts(batch: Sequence[Any], text: Callable[[], bytes]) -> NDArray[np.int64]:
     """Start of every event in ns, NULL_INT where there is none; shape (events,)."""
     try:
         us = np.frombuffer(struct.pack(f"{len(batch)}d", *map(_get_ts, batch)), np.float64)
@@ -189,7 +194,7 @@ def _starts(batch: Sequence[Any], text: bytes) -> NDArray[np.int64]:
     if not largest < MAX_TS_US:
         return np.array([start_ns(event) for event in batch], np.int64)
     if largest > _LARGEST_EXACT_US and not np.array_equal(us, np.floor(us)):
-        exact = starts_from_text(text)
+        exact = starts_from_text(text())
         if exact is not None and len(exact) == len(batch):
             return np.array(exact, np.int64)
     return us_to_ns(us)

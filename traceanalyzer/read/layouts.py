@@ -57,7 +57,13 @@ class Rows(NamedTuple):
         return Rows(events, args, self.ids[at], self.heads[at], self.starts[at])
 
     def by_keys(self) -> Iterator[Rows]:
-        """Parts whose args have the same keys; usually those that have the same number of args."""
+        """Parts whose args have the same keys; usually those that have the same number of args.
+
+        Raises:
+            TypeError: not all args are objects.
+        """
+        if set(map(type, self.args)) != {dict}:
+            raise TypeError("args that are no object")
         sizes = np.fromiter(map(len, self.args), np.intp, len(self.args))
         for size in np.flatnonzero(np.bincount(sizes)).tolist():
             here = sizes == size

@@ -9,21 +9,20 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 
 from traceanalyzer.errors import NotATrace, UnreadableTrace
 from traceanalyzer.read.chunks import Chunks
 from traceanalyzer.read.events import Collector
 from traceanalyzer.read.frames import build_frame
+from traceanalyzer.read.links import without_false_links
 from traceanalyzer.read.meta import build_meta
 from traceanalyzer.read.sources import BLOCK_BYTES, STDIN, Source
-from traceanalyzer.trace import NULL_INT, Damage, Trace, TraceSet, ints
+from traceanalyzer.trace import Damage, Trace, TraceSet
 
 Progress = Callable[[int, int | None, int], None]
 """Called as (bytes consumed, bytes in all or None, events read) while a file is read."""
 
 _TRACE_NAME = re.compile(r"\.json(\.gz|\.zst)?$")
-_OLD_LINKS = ("torch 1.12", "torch 2.1", "torch 2.4")
 
 
 def load(
@@ -77,8 +76,7 @@ def _finished(chunks: Chunks, collector: Collector) -> Trace:
         raise _no_rows(chunks)
     cpu, gpu = build_frame(collector, "cpu"), build_frame(collector, "gpu")
     meta = build_meta(chunks, collector, cpu, gpu)
-    if meta.dialect.startswith(_OLD_LINKS):
-        cpu, gpu = _without_false_links(cpu), _without_false_links(gpu)
+    cpu, gpu = without_false_links(cpu, gpu, meta.dialect)
     lazy = {name: partial(build_frame, collector, name) for name in ("python", "memory")}
     return Trace(cpu, gpu, meta, _lazy=lazy)
 
@@ -94,15 +92,6 @@ def _no_rows(chunks: Chunks) -> Exception:
 
 
 _RECORD = "Record it again with torch.profiler and export it with prof.export_chrome_trace(...)."
-
-
-def _without_false_links(frame: pd.DataFrame) -> pd.DataFrame:
-    """Until torch 2.6 unlinked rows carry their own correlation as External id, which collides with other ops."""
-    external, correlation = ints(frame, "external_id"), ints(frame, "correlation")
-    false = (external == correlation) & (external != NULL_INT)
-    if not false.any():
-        return frame
-    return frame.assign(external_id=frame["external_id"].mask(false))
 
 
 def _load_folder(folder: Path, progress: Progress | None, window_bytes: int) -> TraceSet:

@@ -21,7 +21,7 @@ MAX_TS_US = 9.2e15  # beyond it int64 nanoseconds overflow: year 2261
 # A base period (baseTimeNanoseconds is a multiple of it) is longer than any recording; kineto writes unsigned
 # differences that wrapped around as 1.8e16.
 _MAX_DUR_US = 7_889_238 * 1e6
-_MEMORY_NAMES = frozenset({"[memory]", "[OutOfMemory]"})
+_MEMORY_NAMES = ("[memory]", "[OutOfMemory]")
 BLANK = (None, "", "None")
 
 
@@ -30,11 +30,15 @@ def head_of(event: Any) -> tuple[Any, ...]:
     if not isinstance(event, dict):
         return (None, None, None, None)
     values = (event.get(key) for key in ("cat", "name", "pid", "tid"))
-    return tuple(value if isinstance(value, str | int | float) else _text(value) for value in values)
+    return tuple(value if isinstance(value, str | int | float | None) else as_json(value) for value in values)
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else orjson.dumps(value, default=str).decode()
+def as_json(value: Any) -> str:
+    """A value as JSON text; also where it holds integers beyond 64 bit, which only a repaired event can."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return json.dumps(value, separators=(",", ":"))
 
 
 def destination(category: Any, event: Any) -> tuple[str, str]:
@@ -131,11 +135,11 @@ def mended(event: Event, frame: Frame, anomalies: Counter[str]) -> Event:
 
 
 def _plain(value: Any) -> Any:
-    """The value as orjson can write it: no integers beyond 64 bit, no lone surrogates."""
+    """The value, or its text where orjson cannot write it."""
     try:
         orjson.dumps(value)
-    except (TypeError, ValueError):
-        return json.dumps(value, default=str)
+    except TypeError:
+        return as_json(value)
     return value
 
 
@@ -144,9 +148,9 @@ def coerced(kind: Kind, value: Any) -> Any:
     if value is None:
         return None
     if kind is Kind.TEXT:
-        return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+        return value if isinstance(value, str) else as_json(value)
     if kind is Kind.JSON:
-        return orjson.dumps(value, default=str).decode()
+        return as_json(value)
     try:
         number = float(value) if kind is Kind.FLOAT or isinstance(value, float) else int(value)
         whole = int(number) if kind is Kind.INT else 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 from traceanalyzer.errors import UnreadableTrace
 from traceanalyzer.trace import Damage
@@ -14,7 +15,7 @@ STDIN = "-"
 BLOCK_BYTES = (
     256 * 1024
 )  # as a window of chunks.py: blocks that stay in the cache parse twice as fast as 8 MB ones
-_COMPRESSED_BLOCK_BYTES = 64 * 1024
+_COMPRESSED_BYTES = 16 * 1024  # unpacks to about a block; where the data are damaged, this much is lost
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -53,67 +54,68 @@ class Source:
             UnreadableTrace: the file is missing, a folder, not readable or empty.
         """
         with self._open() as file:
-            first = file.read(BLOCK_BYTES)
+            first = self._read(file, _COMPRESSED_BYTES)
             if not first:
                 raise UnreadableTrace("the file is empty", where=self.name, remedy=_RECORD_AGAIN)
             if first.startswith(_GZIP_MAGIC):
-                yield from self._decompressed(file, first, _gzip_decompressor)
+                yield from self._unpacked(file, first, _gzip_decompressor)
             elif first.startswith(_ZSTD_MAGIC):
-                yield from self._decompressed(file, first, _zstd_decompressor)
+                yield from self._unpacked(file, first, _zstd_decompressor)
             else:
-                yield from self._plain(file, first)
+                yield from self._packed(file, first, BLOCK_BYTES)
 
-    def _open(self) -> IO[bytes]:
+    def _open(self) -> AbstractContextManager[IO[bytes]]:
         if str(self._path) == STDIN:
-            return sys.stdin.buffer
+            return nullcontext(sys.stdin.buffer)
         path = Path(self._path)
         try:
             file = path.open("rb")
-            self.size = path.stat().st_size
         except FileNotFoundError:
             raise UnreadableTrace("no such file", where=self.name, remedy="Check the path.") from None
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise UnreadableTrace(f"cannot be opened: {reason}", where=self.name) from None
+            raise self._unreadable(error) from None
+        self.size = path.stat().st_size if path.is_file() else None
         return file
 
-    def _plain(self, file: IO[bytes], first: bytes) -> Iterator[bytes]:
+    def _read(self, file: IO[bytes], size: int) -> bytes:
+        try:
+            block = file.read(size)
+        except OSError as error:
+            raise self._unreadable(error) from None
+        self.consumed += len(block)
+        return block
+
+    def _unreadable(self, error: OSError) -> UnreadableTrace:
+        return UnreadableTrace(f"cannot be read: {(error.strerror or str(error)).lower()}", where=self.name)
+
+    def _packed(self, file: IO[bytes], first: bytes, size: int) -> Iterator[bytes]:
+        """The file as it is."""
         block = first
         while block:
-            self.consumed += len(block)
             yield block
-            block = file.read(BLOCK_BYTES)
+            block = self._read(file, size)
 
-    def _decompressed(self, file: IO[bytes], first: bytes, make: Any) -> Iterator[bytes]:
-        stream: _Decompressor = make()
-        pending = first
-        while pending or not stream.eof:
-            data = pending or file.read(_COMPRESSED_BLOCK_BYTES)
-            self.consumed += 0 if pending is not first and pending else len(data)
-            if not data:
-                self._cut_short()
-                return
-            try:
-                plain = stream.decompress(data)
-            except Exception as error:  # each library has its own class for damaged data
-                self._corrupt(error)
-                return
-            if plain:
-                yield plain
-            pending = b""
-            if stream.eof:
-                pending = stream.unused_data or file.read(_COMPRESSED_BLOCK_BYTES)
-                if not pending.strip(b"\0"):  # tapes and block devices pad with zeros
+    def _unpacked(self, file: IO[bytes], first: bytes, make: Callable[[], _Decompressor]) -> Iterator[bytes]:
+        """The file decompressed; it may consist of several members, and devices pad it with zeros."""
+        stream = make()
+        for data in self._packed(file, first, _COMPRESSED_BYTES):
+            while data:
+                if stream.eof:
+                    stream = make()
+                try:
+                    plain = stream.decompress(data)
+                except Exception as error:  # each library has its own class for damaged data
+                    self._note("damaged", f"are damaged near byte {self.consumed:,} of the file ({error})")
                     return
-                stream = make()
+                if plain:
+                    yield plain
+                data = stream.unused_data.lstrip(b"\0") if stream.eof else b""
+        if not stream.eof:
+            self._note("truncated", f"end early, at byte {self.consumed:,} of the file")
 
-    def _cut_short(self) -> None:
-        message = f"the compressed data end early, at byte {self.consumed:,} of the file"
-        self.damage.append(Damage("truncated compression", message, byte_offset=self.consumed))
-
-    def _corrupt(self, error: Exception) -> None:
-        message = f"the compressed data are damaged near byte {self.consumed:,} of the file ({error})"
-        self.damage.append(Damage("damaged compression", message, byte_offset=self.consumed))
+    def _note(self, kind: str, problem: str) -> None:
+        message = f"the compressed data {problem}"
+        self.damage.append(Damage(f"{kind} compression", message, byte_offset=self.consumed))
 
 
 _RECORD_AGAIN = "Record the trace again and let the profiler finish before the process exits."

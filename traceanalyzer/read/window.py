@@ -108,9 +108,9 @@ class Window:
         del self._buffer[:end]
         self.offset += end
 
-    def array_end(self, at: int) -> int:
-        """The index of the last closing bracket up to `at`."""
-        return self._buffer.rfind(b"]", 0, at + 2) - 1
+    def array_end(self, before: int) -> int:
+        """The index of the last closing bracket before an index."""
+        return self._buffer.rfind(b"]", 0, before + 1) - 1
 
     def likely_array_end(self) -> int | None:
         """Where the events' closing bracket seems to stand in text that does not parse."""

@@ -1,0 +1,246 @@
+"""Damaged files: what is saved, what is said, and that nothing but our own errors comes out."""
+
+from __future__ import annotations
+
+import gzip
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builder import TraceBuilder, load_bytes
+from tests.read.same import assert_same
+from tests.read.samples import everything
+from traceanalyzer.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
+from traceanalyzer.read.load import load, load_file
+from traceanalyzer.trace import Trace
+
+WINDOW = 2_000
+
+
+def ops(count: int = 40) -> TraceBuilder:
+    """A plain trace of `count` operators, op0, op1, ..."""
+    trace = TraceBuilder()
+    for number in range(count):
+        trace.op(f"op{number}", start=number * 10_000 + 5, dur=5_000)
+    return trace
+
+
+def damaged(before: bytes, after: bytes, count: int = 40) -> Trace:
+    """A plain trace in which one place differs."""
+    content = ops(count).to_json()
+    assert content.count(before) == 1
+    return load_bytes(content.replace(before, after), window_bytes=WINDOW)
+
+
+def kinds(trace: Trace) -> list[str]:
+    return [damage.kind for damage in trace.meta.damage]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "the file is empty"),
+        (b" \n\t ", "holds nothing but blanks"),
+        (b"hello", "is not JSON"),
+        (b'{"a": 1', "is not JSON"),
+        (b"\x80\x02\x00garbage", "is not JSON"),
+        (b"\x1f\x8b\x08\x00", "the compressed data end early"),
+        (gzip.compress(b""), "holds nothing but blanks"),
+        (b'{"traceEvents": [', "nothing readable: the file ends at byte 17"),
+        (b'{"traceEvents": [{"ph": "X", "ca', "nothing readable"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(content: bytes, problem: str) -> None:
+    with pytest.raises(UnreadableTrace) as error:
+        load_bytes(content)
+    assert problem in error.value.problem
+    assert error.value.where is not None
+    assert error.value.where.endswith("built.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem", "remedy"),
+    [
+        (b'{"a": 1, "b": 2}', "its top-level keys are a, b", "export_chrome_trace"),
+        (b'"text"', "holds no traceEvents", "export_chrome_trace"),
+        (b'{"rocprofiler-sdk-tool": [1]}', "rocprofiler-sdk-tool", "rocprofv3"),
+        (b'{"schema": "1.1", "nodes": []}', "schema, nodes", "execution trace"),
+        (b'{"traceEvents": []}', "the list of events is empty", "Record"),
+        (b"[]", "the list of events is empty", "Record"),
+        (b"[1, 2, null]", "none of its 3 events", "Record"),
+        (b'[{"ph": "B", "name": "f", "ts": 1}]', "none of its 1 events", "Record"),
+    ],
+)
+def test_other_json_is_named(content: bytes, problem: str, remedy: str) -> None:
+    with pytest.raises(NotATrace) as error:
+        load_bytes(content)
+    assert problem in error.value.problem
+    assert remedy in str(error.value.remedy)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableTrace, match="no such file"):
+        load(tmp_path / "missing.json")
+    with pytest.raises(UnreadableTrace, match=r"no trace of torch\.profiler"):
+        load(tmp_path)
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    with pytest.raises(UnreadableTrace, match="among 1 JSON file"):
+        load(tmp_path)
+    with pytest.raises(UnreadableTrace, match="cannot be read: is a directory"):
+        load_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name"),
+    [
+        (b'"op7"', b'"op\x01"', "op\x01"),
+        (b'"op7"', b'"op\n"', "op\n"),
+        (b'"op7"', b'"op\xff"', "op\ufffd"),
+        (b'"op7"', b'"C:\\models\\op"', "C:\\models\\op"),
+        (b'"op7"', b'"a\\\\b\\q"', "a\\b\\q"),
+    ],
+)
+def test_bad_characters_are_mended(before: bytes, after: bytes, name: str) -> None:
+    trace = damaged(before, after)
+    assert trace.cpu["name"].tolist() == [name if i == 7 else f"op{i}" for i in range(40)]
+    assert kinds(trace) == ["mended"]
+    assert "40 read" in trace.meta.damage[0].message
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"nan", b"-inf", b"Infinity"])
+def test_numbers_that_are_none(number: bytes) -> None:
+    trace = damaged(b'"External id": 8\n', b'"External id": ' + number + b"\n")
+    assert trace.cpu["external_id"].isna().tolist() == [i == 7 for i in range(40)]
+    assert kinds(trace) == ["mended"]
+
+
+def test_a_duration_that_is_no_number_is_counted() -> None:
+    trace = damaged(b'"ts": 70.005, "dur": 5.0', b'"ts": 70.005, "dur": NaN')
+    assert len(trace.cpu) == 39
+    assert trace.meta.counted == {"no duration": 1}
+
+
+def test_an_unescaped_quote_costs_one_event() -> None:
+    trace = damaged(b'"op7"', b'"op"7"')
+    assert trace.cpu["name"].tolist() == [f"op{i}" for i in range(40) if i != 7]
+    assert trace.cpu["event_id"].tolist() == [i for i in range(40) if i != 7]
+    assert trace.meta.counted == {"unreadable": 1}
+    damage = trace.meta.damage[0]
+    content = ops().to_json().replace(b'"op7"', b'"op"7"')
+    assert damage.byte_offset is not None
+    assert content[: damage.byte_offset + 200].count(b"op7") == 0
+    assert b'op"7' in content[damage.byte_offset : damage.byte_offset + 200]
+    assert damage.message == f"1 event unreadable near byte {damage.byte_offset:,}; 39 read"
+
+
+def test_damage_in_many_places_is_told_once() -> None:
+    content = ops(200).to_json()
+    for number in (3, 4, 90, 190):
+        content = content.replace(b'"op%d"' % number, b'"op"%d"' % number)
+    trace = load_bytes(content, window_bytes=WINDOW)
+    assert len(trace.cpu) == 196
+    (damage,) = trace.meta.damage
+    assert damage.events_lost == 4
+    assert damage.message.startswith("4 events unreadable near byte ")
+    assert damage.message.endswith(" and in 2 more; 196 read")
+
+
+@pytest.mark.parametrize("layout", ["kineto", "minified", "array"])
+def test_a_cut_file_keeps_its_whole_events(layout: str) -> None:
+    whole = ops(40)
+    content = whole.to_json(layout)  # type: ignore[arg-type]
+    for keep in range(content.index(b"op2") + 300, len(content) - 60, 97):
+        trace = load_bytes(content[:keep], window_bytes=WINDOW)
+        names = trace.cpu["name"].tolist()
+        assert names == [f"op{i}" for i in range(len(names))]
+        assert len(names) >= content[:keep].count(b'"op') - 1
+        assert trace.meta.damage or layout == "kineto"
+        assert sum(trace.meta.counted.values()) == 0
+
+
+def test_a_cut_file_says_where() -> None:
+    content = ops(40).to_json()
+    trace = load_bytes(content[: content.index(b'"op30"') + 3])
+    assert kinds(trace) == ["truncated event", "truncated"]
+    assert len(trace.cpu) == 30
+    trace = load_bytes(content[: content.index(b'"traceName"')])
+    assert kinds(trace) == ["metadata"]
+    assert len(trace.cpu) == 40
+
+
+def test_a_cut_compressed_file_keeps_what_unpacks() -> None:
+    content = ops(20_000).to_json()
+    for packed in (gzip.compress(content), zstandard.compress(content)):
+        trace = load_bytes(packed[: len(packed) * 2 // 3])
+        assert 10_000 < len(trace.cpu) < 20_000
+        assert kinds(trace)[0] == "truncated compression"
+
+
+def test_a_damaged_compressed_file_keeps_what_unpacks() -> None:
+    content = ops(20_000).to_json()
+    packed = bytearray(gzip.compress(content))
+    packed[len(packed) * 3 // 4] ^= 0xFF
+    trace = load_bytes(bytes(packed))
+    assert 10_000 < len(trace.cpu) < 20_000
+    assert any(kind in ("damaged compression", "unreadable") for kind in kinds(trace))
+
+
+def test_several_gzip_members_and_padding_are_one_file() -> None:
+    content = ops().to_json()
+    packed = gzip.compress(content[:1_000]) + gzip.compress(content[1_000:]) + b"\0" * 512
+    assert_same(load_bytes(packed), load_bytes(content))
+    assert load_bytes(packed).meta.damage == ()
+
+
+@pytest.mark.parametrize("rest", [b" ]", b"garbage", b"[1]"])
+def test_stray_text_behind_the_events(rest: bytes) -> None:
+    trace = load_bytes(ops().to_json("array") + rest)
+    assert len(trace.cpu) == 40
+    assert kinds(trace) == ["metadata"]
+
+
+def test_broken_metadata_keeps_the_events_and_the_base_time() -> None:
+    content = ops().to_json().replace(b'"displayTimeUnit": "ms"', b'"ERROR": ["a "b""]')
+    trace = load_bytes(content)
+    assert len(trace.cpu) == 40
+    assert trace.meta.base_time_ns == 1790857026000000000
+    assert kinds(trace) == ["metadata"]
+    behind = ops().to_json().replace(b'"traceName": "built.json"', b'"ERROR": ["a "b""]')
+    assert kinds(load_bytes(behind)) == ["metadata"]
+    assert len(load_bytes(behind).cpu) == 40
+
+
+def test_a_comma_too_many() -> None:
+    content = ops().to_json("minified")
+    assert content.endswith(b"}]}")
+    trace = load_bytes(content[:-2] + b",]}")
+    assert len(trace.cpu) == 40
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.binary(max_size=300),
+    st.sampled_from([b"", b"[", b'{"traceEvents": [', b'[{"ph":"X"},', b"\x1f\x8b\x08"]),
+)
+def test_garbage_raises_nothing_else(content: bytes, prefix: bytes) -> None:
+    with suppress(TraceAnalyzerError):
+        trace = load_bytes(prefix + content)
+        accounted = sum(sum(rows.values()) for rows in trace.meta.rows.values())
+        assert accounted + sum(trace.meta.counted.values()) == trace.meta.events
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_bytes_overwritten_lose_little_and_are_told(data: st.DataObject) -> None:
+    content = bytearray(everything().to_json())
+    start = data.draw(st.integers(content.index(b'"traceEvents"') + 20, len(content) - 40))
+    noise = data.draw(st.binary(min_size=1, max_size=8))
+    content[start : start + len(noise)] = noise
+    trace = load_bytes(bytes(content), window_bytes=data.draw(st.integers(600, 5_000)))
+    accounted = sum(sum(rows.values()) for rows in trace.meta.rows.values())
+    assert accounted + sum(trace.meta.counted.values()) == trace.meta.events
+    assert trace.meta.events >= len(everything().events) - 6

@@ -1,0 +1,307 @@
+"""What exporters write instead of what was expected: every quirk that the reader knows, on built traces."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builder import TraceBuilder, load_bytes
+from traceanalyzer.errors import TraceAnalyzerError
+from traceanalyzer.trace import Trace
+
+LATE_US = 4_337_381_005_249.697
+
+
+def of(*events: Any, **header: Any) -> Trace:
+    """A trace of these raw events."""
+    return load_bytes(json.dumps({**header, "traceEvents": list(events)}).encode())
+
+
+def op(**changes: Any) -> dict[str, Any]:
+    """A plain operator with some fields changed; None takes a field away."""
+    plain = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 2, "ts": LATE_US, "dur": 5.25}
+    return {key: value for key, value in {**plain, **changes}.items() if value is not None}
+
+
+def kernel(**changes: Any) -> dict[str, Any]:
+    """A plain kernel with some fields changed."""
+    args = {"device": 0, "stream": 7, "correlation": 3, "External id": 9}
+    return {**op(cat="kernel", name="k", pid=0, tid=7), "args": args, **changes}
+
+
+@pytest.mark.parametrize("ts", [LATE_US, str(LATE_US), f" {LATE_US} "])
+def test_quoted_times_are_exact(ts: Any) -> None:
+    assert of(op(ts=ts, dur="5.250")).cpu[["start_ns", "dur_ns"]].values.tolist() == [
+        [4337381005249697, 5250]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1712195495406752.797", 1712195495406752797),
+        ("1712195495406752.7", 1712195495406752700),
+        ("1712195495406752", 1712195495406752000),
+        ('"1712195495406752.797"', 1712195495406752797),
+    ],
+)
+def test_absolute_times_with_nanoseconds_are_exact(text: str, expected: int) -> None:
+    """19 digits: a double holds 16 of them."""
+    content = json.dumps([op(ts=0.5), op(ts=1712195495406752.5)])
+    trace = load_bytes(content.replace('"ts": 0.5', f'"ts": {text}').encode())
+    assert trace.cpu["start_ns"].tolist()[0] == expected
+    assert trace.meta.dialect == "torch 2.4 previews of spring 2024"
+
+
+def test_absolute_times_in_a_damaged_window_are_kept_as_doubles() -> None:
+    content = json.dumps([op(ts=1712195495406752.5), op(name="a\x01")]).replace("\\u0001", "\x01")
+    assert abs(load_bytes(content.encode()).cpu["start_ns"].tolist()[0] - 1712195495406752500) < 256
+
+
+@pytest.mark.parametrize("ts", [None, "soon", [1], {}, 1e300, "1e300", "nan"])
+def test_an_event_without_a_time_is_counted(ts: Any) -> None:
+    trace = of(op(ts=ts), op())
+    assert trace.cpu["event_id"].tolist() == [1]
+    assert trace.meta.counted == {"no timestamp": 1}
+
+
+@pytest.mark.parametrize("dur", [None, "long", [], {}])
+def test_an_event_without_a_duration_is_counted(dur: Any) -> None:
+    trace = of(op(dur=dur), op())
+    assert trace.cpu["event_id"].tolist() == [1]
+    assert trace.meta.counted == {"no duration": 1}
+
+
+@pytest.mark.parametrize("dur", [-1.0, 1.8e16, 18446744073709551.615])
+def test_an_impossible_duration_is_0_and_counted(dur: float) -> None:
+    trace = of(op(dur=dur))
+    assert trace.cpu["dur_ns"].tolist() == [0]
+    assert trace.meta.anomalies == {"impossible duration of cpu_op, taken as 0": 1}
+
+
+def test_whole_microseconds_are_said() -> None:
+    assert of(op(ts=1_600_000_000_000_000, dur=3)).meta.capabilities["nanoseconds"] is False
+    assert of(op()).meta.capabilities["nanoseconds"] is True
+
+
+@pytest.mark.parametrize(
+    ("pid", "tid", "expected"),
+    [
+        ("25738", "stream 7", [25738, 7]),
+        (3.0, -1, [3, -1]),
+        ("worker", "main", [-1000, -1001]),
+        ("", "", [-1000, -1000]),
+    ],
+)
+def test_lanes_are_numbers(pid: Any, tid: Any, expected: list[int]) -> None:
+    assert of(op(pid=pid, tid=tid)).cpu[["pid", "tid"]].values.tolist() == [expected]
+
+
+def test_a_missing_lane_counts_as_a_name_of_its_own() -> None:
+    assert of(op(pid=None, tid=None)).cpu[["pid", "tid"]].values.tolist() == [[-1000, -1000]]
+
+
+def test_the_first_exporter() -> None:
+    """torch 1.9 to 1.11: capitalised categories, lower-case ids, allocator's instants without a category."""
+    trace = of(
+        op(cat="Operator", args={"Device": 24572, "External id": 5, "Trace name": "PyTorch Profiler"}),
+        op(cat="Runtime", name="cudaLaunchKernel", tid="2", args={"correlation": 3, "external id": 5}),
+        kernel(
+            cat="Kernel", tid="stream 7", args={"device": 0, "stream": 7, "correlation": 3, "external id": 5}
+        ),
+        {
+            "ph": "i",
+            "name": "[memory]",
+            "ts": 5,
+            "pid": 1,
+            "tid": 2,
+            "args": {"Device Type": 1, "Bytes": -512},
+        },
+        {"ph": "s", "id": 3, "cat": "async", "name": "launch", "pid": 1, "tid": 2, "ts": 5},
+    )
+    assert trace.cpu["category"].tolist() == ["cpu_op", "cuda_runtime"]
+    assert trace.cpu["external_id"].tolist() == [5, 5]
+    assert trace.gpu["external_id"].tolist() == [5]
+    assert trace.memory["bytes"].tolist() == [-512]
+    assert trace.meta.counted == {"flow:async": 1}
+    assert trace.meta.dialect == "torch 1.9 to 1.11"
+    assert trace.meta.other_args == {}
+
+
+def test_the_python_exporter_gives_instants_a_duration() -> None:
+    args = {"Bytes": 64, "Addr": 1, "Device Id": 0, "Device Type": 1}
+    trace = of(op(), op(cat="cpu_instant_event", name="[memory]", dur=1e6, args=args))
+    assert trace.memory["dur_ns"].tolist() == [0]
+    assert trace.memory["address"].tolist() == [1]
+
+
+def test_unknown_categories_go_to_the_lane_that_their_args_name() -> None:
+    trace = of(
+        op(cat="new"), kernel(cat="newer"), op(cat="new", ph="B"), op(cat=None), op(cat="new", ph=None)
+    )
+    assert trace.cpu["category"].tolist() == ["new", "None"]
+    assert trace.gpu["category"].tolist() == ["newer"]
+    assert trace.meta.unknown_categories == {"new": 1, "newer": 1, "None": 1}
+    assert trace.meta.counted == {"no phase": 1, "phase B": 1}
+
+
+def test_gpu_rows_without_timing_are_counted() -> None:
+    """kineto#109: CUPTI had no timing, and the rows stand at 0."""
+    trace = of(op(), kernel(ts=0, dur=0), kernel())
+    assert len(trace.gpu) == 1
+    assert trace.meta.counted == {"no device time": 1}
+    assert trace.meta.rows["gpu"] == {"kernel": 1}
+    assert trace.meta.origin_ns == 4337381005249697
+
+
+def test_a_recording_may_begin_at_0() -> None:
+    assert len(of(op(ts=100.0), kernel(ts=0)).gpu) == 1
+
+
+def test_values_that_do_not_fit_are_null_and_counted() -> None:
+    trace = of(
+        op(args={"External id": "12", "Sequence number": 2**70, "Fwd thread id": "x", "Input Dims": [[1]]}),
+        op(args={"External id": 13.0, "Sequence number": 1.5, "Fwd thread id": 0}),
+        op(args={"External id": None, "Sequence number": ""}),
+        kernel(args={"device": "zero", "stream": 7, "correlation": [], "bytes": "None"}),
+    )
+    assert trace.cpu["external_id"].tolist()[:2] == [12, 13]
+    assert trace.cpu["external_id"].isna().tolist() == [False, False, True]
+    assert trace.cpu["sequence"].isna().all()
+    assert trace.cpu["fwd_thread"].isna().tolist() == [True, False, True]
+    assert trace.cpu["input_dims"].tolist()[0] == "[[1]]"
+    assert trace.gpu["device"].isna().all()
+    expected = {"unreadable Sequence number": 2, "unreadable Fwd thread id": 1, "unreadable device": 1}
+    assert trace.meta.anomalies == {**expected, "unreadable correlation": 1}
+
+
+def test_args_without_a_column_are_kept_and_counted() -> None:
+    trace = of(op(args={"b": 1, "a": {"x": [1.5, None]}}), op(args={"a": "µ"}), op(args="odd"), op(args={}))
+    texts = [None if text != text else json.loads(text) for text in trace.cpu["other_args"].tolist()]
+    assert texts == [{"a": {"x": [1.5, None]}, "b": 1}, {"a": "µ"}, {"args": "odd"}, None]
+    assert trace.meta.other_args == {"cpu_op.a": 2, "cpu_op.args": 1, "cpu_op.b": 1}
+
+
+def test_names_that_are_no_text() -> None:
+    trace = of(op(name=7), op(name=None), op(name=["a"]), op(name={"b": 1}))
+    assert trace.cpu["name"].tolist() == ["7", "", '["a"]', '{"b":1}']
+
+
+def test_entries_that_are_no_events_are_counted() -> None:
+    trace = of(op(), None, 5, "text", [op()], {})
+    assert trace.meta.counted == {"unreadable": 4, "no phase": 1}
+    assert trace.cpu["event_id"].tolist() == [0]
+
+
+def test_rocm() -> None:
+    trace = of(
+        op(cat="cuda_runtime", name="hipLaunchKernel", args={"cid": 1, "correlation": 3, "ptr": "0x7f"}),
+        kernel(args={"device": 9, "stream": 0, "correlation": 3, "kind": "Dispatch Kernel"}),
+        roctracer_version=4.1,
+        baseTimeNanoseconds=0,
+        deviceProperties=[{"id": 0, "name": "", "numSms": 304}],
+    )
+    assert trace.meta.dialect == "torch 2.8 to 2.11 on ROCm"
+    assert trace.meta.versions == {"roctracer_version": "4.1"}
+    (device,) = trace.meta.devices
+    assert (device.ordinal, device.name, device.sms) == (9, None, 304)
+
+
+@pytest.mark.parametrize(
+    ("changes", "linked"),
+    [({}, True), ({"tid": 99}, False), ({"ts": LATE_US + 10}, False)],
+)
+def test_an_external_id_equal_to_the_correlation_needs_its_op(changes: dict[str, Any], linked: bool) -> None:
+    """Until torch 2.6 rows that belong to no op carried their own correlation."""
+    call = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1.0}
+    header = {"traceName": "a", "baseTimeNanoseconds": 0}
+    events = [
+        op(args={"External id": 3}),
+        op(**{**call, "args": {"External id": 3, "correlation": 3}, **changes}),
+        kernel(args={"device": 0, "stream": 7, "External id": 3, "correlation": 3}),
+        kernel(args={"device": 0, "stream": 7, "External id": 8, "correlation": 8}),
+        kernel(args={"device": 0, "stream": 7, "External id": 3, "correlation": 8}),
+    ]
+    old = of(*events, **header)
+    assert old.meta.dialect == "torch 2.4 to 2.7"
+    assert old.cpu["external_id"].notna().tolist() == [True, linked]
+    assert old.gpu["external_id"].notna().tolist() == [linked, False, True]
+    new = of(*events, baseTimeNanoseconds=0)
+    assert new.gpu["external_id"].notna().all()
+
+
+def test_an_external_id_without_any_op_is_none() -> None:
+    args = {"device": 0, "stream": 7, "External id": 3, "correlation": 3}
+    trace = of(op(cat="overhead"), kernel(args=args), traceName="a", baseTimeNanoseconds=0)
+    assert trace.gpu["external_id"].isna().all()
+
+
+def test_meta_of_a_distributed_recording() -> None:
+    info = {"rank": 3, "world_size": "8", "backend": "nccl"}
+    trace = of(op(), kernel(), distributedInfo=info, cuda_runtime_version=13000, with_stack=1, note=[1])
+    assert (trace.meta.rank, trace.meta.world_size) == (3, 8)
+    assert trace.meta.versions == {"cuda_runtime_version": "13000"}
+    assert trace.meta.capabilities["stacks"] is True
+    assert trace.meta.capabilities["shapes"] is False
+    assert trace.meta.extra == {"cuda_runtime_version": 13000, "note": [1]}
+    assert of(op(), distributedInfo=[1], deviceProperties="none").meta.rank is None
+
+
+def test_the_recorded_window_and_thread_names() -> None:
+    span = {"cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler"}
+    name = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "ts": 0}
+    trace = of(
+        op(), {**span, "ph": "X", "ts": 5, "dur": 2.5}, {**name, "args": {"name": "stream 7 "}}, {**name}
+    )
+    assert trace.meta.window_ns == (5_000, 7_500)
+    assert trace.meta.thread_names == {"1/2": "stream 7"}
+    for broken in ({"dur": "x"}, {"dur": -1}, {"ts": "x"}, {"dur": None}):
+        assert of(op(), {**span, "ph": "X", "ts": 5, "dur": 2.5, **broken}).meta.window_ns is None
+
+
+def test_a_built_trace_shifts_without_loss() -> None:
+    trace = TraceBuilder()
+    trace.op("a", 1, 1)
+    assert trace.shifted(4_337_381_005_249_697).load().cpu["start_ns"].tolist() == [4337381005249698]
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+KEYS = ["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"]
+ARGS = [
+    "External id",
+    "external id",
+    "correlation",
+    "device",
+    "stream",
+    "grid",
+    "Input Dims",
+    "Addr",
+    "bytes",
+]
+EVENTS = st.builds(
+    lambda plain, changes, args: {**plain, **({"args": args} if args else {}), **changes},
+    st.sampled_from([op(), kernel(), op(cat="python_function"), op(cat="cpu_instant_event"), op(cat="ac2g")]),
+    st.dictionaries(st.sampled_from(KEYS), ODD, max_size=3),
+    st.dictionaries(st.sampled_from(ARGS) | st.text(max_size=3), ODD, max_size=4),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(EVENTS | ODD, max_size=12))
+def test_odd_events_never_crash_and_are_all_counted(events: list[Any]) -> None:
+    try:
+        trace = of(*events)
+    except TraceAnalyzerError:
+        return
+    in_frames = sum(sum(rows.values()) for rows in trace.meta.rows.values())
+    assert in_frames + sum(trace.meta.counted.values()) == trace.meta.events
+    assert trace.meta.events == len(events) or trace.meta.damage
+    assert in_frames == sum(len(getattr(trace, name)) for name in Trace.FRAMES)

@@ -1,0 +1,72 @@
+"""The reader gives what the reference reader gives, and accounts for every event, on all shared traces."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tests.read.reference import read
+from traceanalyzer.read.load import load_file
+from traceanalyzer.schema import FRAMES, Kind
+from traceanalyzer.trace import Trace
+
+
+def test_every_event_is_in_a_frame_or_counted(shared_trace: Path) -> None:
+    meta = load_file(shared_trace).meta
+    whole = json.loads(gzip.decompress(shared_trace.read_bytes()))
+    events = whole if isinstance(whole, list) else whole["traceEvents"]
+    in_frames = sum(sum(rows.values()) for rows in meta.rows.values())
+    assert in_frames + sum(meta.counted.values()) == meta.events == len(events)
+
+
+def test_every_column_equals_the_reference(shared_trace: Path) -> None:
+    trace = load_file(shared_trace)
+    rows, counted = read(gzip.decompress(shared_trace.read_bytes()))
+    assert dict(trace.meta.counted) == dict(counted)
+    assert trace.meta.damage == ()
+    unlink(rows, trace)
+    for name, frame in FRAMES.items():
+        made = getattr(trace, name)
+        assert list(made.columns) == [column.name for column in frame.columns]
+        for column in frame.columns:
+            assert str(made[column.name].dtype) == column.kind.dtype
+            expected = [row[column.name] for row in rows[name]]
+            assert values(made[column.name], column.kind) == as_text(expected, column.kind), column.name
+
+
+def values(column: pd.Series[Any], kind: Kind) -> list[Any]:
+    """A column as plain Python values, null as None; lists and objects as their parsed JSON."""
+    return as_text([None if pd.isna(value) else value for value in column.tolist()], kind)
+
+
+def as_text(column: list[Any], kind: Kind) -> list[Any]:
+    """JSON texts parsed, so that two ways to print one float are equal."""
+    if kind is not Kind.JSON:
+        return column
+    parsed = {text: json.loads(text) for text in set(column) if text is not None}
+    return [None if text is None else parsed[text] for text in column]
+
+
+def unlink(rows: dict[str, list[dict[str, Any]]], trace: Trace) -> None:
+    """Take the false links out of the reference's rows, by loops: an id equal to the row's own correlation is
+    believed where an op with that id was running on the calling thread when the call was made."""
+    if not trace.meta.dialect.startswith(("torch 1.12", "torch 2.1", "torch 2.4")):
+        return
+    ops = {row["external_id"]: row for row in rows["cpu"] if row["category"] in ("cpu_op", "user_annotation")}
+    believed = set()
+    for row in rows["cpu"]:
+        if row["external_id"] is None or row["external_id"] != row["correlation"]:
+            continue
+        op = ops.get(row["external_id"])
+        within = op and op["start_ns"] <= row["start_ns"] < op["start_ns"] + op["dur_ns"]
+        if within and op["tid"] == row["tid"]:
+            believed.add(row["correlation"])
+        else:
+            row["external_id"] = None
+    for row in rows["gpu"]:
+        if row["external_id"] == row["correlation"] and row["correlation"] not in believed:
+            row["external_id"] = None

@@ -1,0 +1,81 @@
+"""The result does not depend on how the file is read: window, layout, compression, pipe."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builder import Layout, load_bytes
+from tests.read.same import assert_same
+from tests.read.samples import everything
+from traceanalyzer.read.load import load, load_file
+from traceanalyzer.trace import Trace
+
+CONTENT = everything().to_json()
+AROUND = (
+    "source",
+    "envelope",
+    "base_time_ns",
+    "devices",
+    "rank",
+    "world_size",
+    "capabilities",
+    "extra",
+    "dialect",
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(1, len(CONTENT) + 10), st.sampled_from(["kineto", "minified"]))
+def test_any_window_gives_the_same(window_bytes: int, layout: Layout) -> None:
+    content = everything().to_json(layout)
+    assert_same(load_bytes(content, window_bytes=window_bytes), load_bytes(content))
+
+
+def test_all_layouts_hold_the_same_events() -> None:
+    kineto, minified, array = (everything().load(layout) for layout in ("kineto", "minified", "array"))
+    assert_same(kineto, minified, but=("source", "extra", "dialect"))
+    assert_same(kineto, array, but=AROUND)
+    assert (kineto.meta.envelope, array.meta.envelope) == ("object", "array")
+
+
+def test_a_large_window_gives_the_same_on_real_traces(shared_trace: Path) -> None:
+    assert_same(load_file(shared_trace), load_file(shared_trace, window_bytes=1 << 40))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("name", ["trace.json", "TRACE.JSON.GZ", "no extension"])
+def test_compression_is_told_by_content(pack: Any, name: str) -> None:
+    assert_same(load_bytes(pack(CONTENT), name=name), load_bytes(CONTENT))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_standard_input(pack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(pack(CONTENT)))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    trace = load("-")
+    assert isinstance(trace, Trace)
+    assert trace.meta.source == "<standard input>"
+    assert_same(trace, load_bytes(CONTENT))
+    assert not stdin.closed
+
+
+def test_a_byte_order_mark_is_no_damage() -> None:
+    assert_same(load_bytes(b"\xef\xbb\xbf" + CONTENT), load_bytes(CONTENT))
+
+
+def test_progress_counts_bytes_and_events(tmp_path: Path) -> None:
+    path = everything().write(tmp_path / "trace.json")
+    calls: list[tuple[int, int | None, int]] = []
+    load(path, progress=lambda *call: calls.append(call), window_bytes=3_000)
+    assert len(calls) > 3
+    assert [done for done, _, _ in calls] == sorted(done for done, _, _ in calls)
+    assert calls[-1] == (len(CONTENT), len(CONTENT), len(everything().events))
