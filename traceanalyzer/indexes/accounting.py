@@ -19,8 +19,9 @@ from traceanalyzer import intervals
 from traceanalyzer.indexes.calls import COMMUNICATION, copy_kind
 from traceanalyzer.indexes.idle import CAUSES, Idle
 from traceanalyzer.indexes.launches import Launches
+from traceanalyzer.indexes.nesting import pick
 from traceanalyzer.indexes.steps import Steps
-from traceanalyzer.trace import Trace, matching
+from traceanalyzer.trace import Trace, codes, matching
 
 Rows = NDArray[np.int64]
 
@@ -56,15 +57,16 @@ class Accounting:
     def build(cls, trace: Trace) -> Self:
         work, idle, steps = trace.index(Launches), trace.index(Idle), trace.index(Steps)
         kinds = kinds_of_work(trace, work)
-        parts = [_segments(work, kinds, steps, device) for device in np.unique(work.device).tolist()]
+        devices = np.unique(work.device).tolist()
+        parts = [_segments(work, kinds, idle, steps, device) for device in devices]
         device, start, end, kind = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         gap = _gap_of(idle, device, start, kind)
         step = np.empty(len(device), np.int64)
-        for ordinal in np.unique(device).tolist():
+        for ordinal in devices:
             here = device == ordinal
             step[here] = steps.at(ordinal, start[here])
         books = cls(device, step, kind, gap, start, end - start, ())
-        rows = tuple(_summary(trace, books, idle, ordinal, steps) for ordinal in np.unique(device).tolist())
+        rows = tuple(_summary(trace, books, idle, ordinal, steps) for ordinal in devices)
         return cls(device, step, kind, gap, start, end - start, rows)
 
     def parts_ns(self, idle: Idle, device: int | None = None) -> dict[str, int]:
@@ -78,14 +80,14 @@ class Accounting:
 
     def _code(self, idle: Idle) -> Rows:
         """Class, or len(CLASSES) + cause."""
-        return np.where(self.gap >= 0, len(CLASSES) + idle.cause[self.gap], self.kind)
+        return np.where(self.gap >= 0, len(CLASSES) + pick(idle.cause, self.gap), self.kind)
 
     def frame(self, trace: Trace) -> pd.DataFrame:
         """One row per device, step, class, cause and op: columns device, step (Int64, the mark's number, null
         before the first step), class, cause, op (str, null where there is none) and ns (int64)."""
         idle, steps = trace.index(Idle), trace.index(Steps)
-        op = np.where(self.gap >= 0, idle.op[self.gap], -1)
-        op_code = np.where(op >= 0, trace.cpu["name"].cat.codes.to_numpy()[op], -1)
+        op = pick(idle.op, self.gap)
+        op_code = pick(codes(trace.cpu, "name"), op)
         keys = pd.DataFrame({"device": self.device, "at": self.step, "code": self._code(idle), "op": op_code})
         sums = keys.assign(ns=self.dur_ns).groupby(list(keys), as_index=False)["ns"].sum()
         number = np.append(steps.number, 0)[sums["at"]]
@@ -126,18 +128,20 @@ def _is_copy(name: str, kind: str) -> bool:
     return copy_kind(name) == kind
 
 
-def _segments(work: Launches, kinds: Rows, steps: Steps, device: int) -> tuple[Rows, ...]:
-    """(device, start, end, class) of the stretches between any two edges on one device."""
+def _segments(work: Launches, kinds: Rows, idle: Idle, steps: Steps, device: int) -> tuple[Rows, ...]:
+    """(device, start, end, class) of the stretches between any two edges on one device.
+
+    Gaps have edges of their own: work that lasts no time lies between two of them and leaves no other trace.
+    """
     low, high = steps.window_start_ns, steps.window_end_ns
     mine = work.device == device
     sets = []
     for kind in range(len(KINDS)):
         chosen = mine & (kinds == kind)
         sets.append(intervals.clip(intervals.union(work.start_ns[chosen], work.end_ns[chosen]), low, high))
-    edges = np.concatenate(
-        [*(edge for members in sets for edge in members), steps.bounds_ns[device], [low, high]]
-    )
-    edges = np.unique(edges)
+    gaps = np.clip(idle.start_ns[idle.device == device], low, high)
+    members = [edge for found in sets for edge in found]
+    edges = np.unique(np.concatenate([*members, gaps, steps.bounds_ns[device], [low, high]]))
     start, end = edges[:-1], edges[1:]
     runs = np.stack([_covers(members, start) for members in sets])
     return np.full(len(start), device), start, end, _class_of(runs)
@@ -179,7 +183,7 @@ def _summary(trace: Trace, books: Accounting, idle: Idle, device: int, steps: St
     here = np.flatnonzero((books.device == device) & (books.gap >= 0))
     gaps = books.gap[here]
     names = trace.cpu["name"].cat
-    op = np.where(idle.op[gaps] >= 0, names.codes.to_numpy().astype(np.int64)[idle.op[gaps]], -1)
+    op = pick(codes(trace.cpu, "name"), idle.op[gaps])
     width = len(names.categories) + 1
     code, inverse = np.unique(idle.cause[gaps] * width + op + 1, return_inverse=True)
     sums = np.zeros(len(code), np.int64)

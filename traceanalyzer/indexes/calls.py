@@ -38,7 +38,9 @@ COMPILED_RUN = re.compile(
     r"^Torch-Compiled Region|^## Call CompiledFxGraph|CompiledFunction|TorchDynamo Cache Lookup"
 )
 DATA_LOADING = re.compile(
-    r"^enumerate\(DataLoader\)|DataLoaderIter|^## data_?load|wait_for_(training_)?batch|^DataPipe#"
+    r"^enumerate\(DataLoader\)|DataLoaderIter|wait_for_(training_)?batch|^DataPipe#"
+    r"|^(## ?)?(data[ _]?load(er|ing)?|load[ _]?(data|batch)|(get|next|fetch)[ _]?(data|batch))( ?##)?$",
+    re.IGNORECASE,
 )
 PROFILER_OVERHEAD = re.compile(
     r"^(Activity Buffer Request|Buffer Flush|Instrumentation|Resource|UVM Activity Init)$"

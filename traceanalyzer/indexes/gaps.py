@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer import intervals
 from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.indexes.nesting import Nesting, pick
 from traceanalyzer.trace import NULL_INT
 
 Rows = NDArray[np.int64]
@@ -61,10 +61,8 @@ class Gaps:
         """The gaps of every device within the window."""
         parts = [_of_device(work, device, window) for device in np.unique(work.device).tolist()]
         device, start, end, after, before = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        call = np.where(after >= 0, work.call[after], -1)
-        launched, returned = (
-            np.where(call >= 0, of[after], NULL_INT) for of in (work.call_start_ns, work.call_end_ns)
-        )
+        call = pick(work.call, after)
+        launched, returned = (pick(of, after, NULL_INT) for of in (work.call_start_ns, work.call_end_ns))
         return cls(device, start, end, after, before, call, launched, returned)
 
 
@@ -112,4 +110,4 @@ def longest_row(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows) -> Rows:
     running = np.maximum.accumulate(row_end)
     outer = np.concatenate(([True], row_start[1:] >= running[:-1]))[: len(rows)]
     best, _ = longest_overlap((row_start[outer], row_end[outer]), starts, ends)
-    return np.where(best >= 0, np.append(rows[outer], -1)[best], -1)
+    return pick(rows[outer], best)

@@ -18,7 +18,7 @@ from traceanalyzer.indexes.activity import Activity
 from traceanalyzer.indexes.calls import STREAM_WAIT
 from traceanalyzer.indexes.gaps import Gaps, longest_row
 from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.indexes.nesting import Nesting, pick
 from traceanalyzer.indexes.round_trips import MOST, round_trips
 from traceanalyzer.indexes.steps import whole_window
 from traceanalyzer.trace import NULL_INT, Trace, matching
@@ -260,10 +260,10 @@ class _Judge:
 
     def op_of(self, cause: Rows, row: Rows) -> Rows:
         """The op around the deciding row, else the op that launched the next work, else its launch."""
-        around = np.where(row >= 0, self.nesting.op[row], -1)
+        around = pick(self.nesting.op, row)
         work = self.gaps.work
-        launched = np.where(work >= 0, self.work.op[work], -1)
+        launched = pick(self.work.op, work)
         launched = np.where(launched >= 0, launched, self.gaps.call)
-        loading = (cause == CAUSES.index("late_launch:module_loading")) & (self.nesting.lane[row] < 0)
+        loading = (cause == CAUSES.index("late_launch:module_loading")) & (pick(self.nesting.lane, row) < 0)
         decided = (row != self.gaps.call) & ~(loading & (launched >= 0))
         return np.where(decided, np.where(around >= 0, around, row), launched)

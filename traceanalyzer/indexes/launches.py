@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.errors import Unavailable
-from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.indexes.nesting import Nesting, pick
 from traceanalyzer.schema import BUSY_CATEGORIES, CALL_CATEGORIES
 from traceanalyzer.trace import NULL_INT, Trace, ints
 
@@ -72,7 +72,7 @@ class Launches:
         call = _calls(trace, row)
         start = ints(gpu, "start_ns")[row]
         device, stream = _known(ints(gpu, "device")[row]), _known(ints(gpu, "stream")[row])
-        launched = np.where(call >= 0, nesting.start_ns[call], NULL_INT)
+        launched = pick(nesting.start_ns, call, NULL_INT)
         order = np.lexsort((ints(gpu, "event_id")[row], launched, stream, device, start))
         row, call, start, launched = row[order], call[order], start[order], launched[order]
         device, stream = device[order], stream[order]
@@ -86,7 +86,7 @@ class Launches:
             end_ns=end,
             call=call,
             call_start_ns=launched,
-            call_end_ns=np.where(linked, nesting.end_ns[call], NULL_INT),
+            call_end_ns=pick(nesting.end_ns, call, NULL_INT),
             delay_ns=np.where(linked, start - launched, NULL_INT),
             op=_ops(trace, nesting, row, call),
             shared=_shared(call),
@@ -109,7 +109,7 @@ def _calls(trace: Trace, row: Rows) -> Rows:
 
 def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
     """The op around the launch; where the launch is missing, the op of that External id."""
-    around = np.where(call >= 0, nesting.op[call], -1)
+    around = pick(nesting.op, call)
     ops = np.flatnonzero((trace.cpu["category"] == "cpu_op").to_numpy())
     if len(ops) == 0:
         return around

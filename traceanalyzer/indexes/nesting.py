@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.indexes.calls import ANNOTATION
@@ -18,6 +19,11 @@ from traceanalyzer.trace import Trace, codes, ints, matching
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+
+def pick(values: Rows, rows: Rows, missing: int = -1) -> Rows:
+    """values[rows], and `missing` where the row is -1; also where there are no values at all."""
+    return np.append(values, missing)[rows]
 
 
 def lane_order(lane: Rows, start: Rows, dur: Rows, rank: Rows) -> Rows:
@@ -113,10 +119,9 @@ class Nesting:
 
 
 def _lanes(trace: Trace) -> Rows:
-    pid, tid = ints(trace.cpu, "pid"), ints(trace.cpu, "tid")
-    pairs = np.stack((pid, tid), axis=1)
-    _, lane = np.unique(pairs, axis=0, return_inverse=True) if len(pairs) else (None, np.empty(0, np.int64))
-    lane = lane.reshape(-1).astype(np.int64)
+    process, _ = pd.factorize(ints(trace.cpu, "pid"))
+    thread, threads = pd.factorize(ints(trace.cpu, "tid"))
+    lane = pd.factorize(process * np.int64(len(threads)) + thread, sort=True)[0].astype(np.int64)
     lane[(trace.cpu["category"] == "overhead").to_numpy()] = -1
     return lane
 

@@ -1,0 +1,133 @@
+"""Which calls wait for the device, which of them are the profiler's, and whom its overhead stalled."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from tests.builder import TraceBuilder
+from tests.indexes.generated import traces
+from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.indexes.overheads import Overheads
+from traceanalyzer.indexes.syncs import Syncs
+
+
+def looping() -> TraceBuilder:
+    """Two steps of an op each, with a launch in it."""
+    trace = TraceBuilder()
+    for number in (0, 1):
+        start = 1_000 + number * 1_000
+        trace.step(number, start, 900)
+        trace.op("aten::mm", start + 100, 200)
+        trace.launch("cudaLaunchKernel", start + 150, 50, number + 1)
+        trace.kernel(start + 210, 100, number + 1)
+    return trace
+
+
+def test_the_profilers_own_waits_are_before_and_after_everything() -> None:
+    trace = looping()
+    first = trace.launch("cudaDeviceSynchronize", 500, 100, 90)
+    users = trace.launch("cudaDeviceSynchronize", 1_500, 100, 91)
+    stream = trace.launch("cudaStreamSynchronize", 2_950, 10, 92)
+    last = trace.launch("cudaDeviceSynchronize", 3_000, 100, 93)
+    loaded = trace.load()
+    syncs = loaded.index(Syncs)
+    found = dict(
+        zip(loaded.cpu["event_id"].to_numpy()[syncs.row].tolist(), syncs.profiler.tolist(), strict=True)
+    )
+    assert found == {first: True, users: False, stream: False, last: True}
+    assert syncs.end_ns.tolist() == sorted(syncs.end_ns.tolist())
+
+
+@pytest.mark.parametrize("name", ["cudaMemcpyAsync", "hipMemcpyWithStream", "cudaMemcpy"])
+@pytest.mark.parametrize(("call_ends", "blocking"), [(300, True), (250, True), (249, False)])
+def test_a_copy_call_that_ends_after_its_copy_blocks(name: str, call_ends: int, blocking: bool) -> None:
+    trace = TraceBuilder()
+    trace.launch(name, 100, call_ends - 100, 1)
+    trace.memcpy(150, 100, 1, name="Memcpy HtoD (Pageable -> Device)")
+    assert trace.load().index(Syncs).copy.tolist() == ([True] if blocking else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "waits", "whole"),
+    [
+        ("cudaDeviceSynchronize", True, True),
+        ("hipDeviceSynchronize", True, True),
+        ("cuCtxSynchronize", True, True),
+        ("cudaStreamSynchronize", True, False),
+        ("cudaEventSynchronize", True, False),
+        ("cudaEventQuery", False, False),
+        ("cudaStreamWaitEvent", False, False),
+    ],
+)
+def test_which_calls_wait(name: str, waits: bool, whole: bool) -> None:
+    trace = looping()
+    trace.launch(name, 1_500, 100, 90)
+    syncs = trace.load().index(Syncs)
+    assert len(syncs.row) == waits
+    assert syncs.whole_device.tolist() == [whole] * waits
+
+
+def test_a_row_stalls_the_call_in_which_nothing_moves() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 5_000)
+    call = trace.launch("cudaLaunchKernel", 1_000, 3_000, 1)
+    trace.op("aten::add", 100, 4_000, tid=2)
+    for i in range(20):  # the other thread goes on
+        trace.op("aten::view", 200 + i * 150, 100, tid=2)
+    trace.overhead("Activity Buffer Request", 1_200, 2_500)
+    overheads = trace.load().index(Overheads)
+    assert overheads.hit.tolist() == [call]
+    assert (overheads.stall_start_ns.tolist(), overheads.stall_end_ns.tolist()) == ([1_200], [3_700])
+    assert overheads.buffer.tolist() == [True]
+
+
+def test_a_row_beside_a_busy_thread_stalls_nobody() -> None:
+    trace = TraceBuilder()
+    for i in range(20):
+        trace.op("aten::view", i * 150, 100)
+    trace.overhead("Buffer Flush", 50, 2_500)
+    trace.overhead("Lazy Function Loading", 50, 50)  # not the profiler's
+    overheads = trace.load().index(Overheads)
+    assert overheads.hit.tolist() == [-1]
+    assert [edge.tolist() for edge in overheads.stalls] == [[], []]
+
+
+def test_the_stall_is_the_quiet_part_of_the_row() -> None:
+    trace = TraceBuilder()
+    op = trace.op("aten::mm", 0, 5_000)
+    trace.op("aten::view", 1_000, 200)
+    trace.overhead("Activity Buffer Request", 900, 1_000)
+    overheads = trace.load().index(Overheads)
+    assert overheads.hit.tolist() == [op]
+    assert (overheads.stall_start_ns.tolist(), overheads.stall_end_ns.tolist()) == ([1_200], [1_900])
+
+
+@settings(max_examples=120, deadline=None)
+@given(traces())
+def test_stalls_are_the_longest_quiet_stretches(trace: TraceBuilder) -> None:
+    loaded = trace.load()
+    nesting, overheads = loaded.index(Nesting), loaded.index(Overheads)
+    for i, row in enumerate(overheads.row.tolist()):
+        start, end = int(nesting.start_ns[row]), int(nesting.end_ns[row])
+        best = 0
+        for lane in range(int(nesting.lane.max(initial=-1)) + 1):
+            best = max(best, quiet(nesting, lane, start, end))
+        stalled = int(overheads.stall_end_ns[i] - overheads.stall_start_ns[i])
+        assert stalled == (best if best and 2 * best >= end - start else 0)
+        assert (overheads.hit[i] >= 0) == (stalled > 0)
+
+
+def quiet(nesting: Nesting, lane: int, start: int, end: int) -> int:
+    """The longest stretch within [start, end] without an edge on the lane in which a row is open."""
+    rows = np.flatnonzero(nesting.lane == lane)
+    edges = {int(edge) for edge in (*nesting.start_ns[rows], *nesting.end_ns[rows])}
+    points = sorted({start, end, *(edge for edge in edges if start < edge < end)})
+    found = 0
+    for a, b in pairwise(points):
+        if any(nesting.start_ns[row] <= a and nesting.end_ns[row] >= b for row in rows):
+            found = max(found, b - a)
+    return found
