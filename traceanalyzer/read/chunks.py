@@ -8,7 +8,7 @@ saves what can be saved.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from traceanalyzer.read.envelope import Envelope
 from traceanalyzer.read.repair import Repairs
@@ -20,6 +20,13 @@ Batch = list[Any]
 
 _MAX_HEADER_BYTES = 256 << 20  # bytes without events before the file is given up; 100 times any seen
 _MAX_EVENT_BYTES = 64 << 20  # bytes without a cut before they are treated as damage; 1,000 times any seen
+
+
+class Style(NamedTuple):
+    """How a file is laid out: object or array, and the bytes between two events (empty where there are none)."""
+
+    envelope: str
+    separator: bytes
 
 
 class Chunks:
@@ -57,7 +64,7 @@ class Chunks:
             UnreadableTrace: not JSON, or nothing in it can be salvaged.
             NotATrace: JSON without a list of events.
         """
-        blocks = self._sliced(self.source.blocks())
+        blocks = self._sliced(self._blocks())
         self.window = self._open(blocks)
         for block in blocks:
             self.window.extend(block)
@@ -70,6 +77,15 @@ class Chunks:
         if not self._ended:
             yield from self._handed(self._last())
         self._close(blocks)
+
+    def style(self) -> Style:
+        """How the file is laid out, told by its first window."""
+        window = self._open(self._sliced(self._blocks()))
+        next(window.cuts(), None)
+        return Style(self.envelope.kind, window.separator)
+
+    def _blocks(self) -> Iterator[bytes]:
+        return self.source.blocks()
 
     def _handed(self, batch: Batch) -> Iterator[Batch]:
         """The batch, if it is one; its text is kept for as long as it is being handled."""

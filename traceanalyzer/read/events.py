@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
@@ -90,7 +91,7 @@ class Collector:
         except UNFIT:
             heads = np.array([self._head(event) for event in batch], np.int32)
         if len(self.heads) > len(self._fates):
-            fresh = list(self.heads)[len(self._fates) :]
+            fresh = islice(self.heads, len(self._fates), None)
             self._fates += bytes(_FATE_OF.get(category, 0) for category, *_ in fresh)
         return heads
 
@@ -127,7 +128,7 @@ class Collector:
             parts = []
         for part in parts:
             try:
-                self._layout(frame, category, part).add(part)
+                self.layout(frame, category, frozenset(part.args[0])).add(part)
             except UNFIT:
                 self._add_mended(frame, category, part)
         if not parts:
@@ -146,10 +147,10 @@ class Collector:
         if keep:
             kept = rows.take(np.array(keep))._replace(events=fitting, args=list(map(_get_args, fitting)))
             for part in kept.by_keys():
-                self._layout(frame, category, part).add(part)
+                self.layout(frame, category, frozenset(part.args[0])).add(part)
 
-    def _layout(self, frame: str, category: str, part: Rows) -> Layout:
-        keys = frozenset(part.args[0])
+    def layout(self, frame: str, category: str, keys: frozenset[str]) -> Layout:
+        """The layout of these rows, made when first asked for."""
         try:
             return self.layouts[frame, category, keys]
         except KeyError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -140,9 +140,13 @@ class Layout:
         for name, shared in self.shared.items():
             packed[name] = shared.pack(rows.args)
         packed |= {"id": rows.ids.tobytes(), "head": rows.heads.tobytes(), "start": rows.starts.tobytes()}
-        for name, data in packed.items():
+        self.absorb(n, packed)
+
+    def absorb(self, rows: int, buffers: Mapping[str, bytes | bytearray]) -> None:
+        """Keep rows that are packed already."""
+        for name, data in buffers.items():
             self.buffers[name] += data
-        self.rows += n
+        self.rows += rows
 
     def array(self, name: str) -> NDArray[Any]:
         """One buffer as an array of shape (rows,)."""

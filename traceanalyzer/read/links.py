@@ -45,9 +45,9 @@ def _made_within_its_op(cpu: pd.DataFrame, calls: NDArray[np.intp]) -> NDArray[n
     ops = ops[np.argsort(external[ops], kind="stable")]
     named = ops[np.minimum(np.searchsorted(external[ops], external[calls]), len(ops) - 1)]
     end = start + ints(cpu, "dur_ns")
-    meant = (external[named] == external[calls]) & (tid[named] == tid[calls])
-    running: NDArray[np.bool_] = (start[named] <= start[calls]) & (start[calls] < end[named])
-    return meant & running
+    running = (start[named] <= start[calls]) & (start[calls] < end[named])
+    believed: NDArray[np.bool_] = running & (external[named] == external[calls]) & (tid[named] == tid[calls])
+    return believed
 
 
 def _unlinked(frame: pd.DataFrame, rows: NDArray[np.bool_]) -> pd.DataFrame:

@@ -9,30 +9,35 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-
 from traceanalyzer.errors import NotATrace, UnreadableTrace
 from traceanalyzer.read.chunks import Chunks
 from traceanalyzer.read.events import Collector
 from traceanalyzer.read.frames import build_frame
 from traceanalyzer.read.links import without_false_links
 from traceanalyzer.read.meta import build_meta
+from traceanalyzer.read.parallel import parts_of, read_in_parts
 from traceanalyzer.read.sources import BLOCK_BYTES, STDIN, Source
 from traceanalyzer.trace import Damage, Trace, TraceSet
 
 Progress = Callable[[int, int | None, int], None]
 """Called as (bytes consumed, bytes in all or None, events read) while a file is read."""
 
-_TRACE_NAME = re.compile(r"\.json(\.gz|\.zst)?$")
+_TRACE_NAME = re.compile(r"\.json(\.gz|\.zst)?$", re.IGNORECASE)
 
 
 def load(
-    path: str | Path, *, progress: Progress | None = None, window_bytes: int = BLOCK_BYTES
+    path: str | Path,
+    *,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    window_bytes: int = BLOCK_BYTES,
 ) -> Trace | TraceSet:
     """Read a trace, or every trace of a folder.
 
     Args:
         path: .json, .json.gz or .json.zst as torch.profiler exports it; "-" for standard input; or a folder
             of them, one per rank.
+        jobs: processes that read a large file; as many as are worth it, one per core at most, if not given.
         progress: called now and then with what has been read.
         window_bytes: bytes parsed at a time; the result does not depend on it.
 
@@ -40,22 +45,43 @@ def load(
         UnreadableTrace: missing, empty, not JSON, or a folder without traces.
         NotATrace: JSON, but without events of torch.profiler.
     """
-    if str(path) != STDIN and Path(path).is_dir():
-        return _load_folder(Path(path), progress, window_bytes)
-    return load_file(path, progress, window_bytes)
+    read = partial(load_file, jobs=jobs, progress=progress, window_bytes=window_bytes)
+    return _load_folder(Path(path), read) if str(path) != STDIN and Path(path).is_dir() else read(path)
 
 
-def load_file(path: str | Path, progress: Progress | None = None, window_bytes: int = BLOCK_BYTES) -> Trace:
+def load_file(
+    path: str | Path,
+    *,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    window_bytes: int = BLOCK_BYTES,
+) -> Trace:
     """Read one file; see `load`."""
-    source = Source(path)
-    chunks = Chunks(source, window_bytes)
-    collector = Collector()
     with _collector_paused():
-        for batch in chunks.batches():
-            collector.add(batch, chunks.text)
-            if progress is not None:
-                progress(source.consumed, source.size, chunks.events)
-    return _finished(chunks, collector)
+        read = None
+        parts = parts_of(Source(path), jobs)
+        if parts > 1:
+            read = read_in_parts(str(path), parts, window_bytes, _told(progress, parts))
+        if read is None:
+            read = _read(Source(path), window_bytes, _told(progress))
+    return _finished(*read)
+
+
+def _read(
+    source: Source, window_bytes: int, progress: Callable[[Source, int], None]
+) -> tuple[Chunks, Collector]:
+    chunks, collector = Chunks(source, window_bytes), Collector()
+    for batch in chunks.batches():
+        collector.add(batch, chunks.text)
+        progress(source, chunks.events)
+    return chunks, collector
+
+
+def _told(progress: Progress | None, parts: int = 1) -> Callable[[Source, int], None]:
+    """Progress of one process as that of all: the parts are equally large."""
+    if progress is None:
+        return lambda source, events: None
+    return lambda source, events: progress(source.consumed * parts, source.size, events * parts)
 
 
 @contextmanager
@@ -94,13 +120,13 @@ def _no_rows(chunks: Chunks) -> Exception:
 _RECORD = "Record it again with torch.profiler and export it with prof.export_chrome_trace(...)."
 
 
-def _load_folder(folder: Path, progress: Progress | None, window_bytes: int) -> TraceSet:
+def _load_folder(folder: Path, read: Callable[[Path], Trace]) -> TraceSet:
     paths = sorted(p for p in folder.iterdir() if p.is_file() and _TRACE_NAME.search(p.name))
     traces: list[Trace] = []
     skipped: list[str] = []
     for path in paths:
         try:
-            traces.append(load_file(path, progress, window_bytes))
+            traces.append(read(path))
         except NotATrace as error:
             skipped.append(f"{path.name}: {error.problem}")
     if not traces:

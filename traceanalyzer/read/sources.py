@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -47,8 +48,25 @@ class Source:
         self.damage: list[Damage] = []
         self._path = path
 
-    def blocks(self) -> Iterator[bytes]:
-        """Blocks of about BLOCK_BYTES of plain bytes.
+    def plain_bytes(self) -> int | None:
+        """How many plain bytes the file seems to hold, without reading it; None where nothing tells."""
+        try:
+            with open(self._path, "rb") as file:
+                first = file.read(18)
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(size - 4, 0))
+                last = file.read(4)
+        except (OSError, ValueError):
+            return None
+        if first.startswith(_ZSTD_MAGIC):
+            import zstandard
+
+            content = zstandard.get_frame_parameters(first).content_size
+            return content if content < zstandard.CONTENTSIZE_UNKNOWN else None
+        return int.from_bytes(last, "little") if first.startswith(_GZIP_MAGIC) else size
+
+    def blocks(self, start: int = 0) -> Iterator[bytes]:
+        """Blocks of about BLOCK_BYTES of plain bytes, from the plain byte `start` on.
 
         Raises:
             UnreadableTrace: the file is missing, a folder, not readable or empty.
@@ -58,9 +76,12 @@ class Source:
             if not first:
                 raise UnreadableTrace("the file is empty", where=self.name, remedy=_RECORD_AGAIN)
             if first.startswith(_GZIP_MAGIC):
-                yield from self._unpacked(file, first, _gzip_decompressor)
+                yield from _from(start, self._unpacked(file, first, _gzip_decompressor))
             elif first.startswith(_ZSTD_MAGIC):
-                yield from self._unpacked(file, first, _zstd_decompressor)
+                yield from _from(start, self._unpacked(file, first, _zstd_decompressor))
+            elif start:
+                file.seek(start)
+                yield from self._packed(file, self._read(file, BLOCK_BYTES), BLOCK_BYTES)
             else:
                 yield from self._packed(file, first, BLOCK_BYTES)
 
@@ -119,6 +140,14 @@ class Source:
 
 
 _RECORD_AGAIN = "Record the trace again and let the profiler finish before the process exits."
+
+
+def _from(start: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks without the first `start` bytes."""
+    for block in blocks:
+        if start < len(block):
+            yield block[start:]
+        start = max(start - len(block), 0)
 
 
 def _gzip_decompressor() -> _Decompressor:

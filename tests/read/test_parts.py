@@ -1,0 +1,198 @@
+"""Reading in parts gives what reading as one gives, and gives up where it cannot."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builder import Layout, TraceBuilder
+from tests.read.same import assert_same
+from traceanalyzer.errors import NotATrace
+from traceanalyzer.read import parallel
+from traceanalyzer.read.chunks import Chunks
+from traceanalyzer.read.events import Collector
+from traceanalyzer.read.load import _finished, load_file
+from traceanalyzer.read.parts import Part, Unsplittable, receive, work
+from traceanalyzer.read.sources import Source
+
+WINDOW = 2_000
+
+
+def long_trace() -> TraceBuilder:
+    """Operators without quirks, so that every cut is a good one."""
+    trace = TraceBuilder()
+    for number in range(400):
+        trace.op(f"op{number % 7}", number * 1_000, 900, sizes=number % 5)
+        trace.kernel(number * 1_000 + 100, 700, number)
+    return trace
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "WORTH_BYTES", 2_000)
+
+
+def pieces(path: Path, bounds: list[int | None], window_bytes: int = WINDOW) -> tuple[Part, Collector]:
+    """The file read part by part in this process; bounds as [0, ..., None]."""
+    style = Chunks(Source(path)).style()
+    first, collector = Part(Source(path), window_bytes, 0, bounds[1], style), Collector()
+    for batch in first.batches():
+        collector.add(batch, first.text)
+    end = first.end
+    for start, stop in pairwise(bounds[1:]):
+        assert start is not None
+        out = io.BytesIO()
+        work(out, str(path), window_bytes, start, stop, style)
+        out.seek(0)
+        begin, after, header = receive(collector, out)
+        assert begin == end
+        end = after
+        first.envelope.header |= header
+    return first, collector
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_parts_and_windows_give_the_same(data: st.DataObject, tmp_path_factory: Any) -> None:
+    layout: Layout = data.draw(st.sampled_from(["kineto", "minified", "array"]))
+    path = long_trace().write(tmp_path_factory.mktemp("parts") / "trace.json", layout)
+    size = path.stat().st_size
+    inner = st.integers(20_000, size - 20_000)
+    middle = sorted(data.draw(st.lists(inner, min_size=1, max_size=4, unique_by=lambda at: at // 2_000)))
+    window_bytes = data.draw(st.integers(1_000, size))
+    part, collector = pieces(path, [0, *middle, None], window_bytes)
+    assert_same(_finished(part, collector), load_file(path, jobs=1))
+
+
+def test_workers_give_the_same(small_parts: None, shared_trace: Path) -> None:
+    """Most real traces hold nothing that prevents it; those that do are read as one."""
+    assert_same(load_file(shared_trace, jobs=3), load_file(shared_trace, jobs=1))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("jobs", [2, 4])
+def test_compressed_files_are_read_in_parts(small_parts: None, tmp_path: Path, pack: Any, jobs: int) -> None:
+    path = tmp_path / "trace"
+    path.write_bytes(pack(long_trace().to_json()))
+    read = parallel.read_in_parts(str(path), jobs, WINDOW, lambda source, events: None)
+    assert read is not None
+    assert_same(load_file(path, jobs=jobs), load_file(path, jobs=1))
+
+
+def test_processes_are_as_many_as_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "WORTH_BYTES", 1_000)
+    path = tmp_path / "trace.json"
+    path.write_bytes(b" " * 4_500)
+    assert parallel.parts_of(Source(path), 8) == 4
+    assert parallel.parts_of(Source(path), 3) == 3
+    assert parallel.parts_of(Source(path), None) >= 1
+    assert parallel.parts_of(Source("-"), 8) == 1
+    assert parallel.parts_of(Source(tmp_path / "missing"), 8) == 1
+    path.write_bytes(zstandard.ZstdCompressor(write_content_size=False).compress(b" " * 4_500))
+    assert parallel.parts_of(Source(path), 8) == 1
+    monkeypatch.setattr("sys.executable", "")
+    assert parallel.parts_of(Source(path), 8) == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        (b'"op1"', b'"op\xff"'),
+        (b"\n  ],\n", b"\n"),
+        (b'"name": "op2"', b'"name": "x},\n  {"'),
+        (b'"built.json"', b"nan"),
+        (b'"schemaVersion": 1', b'"schemaVersion": nan'),
+    ],
+)
+def test_odd_files_are_read_as_one(small_parts: None, tmp_path: Path, damage: tuple[bytes, bytes]) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(long_trace().to_json().replace(*damage))
+    assert_same(load_file(path, jobs=8), load_file(path, jobs=1))
+
+
+def test_files_without_events_are_refused_in_the_same_words(small_parts: None, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(b'{"a": "' + b"x" * 9_000 + b'"}')
+    with pytest.raises(NotATrace, match="holds no traceEvents"):
+        load_file(path, jobs=4)
+    path.write_bytes(TraceBuilder(note="x" * 9_000).to_json())
+    with pytest.raises(NotATrace, match="the list of events is empty"):
+        load_file(path, jobs=4)
+
+
+def test_nested_events_are_no_events(small_parts: None, tmp_path: Path) -> None:
+    """A separator within args: whoever ends there cannot parse it, and the file is read as one."""
+    trace = TraceBuilder()
+    for number in range(200):
+        trace.op("op", number * 1_000, 900, nested=[{"a": 1}, {"b": 2}, {"c": 3}, {"d": 4}] * 5)
+    path = trace.write(tmp_path / "trace.json", "minified")
+    assert_same(load_file(path, jobs=6), load_file(path, jobs=1))
+
+
+def test_a_worker_that_dies_costs_nothing(
+    small_parts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = long_trace().write(tmp_path / "trace.json")
+    as_one = load_file(path, jobs=1)
+    monkeypatch.setattr(parallel, "_PROGRAM", "import os; os._exit(3)")
+    assert_same(load_file(path, jobs=3), as_one)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "missing"))
+    assert_same(load_file(path, jobs=3), as_one)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_no_process_is_left_behind(
+    small_parts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    path = long_trace().write(tmp_path / "trace.json")
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        started.append(popen(*args, **kwargs))
+        return started[-1]
+
+    def interrupted(*call: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(subprocess, "Popen", recorded)
+    with pytest.raises(error):
+        load_file(path, jobs=3, progress=interrupted, window_bytes=WINDOW)
+    assert len(started) == 2
+    for worker in started:
+        assert worker.returncode is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker.pid, 0)
+
+
+def test_parts_that_overtake_one_another(tmp_path: Path) -> None:
+    path = long_trace().write(tmp_path / "trace.json")
+    style = Chunks(Source(path)).style()
+    beyond = Part(Source(path), WINDOW, path.stat().st_size + 5, None, style)
+    with pytest.raises(Unsplittable):
+        next(beyond.batches())
+
+
+def test_progress_of_all_parts(small_parts: None, tmp_path: Path) -> None:
+    path = long_trace().write(tmp_path / "trace.json")
+    calls: list[tuple[int, int | None, int]] = []
+    load_file(path, jobs=2, progress=lambda *call: calls.append(call), window_bytes=WINDOW)
+    assert calls
+    assert all(total == path.stat().st_size for _, total, _ in calls)
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings_about_processes(recwarn: pytest.WarningsRecorder) -> Iterator[None]:
+    yield
+    assert [str(warning.message) for warning in recwarn if warning.category is ResourceWarning] == []
