@@ -15,6 +15,7 @@ from traceanalyzer import intervals, units
 from traceanalyzer.finding import Confidence, Finding, Hit, Occurrence, Severity, Span
 
 _FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
+_PARTS_NAMED = 3  # of a mapping in a message
 _SPAN_FIELDS = tuple(field.name for field in fields(Span))
 
 
@@ -182,7 +183,17 @@ def _evidence(
     }
     own = dict(hits[worst].evidence)
     prevailing = {name: _weigh(hits, costs, name).most_common(1)[0][0] for name in own if _is_text(own[name])}
-    return totals | own | prevailing
+    summed = {name: _summed(hits, name) for name in own if isinstance(own[name], Mapping)}
+    first = {name[:-1]: next(iter(sums)) for name, sums in summed.items() if name[:-1] in own and sums}
+    return totals | own | prevailing | summed | first
+
+
+def _summed(hits: Sequence[Hit], name: str) -> dict[str, int]:
+    """What each hit lists by name, such as ns by op, added up; largest first."""
+    sums: Counter[str] = Counter()
+    for hit in hits:
+        sums.update(hit.evidence.get(name, {}))
+    return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _is_text(value: Any) -> bool:
@@ -207,9 +218,17 @@ def message_fields(
         stem, _, unit = name.rpartition("_")
         if unit in _FORMS and value is not None:
             shown[stem or unit] = _FORMS[unit](value)
+        if isinstance(value, Mapping):
+            shown[name] = _leading(value, sum(costs))
         if _is_text(value) and (others := len(_weigh(hits, costs, name)) - 1) > 0:
             shown[name] = f"{value} and {others:,} other{'s' if others > 1 else ''}"
     return {"times": _times(len(hits)), "in_steps": _in_steps(hits, scope.steps)} | shown
+
+
+def _leading(sums: Mapping[str, int], total: int) -> str:
+    """The largest parts with their shares: `aten::mm (24 %), aten::add_ (20 %)`."""
+    parts = list(sums.items())[:_PARTS_NAMED]
+    return ", ".join(f"{name} ({round(100 * part / total) if total else 0} %)" for name, part in parts)
 
 
 def _plain(value: Any) -> str:

@@ -9,45 +9,45 @@ ONCE = "-once"  # suffix of a cause that stands out in a single step
 # cause -> (what happened, what to do); fields in braces come from the finding's evidence
 TEXTS = {
     "late_launch:dispatching": (
-        "the CPU was still dispatching when the device ran dry, mostly before {op}",
+        "the CPU was still dispatching when the device ran dry, most before {ops}",
         "Launch less often: torch.compile, CUDA graphs (mode='reduce-overhead'), fused or foreach kernels, or larger "
         "batches.",
     ),
     "late_launch:python": (
-        "python between ops kept the CPU from launching, mostly before {op}, in {where}",
+        "python between ops kept the CPU from launching, most before {ops}; the longest in {where}",
         "Move that python out of the loop, vectorise it, or run it while the device has work queued.",
     ),
     "late_launch:host_code": (
-        "the CPU ran no op and launched nothing, mostly before {op}; without stacks python cannot be told from "
+        "the CPU ran no op and launched nothing, most before {ops}; without stacks python cannot be told from "
         "other code",
         "Record with with_stack=True to see the code; suspects are python between ops, garbage collection, logging.",
     ),
     "late_launch:data_loading": (
-        "the CPU was waiting for data ({op})",
+        "the CPU was waiting for data ({ops})",
         "Load ahead: num_workers above 0, pin_memory, a larger prefetch_factor, cheaper transforms, preprocessed data.",
     ),
     "late_launch:compilation": (
-        "code was being compiled ({op})",
+        "code was being compiled ({ops})",
         "Warm up before measuring; in steady state look for recompilation: TORCH_LOGS=recompiles, mark dynamic shapes.",
     ),
     "late_launch:module_loading": (
-        "kernels were being loaded for the first time ({op})",
+        "kernels were being loaded for the first time ({ops})",
         "Warm up before measuring; CUDA_MODULE_LOADING=EAGER loads everything at the start.",
     ),
     "late_launch:allocator": (
-        "the CPU was in cudaMalloc or cudaFree, mostly in {op}",
+        "the CPU was in cudaMalloc or cudaFree, most in {ops}",
         "Keep memory cached: no empty_cache() in the loop, expandable_segments, or a smaller peak.",
     ),
     "synchronisation_round_trip": (
-        "the CPU waited for the device at {op} and then had to launch anew ({outside} of it outside any op)",
+        "the CPU waited for the device at {ops} and then had to launch anew ({outside} of it outside any op)",
         "Avoid the read-back or do it less often: no .item(), .cpu(), nonzero or synchronize() inside the step.",
     ),
     "profiler_overhead": (
-        "the profiler was at work ({op}), not your code",
+        "the profiler was at work ({ops}), not your code",
         "Nothing to do: without the profiler this time is not lost. A longer warm-up moves it out of the window.",
     ),
     "launch_latency": (
-        "work was queued in time and the device took its usual delay to start it, mostly {op}",
+        "work was queued in time and the device took its usual delay to start it: {ops}",
         "Only fewer and larger kernels reduce it: fusion, CUDA graphs.",
     ),
     "in_graph": (
@@ -55,7 +55,7 @@ TEXTS = {
         "Fuse kernels within the graph.",
     ),
     "waiting": (
-        "work was launched but held up behind an event or behind work that the trace does not show, mostly {op}",
+        "work was launched but held up behind an event or behind work that the trace does not show: {ops}",
         "See which stream or rank it waits for; enable_cuda_sync_events=True in the profiler names the event.",
     ),
     "unlinked": (
@@ -67,7 +67,7 @@ TEXTS = {
         "Look at what the CPU does after its last launch.",
     ),
     "unknown": (
-        "work was launched in time, started late, and nothing says why, mostly {op}",
+        "work was launched in time, started late, and nothing says why: {ops}",
         "Look at the events named; enable_cuda_sync_events=True in the profiler may show a wait.",
     ),
     "start": (
@@ -76,5 +76,12 @@ TEXTS = {
     ),
     "once": ("", "Look whether it comes back in a longer recording before changing anything."),
 }
+# Only these can be a hiccup or the recording getting under way: the others name what happened.
+NO_MORE_THAN_LATE = (
+    "late_launch:dispatching",
+    "late_launch:python",
+    "late_launch:host_code",
+    "launch_latency",
+)
 NOBODYS_LOSS = ("profiler_overhead", "launch_latency", "in_graph", "unlinked", "tail", "start")
 SURE = {"unknown": Confidence.LOW, "waiting": Confidence.LOW, "late_launch:host_code": Confidence.MEDIUM}

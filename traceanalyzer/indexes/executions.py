@@ -20,10 +20,10 @@ class Executions:
 
     Attributes:
         table: one row per execution, in order of launch: `entry` of `Launches`, `step` (position in `Steps`),
-            `group` (kernels of one device, name, grid and block), `place` (same work in every step: the order
-            within the group and step where each step runs the group equally often, else -1 - code of the
-            recorded shapes), `dur` in ns. Executions that cannot be compared are not in it: different shapes
-            under one name are not the same work.
+            `group` (kernels of one device, name, grid and block), `place` (numbers what should be the same work
+            in every step: the order within the group and step, where each step runs the group equally often,
+            and the recorded shapes), `shaped` (whether shapes were recorded), `dur` in ns. Executions that
+            cannot be compared are not in it: different shapes under one name are not the same work.
     """
 
     table: pd.DataFrame
@@ -42,9 +42,14 @@ class Executions:
         table["group"] = table.groupby(kernel).ngroup()
         table["place"] = table.groupby(["group", "step"]).cumcount()
         regular = _regular(table, len(steps))
-        table.loc[~regular, "place"] = -1 - shape[~regular.to_numpy()]
+        table["shape"] = shape
+        table.loc[~regular, "place"] = -1
+        table["place"] = table.groupby(["place", "shape"]).ngroup()
         comparable = regular | (shape >= 0)
-        return cls(table.loc[comparable, ["entry", "step", "group", "place", "dur"]].reset_index(drop=True))
+        table["shaped"] = shape >= 0
+        return cls(
+            table.loc[comparable, ["entry", "step", "group", "place", "shaped", "dur"]].reset_index(drop=True)
+        )
 
 
 def _regular(table: pd.DataFrame, steps: int) -> pd.Series[bool]:

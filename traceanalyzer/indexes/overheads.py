@@ -1,6 +1,7 @@
 """The profiler's own work (rows on pid -1, which name no thread) and which thread each stalled.
 
-A row stalls a thread if for most of it nothing starts or ends there while an op or call is open: CUPTI asks for
+A row stalls a thread if for most of it nothing starts or ends there while an op or call is open that does not
+wait for the device anyway: CUPTI asks for
 a buffer inside the app's call. The same row on another thread costs the app nothing, and dispatch goes on.
 """
 
@@ -13,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer import intervals
-from traceanalyzer.indexes.calls import BUFFER_OVERHEAD, PROFILER_OVERHEAD
+from traceanalyzer.indexes.calls import BUFFER_OVERHEAD, PROFILER_OVERHEAD, SYNCHRONISING
 from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.schema import CALL_CATEGORIES
 from traceanalyzer.trace import Trace, ints, matching
 
 Rows = NDArray[np.int64]
@@ -56,14 +58,25 @@ class Overheads:
         row = row[np.lexsort((ints(cpu, "dur_ns")[row], nesting.start_ns[row]))]
         buffer = matching(cpu, "name", lambda name: bool(BUFFER_OVERHEAD.match(name)))[row]
         start, end = nesting.start_ns[row], nesting.end_ns[row]
+        waits = matching(cpu, "name", lambda name: bool(SYNCHRONISING.search(name)))
+        may_stall = cpu["category"].isin(["cpu_op", *CALL_CATEGORIES]).to_numpy() & ~waits
         hit = np.full(len(row), -1, np.int64)
         stall_start, stall_end = start.copy(), start.copy()
         for lane in range(int(nesting.lane.max(initial=-1)) + 1 if len(row) else 0):
-            _stall(nesting, lane, start, end, hit, stall_start, stall_end)
+            _stall(nesting, may_stall, lane, start, end, hit, stall_start, stall_end)
         return cls(row, buffer, hit, stall_start, stall_end)
 
 
-def _stall(nesting: Nesting, lane: int, start: Rows, end: Rows, hit: Rows, low: Rows, high: Rows) -> None:
+def _stall(
+    nesting: Nesting,
+    may_stall: NDArray[np.bool_],
+    lane: int,
+    start: Rows,
+    end: Rows,
+    hit: Rows,
+    low: Rows,
+    high: Rows,
+) -> None:
     """Enter the stalls of one thread: the stretch without an edge there around the middle of each overhead row.
 
     A stretch that is at least half of the row contains its middle, so no other needs to be looked at.
@@ -76,4 +89,5 @@ def _stall(nesting: Nesting, lane: int, start: Rows, end: Rows, hit: Rows, low: 
     b = np.where(after < len(edges), np.minimum(edges[np.minimum(after, len(edges) - 1)], end), end)
     around = nesting.around(lane, a, b)
     stalled = (b - a >= _MIN_STALLED * (end - start)) & (b - a > high - low) & (around >= 0)
+    stalled &= may_stall[around]
     hit[stalled], low[stalled], high[stalled] = around[stalled], a[stalled], b[stalled]

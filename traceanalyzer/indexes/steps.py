@@ -43,7 +43,7 @@ class Steps:
         cpu_start_ns, cpu_end_ns: int64 (steps,), the marks on the CPU lane.
         bounds_ns: device -> int64 (steps + 1,), where the steps begin and end on that device. The first bound
             may lie behind the window's start: work of an earlier step that the recording caught belongs to none.
-        of_work: int64 (work,), parallel to `Launches`: the step that launched it, -1 for before the first.
+        of_work: int64 (work,), parallel to `Launches`: the step that launched it, -1 for none of these.
     """
 
     window_start_ns: int
@@ -90,8 +90,27 @@ class Steps:
         (start, end), (kind, source, number, begins, ends) = _window_and_marks(trace, work)
         of_work = _step_of_work(work, begins, kind)
         low, high = _clipped(trace, start, end)
-        bounds = {} if work is None else _bounds(work, begins, of_work, (low, high))
-        return cls(low, high, kind, source, number, begins, ends, bounds, of_work)
+        bounds = {} if work is None else _bounds(work, begins, of_work, (start, end))
+        inside = _overlapping(bounds, begins, ends, low, high)
+        first, last = int(inside[0]), int(inside[-1]) + 1
+        bounds = {device: np.clip(edges[first : last + 1], low, high) for device, edges in bounds.items()}
+        of_work = np.where((of_work >= first) & (of_work < last), of_work - first, -1)
+        chosen = slice(first, last)
+        return cls(low, high, kind, source, number[chosen], begins[chosen], ends[chosen], bounds, of_work)
+
+
+def _overlapping(bounds: Mapping[int, Ns], begins: Ns, ends: Ns, low: int, high: int) -> Ns:
+    """Positions of the steps that lie in the analysed part: on a device, or where there is none on the CPU.
+
+    Raises:
+        Unavailable: no step does.
+    """
+    inside = np.zeros(len(begins), bool) if bounds else (begins < high) & (ends > low)
+    for edges in bounds.values():
+        inside |= (edges[:-1] < high) & (edges[1:] > low)
+    if not inside.any():
+        raise Unavailable("no step lies in the window that was asked for")
+    return np.flatnonzero(inside)
 
 
 def whole_window(trace: Trace) -> tuple[int, int]:

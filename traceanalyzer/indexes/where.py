@@ -8,7 +8,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer import intervals
 from traceanalyzer.finding import Span
+from traceanalyzer.indexes.accounting import KINDS, kinds_of_work
 from traceanalyzer.indexes.launches import Launches
 from traceanalyzer.indexes.nesting import Nesting
 from traceanalyzer.indexes.steps import Steps
@@ -19,17 +21,32 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Makes spans of findings; steps are numbered as their marks are, and null where nothing marks them."""
+    """Makes spans of findings; steps are numbered as their marks are, and null where nothing marks them.
+
+    `kind` is the position in `KINDS` of every piece of work, int64 of shape (work,).
+    """
 
     work: Launches
     steps: Steps
     nesting: Nesting
     tid: Rows
+    kind: Rows
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
         indexes = trace.index(Launches), trace.index(Steps), trace.index(Nesting)
-        return cls(*indexes, ints(trace.cpu, "tid"))
+        return cls(*indexes, ints(trace.cpu, "tid"), kinds_of_work(trace, indexes[0]))
+
+    @property
+    def communicates(self) -> bool:
+        """Whether the trace has communication: without it no work waits for another rank."""
+        return bool((self.kind == KINDS.index("communication")).any())
+
+    def computing(self) -> dict[int, intervals.Set]:
+        """Device -> when kernels ran there, communication apart."""
+        kernels = self.kind == KINDS.index("compute")
+        chosen = {device: kernels & (self.work.device == device) for device in self.steps.bounds_ns}
+        return {d: intervals.union(self.work.start_ns[of], self.work.end_ns[of]) for d, of in chosen.items()}
 
     def step(self, position: int) -> int | None:
         """Number of the step at this position of `Steps`."""

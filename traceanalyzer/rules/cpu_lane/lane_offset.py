@@ -34,7 +34,7 @@ _TEXTS = {
         "Nothing to fix in your code: warm up before recording, schedule(wait=1, warmup=3).",
     ),
     "first-use": (
-        "the GPU lane lies {offset} behind {op} (usual: {usual}): kernels were loaded for the first time inside it",
+        "the GPU lane lies up to {offset} behind {op} (usual: {usual}): kernels were loaded for the first time",
         "Warm up before measuring. If start-up matters itself, CUDA_MODULE_LOADING=EAGER moves it to the start.",
     ),
     "clock-error": (

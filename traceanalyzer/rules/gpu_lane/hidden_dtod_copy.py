@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer import intervals
 from traceanalyzer.finding import Confidence, Hit
-from traceanalyzer.indexes.accounting import KINDS, kinds_of_work
+from traceanalyzer.indexes.accounting import KINDS
 from traceanalyzer.indexes.launches import Launches
 from traceanalyzer.indexes.where import Where
 from traceanalyzer.rule import rule
@@ -26,6 +27,8 @@ class Limits:
 # GEMM kernels by library: cuBLAS on Hopper and later (nvjet, xmma), older cuBLAS (ampere_, volta_, turing_),
 # CUTLASS, hipBLASLt (Cijk), MAGMA.
 _GEMM = re.compile(r"nvjet_|gemm|cutlass.*(tensorop|simt)|Cijk_", re.IGNORECASE)
+_ADDS = re.compile(r"^aten::_?(addmm|baddbmm|addbmm)")  # ops that add a product to their first argument
+_MAX_LEVELS = 3  # of ops between the copy's and the GEMM's
 _OTHER = re.compile(r"splitKreduce|split_k_reduce|implicit|conv|[wd]grad|fprop|gemmk1", re.IGNORECASE)
 
 
@@ -34,17 +37,18 @@ def hidden_dtod_copy(where: Where, trace: Trace, limits: Limits) -> Iterator[Hit
     """A hidden copy seeds the destination of a GEMM.
 
     What it looks for: on one stream, `Memcpy DtoD`, at most a workspace memset, then a GEMM kernel, all launched
-    by the same op. The copy writes the op's `input` (addmm's bias) into the output, which the GEMM then adds to.
-    Why it costs: the copy reads and writes the whole output once more before the product starts.
+    by one op of the addmm family. The copy writes the op's `input` (the bias) into the output, which the GEMM adds to.
+    Why it costs: the copy reads and writes the whole output once more before the product starts. What compute on
+    other streams covers is not counted.
     Bad: torch.addmm(full_matrix, a, b). Good: a 1-D bias, which goes into the GEMM's epilogue, or the addition
     fused with what follows by torch.compile.
-    How sure: the three share one op, and nothing else of the stream is between them. A copy that feeds no GEMM
+    How sure: the three belong to one op, and nothing else of the stream is between them. A copy that feeds no GEMM
     (clone, copy_, FSDP's copy-out) has an op of its own and is not this.
     When it is wrong: copies inside a CUDA graph have no op and are not looked at.
     Source: cuBLAS computes D = alpha*A*B + beta*C in place; measured on an H200 with torch 2.11.
     """
     work = where.work
-    kinds = kinds_of_work(trace, work)
+    kinds, computing = where.kind, where.computing()
     copies = np.flatnonzero((kinds == KINDS.index("copy_d2d")) & (work.op >= 0))
     sizes = ints(trace.gpu, "bytes")[work.row[copies]]
     copies = copies[sizes >= limits.min_bytes]
@@ -55,9 +59,22 @@ def hidden_dtod_copy(where: Where, trace: Trace, limits: Limits) -> Iterator[Hit
     for _ in range(limits.max_memsets):
         passing = (target >= 0) & (kinds[target] == KINDS.index("memset"))
         target = np.where(passing, following[target], target)
-    seeds = (target >= 0) & gemm[work.row[target]] & (work.op[target] == work.op[copies])
+    adds = matching(trace.cpu, "name", lambda name: bool(_ADDS.search(name)))
+    op = work.op[target]
+    seeds = (
+        (target >= 0) & gemm[work.row[target]] & (op >= 0) & adds[op] & _within(work.op[copies], op, where)
+    )
     for copy, product in zip(copies[seeds].tolist(), target[seeds].tolist(), strict=True):
-        yield _hit(copy, product, where, trace)
+        yield _hit(copy, product, computing[int(work.device[copy])], where, trace)
+
+
+def _within(inner: NDArray[np.int64], outer: NDArray[np.int64], where: Where) -> NDArray[np.bool_]:
+    """Whether each row of the CPU lane is another or lies in it: baddbmm copies through an aten::copy_ of its own."""
+    found: NDArray[np.bool_] = inner == outer
+    for _ in range(_MAX_LEVELS):
+        inner = np.where(inner >= 0, where.nesting.parent[inner], -1)
+        found |= (inner >= 0) & (inner == outer)
+    return found
 
 
 def _next_on_stream(work: Launches) -> NDArray[np.int64]:
@@ -71,9 +88,11 @@ def _next_on_stream(work: Launches) -> NDArray[np.int64]:
     return following
 
 
-def _hit(copy: int, product: int, where: Where, trace: Trace) -> Hit:
+def _hit(copy: int, product: int, computing: intervals.Set, where: Where, trace: Trace) -> Hit:
     work = where.work
-    op, row = int(work.op[copy]), int(work.row[copy])
+    op, row = int(work.op[product]), int(work.row[copy])
+    span = np.array([work.start_ns[copy]]), np.array([work.end_ns[copy]])
+    exposed = intervals.difference(span, computing)
     shapes = text(trace.cpu, "input_dims", op)
     rows = (
         (trace.gpu, row),
@@ -84,9 +103,10 @@ def _hit(copy: int, product: int, where: Where, trace: Trace) -> Hit:
     return Hit(
         span=where.of_work(copy),
         events=event_ids(*rows),
-        cost_ns=int(work.end_ns[copy] - work.start_ns[copy]),
+        cost_ns=intervals.length(exposed),
+        cost_spans=tuple(zip(exposed[0].tolist(), exposed[1].tolist(), strict=True)),
         cause="seeded-destination",
-        message="{op} copies {bytes} into its output before the GEMM, {times}, {in_steps}: {total} in all"
+        message="{op} copies its input into its output before the GEMM ({bytes}), {times}, {in_steps}: {total} in all"
         + ("; shapes {shapes}" if shapes else ""),
         advice="Pass a 1-D bias (it goes into the GEMM's epilogue), or add the matrix apart where torch.compile can "
         "fuse the addition with what follows.",

@@ -40,7 +40,7 @@ _TEXTS = {
     "drift": (
         "{kernel} drifts over the steps: median {median_dur}, p10 to p90 {p10} to {p90}, first step {first_step} "
         "and last step {last_step}; the mean ({mean}) hides it",
-        "Clocks ramp up or throttle: warm up until times settle, and lock the clocks for benchmarks.",
+        "Clocks that ramp or throttle, or work that grows from step to step: warm up, lock the clocks, record shapes.",
     ),
     "outliers": (
         "{kernel} is usually {median_dur} (p10 to p90 {p10} to {p90}), but {slow} of {executions} executions take up "
@@ -51,7 +51,7 @@ _TEXTS = {
         "{kernel} has two modes: {slow} of {executions} executions take {slowdown} times as long as the rest "
         "(median {median_dur}, p10 to p90 {p10} to {p90}, worst {worst_dur}), in steps {slow_steps}; the mean "
         "({mean}) hides it",
-        "Something shares the GPU at times: another process, a copy or another stream running at the same moment.",
+        "Something shares the GPU at times (a process, a copy, another stream), or steps differ: record shapes.",
     ),
 }
 
@@ -65,9 +65,9 @@ def kernel_variance(executions: Executions, where: Where, trace: Trace, limits: 
     Why it costs: the same work takes longer in some steps than it needs; contention by another process, clocks
     that ramp or throttle. The mean over all executions hides it.
     Bad: a second process on the same GPU. Good: the GPU to yourself, locked clocks for benchmarks.
-    How sure: the durations are measured. Name, grid, block and place agree, and so does the number of executions
-    per step; where that number varies, shapes must have been recorded, since different shapes under one name are
-    not variance.
+    How sure: the durations are measured. Name, grid, block, place and recorded shapes agree. Where the number of
+    executions per step varies, shapes must have been recorded, since different shapes under one name are no
+    variance; without shapes the confidence is low where whole steps are slow: they may do other work.
     When it is wrong: data-dependent work (sparse, early exit) varies by nature.
     Source: the noise floors in the limits were measured on an H200 with torch 2.11.
     """
@@ -78,7 +78,8 @@ def kernel_variance(executions: Executions, where: Where, trace: Trace, limits: 
     table = table[table.groupby(["group", "place"])["step"].transform("nunique") >= limits.min_steps]
     base = table.groupby(["group", "place"])["dur"].transform("quantile", limits.usual)
     excess = np.maximum(table["dur"] - base, 0).astype(np.int64)
-    table = table.assign(ratio=table["dur"] / np.maximum(base, 1), excess=excess)
+    excess[excess < _resolution(trace)] = 0
+    table = table.assign(ratio=(base + excess) / np.maximum(base, 1), excess=excess)
     for cause, chosen in _causes(table, limits):
         if chosen["excess"].sum() >= limits.min_share * steps.window_ns:
             for number, slow in chosen.groupby("group"):
@@ -122,9 +123,22 @@ def _hit(cause: str, slow: pd.DataFrame, group: pd.DataFrame, where: Where, trac
         cause=cause,
         message=message,
         advice=advice,
-        confidence=Confidence.HIGH if (slow["place"] >= 0).all() else Confidence.MEDIUM,
+        confidence=_confidence(slow, group),
         evidence=_evidence(slow, group, int(where.work.row[costliest[0]]), trace) | {"slow_steps": numbers},
     )
+
+
+def _confidence(slow: pd.DataFrame, group: pd.DataFrame) -> Confidence:
+    """Without shapes, a step that is slow as a whole and evenly so may have done other work."""
+    if slow["shaped"].all():
+        return Confidence.HIGH
+    in_slow_steps = group[group["step"].isin(slow["step"])]
+    return Confidence.LOW if len(in_slow_steps) == len(slow) else Confidence.HIGH
+
+
+def _resolution(trace: Trace) -> int:
+    """What the clock cannot tell: a start and an end in whole microseconds are each off by up to one."""
+    return 1 if trace.meta.capabilities.get("nanoseconds", True) else 2_001
 
 
 def _evidence(slow: pd.DataFrame, group: pd.DataFrame, row: int, trace: Trace) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from traceanalyzer import intervals
 from traceanalyzer.finding import Confidence, Hit
 from traceanalyzer.indexes.accounting import Accounting
 from traceanalyzer.indexes.activity import Activity
-from traceanalyzer.indexes.advice import NOBODYS_LOSS, ONCE, SURE, TEXTS
+from traceanalyzer.indexes.advice import NO_MORE_THAN_LATE, NOBODYS_LOSS, ONCE, SURE, TEXTS
 from traceanalyzer.indexes.idle import CAUSES, Idle
 from traceanalyzer.indexes.pythons import innermost_function
 from traceanalyzer.indexes.recurrence import standing_out
@@ -21,7 +21,7 @@ from traceanalyzer.indexes.where import Where
 from traceanalyzer.rule import rule
 from traceanalyzer.trace import Trace, codes, event_ids
 
-_OPS_NAMED = 3
+_OPS_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ def scheduler_gap(
     Why it costs: an idle GPU does nothing for its price, and every cause has another cure.
     Bad: `for x in xs: y = model(x); log(y.item())`. Good: queue work ahead of the device and read back rarely.
     How sure: the cause comes from the accounting (docs/accounting.md), one per gap, with the events that decided
-    it. A gap that appears in every step is the code's. One that appears in a single step of three or more is the
-    profiler's or a hiccup's, and one in the leading steps only is the recording getting under way: both are
-    reported apart, as info.
+    it. A gap that appears in every step is the code's. Where nothing says more than that the CPU was late, one
+    that appears in a single step of three or more is the profiler's or a hiccup's, and one in the leading steps
+    only is the recording getting under way: both are reported apart, as info.
     When it is wrong: the profiler slows the CPU, so a loop that barely keeps ahead without it falls behind with
     it; and two causes that follow each other within one gap are charged to the one that holds first.
     Source: the precedence table of the accounting, traceanalyzer/indexes/idle.py.
     """
     gaps = _table(books, idle, activity, trace, limits)
-    if len(where.steps) >= limits.min_steps:
+    if len(where.steps) >= limits.min_steps and trace.window is None:
         gaps = _told_apart(gaps, len(where.steps), limits)
     totals = gaps.groupby(["device", "cause"])["ns"].transform("sum")
     large = gaps[totals >= limits.min_share * where.steps.window_ns]
@@ -86,8 +86,9 @@ def _told_apart(gaps: pd.DataFrame, steps: int, limits: Limits) -> pd.DataFrame:
     found = standing_out(gaps.assign(key=key)[["key", "step", "ns"]], steps, limits.spike)
     flags = gaps[["step"]].assign(key=key).merge(found, on=["key", "step"], how="left")
     leading, alone = (flags[name].eq(True).to_numpy() for name in ("leading", "alone"))
-    start = (leading | (gaps["step"] < 0)) & (gaps["cause"] != "profiler_overhead")
-    once = alone & ~start
+    plain = gaps["cause"].isin(NO_MORE_THAN_LATE)
+    start = (leading | (gaps["step"] < 0)) & plain
+    once = alone & ~start & plain
     return gaps.assign(cause=gaps["cause"].mask(start, "start").mask(once, gaps["cause"] + ONCE))
 
 
@@ -107,7 +108,8 @@ def _hit(
 ) -> Hit:
     """All gaps of one cause in one step; the longest stands for them."""
     starts, durations = gaps["start"].to_numpy(), gaps["ns"].to_numpy()
-    longest = int(np.argmax(durations))
+    evidence = _evidence(gaps, cost, trace)
+    longest = int(np.argmax(np.where(gaps["name"] == evidence.pop("name"), durations, 0)))
     gap, start, plain = int(gaps["gap"].iloc[longest]), int(starts[longest]), cause.removesuffix(ONCE)
     message, advice = TEXTS[plain]
     entry = int(idle.work[gap]) if idle.work[gap] >= 0 else int(idle.before[gap])
@@ -122,8 +124,8 @@ def _hit(
         message="idle for {total} (" + when + "): " + message,
         advice=TEXTS["once"][1] if plain != cause else advice,
         confidence=SURE.get(plain, Confidence.HIGH),
-        evidence=_evidence(gaps, cost, trace) | further,
-        info=plain != cause or plain in NOBODYS_LOSS or (plain == "waiting" and idle.before[gap] < 0),
+        evidence=evidence | further,
+        info=plain != cause or plain in NOBODYS_LOSS or (plain == "waiting" and not where.communicates),
     )
 
 
@@ -138,10 +140,11 @@ def _events(trace: Trace, idle: Idle, where: Where, gap: int) -> tuple[int, ...]
 def _evidence(gaps: pd.DataFrame, cost: int, trace: Trace) -> dict[str, Any]:
     used, inverse = np.unique(gaps["name"].to_numpy(), return_inverse=True)
     sums = np.bincount(inverse, weights=gaps["ns"].to_numpy()).astype(np.int64)
-    largest = np.argsort(-sums, kind="stable")[:_OPS_NAMED]
+    largest = np.argsort(-sums, kind="stable")[:_OPS_LISTED]
     categories = trace.cpu["name"].cat.categories
     names = [str(categories[used[i]]) if used[i] >= 0 else "no op" for i in largest]
     return {
+        "name": used[largest[0]],
         "op": names[0],
         "ops": dict(zip(names, sums[largest].tolist(), strict=True)),
         "gaps": len(gaps),
