@@ -43,12 +43,12 @@ class Books:
         """Idle time over the window."""
         return collapsed(self.parts(device)).get("idle", 0) / self.steps.window_ns
 
-    def by_step(self, device: int) -> dict[int, dict[str, int]]:
-        """Step (-1 for before the first) -> class -> ns of one device."""
-        found: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        books = self.accounting
+    def by_step(self, device: int) -> dict[int | None, dict[str, int]]:
+        """Number of the step (None for before the first) -> class -> ns of one device."""
+        found: dict[int | None, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        books, numbers = self.accounting, [*self.steps.number.tolist(), None]
         for i in np.flatnonzero(books.device == device).tolist():
-            found[int(books.step[i])][CLASSES[books.kind[i]]] += int(books.dur_ns[i])
+            found[numbers[books.step[i]]][CLASSES[books.kind[i]]] += int(books.dur_ns[i])
         return {step: dict(parts) for step, parts in found.items()}
 
     def causes(self) -> list[tuple[int, int, int, str, str | None]]:
@@ -102,10 +102,10 @@ def check_against_reference(books: Books, work: list[reference.Work], begins: li
         for start, end, name in reference.stretches(mine, low, high):
             expected[name] += end - start
         assert collapsed(parts) == expected
-        by_step = (
-            reference.parts_by_step(mine, begins, low, high) if books.steps.marked else {0: dict(expected)}
-        )
-        assert books.by_step(device) == {step: parts for step, parts in by_step.items() if parts}
+        whole = {0: dict(expected)}
+        by_step = reference.parts_by_step(mine, begins, low, high) if books.steps.marked else whole
+        numbers = [*books.steps.number.tolist(), None]
+        assert books.by_step(device) == {numbers[step]: parts for step, parts in by_step.items() if parts}
         check_frame(books, device)
 
 
@@ -117,12 +117,11 @@ def check_frame(books: Books, device: int) -> None:
         None if missing else int(step)
         for step, missing in zip(rows["step"], rows["step"].isna(), strict=True)
     ]
-    position = {None: -1, **{int(number): i for i, number in enumerate(books.steps.number)}}
     summed: dict[str, int] = defaultdict(int)
-    by_step: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    by_step: dict[int | None, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for step, name, cause, ns in zip(steps, rows["class"], rows["cause"], rows["ns"], strict=True):
         assert (name == "idle") == isinstance(cause, str)
         summed[f"idle:{cause}" if name == "idle" else name] += ns
-        by_step[position[step]][name] += ns
+        by_step[step][name] += ns
     assert summed == books.parts(device)
     assert {step: dict(parts) for step, parts in by_step.items()} == books.by_step(device)

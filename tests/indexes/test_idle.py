@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder
-from traceanalyzer import intervals
 from traceanalyzer.indexes.accounting import Accounting
-from traceanalyzer.indexes.gaps import longest_overlap
 from traceanalyzer.indexes.idle import CAUSES, PRECEDENCE, Idle
 from traceanalyzer.trace import Trace
 
@@ -281,26 +277,3 @@ def test_every_cause_has_its_place_once_or_with_a_reason() -> None:
     assert len({(cause, holds) for cause, holds, _ in PRECEDENCE}) == len(PRECEDENCE)
     assert all(holds and why for _, holds, why in PRECEDENCE)
     assert set(CAUSES) == {cause for cause, _, _ in PRECEDENCE}
-
-
-spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=12)
-
-
-@settings(max_examples=200, deadline=None)
-@given(spans, spans)
-def test_the_longest_overlap_is_the_longest(
-    members: list[tuple[int, int]], wanted: list[tuple[int, int]]
-) -> None:
-    begins, lengths = (np.array([row[i] for row in members], np.int64) for i in (0, 1))
-    found = intervals.union(begins, begins + lengths)
-    starts, ends = np.array([s for s, _ in wanted], np.int64), np.array([s + d for s, d in wanted], np.int64)
-    position, longest = longest_overlap(found, starts, ends)
-    for at, ns, start, end in zip(
-        position.tolist(), longest.tolist(), starts.tolist(), ends.tolist(), strict=True
-    ):
-        overlaps = [
-            min(b, end) - max(a, start) for a, b in zip(found[0].tolist(), found[1].tolist(), strict=True)
-        ]
-        best = max([0, *overlaps])
-        assert ns == best
-        assert at == (overlaps.index(best) if best else -1)

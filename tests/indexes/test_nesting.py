@@ -70,7 +70,8 @@ def test_around_is_the_innermost_row_that_contains(
                 assert found == -1
             else:
                 assert found in containing
-                assert nesting.depth[found] == max(nesting.depth[row] for row in containing)
+                # Where rows only overlap, the one that began last is the innermost.
+                assert found == max(containing, key=lambda row: (nesting.start_ns[row], nesting.depth[row]))
 
 
 def test_a_row_that_only_overlaps_is_no_child() -> None:

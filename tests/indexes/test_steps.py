@@ -9,6 +9,7 @@ import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.errors import Unavailable
+from traceanalyzer.indexes.accounting import Accounting
 from traceanalyzer.indexes.steps import Steps, whole_window
 
 
@@ -162,10 +163,25 @@ def test_the_users_window_cuts_the_steps_and_changes_no_numbers() -> None:
     whole = trace.load()
     steps = replace(whole, window=(1_500, 2_500)).index(Steps)
     assert (steps.window_start_ns, steps.window_end_ns) == (1_500, 2_500)
-    assert steps.bounds_ns[0].tolist() == [1_500, 1_500, 2_000, 2_500]
-    assert steps.at(0, np.array([1_500, 2_000])).tolist() == [1, 2]
+    assert steps.number.tolist() == [1, 2]
+    assert steps.bounds_ns[0].tolist() == [1_500, 2_000, 2_500]
+    assert steps.at(0, np.array([1_500, 2_000])).tolist() == [0, 1]
+    assert steps.of_work.tolist() == [-1, 0, 1]
     with pytest.raises(Unavailable, match="outside"):
         replace(whole, window=(9_000, 9_999)).index(Steps)
+
+
+def test_a_part_before_the_first_step_has_books_but_no_step() -> None:
+    trace = TraceBuilder()
+    trace.launch("cudaLaunchKernel", 0, 10, 1)
+    trace.kernel(20, 500, 1)
+    trace.step(7, 100, 900)
+    trace.launch("cudaLaunchKernel", 110, 10, 2)
+    trace.kernel(600, 100, 2)
+    part = replace(trace.load(), window=(100, 300))
+    assert part.index(Steps).at(0, np.array([100, 299])).tolist() == [-1, -1]
+    frame = part.index(Accounting).frame(part)
+    assert (frame["ns"].tolist(), frame["step"].isna().tolist()) == ([200], [True])
 
 
 def test_many_names_are_no_burden() -> None:

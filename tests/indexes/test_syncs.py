@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.indexes.generated import traces
 from traceanalyzer.indexes.nesting import Nesting
 from traceanalyzer.indexes.overheads import Overheads
 from traceanalyzer.indexes.syncs import Syncs
+from traceanalyzer.trace import Trace
 
 
 def looping() -> TraceBuilder:
@@ -47,7 +49,7 @@ def test_the_profilers_own_waits_are_before_and_after_everything() -> None:
 def test_a_copy_call_that_ends_after_its_copy_blocks(name: str, call_ends: int, blocking: bool) -> None:
     trace = TraceBuilder()
     trace.launch(name, 100, call_ends - 100, 1)
-    trace.memcpy(150, 100, 1, name="Memcpy HtoD (Pageable -> Device)")
+    trace.memcpy(150, 100, 1, name="Memcpy HtoD (Pinned -> Device)")
     assert trace.load().index(Syncs).copy.tolist() == ([True] if blocking else [])
 
 
@@ -96,6 +98,17 @@ def test_a_row_beside_a_busy_thread_stalls_nobody() -> None:
     assert [edge.tolist() for edge in overheads.stalls] == [[], []]
 
 
+@pytest.mark.parametrize("name", ["cudaDeviceSynchronize", "ProfilerStep#1"])
+def test_whoever_waits_or_only_marks_is_not_stalled(name: str) -> None:
+    trace = TraceBuilder()
+    if name.startswith("Profiler"):
+        trace.annotation(name, 0, 5_000)
+    else:
+        trace.launch(name, 0, 5_000, 1)
+    trace.overhead("Activity Buffer Request", 1_000, 2_000)
+    assert trace.load().index(Overheads).hit.tolist() == [-1]
+
+
 def test_the_stall_is_the_quiet_part_of_the_row() -> None:
     trace = TraceBuilder()
     op = trace.op("aten::mm", 0, 5_000)
@@ -115,19 +128,27 @@ def test_stalls_are_the_longest_quiet_stretches(trace: TraceBuilder) -> None:
         start, end = int(nesting.start_ns[row]), int(nesting.end_ns[row])
         best = 0
         for lane in range(int(nesting.lane.max(initial=-1)) + 1):
-            best = max(best, quiet(nesting, lane, start, end))
+            best = max(best, quiet(loaded, lane, start, end))
         stalled = int(overheads.stall_end_ns[i] - overheads.stall_start_ns[i])
         assert stalled == (best if best and 2 * best >= end - start else 0)
         assert (overheads.hit[i] >= 0) == (stalled > 0)
 
 
-def quiet(nesting: Nesting, lane: int, start: int, end: int) -> int:
-    """The longest stretch within [start, end] without an edge on the lane in which a row is open."""
+def quiet(loaded: Trace, lane: int, start: int, end: int) -> int:
+    """The longest stretch within [start, end] without an edge on the lane, in an op or call that does not wait."""
+    nesting = loaded.index(Nesting)
     rows = np.flatnonzero(nesting.lane == lane)
     edges = {int(edge) for edge in (*nesting.start_ns[rows], *nesting.end_ns[rows])}
     points = sorted({start, end, *(edge for edge in edges if start < edge < end)})
     found = 0
     for a, b in pairwise(points):
-        if any(nesting.start_ns[row] <= a and nesting.end_ns[row] >= b for row in rows):
+        around = [row for row in rows if nesting.start_ns[row] <= a and nesting.end_ns[row] >= b]
+        innermost = max(around, key=lambda row: (nesting.start_ns[row], nesting.depth[row]), default=-1)
+        if innermost >= 0 and may_stall(loaded.cpu.iloc[innermost]):
             found = max(found, b - a)
     return found
+
+
+def may_stall(row: Any) -> bool:
+    """Neither an annotation nor a call that waits for the device anyway."""
+    return row["category"] != "user_annotation" and "Synchronize" not in row["name"]

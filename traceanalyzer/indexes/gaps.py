@@ -52,7 +52,8 @@ class Gaps:
         return np.asarray(self.launched_ns <= self.start_ns)
 
     def overlap_ns(self, starts: Rows, ends: Rows) -> Rows:
-        """How much of each gap its own interval [starts[i], ends[i]) covers."""
+        """How much of each gap its own interval [starts[i], ends[i]) covers, 0 where that is missing."""
+        ends = np.maximum(ends, self.start_ns)  # a missing call has no times to compute with
         inside: Rows = np.minimum(self.end_ns, ends) - np.maximum(self.start_ns, starts)
         return np.maximum(inside, 0)
 

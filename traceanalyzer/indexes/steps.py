@@ -91,7 +91,9 @@ class Steps:
         of_work = _step_of_work(work, begins, kind)
         low, high = _clipped(trace, start, end)
         bounds = {} if work is None else _bounds(work, begins, of_work, (start, end))
-        inside = _overlapping(bounds, begins, ends, low, high)
+        inside = (
+            np.arange(len(begins)) if trace.window is None else _overlapping(bounds, begins, ends, low, high)
+        )
         first, last = int(inside[0]), int(inside[-1]) + 1
         bounds = {device: np.clip(edges[first : last + 1], low, high) for device, edges in bounds.items()}
         of_work = np.where((of_work >= first) & (of_work < last), of_work - first, -1)
@@ -102,15 +104,12 @@ class Steps:
 def _overlapping(bounds: Mapping[int, Ns], begins: Ns, ends: Ns, low: int, high: int) -> Ns:
     """Positions of the steps that lie in the analysed part: on a device, or where there is none on the CPU.
 
-    Raises:
-        Unavailable: no step does.
+    Where none does, because that part ends before the first step, it is the first one, without length.
     """
     inside = np.zeros(len(begins), bool) if bounds else (begins < high) & (ends > low)
     for edges in bounds.values():
         inside |= (edges[:-1] < high) & (edges[1:] > low)
-    if not inside.any():
-        raise Unavailable("no step lies in the window that was asked for")
-    return np.flatnonzero(inside)
+    return np.flatnonzero(inside) if inside.any() else np.zeros(1, np.int64)
 
 
 def whole_window(trace: Trace) -> tuple[int, int]:
