@@ -19,7 +19,7 @@ from traceanalyzer import intervals
 from traceanalyzer.indexes.calls import COMMUNICATION, copy_kind
 from traceanalyzer.indexes.idle import CAUSES, Idle
 from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.nesting import pick
+from traceanalyzer.indexes.nesting import distinct, pick
 from traceanalyzer.indexes.steps import Steps
 from traceanalyzer.trace import Trace, codes, matching
 
@@ -141,7 +141,7 @@ def _segments(work: Launches, kinds: Rows, idle: Idle, steps: Steps, device: int
         sets.append(intervals.clip(intervals.union(work.start_ns[chosen], work.end_ns[chosen]), low, high))
     gaps = np.clip(idle.start_ns[idle.device == device], low, high)
     members = [edge for found in sets for edge in found]
-    edges = np.unique(np.concatenate([*members, gaps, steps.bounds_ns[device], [low, high]]))
+    edges = distinct(np.concatenate([*members, gaps, steps.bounds_ns[device], [low, high]]))
     start, end = edges[:-1], edges[1:]
     runs = np.stack([_covers(members, start) for members in sets])
     return np.full(len(start), device), start, end, _class_of(runs)
