@@ -30,6 +30,7 @@ def load(
     *,
     jobs: int | None = None,
     progress: Progress | None = None,
+    cache: bool = False,
     window_bytes: int = BLOCK_BYTES,
 ) -> Trace | TraceSet:
     """Read a trace, or every trace of a folder.
@@ -39,13 +40,14 @@ def load(
             of them, one per rank.
         jobs: processes that read a large file; as many as are worth it, one per core at most, if not given.
         progress: called now and then with what has been read.
+        cache: keep the parsed trace in the user's cache directory, and take it from there.
         window_bytes: bytes parsed at a time; the result does not depend on it.
 
     Raises:
         UnreadableTrace: missing, empty, not JSON, or a folder without traces.
         NotATrace: JSON, but without events of torch.profiler.
     """
-    read = partial(load_file, jobs=jobs, progress=progress, window_bytes=window_bytes)
+    read = partial(load_file, jobs=jobs, progress=progress, cache=cache, window_bytes=window_bytes)
     return _load_folder(Path(path), read) if str(path) != STDIN and Path(path).is_dir() else read(path)
 
 
@@ -54,9 +56,14 @@ def load_file(
     *,
     jobs: int | None = None,
     progress: Progress | None = None,
+    cache: bool = False,
     window_bytes: int = BLOCK_BYTES,
 ) -> Trace:
     """Read one file; see `load`."""
+    if cache:
+        from traceanalyzer.read.cache import cached  # pyarrow costs 0.1 s
+
+        return cached(Path(path), partial(load_file, jobs=jobs, progress=progress, window_bytes=window_bytes))
     with _collector_paused():
         read = None
         parts = parts_of(Source(path), jobs)

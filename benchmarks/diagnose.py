@@ -1,0 +1,85 @@
+"""Diagnosing, the cache and start-up: `python -m benchmarks.diagnose [--runs 3] [--megabytes 300]`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.files import DATA, large, source
+from benchmarks.make_large import minified
+from benchmarks.measure import REPOSITORY, machine, measure, table
+
+_NAMES = ("orjson", "load, 1 process", "indexes", "diagnose, 1 process", "diagnose, 2 processes")
+_SMALL_BYTES = 100_000
+
+
+def report(runs: int, megabytes: int) -> Iterator[str]:
+    """Markdown, section by section."""
+    for name, title in (("plain", "without stacks"), ("stacks", "with stacks")):
+        path = large(name, megabytes)
+        yield f"\n### Diagnose, {megabytes} MB {title}\n"
+        yield from table(measure(_NAMES, path, runs), path.stat().st_size)
+        yield f"\n### A second start from the cache, {megabytes} MB {title}\n"
+        yield from _cached(path, runs)
+    yield "\n### Start-up, CPU seconds\n"
+    yield from _start_up(runs)
+
+
+def _cached(path: Path, runs: int) -> list[str]:
+    os.environ["XDG_CACHE_HOME"] = str(DATA / "cache")
+    measure(["load, cached"], path, 1)
+    names = ("load, 1 process", "load, 2 processes", "load, cached")
+    return table(measure(names, path, runs), path.stat().st_size, against="load, 1 process")
+
+
+def _start_up(runs: int) -> Iterator[str]:
+    small = small_trace()
+    commands = {
+        "`python -c pass`": ["-c", "pass"],
+        "imports of diagnose": ["-c", "import traceanalyzer.commands, traceanalyzer.render.terminal"],
+        "`traceanalyzer --help`": ["-m", "traceanalyzer", "--help"],
+        "`traceanalyzer diagnose` of 100 kB": ["-m", "traceanalyzer", "diagnose", str(small)],
+    }
+    yield "| what | median | least |"
+    yield "|---|--:|--:|"
+    for name, arguments in commands.items():
+        seconds = sorted(_cpu(arguments) for _ in range(max(runs, 5)))
+        yield f"| {name} | {seconds[len(seconds) // 2]:.2f} s | {seconds[0]:.2f} s |"
+
+
+def small_trace() -> Path:
+    """The first 100 kB of a real trace's events, as a whole file."""
+
+    DATA.mkdir(exist_ok=True)
+    path = DATA / "small.json"
+    before, events, after = minified(source("plain"))
+    cut = events.rindex("},{", 0, _SMALL_BYTES) + 1
+    path.write_text(before + events[:cut] + after, encoding="utf-8")
+    return path
+
+
+def _cpu(arguments: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--megabytes", type=int, default=300)
+    options = parser.parse_args()
+    print(f"{machine()}; medians of {options.runs} runs")
+    for line in report(options.runs, options.megabytes):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""What each index and each rule costs on a large trace: `python -m benchmarks.rules [--runs 3] [--megabytes 300]`."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from traceanalyzer.diagnose import diagnose
+
+from benchmarks.files import large
+from benchmarks.measure import machine
+from traceanalyzer.errors import Unavailable
+from traceanalyzer.read.load import load_file
+from traceanalyzer.rule import all_rules
+from traceanalyzer.trace import Trace
+
+
+class TimedTrace(Trace):
+    """A trace that notes how long each index takes, apart from the indexes that it asks for itself."""
+
+    def index(self, kind: type[Any]) -> Any:
+        """As Trace.index."""
+        if kind in self._made:
+            return super().index(kind)
+        spent: dict[str, float] = self._made.setdefault("seconds", {})
+        before, start = sum(spent.values()), time.perf_counter()
+        try:
+            return super().index(kind)
+        finally:
+            within = sum(spent.values()) - before
+            spent[kind.__name__] = time.perf_counter() - start - within
+
+
+def report(runs: int, megabytes: int) -> Iterator[str]:
+    """Markdown: one table for the indexes, one for the rules."""
+    path = large("plain", megabytes)
+    begun = time.perf_counter()
+    trace = load_file(path, jobs=1)
+    load_s = time.perf_counter() - begun
+    yield f"\n### Indexes and rules, {megabytes} MB without stacks\n"
+    yield f"{trace.meta.events:,} events, loaded by one process in {load_s:.2f} s.\n"
+    indexes = [_indexes(trace) for _ in range(runs)]
+    yield from _rows("index", {name: [run.get(name, 0.0) for run in indexes] for name in indexes[0]}, load_s)
+    yield ""
+    rules = {
+        rule.slug: [_seconds(_rule(trace, rule.slug)) for _ in range(runs + 1)][1:] for rule in all_rules()
+    }
+    yield from _rows("rule, its indexes built", rules, load_s)
+
+
+def _indexes(trace: Trace) -> dict[str, float]:
+    """Seconds of every index that the rules need, each without those below it."""
+    fresh = TimedTrace(
+        trace.cpu, trace.gpu, trace.meta, _lazy={n: lambda n=n: getattr(trace, n) for n in trace.FRAMES}
+    )
+    for rule in all_rules():
+        try:
+            diagnose(fresh, select=[rule.slug])
+        except Unavailable:
+            continue
+    spent: dict[str, float] = fresh._made.get("seconds", {})
+    return spent
+
+
+def _rule(trace: Trace, slug: str) -> Callable[[], object]:
+    return lambda: diagnose(trace, select=[slug])
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _rows(what: str, seconds: dict[str, list[float]], load_s: float) -> Iterator[str]:
+    yield f"| {what} | median | share of the load |"
+    yield "|---|--:|--:|"
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    for name, median in sorted(medians.items(), key=lambda item: -item[1]):
+        yield f"| {name} | {median * 1000:,.0f} ms | {median / load_s:.1%} |"
+    yield f"| all | {sum(medians.values()) * 1000:,.0f} ms | {sum(medians.values()) / load_s:.1%} |"
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--megabytes", type=int, default=300)
+    options = parser.parse_args()
+    print(f"{machine()}; medians of {options.runs} runs")
+    for line in report(options.runs, options.megabytes):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

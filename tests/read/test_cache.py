@@ -1,0 +1,115 @@
+"""The cache gives what reading gives, and nothing that is stale or damaged is ever taken from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.read.same import assert_same
+from tests.read.samples import everything
+from traceanalyzer.read import cache as module
+from traceanalyzer.read import load as load_module
+from traceanalyzer.read.load import load, load_file
+from traceanalyzer.trace import Trace
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "traceanalyzer"
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Grows by one whenever a file is really read."""
+    calls: list[Any] = []
+    read: Callable[..., Any] = load_module._read
+
+    def counted(*args: Any) -> Any:
+        calls.append(args)
+        return read(*args)
+
+    monkeypatch.setattr(load_module, "_read", counted)
+    return calls
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return everything().write(tmp_path / "trace.json")
+
+
+def test_the_second_time_nothing_is_read(path: Path, reads: list[Any]) -> None:
+    first = load_file(path, cache=True)
+    second = load(path, cache=True)
+    assert isinstance(second, Trace)
+    assert len(reads) == 1
+    assert_same(second, first, but=())
+    assert_same(second, load_file(path), but=())
+    assert len(reads) == 2
+
+
+def test_nothing_is_kept_unless_asked_for(path: Path, home: Path) -> None:
+    load_file(path)
+    assert not home.exists()
+
+
+def test_real_traces_come_back_the_same(shared_trace: Path) -> None:
+    fresh = load_file(shared_trace, cache=True)
+    assert_same(load_file(shared_trace, cache=True), fresh, but=())
+
+
+def test_a_changed_file_is_read_again_and_replaces_the_old(path: Path, home: Path, reads: list[Any]) -> None:
+    load_file(path, cache=True)
+    os.utime(path, ns=(1, 1))
+    load_file(path, cache=True)
+    everything().write(path, "minified")
+    load_file(path, cache=True)
+    assert len(reads) == 3
+    assert len(list(home.iterdir())) == 1
+
+
+def test_another_schema_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[Any]) -> None:
+    load_file(path, cache=True)
+    monkeypatch.setattr(module, "SCHEMA_VERSION", -1)
+    load_file(path, cache=True)
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("where", [0.0, 0.1, 0.5, 0.9, 0.9999])
+def test_one_flipped_bit_is_found(path: Path, home: Path, reads: list[Any], where: float) -> None:
+    fresh = load_file(path, cache=True)
+    (kept,) = home.iterdir()
+    content = bytearray(kept.read_bytes())
+    content[int(where * len(content))] ^= 4
+    kept.write_bytes(content)
+    assert_same(load_file(path, cache=True), fresh)
+    assert len(reads) == 2
+    load_file(path, cache=True)
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"abc", b"\0\0\0\0", b"\0" * 4_000, None])
+def test_what_is_no_cache_is_replaced(
+    path: Path, home: Path, reads: list[Any], content: bytes | None
+) -> None:
+    fresh = load_file(path, cache=True)
+    (kept,) = home.iterdir()
+    kept.write_bytes(kept.read_bytes()[:-500] if content is None else content)
+    assert_same(load_file(path, cache=True), fresh)
+    assert len(reads) == 2
+
+
+def test_a_folder_that_cannot_be_written_to_costs_nothing(path: Path, home: Path) -> None:
+    home.parent.mkdir()
+    home.write_text("a file where the folder should be")
+    assert_same(load_file(path, cache=True), load_file(path))
+
+
+def test_what_is_no_file_is_not_cached(tmp_path: Path, home: Path) -> None:
+    with pytest.raises(Exception, match="no such file"):
+        load_file(tmp_path / "missing.json", cache=True)
+    assert not home.exists()

@@ -1,0 +1,168 @@
+"""Parsed columns kept between runs, only where the user asks for it (`cache=True`, `--cache`).
+
+One file per trace in the user's cache directory: its name says which path, and in which state (size, time of
+change, schema), it was made from; the content is an Arrow stream per frame, the metadata as JSON in the schema
+of the first, and a checksum over all of it at the end. What does not match in every respect is read anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from isal import isal_zlib
+
+from traceanalyzer.schema import FRAMES, SCHEMA_VERSION, Column, Kind
+from traceanalyzer.trace import Damage, Device, Meta, Trace
+from traceanalyzer.version import __version__
+
+_log = logging.getLogger(__name__)
+_CHECKSUM_BYTES = 4
+_META_KEY = b"traceanalyzer.meta"
+
+
+def cached(path: Path, read: Callable[[Path], Trace]) -> Trace:
+    """The trace from the cache, or read and then kept there; a cache that cannot be used costs nothing else."""
+    place = _place(path)
+    trace = _opened(place, path) if place else None
+    if trace is not None or place is None:
+        return trace or read(path)
+    trace = read(path)
+    try:
+        _keep(trace, place)
+    except OSError as error:
+        _log.debug("%s is not cached: %s", path, error)
+    return trace
+
+
+def _place(path: Path) -> Path | None:
+    """Where the trace in its present state is kept; None for what has no state, such as a pipe."""
+    if not path.is_file():
+        return None
+    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    state = path.stat()
+    parts = (state.st_size, state.st_mtime_ns, SCHEMA_VERSION, __version__)
+    return Path(home, "traceanalyzer", f"{_hash(path.resolve())}-{_hash(parts)}.arrow")
+
+
+def _hash(what: object) -> str:
+    return hashlib.sha256(str(what).encode()).hexdigest()[:16]
+
+
+# -- writing ---------------------------------------------------------------------------------------------
+
+
+def _keep(trace: Trace, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside = place.with_suffix(f".{os.getpid()}.part")
+    try:
+        with _checksummed(beside) as sink:
+            for name in Trace.FRAMES:
+                table = pa.Table.from_pandas(getattr(trace, name), preserve_index=False)
+                first = name == Trace.FRAMES[0]
+                meta = {_META_KEY: json.dumps(asdict(trace.meta)).encode()} if first else {}
+                with pa.ipc.new_stream(sink, table.schema.with_metadata(meta)) as stream:
+                    stream.write_table(table)
+        for older in place.parent.glob(f"{place.name.split('-')[0]}-*.arrow"):
+            older.unlink(missing_ok=True)
+        beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+class _Checksummed(io.RawIOBase):
+    """A file that sums up what is written to it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.checksum = 0
+
+    def write(self, data: Any) -> int:
+        self.checksum = isal_zlib.crc32(data, self.checksum)
+        return self._file.write(data)
+
+    def writable(self) -> bool:
+        return True
+
+
+@contextmanager
+def _checksummed(path: Path) -> Iterator[_Checksummed]:
+    with path.open("xb") as file:
+        sink = _Checksummed(file)
+        yield sink
+        file.write(sink.checksum.to_bytes(_CHECKSUM_BYTES, "little"))
+
+
+# -- reading ---------------------------------------------------------------------------------------------
+
+
+def _opened(place: Path, path: Path) -> Trace | None:
+    try:
+        content = _verified(place)
+        if content is None:
+            return None
+        source = pa.BufferReader(pa.py_buffer(content))
+        tables = {name: pa.ipc.open_stream(source).read_all() for name in Trace.FRAMES}
+        meta = _meta(json.loads(tables[Trace.FRAMES[0]].schema.metadata[_META_KEY]))
+        lazy = {name: partial(_frame, name, tables[name]) for name in ("python", "memory")}
+        cpu, gpu = _frame("cpu", tables["cpu"]), _frame("gpu", tables["gpu"])
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        _log.debug("the cache of %s is not usable: %s", path, error)
+        return None
+    return Trace(cpu, gpu, replace(meta, source=str(path)), _lazy=lazy)
+
+
+def _verified(place: Path) -> memoryview | None:
+    """The content without its checksum, mapped rather than read; None where the two do not fit."""
+    if not place.exists():
+        return None
+    with place.open("rb") as file:
+        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    content, checksum = whole[:-_CHECKSUM_BYTES], whole[-_CHECKSUM_BYTES:]
+    return content if isal_zlib.crc32(content) == int.from_bytes(checksum, "little") else None
+
+
+def _meta(stored: dict[str, Any]) -> Meta:
+    devices = [
+        Device(**{**d, "compute_capability": _pair(d["compute_capability"])}) for d in stored["devices"]
+    ]
+    damage = [Damage(**entry) for entry in stored["damage"]]
+    window = _pair(stored["window_ns"])
+    return Meta(**{**stored, "devices": tuple(devices), "damage": tuple(damage), "window_ns": window})
+
+
+def _pair(values: list[int] | None) -> tuple[int, int] | None:
+    return None if values is None else (values[0], values[1])
+
+
+def _frame(name: str, table: Any) -> pd.DataFrame:
+    columns = {column.name: _column(column, table[column.name]) for column in FRAMES[name].columns}
+    return pd.DataFrame(columns, copy=False)
+
+
+def _column(column: Column, chunked: Any) -> Any:
+    """An Arrow column as the reader makes it; numbers without a copy."""
+    values = chunked.combine_chunks() if chunked.num_chunks != 1 else chunked.chunk(0)
+    if column.kind.interned:
+        codes = values.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        texts = pd.Index(values.dictionary.to_pylist(), dtype="str" if pd.__version__ >= "3" else object)
+        return pd.Categorical.from_codes(codes, categories=texts)
+    if column.kind is Kind.FLOAT:
+        return values.fill_null(np.nan).to_numpy(zero_copy_only=False)
+    if column.kind is not Kind.INT:
+        return values.to_numpy(zero_copy_only=False)
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    return pd.arrays.IntegerArray(values.fill_null(0).to_numpy(zero_copy_only=False), missing)
