@@ -48,7 +48,7 @@ def format_ns(ns: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    decimals = max(0, 2 - int(math.floor(math.log10(max(abs(value), 1.0)) + 1e-9)))
+    decimals = max(0, 2 - math.floor(math.log10(max(abs(value), 1.0)) + 1e-9))
     return f"{value:.{decimals}f}"
 
 

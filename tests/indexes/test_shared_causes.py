@@ -92,10 +92,10 @@ def test_hardly_anything_is_unknown(shared: Shared, name: str) -> None:
     ("name", "cause", "op"),
     [
         ("public/kineto_v100_resnet50_nw0", "late_launch:data_loading", LOADER),
-        ("public/hta_a100_alexnet", "late_launch:dispatching", "aten::empty_strided"),  # the CUDA context
+        ("public/hta_a100_alexnet", "late_launch:long_call", "aten::empty_strided"),  # the CUDA context
         (
             "public/hta_a100_event_sync",
-            "late_launch:dispatching",
+            "late_launch:long_call",
             "aten::empty",
         ),  # not the aten::fill_ after it
         (

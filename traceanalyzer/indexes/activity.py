@@ -34,9 +34,10 @@ class Activity:
     """Kind -> rows of `trace.cpu` and the interval set that they cover, ns.
 
     Kinds: data_loading, compilation, module_loading, allocator, synchronisation, dispatching (any op or call),
-    profiler. Kinds overlap: an allocator call is inside an op. The set of module_loading reaches further than its
-    rows: see `_loading`. Threads that never launch anything (a loader's
-    workers, pinning) are left out, since their work is not what the device waits for.
+    profiler. Kinds overlap: an allocator call is inside an op. Two sets reach further than their rows: that of
+    module_loading (see `_loading`), and that of profiler, which holds what prof.step() takes and has no row for
+    it. Threads that never launch anything (a loader's workers, pinning) are left out, since their work is not
+    what the device waits for.
     """
 
     rows: Mapping[str, Rows]
@@ -65,7 +66,10 @@ class Activity:
         query = call & matching(cpu, "name", lambda name: bool(QUERY.search(name)))
         sets["module_loading"] = _loading(nesting, launching, rows["module_loading"], call, ~query)
         overheads = trace.index(Overheads)
-        rows["profiler"], sets["profiler"] = overheads.row[overheads.hit >= 0], overheads.stalls
+        rows["profiler"] = overheads.row[overheads.hit >= 0]
+        between = _between_marks(trace, nesting)
+        starts, ends = (np.concatenate(pair) for pair in zip(overheads.stalls, between, strict=True))
+        sets["profiler"] = intervals.union(starts, ends)
         return cls(rows, sets, launching)
 
 
@@ -78,6 +82,13 @@ def _launching_lanes(trace: Trace, nesting: Nesting) -> Mask:
     lanes[nesting.lane[marks]] = True
     lanes[-1] = False
     return lanes
+
+
+def _between_marks(trace: Trace, nesting: Nesting) -> intervals.Set:
+    """From each ProfilerStep mark's end to the next one's start: both are set in prof.step(), so it is all its own."""
+    marks = matching(trace.cpu, "name", lambda name: bool(STEP_MARK.match(name))) & (nesting.lane >= 0)
+    starts, ends = np.sort(nesting.start_ns[marks]), np.sort(nesting.end_ns[marks])
+    return intervals.union(ends[:-1], starts[1:])
 
 
 def _loading(nesting: Nesting, launching: Mask, rows: Rows, call: Mask, telling: Mask) -> intervals.Set:

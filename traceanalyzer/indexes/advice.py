@@ -34,6 +34,10 @@ TEXTS = {
         "kernels were being loaded for the first time ({ops})",
         "Warm up before measuring; CUDA_MODULE_LOADING=EAGER loads everything at the start.",
     ),
+    "late_launch:long_call": (
+        "one call took most of it, many times longer than usual: {ops}",
+        "If it is first use, warm up before measuring. If it comes back, look at what that call waits for.",
+    ),
     "late_launch:allocator": (
         "the CPU was in cudaMalloc or cudaFree, most in {ops}",
         "Keep memory cached: no empty_cache() in the loop, expandable_segments, or a smaller peak.",

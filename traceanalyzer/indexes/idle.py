@@ -18,6 +18,7 @@ from traceanalyzer.indexes.activity import Activity
 from traceanalyzer.indexes.calls import STREAM_WAIT
 from traceanalyzer.indexes.gaps import Gaps, longest_row
 from traceanalyzer.indexes.launches import Launches
+from traceanalyzer.indexes.long_calls import long_calls
 from traceanalyzer.indexes.nesting import Nesting, pick
 from traceanalyzer.indexes.round_trips import MOST, round_trips
 from traceanalyzer.indexes.steps import whole_window
@@ -60,6 +61,11 @@ PRECEDENCE: tuple[tuple[str, str, str], ...] = (
         "hides in a launch call, and in what a library prepares before its first launch",
     ),
     (
+        "late_launch:long_call",
+        "launched late; one call or op stands still for most of it, many times longer than its kind usually does",
+        "the first use of a library or of the allocator looks like their everyday calls",
+    ),
+    (
         "late_launch:allocator",
         "launched late; allocator calls cover most of it",
         "cudaFree waits for the device",
@@ -83,10 +89,14 @@ PRECEDENCE: tuple[tuple[str, str, str], ...] = (
         "the launch was there: what the CPU did before it is not the cause",
     ),
     ("unknown", "as above, without a wait that explains it", "as above"),
-    ("late_launch:python", "launched late; most of it between ops, and stacks show python", "no op is open"),
+    (
+        "late_launch:python",
+        "launched late; most of it between ops of a thread that runs python, as stacks show",
+        "no op is open",
+    ),
     (
         "late_launch:host_code",
-        "launched late; most of it between ops, without stacks",
+        "launched late; most of it between ops, without stacks or on the autograd engine's thread",
         "python or other host code",
     ),
     ("late_launch:dispatching", "launched late; most of it inside ops and calls", "what is left"),
@@ -176,7 +186,7 @@ class _Judge:
         late = ~in_time & ~stuck
         direct, refill = round_trips(self.trace, gaps, late)
         between = 1 - self.share("dispatching")
-        stacks = bool(self.trace.meta.rows.get("python"))
+        python = late & self._in_python()
         yield "tail", gaps.work < 0, none, one
         yield "in_graph", self._in_graph(), call, one
         yield "unlinked", call < 0, none, one
@@ -186,13 +196,15 @@ class _Judge:
         for kind in ("data_loading", "compilation"):
             yield self._covering(f"late_launch:{kind}", kind, late)
         yield self._covering("late_launch:module_loading", "module_loading", always)
+        long = long_calls(self.trace, gaps, late)
+        yield "late_launch:long_call", long >= 0, long, one
         yield self._covering("late_launch:allocator", "allocator", late)
         yield "synchronisation_round_trip", direct >= 0, direct, one
         yield "launch_latency", in_time & (held <= usual), call, one
         yield "waiting", stuck & self._waits(), call, one * 0.5
         yield "unknown", ~late, call, one
-        yield "late_launch:python", (between >= MOST) & stacks, call, between
-        yield "late_launch:host_code", (between >= MOST) & (not stacks), call, between
+        yield "late_launch:python", (between >= MOST) & python, call, between
+        yield "late_launch:host_code", between >= MOST, call, between
 
     def share(self, kind: str) -> Shares:
         """Share of each gap that a kind of activity covers."""
@@ -235,6 +247,17 @@ class _Judge:
         since = np.where(before >= 0, self.work.call_start_ns[before], NULL_INT)
         between = np.searchsorted(at, self.gaps.launched_ns) > np.searchsorted(at, since)
         return np.asarray((before < 0) | between & (since != NULL_INT))
+
+    def _in_python(self) -> Mask:
+        """Stacks were recorded, and the launching thread is not the autograd engine's, which runs no python."""
+        nesting = self.nesting
+        engine = matching(self.trace.cpu, "name", lambda name: name.startswith("autograd::engine::"))
+        user = (self.trace.cpu["category"] == "user_annotation").to_numpy()
+        lanes = np.zeros(int(nesting.lane.max(initial=-1)) + 2, bool)
+        lanes[nesting.lane[engine & (nesting.lane >= 0)]] = True
+        lanes[nesting.lane[user & (nesting.lane >= 0)]] = False
+        engine_lane = lanes[pick(nesting.lane, self.gaps.call)]
+        return np.asarray(~engine_lane & bool(self.trace.meta.rows.get("python")))
 
     def _op_before_launch(self, which: Rows) -> Rows:
         """Of gaps that went by in dispatching: the innermost op that took most of it and ended before the launch.

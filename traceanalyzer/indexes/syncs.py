@@ -16,6 +16,8 @@ from traceanalyzer.trace import Trace, ints, matching
 
 Rows = NDArray[np.int64]
 
+_MOST = 0.5  # share of the time from the call to the copy's end; by definition most
+
 
 @dataclass(frozen=True, slots=True)
 class Syncs:
@@ -59,16 +61,21 @@ class Syncs:
 
 
 def _blocking_copies(trace: Trace, nesting: Nesting, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Copy calls that end after their copy does: from or to pageable memory the call itself waits."""
+    """Copy calls that wait: they end after their copy does, or the copy is a pageable one, which the call itself
+    feeds piece by piece, and most of the time until the copy's end was spent in the call."""
     blocking = np.zeros(len(trace.cpu), bool)
     rows = np.flatnonzero(calls & matching(trace.cpu, "name", lambda name: bool(COPY_CALL.search(name))))
     copies = np.flatnonzero((trace.gpu["category"] == "gpu_memcpy").to_numpy())
     if len(rows) == 0 or len(copies) == 0:
         return blocking
     correlation = ints(trace.gpu, "correlation")[copies]
-    ends = (ints(trace.gpu, "start_ns") + ints(trace.gpu, "dur_ns"))[copies]
+    starts = ints(trace.gpu, "start_ns")[copies]
+    ends = starts + ints(trace.gpu, "dur_ns")[copies]
+    pageable = matching(trace.gpu, "name", lambda name: "Pageable" in name)[copies]
     at = find(correlation, ints(trace.cpu, "correlation")[rows])
-    blocking[rows] = (at >= 0) & (ends[at] <= nesting.end_ns[rows])
+    begun, returned = nesting.start_ns[rows], nesting.end_ns[rows]
+    fed = pageable[at] & (returned > starts[at]) & (returned - begun >= _MOST * (ends[at] - begun))
+    blocking[rows] = (at >= 0) & ((ends[at] <= returned) | fed)
     return blocking
 
 

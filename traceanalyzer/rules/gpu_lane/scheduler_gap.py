@@ -60,8 +60,8 @@ def scheduler_gap(
 
 
 def _table(books: Accounting, idle: Idle, activity: Activity, trace: Trace, limits: Limits) -> pd.DataFrame:
-    """One row per gap and step: device, step, gap, start, ns, outside (ns in no op or call), cause, name (code of
-    the op's name)."""
+    """One row per gap and step: device, step (the one in which most of the gap lies), gap, start, ns, outside (ns in
+    no op or call), cause, name (code of the op's name)."""
     rows = np.flatnonzero(books.gap >= 0)
     in_graph = idle.is_cause("in_graph")[books.gap[rows]]
     rows = rows[in_graph | (idle.dur_ns[books.gap[rows]] >= limits.min_gap_ns)]
@@ -77,7 +77,9 @@ def _table(books: Accounting, idle: Idle, activity: Activity, trace: Trace, limi
         "cause": np.array(CAUSES, dtype=object)[idle.cause[gap]],
         "name": names[idle.op[gap]],
     }
-    return pd.DataFrame(columns)
+    table = pd.DataFrame(columns)
+    longest = table.loc[table.groupby("gap")["ns"].idxmax(), ["gap", "step"]].set_index("gap")["step"]
+    return table.assign(step=table["gap"].map(longest))
 
 
 def _told_apart(gaps: pd.DataFrame, steps: int, limits: Limits) -> pd.DataFrame:
@@ -108,9 +110,10 @@ def _hit(
 ) -> Hit:
     """All gaps of one cause in one step; the longest stands for them."""
     starts, durations = gaps["start"].to_numpy(), gaps["ns"].to_numpy()
-    evidence = _evidence(gaps, cost, trace)
+    plain = cause.removesuffix(ONCE)
+    evidence = _evidence(gaps, cost, plain, trace)
     longest = int(np.argmax(np.where(gaps["name"] == evidence.pop("name"), durations, 0)))
-    gap, start, plain = int(gaps["gap"].iloc[longest]), int(starts[longest]), cause.removesuffix(ONCE)
+    gap, start = int(gaps["gap"].iloc[longest]), int(starts[longest])
     message, advice = TEXTS[plain]
     entry = int(idle.work[gap]) if idle.work[gap] >= 0 else int(idle.before[gap])
     span = where.of_work(entry, start, start + int(durations[longest]))
@@ -137,12 +140,13 @@ def _events(trace: Trace, idle: Idle, where: Where, gap: int) -> tuple[int, ...]
     return event_ids(*gpu, *((trace.cpu, row) for row in cpu))
 
 
-def _evidence(gaps: pd.DataFrame, cost: int, trace: Trace) -> dict[str, Any]:
+def _evidence(gaps: pd.DataFrame, cost: int, cause: str, trace: Trace) -> dict[str, Any]:
     used, inverse = np.unique(gaps["name"].to_numpy(), return_inverse=True)
     sums = np.bincount(inverse, weights=gaps["ns"].to_numpy()).astype(np.int64)
     largest = np.argsort(-sums, kind="stable")[:_OPS_LISTED]
     categories = trace.cpu["name"].cat.categories
-    names = [str(categories[used[i]]) if used[i] >= 0 else "no op" for i in largest]
+    missing = "prof.step()" if cause == "profiler_overhead" else "no op"
+    names = [str(categories[used[i]]) if used[i] >= 0 else missing for i in largest]
     return {
         "name": used[largest[0]],
         "op": names[0],

@@ -1,0 +1,158 @@
+"""Cases in which a rule is easily wrong: each a small trace of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer import Finding, diagnose
+from traceanalyzer.finding import Confidence, Severity
+
+US = 1_000
+GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_badd_coopA_NNT"
+SEED = "Memcpy DtoD (Device -> Device)"
+
+
+def found(trace: TraceBuilder, rule: str) -> list[Finding]:
+    return list(diagnose(trace.load(), select=[rule]).findings)
+
+
+def addition(op: str, *, copy_op: str | None = None, memsets: int = 1, kernel: str = GEMM) -> TraceBuilder:
+    """Four steps, each an op with a device copy, memsets and a kernel on one stream."""
+    trace = TraceBuilder()
+    for step in range(4):
+        at, first = step * 1_000 * US, 10 * step
+        trace.step(step, at, 1_000 * US)
+        trace.op(op, at + 10 * US, 90 * US)
+        if copy_op:
+            trace.op(copy_op, at + 12 * US, 10 * US)
+        trace.launch("cudaMemcpyAsync", at + 14 * US, 5 * US, first + 1)
+        trace.memcpy(at + 30 * US, 100 * US, first + 1, name=SEED, bytes=1 << 25)
+        for number in range(memsets):
+            trace.launch("cudaMemsetAsync", at + 30 * US + 5 * US * number, 2 * US, first + 2 + number)
+            trace.memset(at + 131 * US + 2 * US * number, 1 * US, first + 2 + number)
+        trace.launch("cuLaunchKernelEx", at + 60 * US, 5 * US, first + 8)
+        trace.kernel(at + 140 * US, 500 * US, first + 8, name=kernel)
+    return trace
+
+
+@pytest.mark.parametrize("memsets", [0, 1, 2])
+def test_addmm_seeds_its_output(memsets: int) -> None:
+    (copy,) = found(addition("aten::addmm", memsets=memsets), "hidden-dtod-copy")
+    assert (copy.count, copy.cost_ns, copy.evidence["op"]) == (4, 400 * US, "aten::addmm")
+
+
+def test_baddbmm_seeds_its_output_through_a_copy_of_its_own() -> None:
+    (copy,) = found(addition("aten::baddbmm", copy_op="aten::copy_"), "hidden-dtod-copy")
+    assert copy.evidence["op"] == "aten::baddbmm"
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel"),
+    [
+        ("aten::mm", GEMM),  # a copy in an op that adds nothing
+        ("mylib::moe_gemm", GEMM),
+        ("aten::addmm", "void at::native::vectorized_elementwise_kernel<4>"),  # no GEMM
+        ("aten::cudnn_convolution", "sm90_xmma_fprop_implicit_gemm_bf16"),
+    ],
+)
+def test_a_copy_that_seeds_no_gemm_is_left_alone(op: str, kernel: str) -> None:
+    assert found(addition(op, kernel=kernel), "hidden-dtod-copy") == []
+
+
+def test_a_seed_that_compute_on_another_stream_hides_costs_nothing() -> None:
+    trace = addition("aten::addmm")
+    for step in range(4):
+        trace.launch("cudaLaunchKernel", step * 1_000 * US + 1 * US, 5 * US, 500 + step)
+        trace.kernel(step * 1_000 * US + 20 * US, 700 * US, 500 + step, stream=9)
+    (copy,) = found(trace, "hidden-dtod-copy")
+    assert (copy.cost_ns, copy.severity) == (0, Severity.INFO)
+
+
+def loop(pauses: dict[int, int], name: str | None = None, steps: int = 9) -> TraceBuilder:
+    """Steps of 1 ms of kernels, queued well ahead, but for pauses (step -> ns) before the first launch."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step in range(steps):
+        pause = pauses.get(step, 0)
+        trace.step(step, at, 1_000 * US + pause)
+        if pause and name:
+            trace.annotation(name, at, pause)
+        for kernel in range(10):
+            number += 1
+            trace.op("aten::mm", at + pause + kernel * 5 * US, 5 * US)
+            trace.launch("cudaLaunchKernel", at + pause + kernel * 5 * US + 1 * US, 3 * US, number)
+            trace.kernel(at + pause + 6 * US + kernel * 99 * US, 99 * US, number)
+        at += 1_000 * US + pause
+    return trace
+
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+@pytest.mark.parametrize("step", [0, 2, 5])
+def test_a_stall_that_has_a_name_is_measured_in_whichever_step_it_falls(step: int) -> None:
+    gaps = {gap.cause: gap for gap in found(loop({step: 50_000 * US}, LOADER), "scheduler-gap")}
+    assert gaps["data-loading"].severity is Severity.HIGH
+    assert f"in step {step}" in gaps["data-loading"].message
+
+
+def test_a_pause_without_a_name_in_one_step_is_a_hiccup() -> None:
+    gaps = {gap.cause: gap for gap in found(loop({5: 50_000 * US}), "scheduler-gap")}
+    assert gaps["host-code-once"].severity is Severity.INFO
+
+
+def test_pauses_in_every_step_are_the_codes() -> None:
+    gaps = {gap.cause: gap for gap in found(loop(dict.fromkeys(range(9), 500 * US)), "scheduler-gap")}
+    assert gaps["host-code"].severity is Severity.HIGH
+    assert "in every step" in gaps["host-code"].message
+
+
+def test_a_window_of_the_user_has_no_start_of_recording() -> None:
+    trace = loop(dict.fromkeys(range(9), 500 * US)).load()
+    report = diagnose(trace, window=(0, 3_000 * US))
+    assert {gap.cause for gap in report.findings if gap.rule == "scheduler-gap"} == {"host-code"}
+
+
+def test_waiting_for_a_busy_device_is_no_waste() -> None:
+    trace = loop({})
+    trace.launch("cudaDeviceSynchronize", 8_100 * US, 850 * US, 900)
+    assert found(trace, "long-device-sync") == []
+
+
+def kernels(durations: list[list[int]], *, shapes: bool = False) -> TraceBuilder:
+    """Steps of kernels of one name, with these durations in us."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step, row in enumerate(durations):
+        trace.step(step, at, sum(row) * US + 100 * US)
+        for dur in row:
+            number += 1
+            dims = {"Input Dims": [[dur, dur]]} if shapes else {}
+            trace.op("aten::mm", at, 10 * US, **dims)
+            trace.launch("cudaLaunchKernel", at + 2 * US, 5 * US, number)
+            trace.kernel(at + 10 * US, dur * US, number, name=GEMM)
+            at += dur * US + 12 * US
+        at += 100 * US
+    return trace
+
+
+def test_an_execution_that_stands_out_is_found() -> None:
+    (variance,) = found(kernels([[100] * 10] * 5 + [[100] * 9 + [900]]), "kernel-variance")
+    assert (variance.cause, variance.confidence) == ("outliers", Confidence.HIGH)
+    assert (variance.evidence["slow"], variance.evidence["slow_steps"]) == (1, [5])
+
+
+def test_other_shapes_under_one_name_are_no_variance() -> None:
+    assert found(kernels([[100, 900], [900, 100]] * 4, shapes=True), "kernel-variance") == []
+
+
+def test_without_shapes_steps_that_are_slow_as_a_whole_may_be_other_work() -> None:
+    (variance,) = found(kernels([[500] * 4, [900] * 4] * 4), "kernel-variance")
+    assert variance.confidence is Confidence.LOW
+
+
+def test_a_buffer_request_beside_a_waiting_thread_stalls_nothing() -> None:
+    trace = loop({4: 5_000 * US}, LOADER)
+    trace.overhead("Activity Buffer Request", 4_500 * US, 2_000 * US)
+    (request,) = found(trace, "activity-buffer-request")
+    assert (request.cause, request.cost_ns) == ("beside", 0)
+    assert found(trace, "lane-offset") == []

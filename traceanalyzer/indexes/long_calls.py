@@ -1,0 +1,56 @@
+"""Which gaps one call or op is to blame for that took many times what its kind usually takes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.indexes.gaps import Gaps
+from traceanalyzer.indexes.nesting import Nesting, pick
+from traceanalyzer.indexes.round_trips import MOST
+from traceanalyzer.indexes.syncs import Syncs
+from traceanalyzer.schema import CALL_CATEGORIES
+from traceanalyzer.trace import Trace, codes
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+# Launch calls take 4 to 10 us and ops tens of us (V100 to H200); what a library prepares at first use takes 0.1 ms
+# (a workspace) to 30 s (a context). Ten times the median is far above the jitter of either.
+_LONG_NS = 100_000
+_MANY_TIMES = 10
+_ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
+
+
+def long_calls(trace: Trace, gaps: Gaps, late: Mask) -> Rows:
+    """Per gap the row of `trace.cpu` that stood still for most of it, unusually long; -1 for none.
+
+    It stands still where nothing starts or ends on its thread. Waiting for the device is not meant.
+    """
+    nesting = trace.index(Nesting)
+    found, still = np.full(len(gaps), -1), np.zeros(len(gaps), np.int64)
+    for lane in np.unique(nesting.lane[gaps.call[late]]).tolist():
+        here = np.flatnonzero(late & (nesting.lane[gaps.call] == lane))
+        middle = (gaps.start_ns[here] + gaps.end_ns[here]) // 2
+        edges = nesting.edges(lane)
+        after = np.searchsorted(edges, middle, side="right")
+        low, high = edges[np.maximum(after - 1, 0)], edges[np.minimum(after, len(edges) - 1)]
+        still[here] = np.minimum(high, gaps.end_ns[here]) - np.maximum(low, gaps.start_ns[here])
+        found[here] = nesting.around(lane, middle, middle)
+    usable = np.array(trace.cpu["category"].isin(["cpu_op", *CALL_CATEGORIES]))
+    usable[trace.index(Syncs).row] = False
+    holds = (pick(usable.astype(np.int64), found) > 0) & (still >= np.maximum(_LONG_NS, MOST * gaps.dur_ns))
+    holds[holds] = _unusual(trace, nesting, found[holds], still[holds])
+    return np.where(holds, found, -1)
+
+
+def _unusual(trace: Trace, nesting: Nesting, rows: Rows, still: Rows) -> Mask:
+    """Whether each row stood still many times longer than rows of its name usually do, or is the only one."""
+    names = codes(trace.cpu, "name")
+    unusual = np.zeros(len(rows), bool)
+    for name in np.unique(names[rows]):
+        usual = nesting.self_ns[names == name]
+        mine = names[rows] == name
+        least = _MANY_TIMES * np.median(usual) if len(usual) > 1 else _ALONE_NS
+        unusual[mine] = still[mine] >= least
+    return unusual
