@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from traceanalyzer.diagnose import diagnose
-
 from benchmarks.files import large
 from benchmarks.measure import machine
+from traceanalyzer import diagnose
 from traceanalyzer.errors import Unavailable
 from traceanalyzer.read.load import load_file
 from traceanalyzer.rule import all_rules

@@ -48,8 +48,7 @@ def load(path: str, **options: Any) -> Callable[[], int]:
 
 def diagnose(path: str, jobs: int) -> Callable[[], int]:
     """Everything: frames, indexes, all rules."""
-    from traceanalyzer.diagnose import diagnose as run_rules
-
+    from traceanalyzer import diagnose as run_rules
     from traceanalyzer.read.load import load_file
 
     return lambda: run_rules(load_file(path, jobs=jobs)).metas[0].events

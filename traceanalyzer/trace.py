@@ -95,6 +95,7 @@ class Trace:
         window: analysed part [start_ns, end_ns) that the user asked for; None for all of it.
 
     The frames `python` and `memory` (`schema.PYTHON`, `schema.MEMORY`) are made when first asked for.
+    Columns may share memory and be read-only: to change a frame, change its copy.
     """
 
     cpu: pd.DataFrame
