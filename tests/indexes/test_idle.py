@@ -156,15 +156,18 @@ def test_a_pause_longer_than_the_wait_is_a_pause() -> None:
     assert judged(trace) == ("late_launch:host_code", "cudaLaunchKernel", "aten::add")
 
 
-def test_a_pause_shorter_than_the_wait_is_part_of_the_round_trip() -> None:
-    trace = gap()
-    trace.events[4] |= {
-        "ts": 28 - 5_000,
-        "dur": 5_072,
-    }  # the first kernel runs for 5 ms, and the CPU waits for it
-    trace.events[3] |= {"ts": -5_000}
-    trace.launch("cudaStreamSynchronize", FIRST - 4_000 * US, 4_005 * US, 9)
-    assert judged(trace.shifted(10_000 * US))[0] == "synchronisation_round_trip"
+@pytest.mark.parametrize(
+    ("waited", "cause"), [(4_000, "synchronisation_round_trip"), (800, "late_launch:host_code")]
+)
+def test_a_pause_shorter_than_the_wait_is_part_of_the_round_trip(waited: int, cause: str) -> None:
+    """The CPU waits for a long kernel, then pauses for 0.88 ms: it would have come in time without the wait."""
+    trace = TraceBuilder()
+    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
+    trace.kernel(8 * US, 4_992 * US, 1)
+    trace.launch("cudaStreamSynchronize", (5_000 - waited) * US, (waited + 5) * US, 9)
+    trace.launch("cudaLaunchKernel", 5_890 * US, 5 * US, 2)
+    trace.kernel(5_900 * US, 10 * US, 2)
+    assert judged(trace)[0] == cause
 
 
 def test_work_launched_right_behind_a_round_trip_belongs_to_it() -> None:
@@ -196,6 +199,12 @@ def test_a_blocking_copy_launched_late_is_charged_where_its_call_is_most_of_the_
     trace = gap(launched=FIRST + 100 * US, dur=LATE - FIRST, name="cudaMemcpyAsync")
     trace.events[-1] |= {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)"}
     assert judged(trace) == ("synchronisation_round_trip", "cudaMemcpyAsync", "aten::add")
+
+
+def test_a_blocking_copy_is_not_to_blame_for_what_was_before_its_call() -> None:
+    trace = gap(launched=LATE - 100 * US, dur=160 * US, name="cudaMemcpyAsync")
+    trace.events[-1] |= {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)"}
+    assert judged(trace)[0] == "late_launch:host_code"
 
 
 def test_a_wait_at_the_head_drained_nothing_that_is_known() -> None:

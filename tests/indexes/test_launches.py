@@ -67,6 +67,16 @@ def test_outstanding_counts_what_was_launched_before_and_not_finished(trace: Tra
         assert work.outstanding[i] == max(before - finished, 0)
 
 
+@pytest.mark.parametrize(("launched", "outstanding"), [(99, 1), (100, 0)])
+def test_work_that_ends_as_the_next_is_launched_is_finished(launched: int, outstanding: int) -> None:
+    trace = TraceBuilder()
+    trace.launch("cudaLaunchKernel", 0, 5, 1)
+    trace.kernel(10, 90, 1)
+    trace.launch("cudaLaunchKernel", launched, 5, 2)
+    trace.kernel(200, 10, 2)
+    assert trace.load().index(Launches).outstanding.tolist() == [0, outstanding]
+
+
 def test_a_trace_without_work_says_so() -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 50)

@@ -34,13 +34,14 @@ def test_the_profilers_own_waits_are_before_and_after_everything() -> None:
     first = trace.launch("cudaDeviceSynchronize", 500, 100, 90)
     users = trace.launch("cudaDeviceSynchronize", 1_500, 100, 91)
     stream = trace.launch("cudaStreamSynchronize", 2_950, 10, 92)
+    in_mark = trace.launch("cudaDeviceSynchronize", 2_800, 50, 94)  # behind the last op, but in its step
     last = trace.launch("cudaDeviceSynchronize", 3_000, 100, 93)
     loaded = trace.load()
     syncs = loaded.index(Syncs)
     found = dict(
         zip(loaded.cpu["event_id"].to_numpy()[syncs.row].tolist(), syncs.profiler.tolist(), strict=True)
     )
-    assert found == {first: True, users: False, stream: False, last: True}
+    assert found == {first: True, users: False, stream: False, in_mark: False, last: True}
     assert syncs.end_ns.tolist() == sorted(syncs.end_ns.tolist())
 
 
