@@ -50,12 +50,10 @@ class _Gather:
     def __init__(self, layouts: list[Layout]) -> None:
         self.layouts = layouts
         self.rows = sum(layout.rows for layout in layouts)
-        ids = [layout.array("id") for layout in layouts] or [np.empty(0, np.int64)]
-        order = np.argsort(np.concatenate(ids), kind="stable").astype(
-            np.int32 if self.rows < 2**31 else np.int64
-        )
-        places = np.empty_like(order)
-        places[order] = np.arange(self.rows, dtype=order.dtype)
+        ids = [layout.array("id") for layout in layouts] or [np.empty(0, np.uint32)]
+        order = np.argsort(np.concatenate(ids), kind="stable")
+        places = np.empty(self.rows, np.uint32)
+        places[order] = np.arange(self.rows, dtype=np.uint32)
         ends = np.cumsum([layout.rows for layout in layouts], dtype=np.int64).tolist()
         self._places = [places[end - layout.rows : end] for layout, end in zip(layouts, ends, strict=True)]
 

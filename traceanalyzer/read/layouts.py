@@ -29,7 +29,7 @@ UNFIT = (KeyError, TypeError, AttributeError, struct.error, OverflowError, Value
 """What packing raises where an event is not as the exporter writes it."""
 
 _FORMAT_OF = {Kind.INT: "q", Kind.FLOAT: "d"}
-_FORMATS = {"id": "q", "start": "q", "dur": "d", "head": "i", "known": "i", "other": "i"}
+_FORMATS = {"id": "I", "start": "q", "dur": "d", "head": "i", "known": "i", "other": "i"}
 _get_dur = itemgetter("dur")
 
 
@@ -104,8 +104,9 @@ class Layout:
     """All rows of one category whose args have these keys.
 
     Attributes:
-        buffers: "id", "start", "dur" (float64 µs until all are read), "head" (code of category, name, pid and
-            tid), "known" and "other" (codes of `shared`), and one for each numeric column by its name.
+        buffers: "id" (uint32: no file holds more events), "start", "dur" (float64 µs until all are read), "head"
+            (code of category, name, pid and tid), "known" and "other" (codes of `shared`), and one for each
+            numeric column by its name.
         shared: the args that recur, those that have a column ("known") and those that have none ("other").
     """
 
@@ -139,7 +140,11 @@ class Layout:
             packed[column.name] = struct.pack(f"{n}{_FORMAT_OF[column.kind]}", *values)
         for name, shared in self.shared.items():
             packed[name] = shared.pack(rows.args)
-        packed |= {"id": rows.ids.tobytes(), "head": rows.heads.tobytes(), "start": rows.starts.tobytes()}
+        packed |= {
+            "id": rows.ids.astype(np.uint32).tobytes(),
+            "head": rows.heads.tobytes(),
+            "start": rows.starts.tobytes(),
+        }
         self.absorb(n, packed)
 
     def absorb(self, rows: int, buffers: Mapping[str, bytes | bytearray]) -> None:

@@ -137,7 +137,7 @@ def receive(collector: Collector, stream: IO[bytes]) -> tuple[int, int | None, d
         }
         for name, translation in {"head": code_of, **translations}.items():
             buffers[name] = translation[np.frombuffer(buffers[name], np.int32)].tobytes()
-        buffers["id"] = (np.frombuffer(buffers["id"], np.int64) + collector.events).tobytes()
+        buffers["id"] = (np.frombuffer(buffers["id"], np.uint32) + np.uint32(collector.events)).tobytes()
         layout.absorb(rows, buffers)
     collector.events += events
     collector.counted += counted
