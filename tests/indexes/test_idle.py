@@ -286,3 +286,9 @@ def test_every_cause_has_its_place_once_or_with_a_reason() -> None:
     assert len({(cause, holds) for cause, holds, _ in PRECEDENCE}) == len(PRECEDENCE)
     assert all(holds and why for _, holds, why in PRECEDENCE)
     assert set(CAUSES) == {cause for cause, _, _ in PRECEDENCE}
+
+
+def test_a_mark_that_an_old_exporter_wrote_as_an_op_is_no_call() -> None:
+    trace = gap()
+    trace.events[0] |= {"cat": "cpu_op"}
+    assert judged(trace) == ("late_launch:host_code", "cudaLaunchKernel", "aten::add")

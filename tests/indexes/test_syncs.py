@@ -153,3 +153,10 @@ def quiet(loaded: Trace, lane: int, start: int, end: int) -> int:
 def may_stall(row: Any) -> bool:
     """Neither an annotation nor a call that waits for the device anyway."""
     return row["category"] != "user_annotation" and "Synchronize" not in row["name"]
+
+
+def test_a_mark_that_an_old_exporter_wrote_as_an_op_is_not_stalled() -> None:
+    trace = TraceBuilder()
+    trace.op("ProfilerStep#1", 0, 5_000)
+    trace.overhead("Activity Buffer Request", 1_000, 2_000)
+    assert trace.load().index(Overheads).hit.tolist() == [-1]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.indexes.gaps import Gaps
-from traceanalyzer.indexes.nesting import Nesting, pick
+from traceanalyzer.indexes.nesting import Nesting, annotation_rows, pick
 from traceanalyzer.indexes.round_trips import MOST
 from traceanalyzer.indexes.syncs import Syncs
 from traceanalyzer.schema import CALL_CATEGORIES
@@ -37,7 +37,7 @@ def long_calls(trace: Trace, gaps: Gaps, late: Mask) -> Rows:
         low, high = edges[np.maximum(after - 1, 0)], edges[np.minimum(after, len(edges) - 1)]
         still[here] = np.minimum(high, gaps.end_ns[here]) - np.maximum(low, gaps.start_ns[here])
         found[here] = nesting.around(lane, middle, middle)
-    usable = np.array(trace.cpu["category"].isin(["cpu_op", *CALL_CATEGORIES]))
+    usable = trace.cpu["category"].isin(["cpu_op", *CALL_CATEGORIES]).to_numpy() & ~annotation_rows(trace)
     usable[trace.index(Syncs).row] = False
     holds = (pick(usable.astype(np.int64), found) > 0) & (still >= np.maximum(_LONG_NS, MOST * gaps.dur_ns))
     holds[holds] = _unusual(trace, nesting, found[holds], still[holds])
@@ -47,10 +47,9 @@ def long_calls(trace: Trace, gaps: Gaps, late: Mask) -> Rows:
 def _unusual(trace: Trace, nesting: Nesting, rows: Rows, still: Rows) -> Mask:
     """Whether each row stood still many times longer than rows of its name usually do, or is the only one."""
     names = codes(trace.cpu, "name")
-    unusual = np.zeros(len(rows), bool)
-    for name in np.unique(names[rows]):
-        usual = nesting.self_ns[names == name]
-        mine = names[rows] == name
-        least = _MANY_TIMES * np.median(usual) if len(usual) > 1 else _ALONE_NS
-        unusual[mine] = still[mine] >= least
-    return unusual
+    wanted, name = np.unique(names[rows], return_inverse=True)
+    alike = np.flatnonzero(np.isin(names, wanted))
+    alike = alike[np.argsort(names[alike], kind="stable")]
+    groups = np.split(nesting.self_ns[alike], np.searchsorted(names[alike], wanted[1:]))
+    least = [_MANY_TIMES * np.median(usual) if len(usual) > 1 else _ALONE_NS for usual in groups]
+    return np.asarray(still >= np.array(least)[name.reshape(-1)]) if len(rows) else np.zeros(0, bool)

@@ -137,9 +137,9 @@ def _lanes(trace: Trace) -> Rows:
 
 def annotation_rows(trace: Trace) -> Mask:
     """Rows of `trace.cpu` that are annotations; torch before 1.12 wrote those as ops, and their names tell."""
-    marked = trace.cpu["category"].isin(["cpu_op", "user_annotation"]).to_numpy()
-    is_op = (trace.cpu["category"] == "cpu_op").to_numpy()
-    return marked & (~is_op | matching(trace.cpu, "name", lambda name: bool(ANNOTATION.match(name))))
+    op = matching(trace.cpu, "category", lambda category: category == "cpu_op")
+    marks = matching(trace.cpu, "name", lambda name: bool(ANNOTATION.match(name)))
+    return matching(trace.cpu, "category", lambda category: category == "user_annotation") | op & marks
 
 
 def _tie_rank(trace: Trace, is_annotation: Mask, is_op: Mask) -> Rows:

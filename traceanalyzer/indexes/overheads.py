@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer import intervals
 from traceanalyzer.indexes.calls import BUFFER_OVERHEAD, PROFILER_OVERHEAD, SYNCHRONISING
-from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.indexes.nesting import Nesting, annotation_rows
 from traceanalyzer.schema import CALL_CATEGORIES
 from traceanalyzer.trace import Trace, ints, matching
 
@@ -59,7 +59,9 @@ class Overheads:
         buffer = matching(cpu, "name", lambda name: bool(BUFFER_OVERHEAD.match(name)))[row]
         start, end = nesting.start_ns[row], nesting.end_ns[row]
         waits = matching(cpu, "name", lambda name: bool(SYNCHRONISING.search(name)))
-        may_stall = cpu["category"].isin(["cpu_op", *CALL_CATEGORIES]).to_numpy() & ~waits
+        may_stall = (
+            cpu["category"].isin(["cpu_op", *CALL_CATEGORIES]).to_numpy() & ~waits & ~annotation_rows(trace)
+        )
         hit = np.full(len(row), -1, np.int64)
         stall_start, stall_end = start.copy(), start.copy()
         for lane in range(int(nesting.lane.max(initial=-1)) + 1 if len(row) else 0):
