@@ -77,6 +77,7 @@ def summary(rank: int | None = None, **changes: Any) -> dict[str, Any]:
         "asked": False,
         "steps": steps | times,
         "busy": [{"device": 0, "busy_ns": 37 * MS, "share": 0.37}],
+        "profiler": {"share": 0.3, "low_share": 0.12, "high_share": 0.6, "basis": "as measured"},
         "missing": ["stacks", "memory"],
         "unavailable": {},
     }
@@ -159,7 +160,9 @@ def empty() -> Report:
     return report(
         metas=(meta(devices=(), capabilities={}),),
         accounting=(),
-        summary=(summary(busy=[], missing=[], steps=None, unavailable={"busy": why, "steps": why}),),
+        summary=(
+            summary(busy=[], missing=[], steps=None, profiler=None, unavailable={"busy": why, "steps": why}),
+        ),
         findings=(),
         outcomes=(Outcome("scheduler-gap", Status.CLEAR),),
     )

@@ -128,7 +128,7 @@ def python_trace() -> Trace:
 def test_a_trace_without_either_lane_is_reported_and_says_so() -> None:
     report = diagnose(python_trace())
     assert report.summary[0]["steps"] is None
-    assert set(report.summary[0]["unavailable"]) == {"steps", "busy"}
+    assert set(report.summary[0]["unavailable"]) == {"steps", "busy", "profiler"}
     assert report.summary[0]["window"]["length_ns"] == 0
 
 

@@ -40,6 +40,8 @@ class Request:
     fail_on: str = "never"
     quiet: bool = False
     force: bool = False
+    jobs: int | None = None
+    cache: bool = False
 
 
 def run_diagnose(request: Request) -> bool:
@@ -51,7 +53,7 @@ def run_diagnose(request: Request) -> bool:
     rules.configure(rules.select_rules(request.select, request.ignore), settings)
     outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
     check_outputs(outputs, inputs=request.traces, force=request.force)
-    loaded = load_all(request.traces, quiet=request.quiet)
+    loaded = load_all(request.traces, quiet=request.quiet, jobs=request.jobs, cache=request.cache)
     traces = windowed(loaded, window)
     report = diagnose(traces, select=request.select, ignore=request.ignore, settings=settings)
     _write_tables(request, report, traces)
@@ -59,13 +61,15 @@ def run_diagnose(request: Request) -> bool:
     return _met(request.fail_on, report)
 
 
-def load_all(paths: Sequence[Path], *, quiet: bool = False) -> Trace | TraceSet:
+def load_all(
+    paths: Sequence[Path], *, quiet: bool = False, jobs: int | None = None, cache: bool = False
+) -> Trace | TraceSet:
     """One trace, or the traces of one job by rank; those that declare no rank are numbered as given.
 
     Raises:
         BadOption: two traces have one rank.
     """
-    loaded = [_load(path, quiet) for path in paths]
+    loaded = [_load(path, quiet, jobs, cache) for path in paths]
     if len(loaded) == 1:
         return loaded[0]
     job = TraceSet()
@@ -89,11 +93,11 @@ def _flat(loaded: Sequence[Trace | TraceSet]) -> list[Trace]:
     return [trace for one in loaded for trace in (one.values() if isinstance(one, TraceSet) else [one])]
 
 
-def _load(path: Path, quiet: bool) -> Trace | TraceSet:
+def _load(path: Path, quiet: bool, jobs: int | None, cache: bool) -> Trace | TraceSet:
     if quiet or not sys.stderr.isatty():
-        return load(path)
+        return load(path, jobs=jobs, cache=cache)
     with ProgressLine(sys.stderr) as progress:
-        return load(path, progress=progress)
+        return load(path, jobs=jobs, cache=cache, progress=progress)
 
 
 def _write_tables(request: Request, report: Report, traces: Trace | TraceSet) -> None:

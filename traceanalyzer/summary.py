@@ -13,6 +13,7 @@ from traceanalyzer.errors import Unavailable
 from traceanalyzer.grouping import Scope
 from traceanalyzer.indexes.accounting import Accounting
 from traceanalyzer.indexes.busy import Busy
+from traceanalyzer.indexes.inflation import Inflation
 from traceanalyzer.indexes.steps import Steps
 from traceanalyzer.trace import Trace
 
@@ -56,6 +57,7 @@ def summarise(trace: Trace, rank: int | None) -> dict[str, Any]:
         "asked": trace.window is not None,
         "steps": _try(unavailable, "steps", _steps, trace),
         "busy": _try(unavailable, "busy", _busy, trace, scope) or [],
+        "profiler": _try(unavailable, "profiler", _profiler, trace),
         "missing": [name for name, there in trace.meta.capabilities.items() if not there],
     }
     return summary | {"unavailable": unavailable}
@@ -107,6 +109,13 @@ def _steps(trace: Trace) -> dict[str, Any]:
         "min_ns": int(times.min()),
         "max_ns": int(times.max()),
     }
+
+
+def _profiler(trace: Trace) -> dict[str, Any]:
+    """How much of the CPU's step time is the profiler's own: an estimate, with its range and its basis."""
+    inflation = trace.index(Inflation)
+    low, high = inflation.share_range
+    return {"share": inflation.share, "low_share": low, "high_share": high, "basis": inflation.basis}
 
 
 def _busy(trace: Trace, scope: Scope) -> list[dict[str, Any]]:

@@ -22,6 +22,10 @@ TEXTS = {
         "other code",
         "Record with with_stack=True to see the code; suspects are python between ops, garbage collection, logging.",
     ),
+    "engine": (
+        "the autograd engine's thread ran no op and launched nothing, most before {ops}; stacks do not reach into it",
+        "Backward starts and hands over between nodes here. torch.compile or CUDA graphs leave less of it to the CPU.",
+    ),
     "late_launch:data_loading": (
         "the CPU was waiting for data ({ops})",
         "Load ahead: num_workers above 0, pin_memory, a larger prefetch_factor, cheaper transforms, preprocessed data.",

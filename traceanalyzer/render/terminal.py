@@ -56,6 +56,8 @@ def _header(page: Page, summary: Mapping[str, Any], meta: Meta, *, several: bool
         page.pair("device", f"none: {summary['unavailable'].get('busy', 'no event of a GPU')}")
     page.pair("window", _window(summary, meta))
     page.pair("steps", _steps(summary))
+    if summary["profiler"]:
+        page.pair("profiler", _profiler(summary["profiler"]))
     page.pair("events", f"{meta.events:,} read, {meta.dialect}")
     if summary["missing"]:
         page.pair("without", f"{', '.join(summary['missing'])} (not recorded)")
@@ -73,6 +75,11 @@ def _window(summary: Mapping[str, Any], meta: Meta) -> str:
     start, end = (format_offset(window[side] - meta.origin_ns) for side in ("start_ns", "end_ns"))
     asked = ", as asked for with --window" if summary["asked"] else ""
     return f"{format_ns(window['length_ns'])}, from {start} to {end}{asked}"
+
+
+def _profiler(estimate: Mapping[str, Any]) -> str:
+    share, low, high = (f"{100 * estimate[name]:.0f} %" for name in ("share", "low_share", "high_share"))
+    return f"estimated to take {share} of the CPU's step time itself ({low} to {high})"
 
 
 def _steps(summary: Mapping[str, Any]) -> str:

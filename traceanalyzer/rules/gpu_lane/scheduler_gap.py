@@ -114,7 +114,8 @@ def _hit(
     evidence = _evidence(gaps, cost, plain, trace)
     longest = int(np.argmax(np.where(gaps["name"] == evidence.pop("name"), durations, 0)))
     gap, start = int(gaps["gap"].iloc[longest]), int(starts[longest])
-    message, advice = TEXTS[plain]
+    engine = plain == "late_launch:host_code" and trace.meta.capabilities.get("stacks", False)
+    message, advice = TEXTS["engine" if engine else plain]
     entry = int(idle.work[gap]) if idle.work[gap] >= 0 else int(idle.before[gap])
     span = where.of_work(entry, start, start + int(durations[longest]))
     when = "in one step only, so the profiler's or a hiccup's" if plain != cause else "{in_steps}"
