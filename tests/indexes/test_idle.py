@@ -43,9 +43,9 @@ def name_of(trace: Trace, row: int) -> str | None:
 
 def test_host_code_or_python_where_no_op_is_open() -> None:
     trace = gap()
-    assert judged(trace) == ("late_launch:host_code", "cudaLaunchKernel", "aten::add")
+    assert judged(trace) == ("late_launch:host_code", "cudaLaunchKernel", None)
     trace.python("train.py(1): main", 0, 2_000 * US, python_id=1)
-    assert judged(trace) == ("late_launch:python", "cudaLaunchKernel", "aten::add")
+    assert judged(trace) == ("late_launch:python", "cudaLaunchKernel", None)
 
 
 def test_dispatching_names_the_op_that_took_the_time() -> None:
@@ -153,7 +153,7 @@ def test_a_pause_longer_than_the_wait_is_a_pause() -> None:
     """The CPU waited 50 us, then did something else for 0.87 ms: it would have come late anyway."""
     trace = gap()
     trace.launch("cudaStreamSynchronize", FIRST - 50 * US, 55 * US, 9)
-    assert judged(trace) == ("late_launch:host_code", "cudaLaunchKernel", "aten::add")
+    assert judged(trace) == ("late_launch:host_code", "cudaLaunchKernel", None)
 
 
 @pytest.mark.parametrize(
@@ -291,4 +291,4 @@ def test_every_cause_has_its_place_once_or_with_a_reason() -> None:
 def test_a_mark_that_an_old_exporter_wrote_as_an_op_is_no_call() -> None:
     trace = gap()
     trace.events[0] |= {"cat": "cpu_op"}
-    assert judged(trace) == ("late_launch:host_code", "cudaLaunchKernel", "aten::add")
+    assert judged(trace) == ("late_launch:host_code", "cudaLaunchKernel", None)

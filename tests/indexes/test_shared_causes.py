@@ -25,7 +25,7 @@ RECORDED_ON_H200 = ("pairs/", "real/", "ddp/", "seeds/")
     ("pair", "cause", "ops"),
     [
         ("dataloader", "late_launch:data_loading", {LOADER}),
-        ("python_between", "late_launch:python", {"aten::mm"}),
+        ("python_between", "late_launch:python", {None}),
         ("launch_bound", "late_launch:dispatching", {"aten::mul", "aten::add"}),
         ("optimizer_loop", "late_launch:dispatching", {"aten::mul_"}),
         ("device_sync", "synchronisation_round_trip", {"cudaDeviceSynchronize"}),
@@ -33,11 +33,13 @@ RECORDED_ON_H200 = ("pairs/", "real/", "ddp/", "seeds/")
         ("cpu_roundtrip", "synchronisation_round_trip", {"aten::copy_"}),
         ("malloc_thrash", "late_launch:allocator", {"aten::addmm"}),
         ("recompile", "late_launch:compilation", {"dynamo"}),
-        ("gc_pause", "late_launch:host_code", {"aten::mm"}),
+        ("gc_pause", "late_launch:host_code", {None}),
         ("graph_break", "late_launch:dispatching", {"aten::addmm"}),
     ],
 )
-def test_the_dominant_cause_and_op_are_right(shared: Shared, pair: str, cause: str, ops: set[str]) -> None:
+def test_the_dominant_cause_and_op_are_right(
+    shared: Shared, pair: str, cause: str, ops: set[str | None]
+) -> None:
     books = Books.of(load_file(shared(f"pairs/{pair}.bad")))
     assert books.dominant_cause() == cause
     assert books.dominant()[0] == cause
@@ -105,10 +107,12 @@ def test_hardly_anything_is_unknown(shared: Shared, name: str) -> None:
         ),  # behind work from before the recording
         ("seeds/2048_bf16_cold_eager_w0u0a10", "late_launch:module_loading", "aten::mm"),
         ("seeds/4096_bf16_warm_eager_w0u0a20", "profiler_overhead", "Activity Buffer Request"),
-        ("ddp/straggler_cpu.rank1", "late_launch:host_code", "aten::addmm"),
+        ("ddp/straggler_cpu.rank1", "late_launch:host_code", None),
     ],
 )
-def test_what_an_expert_sees_in_the_largest_gap(shared: Shared, name: str, cause: str, op: str) -> None:
+def test_what_an_expert_sees_in_the_largest_gap(
+    shared: Shared, name: str, cause: str, op: str | None
+) -> None:
     books = Books.of(load_file(shared(name)))
     assert books.dominant() == (cause, op)
 

@@ -102,6 +102,7 @@ PRECEDENCE: tuple[tuple[str, str, str], ...] = (
     ("late_launch:dispatching", "launched late; most of it inside ops and calls", "what is left"),
 )
 CAUSES = tuple(dict.fromkeys(cause for cause, _, _ in PRECEDENCE))
+_BETWEEN_OPS = (CAUSES.index("late_launch:python"), CAUSES.index("late_launch:host_code"))
 _DISPATCHING = CAUSES.index("late_launch:dispatching")
 _USUAL_QUANTILE = 0.9  # of the delays onto an idle device: what is usual there
 _DEFAULT_DELAY_NS = (
@@ -122,7 +123,7 @@ class Idle:
         row: int64, row of `trace.cpu` that decided: the synchronising call, the loader, the stalled call, an op
             before the launch that took most of the gap, else the launch; -1 for none.
         op: int64, row of `trace.cpu` of the op to name: around `row`, else the one that launched, else the
-            launch; -1 for none.
+            launch; -1 for none, as where the time went by between ops.
         sure: float64, share of the gap that the deciding activity covers, 1 where no share decides.
     """
 
@@ -282,11 +283,13 @@ class _Judge:
         return np.where(ended, found, call)
 
     def op_of(self, cause: Rows, row: Rows) -> Rows:
-        """The op around the deciding row, else the op that launched the next work, else its launch."""
+        """The op around the deciding row, else the op that launched the next work, else its launch; none where the
+        time went by between ops."""
         around = pick(self.nesting.op, row)
         work = self.gaps.work
         launched = pick(self.work.op, work)
         launched = np.where(launched >= 0, launched, self.gaps.call)
         loading = (cause == CAUSES.index("late_launch:module_loading")) & (pick(self.nesting.lane, row) < 0)
         decided = (row != self.gaps.call) & ~(loading & (launched >= 0))
-        return np.where(decided, np.where(around >= 0, around, row), launched)
+        op = np.where(decided, np.where(around >= 0, around, row), launched)
+        return np.where(np.isin(cause, _BETWEEN_OPS), -1, op)

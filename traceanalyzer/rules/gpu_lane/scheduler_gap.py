@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from traceanalyzer import intervals
 from traceanalyzer.finding import Confidence, Hit
@@ -15,6 +16,8 @@ from traceanalyzer.indexes.accounting import Accounting
 from traceanalyzer.indexes.activity import Activity
 from traceanalyzer.indexes.advice import NO_MORE_THAN_LATE, NOBODYS_LOSS, ONCE, SURE, TEXTS
 from traceanalyzer.indexes.idle import CAUSES, Idle
+from traceanalyzer.indexes.launches import Launches
+from traceanalyzer.indexes.nesting import pick
 from traceanalyzer.indexes.pythons import innermost_function
 from traceanalyzer.indexes.recurrence import standing_out
 from traceanalyzer.indexes.where import Where
@@ -50,7 +53,7 @@ def scheduler_gap(
     it; and two causes that follow each other within one gap are charged to the one that holds first.
     Source: the precedence table of the accounting, traceanalyzer/indexes/idle.py.
     """
-    gaps = _table(books, idle, activity, trace, limits)
+    gaps = _table(books, idle, activity, where.work, trace, limits)
     if len(where.steps) >= limits.min_steps and trace.window is None:
         gaps = _told_apart(gaps, len(where.steps), limits)
     totals = gaps.groupby(["device", "cause"])["ns"].transform("sum")
@@ -59,9 +62,11 @@ def scheduler_gap(
         yield from _hits(group, str(cause), idle, where, trace)
 
 
-def _table(books: Accounting, idle: Idle, activity: Activity, trace: Trace, limits: Limits) -> pd.DataFrame:
+def _table(
+    books: Accounting, idle: Idle, activity: Activity, work: Launches, trace: Trace, limits: Limits
+) -> pd.DataFrame:
     """One row per gap and step: device, step (the one in which most of the gap lies), gap, start, ns, outside (ns in
-    no op or call), cause, name (code of the op's name)."""
+    no op or call), cause, name (code of the name of the op to blame, else of the next)."""
     rows = np.flatnonzero(books.gap >= 0)
     in_graph = idle.is_cause("in_graph")[books.gap[rows]]
     rows = rows[in_graph | (idle.dur_ns[books.gap[rows]] >= limits.min_gap_ns)]
@@ -75,11 +80,17 @@ def _table(books: Accounting, idle: Idle, activity: Activity, trace: Trace, limi
         "ns": ns,
         "outside": ns - intervals.covered(activity.sets["dispatching"], start, start + ns),
         "cause": np.array(CAUSES, dtype=object)[idle.cause[gap]],
-        "name": names[idle.op[gap]],
+        "name": names[np.where(idle.op[gap] >= 0, idle.op[gap], _launching(idle.work[gap], work))],
     }
     table = pd.DataFrame(columns)
     longest = table.loc[table.groupby("gap")["ns"].idxmax(), ["gap", "step"]].set_index("gap")["step"]
     return table.assign(step=table["gap"].map(longest))
+
+
+def _launching(entries: NDArray[np.int64], work: Launches) -> NDArray[np.int64]:
+    """Row of the op, else of the call, that launched each piece of work; -1 for none."""
+    op, call = pick(work.op, entries), pick(work.call, entries)
+    return np.where(op >= 0, op, call)
 
 
 def _told_apart(gaps: pd.DataFrame, steps: int, limits: Limits) -> pd.DataFrame:
