@@ -101,6 +101,8 @@ def test_processes_are_as_many_as_pay(tmp_path: Path, monkeypatch: pytest.Monkey
     assert parallel.parts_of(Source(tmp_path / "missing"), 8) == 1
     path.write_bytes(zstandard.ZstdCompressor(write_content_size=False).compress(b" " * 4_500))
     assert parallel.parts_of(Source(path), 8) == 1
+    path.write_bytes(b"\x28\xb5\x2f\xfd" + b"\xff" * 4_500)
+    assert parallel.parts_of(Source(path), 8) == 1
     monkeypatch.setattr("sys.executable", "")
     assert parallel.parts_of(Source(path), 8) == 1
 

@@ -59,10 +59,7 @@ class Source:
         except (OSError, ValueError):
             return None
         if first.startswith(_ZSTD_MAGIC):
-            import zstandard
-
-            content = zstandard.get_frame_parameters(first).content_size
-            return content if content < zstandard.CONTENTSIZE_UNKNOWN else None
+            return _zstd_content_bytes(first)
         return int.from_bytes(last, "little") if first.startswith(_GZIP_MAGIC) else size
 
     def blocks(self, start: int = 0) -> Iterator[bytes]:
@@ -155,6 +152,16 @@ def _gzip_decompressor() -> _Decompressor:
 
     stream: _Decompressor = isal_zlib.decompressobj(wbits=31)
     return stream
+
+
+def _zstd_content_bytes(header: bytes) -> int | None:
+    import zstandard
+
+    try:
+        size = zstandard.get_frame_parameters(header).content_size
+    except zstandard.ZstdError:
+        return None
+    return size if size < zstandard.CONTENTSIZE_UNKNOWN else None
 
 
 def _zstd_decompressor() -> _Decompressor:
