@@ -15,7 +15,7 @@ from traceanalyzer.diagnosis import by_rank, diagnose, restricted
 from traceanalyzer.errors import BadOption
 from traceanalyzer.exits import emit
 from traceanalyzer.files import check_outputs, made, written
-from traceanalyzer.finding import Report, Severity
+from traceanalyzer.finding import Report, Severity, Status
 from traceanalyzer.offsets import parse_window
 from traceanalyzer.progress import ProgressLine
 from traceanalyzer.read.load import load
@@ -58,6 +58,8 @@ def run_diagnose(request: Request) -> bool:
     report = diagnose(traces, select=request.select, ignore=request.ignore, settings=settings)
     _write_tables(request, report, traces)
     _write_report(request, report)
+    if all(outcome.status is Status.NOT_APPLICABLE for outcome in report.outcomes):
+        print(f"warning: no rule applies: {report.outcomes[0].why}", file=sys.stderr)
     return _met(request.fail_on, report)
 
 

@@ -9,21 +9,21 @@ ONCE = "-once"  # suffix of a cause that stands out in a single step
 # cause -> (what happened, what to do); fields in braces come from the finding's evidence
 TEXTS = {
     "late_launch:dispatching": (
-        "the CPU was still dispatching when the device ran dry, most before {ops}",
-        "Launch less often: torch.compile, CUDA graphs (mode='reduce-overhead'), fused or foreach kernels, or larger "
-        "batches.",
+        "the CPU was still dispatching when the device ran dry, before {ops}",
+        "Launch less often: CUDA graphs (mode='reduce-overhead'), torch.compile where it is not in use yet, fused or "
+        "foreach kernels, larger batches.",
     ),
     "late_launch:python": (
-        "python between ops kept the CPU from launching, most before {ops}; the longest in {where}",
+        "python between ops kept the CPU from launching, before {ops}; the longest in {where}",
         "Move that python out of the loop, vectorise it, or run it while the device has work queued.",
     ),
     "late_launch:host_code": (
-        "the CPU ran no op and launched nothing, most before {ops}; without stacks python cannot be told from "
-        "other code",
+        "for most of it the CPU ran no op and launched nothing, before {ops}; without stacks python cannot be told "
+        "from other code",
         "Record with with_stack=True to see the code; suspects are python between ops, garbage collection, logging.",
     ),
     "engine": (
-        "the autograd engine's thread ran no op and launched nothing, most before {ops}; stacks do not reach into it",
+        "the autograd engine's thread mostly ran no op and launched nothing, before {ops}; stacks do not reach into it",
         "Backward starts and hands over between nodes here. torch.compile or CUDA graphs leave less of it to the CPU.",
     ),
     "late_launch:data_loading": (
@@ -39,7 +39,7 @@ TEXTS = {
         "Warm up before measuring; CUDA_MODULE_LOADING=EAGER loads everything at the start.",
     ),
     "late_launch:long_call": (
-        "one call took most of it, many times longer than usual: {ops}",
+        "one call or op stood still for most of it, far longer than its kind does or alone of its kind: {ops}",
         "If it is first use, warm up before measuring. If it comes back, look at what that call waits for.",
     ),
     "late_launch:allocator": (
@@ -50,12 +50,16 @@ TEXTS = {
         "the CPU waited for the device at {ops} and then had to launch anew ({outside} of it outside any op)",
         "Avoid the read-back or do it less often: no .item(), .cpu(), nonzero or synchronize() inside the step.",
     ),
+    "blocking_upload": (
+        "the CPU was held up in a copy to the device and then had to launch anew: {ops}",
+        "Copy from pinned memory (pin_memory=True in the DataLoader) with non_blocking=True, ahead of its use.",
+    ),
     "profiler_overhead": (
         "the profiler was at work ({ops}), not your code",
         "Nothing to do: without the profiler this time is not lost. A longer warm-up moves it out of the window.",
     ),
     "launch_latency": (
-        "work was queued in time and the device took its usual delay to start it: {ops}",
+        "work was queued in time and started after the device's usual delay, or when its launch call returned: {ops}",
         "Only fewer and larger kernels reduce it: fusion, CUDA graphs.",
     ),
     "in_graph": (

@@ -72,7 +72,8 @@ PRECEDENCE: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "synchronisation_round_trip",
-        "launched late; a synchronising call or blocking copy of the launching threads reaches into it, and no "
+        "launched late; a synchronising call or blocking copy of the launching threads reaches into it, in which "
+        "the CPU was when the device ran dry (or the gap is shorter than 0.2 ms, or it waited for most of it), and no "
         "stretch without ops that is longer than the CPU waited there covers most of it. Or the launch itself is a "
         "blocking copy whose call covers most of it",
         "the CPU could not launch while it waited, whatever it did after",

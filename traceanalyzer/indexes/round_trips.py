@@ -42,7 +42,11 @@ def round_trips(trace: Trace, gaps: Gaps, late: Mask) -> tuple[Rows, Rows]:
     inside = gaps.overlap_ns(starts[last], ends[last])
     # At the head of the trace nothing is known to have been drained, unless the wait itself is most of the gap.
     drained = (gaps.before >= 0) | (inside >= MOST * gaps.dur_ns)
-    holds = late & (at >= 0) & (inside > 0) & drained & ~_paused(trace, gaps, rows)
+    # A call that began when the device was dry already, and did not wait, explains no more than a short gap.
+    dry = np.searchsorted(starts, gaps.start_ns, side="right") - 1
+    waited = (dry >= 0) & (ends[np.maximum(dry, 0)] >= gaps.start_ns)
+    waited |= (gaps.dur_ns <= LONG_PAUSE_NS) | (inside >= MOST * gaps.dur_ns)
+    holds = late & (at >= 0) & (inside > 0) & drained & waited & ~_paused(trace, gaps, rows)
     direct = np.where(holds, rows[last], np.where(_is_blocking(gaps, rows), gaps.call, -1))
     following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
     awaited = gaps.in_time & _reads_back(trace, gaps) & (gaps.call >= 0)

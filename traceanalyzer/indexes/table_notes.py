@@ -33,7 +33,7 @@ def _notes(trace: Trace, averages: KeyAverages, python_functions: bool) -> Itera
         yield "times are whole microseconds, as until torch 2.3: sums and nesting are only as exact as that"
     if meta.damage:
         yield "the file is damaged: " + "; ".join(damage.message for damage in meta.damage)
-    if meta.dialect in _OLD_IDS:
+    if meta.dialect.startswith(_OLD_IDS):
         yield f"recorded with {meta.dialect}: checked against tables of torch 2.11 and 2.13 only"
     if {"cuda_sync", "xpu_sync"} & set(meta.rows.get("gpu", {})):
         yield "synchronisation records count as time on the device, as in torch's own table"

@@ -75,7 +75,7 @@ def _eras(header: Mapping[str, Any], collector: Collector) -> list[tuple[str, bo
         ("torch 1.9 to 1.11", "flow:async" in counted),
         ("torch 1.12 to 2.0", "flow:async_cpu_to_gpu" in counted or "flow:async_gpu" in counted),
         ("torch 2.13 or later", synchronised),
-        ("torch 2.12", "host_name" in header and "trace_id" in header and base_known and not after),
+        ("torch 2.12 or later", "host_name" in header and "trace_id" in header and base_known and not after),
         ("torch 2.4 to 2.7", after),
         ("torch 2.8 to 2.11", base_known),
         ("torch 2.1 to 2.3", collector.whole_microseconds and "flow:ac2g" in counted),

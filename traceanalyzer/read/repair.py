@@ -12,6 +12,8 @@ import re
 from collections import Counter
 from typing import Any
 
+import orjson
+
 from traceanalyzer.trace import Damage
 
 _SEPARATOR = re.compile(r"(?<=\})\s*,\s*(?=\{)")
@@ -34,6 +36,9 @@ class Repairs:
             offset: byte offset of the stretch in the plain JSON.
             cut: the stretch ends where the file was cut, so its last event may be half there.
         """
+        as_it_is = _strictly(text)
+        if as_it_is is not None:  # nothing wrong within: the file only ends too early, or a comma too late
+            return as_it_is
         mended = _BAD_NUMBER.sub("null", _BAD_ESCAPE.sub(_escaped, text.decode("utf-8", "replace")))
         whole = _parse(f"[{mended}]")
         if isinstance(whole, list):
@@ -107,3 +112,12 @@ def _parse(text: str) -> Any:
 
 def _events(count: int) -> str:
     return f"{count:,} event{'' if count == 1 else 's'}"
+
+
+def _strictly(text: bytes) -> list[Any] | None:
+    """The events, if they are valid JSON as they stand."""
+    try:
+        events: list[Any] = orjson.loads(b"[%b]" % text)
+    except orjson.JSONDecodeError:
+        return None
+    return events

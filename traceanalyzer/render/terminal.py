@@ -18,6 +18,9 @@ from traceanalyzer.version import __version__
 _COLOURS = {Severity.HIGH: "red", Severity.MEDIUM: "yellow", Severity.LOW: "blue", Severity.INFO: "dim"}
 
 
+_WORTH_SAYING = 0.01  # share of the step from which on the profiler's own time gets a line
+
+
 def render_text(
     report: Report, *, width: int = 80, colour: bool = False, ascii_only: bool = False, quiet: bool = False
 ) -> str:
@@ -56,7 +59,7 @@ def _header(page: Page, summary: Mapping[str, Any], meta: Meta, *, several: bool
         page.pair("device", f"none: {summary['unavailable'].get('busy', 'no event of a GPU')}")
     page.pair("window", _window(summary, meta))
     page.pair("steps", _steps(summary))
-    if summary["profiler"]:
+    if summary["profiler"] and summary["profiler"]["share"] >= _WORTH_SAYING:
         page.pair("profiler", _profiler(summary["profiler"]))
     page.pair("events", f"{meta.events:,} read, {meta.dialect}")
     if summary["missing"]:
@@ -108,7 +111,8 @@ def _finding(page: Page, number: int, finding: Finding, origin_ns: int, places: 
 def _where(finding: Finding, origin_ns: int, places: Sequence[str]) -> list[str]:
     """Confidence, and where to look: the costliest occurrence."""
     start, length = format_offset(finding.start_ns - origin_ns), format_ns(finding.end_ns - finding.start_ns)
-    which = "costliest" if finding.count > 1 else "once"
+    several = finding.count > 1 or finding.evidence.get("gaps", 1) > 1 or finding.evidence.get("slow", 1) > 1
+    which = "look" if several else "once"
     named = [f"{place} {getattr(finding, place)}" for place in places if getattr(finding, place) is not None]
     first, last = f"confidence {finding.confidence}", f"Perfetto timestamp {finding.start_ns}"
     return [first, f"{which} at {start} for {length}", *named, last]

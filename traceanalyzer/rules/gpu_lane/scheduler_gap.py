@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer import intervals
 from traceanalyzer.finding import Confidence, Hit
-from traceanalyzer.indexes.accounting import Accounting
+from traceanalyzer.indexes.accounting import KINDS, Accounting
 from traceanalyzer.indexes.activity import Activity
 from traceanalyzer.indexes.advice import NO_MORE_THAN_LATE, NOBODYS_LOSS, ONCE, SURE, TEXTS
 from traceanalyzer.indexes.idle import CAUSES, Idle
@@ -53,7 +53,7 @@ def scheduler_gap(
     it; and two causes that follow each other within one gap are charged to the one that holds first.
     Source: the precedence table of the accounting, traceanalyzer/indexes/idle.py.
     """
-    gaps = _table(books, idle, activity, where.work, trace, limits)
+    gaps = _table(books, idle, activity, where, trace, limits)
     if len(where.steps) >= limits.min_steps and trace.window is None:
         gaps = _told_apart(gaps, len(where.steps), limits)
     totals = gaps.groupby(["device", "cause"])["ns"].transform("sum")
@@ -63,7 +63,7 @@ def scheduler_gap(
 
 
 def _table(
-    books: Accounting, idle: Idle, activity: Activity, work: Launches, trace: Trace, limits: Limits
+    books: Accounting, idle: Idle, activity: Activity, where: Where, trace: Trace, limits: Limits
 ) -> pd.DataFrame:
     """One row per gap and step: device, step (the one in which most of the gap lies), gap, start, ns, outside (ns in
     no op or call), cause, name (code of the name of the op to blame, else of the next)."""
@@ -79,12 +79,23 @@ def _table(
         "start": start,
         "ns": ns,
         "outside": ns - intervals.covered(activity.sets["dispatching"], start, start + ns),
-        "cause": np.array(CAUSES, dtype=object)[idle.cause[gap]],
-        "name": names[np.where(idle.op[gap] >= 0, idle.op[gap], _launching(idle.work[gap], work))],
+        "cause": _causes(idle, gap, where),
+        "name": names[np.where(idle.op[gap] >= 0, idle.op[gap], _launching(idle.work[gap], where.work))],
     }
     table = pd.DataFrame(columns)
     longest = table.loc[table.groupby("gap")["ns"].idxmax(), ["gap", "step"]].set_index("gap")["step"]
     return table.assign(step=table["gap"].map(longest))
+
+
+def _causes(idle: Idle, gap: NDArray[np.int64], where: Where) -> NDArray[np.object_]:
+    """Cause of each gap; a round trip whose op only copies to the device is an upload, with another cure."""
+    up, down = (
+        np.unique(where.work.op[where.kind == KINDS.index(f"copy_{kind}")]) for kind in ("h2d", "d2h")
+    )
+    uploads = np.setdiff1d(up[up >= 0], down)
+    found = np.array(CAUSES, dtype=object)[idle.cause[gap]]
+    found[(found == "synchronisation_round_trip") & np.isin(idle.op[gap], uploads)] = "blocking_upload"
+    return found
 
 
 def _launching(entries: NDArray[np.int64], work: Launches) -> NDArray[np.int64]:
@@ -125,7 +136,7 @@ def _hit(
     evidence = _evidence(gaps, cost, plain, trace)
     longest = int(np.argmax(np.where(gaps["name"] == evidence.pop("name"), durations, 0)))
     gap, start = int(gaps["gap"].iloc[longest]), int(starts[longest])
-    engine = plain == "late_launch:host_code" and trace.meta.capabilities.get("stacks", False)
+    engine = plain == "late_launch:host_code" and bool(trace.meta.rows.get("python"))
     message, advice = TEXTS["engine" if engine else plain]
     entry = int(idle.work[gap]) if idle.work[gap] >= 0 else int(idle.before[gap])
     span = where.of_work(entry, start, start + int(durations[longest]))
