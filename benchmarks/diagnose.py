@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.files import DATA, large, source
 from benchmarks.make_large import minified
-from benchmarks.measure import REPOSITORY, machine, measure, table
+from benchmarks.measure import REPOSITORY, command_line, measure, table
 
 _NAMES = ("orjson", "load, 1 process", "indexes", "diagnose, 1 process", "diagnose, 2 processes")
 _SMALL_BYTES = 100_000
@@ -72,13 +71,7 @@ def _cpu(arguments: list[str]) -> float:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--megabytes", type=int, default=300)
-    options = parser.parse_args()
-    print(f"{machine()}; medians of {options.runs} runs")
-    for line in report(options.runs, options.megabytes):
-        print(line, flush=True)
+    command_line(__doc__, report)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,3 +124,14 @@ def table(results: dict[str, Measured], size: int, *, against: str = "orjson") -
         memory = f"{row.peak_bytes / 1e6:,.0f} MB | {row.peak_bytes / size:.2f}"
         lines.append(f"| {row.name} | {row.median:.2f} s | {row.spread:.0%} | {rates} | {memory} | {ratio} |")
     return lines
+
+
+def command_line(description: str | None, report: Callable[[int, int], Iterable[str]]) -> None:
+    """`--runs` and `--megabytes` for a benchmark's report, which is printed as it comes."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--megabytes", type=int, default=300)
+    options = parser.parse_args()
+    print(f"{machine()}; medians of {options.runs} runs")
+    for line in report(options.runs, options.megabytes):
+        print(line, flush=True)

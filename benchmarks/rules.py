@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.files import large
-from benchmarks.measure import machine
+from benchmarks.measure import command_line
 from traceanalyzer import diagnose
 from traceanalyzer.errors import Unavailable
 from traceanalyzer.read.load import load_file
@@ -85,13 +84,7 @@ def _rows(what: str, seconds: dict[str, list[float]], load_s: float) -> Iterator
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--megabytes", type=int, default=300)
-    options = parser.parse_args()
-    print(f"{machine()}; medians of {options.runs} runs")
-    for line in report(options.runs, options.megabytes):
-        print(line, flush=True)
+    command_line(__doc__, report)
 
 
 if __name__ == "__main__":

@@ -158,6 +158,11 @@ def test_message_says_in_which_steps(steps: list[int], text: str) -> None:
     assert only(*hits).message == text
 
 
+def test_a_single_step_recurs_in_nothing() -> None:
+    (found,) = findings_of("some-rule", [hit(0, MS, step=2, message="{in_steps}")], scope(steps=1))
+    assert found.message == "in the only step"
+
+
 def test_message_says_that_there_are_other_ops() -> None:
     ops = ["aten::mm", "aten::mm", "aten::add", "aten::sum"]
     hits = [hit(2 * at * MS, MS, message="{times} at {op}", evidence={"op": op}) for at, op in enumerate(ops)]

@@ -255,5 +255,5 @@ def _in_steps(hits: Sequence[Hit], steps: int) -> str:
     if len(hit_steps) == 1 and steps != 1:
         return f"in step {min(hit_steps)}"
     if len(hit_steps) >= steps:
-        return "in every step"
+        return "in every step" if steps > 1 else "in the only step"
     return f"in {len(hit_steps):,} of {steps:,} steps"
