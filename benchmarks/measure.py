@@ -24,7 +24,8 @@ class Measured:
     Attributes:
         seconds: wall time of each run.
         cpu_seconds: CPU time of each run, with that of finished children.
-        peak_bytes: of the process tree, above the interpreter with its imports; pages shared count once.
+        peak_bytes: of the process tree, above the interpreter with its imports; pages shared count once. Sampled,
+            and at least what the kernel noted as the first process's own peak.
     """
 
     name: str
@@ -59,17 +60,20 @@ def measure(names: Iterable[str], path: Path, runs: int) -> dict[str, Measured]:
 
 def _run(name: str, path: Path, *, sampled: bool = False) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.subjects", name, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
         sampler = _Sampler(process.pid)
         if sampled:
             sampler.start()
-        result = json.loads(process.stdout.readline() or "null")
-        peak = sampler.stop() if sampled else 0
-    if result is None:
-        raise RuntimeError(f"{name} failed on {path.name}")
-    return {**result, "peak": peak}
+        process.stdin.write("go\n")  # not before the sampler knows what there was at the start
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"{name} failed on {path.name}")
+        return {**json.loads(answer), "peak": sampler.stop() if sampled else 0}
 
 
 class _Sampler(threading.Thread):
@@ -79,6 +83,7 @@ class _Sampler(threading.Thread):
         super().__init__(daemon=True)
         self._pid = pid
         self._base = self._peak = tree_bytes(pid)
+        self._own_base = _status_bytes(pid, "VmRSS")
         self._done = threading.Event()
 
     def run(self) -> None:
@@ -89,7 +94,8 @@ class _Sampler(threading.Thread):
         """Peak above what there was at the start."""
         self._done.set()
         self.join()
-        return max(self._peak, tree_bytes(self._pid)) - self._base
+        own = _status_bytes(self._pid, "VmHWM") - self._own_base
+        return max(self._peak - self._base, own)
 
 
 def tree_bytes(pid: int) -> int:
@@ -103,6 +109,12 @@ def tree_bytes(pid: int) -> int:
     except (OSError, StopIteration):
         return total
     return total
+
+
+def _status_bytes(pid: int, field: str) -> int:
+    """One field of the kernel's account of a process's memory."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(f"{field}:"))
 
 
 def machine() -> str:

@@ -1,4 +1,5 @@
-"""What is measured, each in a process of its own: `python -m benchmarks.subjects NAME PATH` prints one JSON line.
+"""What is measured, each in a process of its own: `python -m benchmarks.subjects NAME PATH` prints "ready", and
+one JSON line when it has been told to run by a line on standard input; it ends at the next line.
 
 Heavy imports happen before the clock starts, so that the reading is measured and not the interpreter.
 """
@@ -103,12 +104,14 @@ def main() -> None:
     """Run one subject and print what the harness wants to know."""
     name, path = sys.argv[1:]
     run = SUBJECTS[name](path)
-    print(json.dumps({"ready": True}), flush=True)
+    print("ready", flush=True)
+    sys.stdin.readline()
     before, start = os.times(), time.perf_counter()
     events = run()
     seconds, after = time.perf_counter() - start, os.times()
     cpu = sum(after[:4]) - sum(before[:4])
     print(json.dumps({"seconds": seconds, "cpu": cpu, "events": events}), flush=True)
+    sys.stdin.readline()  # the memory is looked at before the process ends
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.builder import TraceBuilder
 from tests.indexes import reference
 from tests.indexes.generated import traces
-from traceanalyzer.indexes.nesting import Nesting, annotation_rows, lane_order, parents_in_order
+from traceanalyzer.indexes.containment import lane_order, nearest_reaching
+from traceanalyzer.indexes.nesting import Nesting
 
 few = settings(max_examples=200, deadline=None)
 
@@ -22,7 +23,8 @@ spans = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), min_size=1, m
 def test_parents_are_the_innermost_rows_that_contain(rows: list[tuple[int, int, int]]) -> None:
     lane, start, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))
     order = lane_order(lane, start, dur, np.arange(len(rows)))
-    placed = parents_in_order(lane[order], start[order], (start + dur)[order])
+    end = (start + dur)[order]
+    placed = nearest_reaching(end, end, lane[order])
     begin = 0
     for number in range(3):
         mine = [row for row in order.tolist() if rows[row][0] == number]
@@ -40,6 +42,7 @@ def test_depth_and_self_time_follow_from_parents(rows: list[tuple[int, int]]) ->
     for start, dur in rows:
         trace.op("aten::mm", start, dur)
     nesting = trace.load().index(Nesting)
+    tops = nesting.top_op(np.arange(-1, len(rows)))[1:]
     for row, parent in enumerate(nesting.parent.tolist()):
         above = []
         while parent >= 0:
@@ -49,7 +52,7 @@ def test_depth_and_self_time_follow_from_parents(rows: list[tuple[int, int]]) ->
         children = [i for i, of in enumerate(nesting.parent.tolist()) if of == row]
         assert nesting.self_ns[row] == rows[row][1] - sum(rows[child][1] for child in children)
         assert nesting.op[row] == row
-        assert nesting.top_op[row] == (above[-1] if above else row)
+        assert tops[row] == (above[-1] if above else row)
 
 
 @few
@@ -112,5 +115,5 @@ def test_marks_that_old_exporters_wrote_as_ops_are_annotations() -> None:
     trace.op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 50)
     trace.op("aten::mm", 60, 10)
     loaded = trace.load()
-    assert annotation_rows(loaded).tolist() == [True, True, False]
+    assert loaded.index(Nesting).annotation.tolist() == [True, True, False]
     assert loaded.index(Nesting).op.tolist() == [-1, -1, 2]

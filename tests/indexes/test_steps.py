@@ -10,7 +10,7 @@ import pytest
 from tests.builder import TraceBuilder
 from traceanalyzer.errors import Unavailable
 from traceanalyzer.indexes.accounting import Accounting
-from traceanalyzer.indexes.steps import Steps, whole_window
+from traceanalyzer.indexes.steps import Steps
 
 
 def test_a_step_on_the_device_is_the_work_that_it_launched() -> None:
@@ -73,7 +73,7 @@ def test_the_window_begins_with_unlinked_work_since_the_device_may_have_run_befo
     trace = TraceBuilder()
     trace.step(0, 0, 1_000)
     trace.kernel(300, 100, 1)
-    assert whole_window(trace.load()) == (300, 1_000)
+    assert trace.load().index(Steps).whole_ns == (300, 1_000)
 
 
 def test_devices_have_bounds_of_their_own() -> None:
@@ -151,7 +151,7 @@ def test_the_profilers_last_wait_is_outside_the_window() -> None:
     trace.launch("cudaLaunchKernel", 10, 10, 1)
     trace.kernel(30, 500, 1)
     trace.launch("cudaDeviceSynchronize", 150, 5_000, 2)
-    assert whole_window(trace.load()) == (0, 530)
+    assert trace.load().index(Steps).whole_ns == (0, 530)
 
 
 def test_the_users_window_cuts_the_steps_and_changes_no_numbers() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,12 +15,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer import intervals
+from traceanalyzer.indexes.arrays import distinct, numbered, pick, sums_of
 from traceanalyzer.indexes.calls import COMMUNICATION, copy_kind
 from traceanalyzer.indexes.idle import CAUSES, Idle
 from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.nesting import distinct, pick
 from traceanalyzer.indexes.steps import Steps
-from traceanalyzer.trace import Trace, codes, matching
+from traceanalyzer.trace import Trace, codes
 
 Rows = NDArray[np.int64]
 
@@ -57,7 +56,7 @@ class Accounting:
     def build(cls, trace: Trace) -> Self:
         work, idle, steps = trace.index(Launches), trace.index(Idle), trace.index(Steps)
         kinds = kinds_of_work(trace, work)
-        devices = np.unique(work.device).tolist()
+        devices = distinct(work.device).tolist()
         parts = [_segments(work, kinds, idle, steps, device) for device in devices]
         device, start, end, kind = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         gap = _gap_of(idle, device, start, kind)
@@ -73,8 +72,7 @@ class Accounting:
         """Class -> ns, `idle:<cause>` for idle time; largest first."""
         here = np.ones(len(self.device), bool) if device is None else self.device == device
         code = self._code(idle)[here]
-        sums = np.zeros(len(CLASSES) + len(CAUSES), np.int64)
-        np.add.at(sums, code, self.dur_ns[here])
+        sums = sums_of(code, self.dur_ns[here], len(CLASSES) + len(CAUSES))
         named = {_name(i): int(ns) for i, ns in enumerate(sums.tolist()) if ns}
         return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))
 
@@ -113,19 +111,15 @@ def _name(code: int) -> str:
 
 def kinds_of_work(trace: Trace, work: Launches) -> Rows:
     """Position in `KINDS` of every piece of work; int64 of shape (work,)."""
-    gpu = trace.gpu
-    kinds = np.zeros(len(gpu), np.int64)
-    kinds[matching(gpu, "name", lambda name: bool(COMMUNICATION.search(name)))] = KINDS.index("communication")
-    copy = (gpu["category"] == "gpu_memcpy").to_numpy()
-    for kind in ("h2d", "d2h", "p2p", "d2d", "other"):
-        named = matching(gpu, "name", partial(_is_copy, kind=kind))
-        kinds[copy & named] = KINDS.index(f"copy_{kind}")
-    kinds[(gpu["category"] == "gpu_memset").to_numpy()] = KINDS.index("memset")
-    return kinds[work.row]
-
-
-def _is_copy(name: str, kind: str) -> bool:
-    return copy_kind(name) == kind
+    names = [str(name) for name in trace.gpu["name"].cat.categories]
+    computing = [KINDS.index("communication") if COMMUNICATION.search(name) else 0 for name in names]
+    copying = [KINDS.index(f"copy_{copy_kind(name)}") for name in names]
+    name, category = codes(trace.gpu, "name")[work.row], trace.gpu["category"]
+    kinds = np.array([*computing, 0], np.int64)[name]
+    copy = (category == "gpu_memcpy").to_numpy()[work.row]
+    kinds[copy] = np.array([*copying, 0], np.int64)[name[copy]]
+    kinds[(category == "gpu_memset").to_numpy()[work.row]] = KINDS.index("memset")
+    return kinds
 
 
 def _segments(work: Launches, kinds: Rows, idle: Idle, steps: Steps, device: int) -> tuple[Rows, ...]:
@@ -171,7 +165,7 @@ def _class_of(runs: NDArray[np.bool_]) -> Rows:
 def _gap_of(idle: Idle, device: Rows, start: Rows, kind: Rows) -> Rows:
     """The gap around each idle segment: gaps are ordered by device and start."""
     gap = np.full(len(start), -1, np.int64)
-    for ordinal in np.unique(device).tolist():
+    for ordinal in distinct(device).tolist():
         here = np.flatnonzero((device == ordinal) & (kind == _IDLE))
         gaps = np.flatnonzero(idle.device == ordinal)
         gap[here] = gaps[np.searchsorted(idle.start_ns[gaps], start[here], side="right") - 1]
@@ -185,9 +179,8 @@ def _summary(trace: Trace, books: Accounting, idle: Idle, device: int, steps: St
     names = trace.cpu["name"].cat
     op = pick(codes(trace.cpu, "name"), idle.op[gaps])
     width = len(names.categories) + 1
-    code, inverse = np.unique(idle.cause[gaps] * width + op + 1, return_inverse=True)
-    sums = np.zeros(len(code), np.int64)
-    np.add.at(sums, inverse, books.dur_ns[here])
+    number, code = numbered(idle.cause[gaps] * width + op + 1)
+    sums = sums_of(number, books.dur_ns[here], len(code))
     causes = [
         {
             "cause": f"idle:{CAUSES[c // width]}",

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer import intervals
+from traceanalyzer.indexes.arrays import pick
 from traceanalyzer.indexes.calls import (
     ALLOCATOR,
     DATA_LOADING,
@@ -33,11 +34,11 @@ Mask = NDArray[np.bool_]
 class Activity:
     """Kind -> rows of `trace.cpu` and the interval set that they cover, ns.
 
-    Kinds: data_loading, compilation, module_loading, allocator, synchronisation, dispatching (any op or call),
-    profiler. Kinds overlap: an allocator call is inside an op. Two sets reach further than their rows: that of
-    module_loading (see `_loading`), and that of profiler, which holds what prof.step() takes and has no row for
-    it. Threads that never launch anything (a loader's workers, pinning) are left out, since their work is not
-    what the device waits for.
+    Kinds: data_loading, compilation, module_loading, allocator, synchronisation, dispatching (any op or call that
+    lies in no other op), profiler. Kinds overlap: an allocator call is inside an op. Two sets reach further than
+    their rows: that of module_loading (see `_loading`), and that of profiler, which holds what prof.step() takes
+    and has no row for it. Threads that never launch anything (a loader's workers, pinning) are left out, since
+    their work is not what the device waits for.
     """
 
     rows: Mapping[str, Rows]
@@ -49,7 +50,7 @@ class Activity:
         cpu, nesting = trace.cpu, trace.index(Nesting)
         launching = _launching_lanes(trace, nesting)
         on_lane = launching[nesting.lane] & (nesting.lane >= 0)
-        call = cpu["category"].isin(CALL_CATEGORIES).to_numpy()
+        call = matching(cpu, "category", CALL_CATEGORIES.__contains__)
         overhead = (cpu["category"] == "overhead").to_numpy()
         syncs = trace.index(Syncs)
         chosen = {
@@ -58,7 +59,9 @@ class Activity:
             "module_loading": ((on_lane & call) | overhead)
             & matching(cpu, "name", lambda name: bool(MODULE_LOADING.search(name))),
             "allocator": on_lane & call & matching(cpu, "name", lambda name: bool(ALLOCATOR.search(name))),
-            "dispatching": on_lane & ((nesting.op == np.arange(len(cpu))) | call),
+            "dispatching": on_lane
+            & ((nesting.op == np.arange(len(cpu))) | call)
+            & (pick(nesting.op, nesting.parent) < 0),
         }
         rows = {kind: np.flatnonzero(mask) for kind, mask in chosen.items()}
         rows["synchronisation"] = syncs.row[~syncs.profiler & on_lane[syncs.row]]
@@ -99,10 +102,12 @@ def _loading(nesting: Nesting, launching: Mask, rows: Rows, call: Mask, telling:
     event of that thread that is more than a query, at most to the start of the op that the call is in.
     """
     start, end = nesting.start_ns[rows], nesting.end_ns[rows]
-    low, shortest = start.copy(), np.full(len(rows), np.iinfo(np.int64).max)
+    never = np.iinfo(np.int64).max
+    low, shortest = start.copy(), np.full(len(rows), never)
     for lane in np.flatnonzero(launching).tolist() if len(rows) else ():
         around = nesting.around(lane, start, end)
-        edges = np.append(nesting.edges(lane, telling), shortest.max(initial=0))
+        told = telling & (nesting.lane == lane)
+        edges = np.sort(np.concatenate((nesting.start_ns[told], nesting.end_ns[told], [never])))
         begin = np.where(call[around], nesting.start_ns[around], start)
         op = nesting.op[around]
         last = edges[np.searchsorted(edges, begin, side="left") - 1]

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
-
 from traceanalyzer import intervals
+from traceanalyzer.indexes.arrays import distinct
 from traceanalyzer.indexes.launches import Launches
 from traceanalyzer.trace import Trace
 
@@ -40,10 +39,10 @@ class Busy:
     def build(cls, trace: Trace) -> Self:
         work = trace.index(Launches)
         devices, streams = {}, {}
-        for device in np.unique(work.device).tolist():
+        for device in distinct(work.device).tolist():
             mine = work.device == device
             devices[device] = intervals.union(work.start_ns[mine], work.end_ns[mine])
-            for stream in np.unique(work.stream[mine]).tolist():
+            for stream in distinct(work.stream[mine]).tolist():
                 on = mine & (work.stream == stream)
                 streams[device, stream] = intervals.union(work.start_ns[on], work.end_ns[on])
         return cls(devices, streams)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from traceanalyzer.indexes.arrays import among, distinct
 from traceanalyzer.indexes.containment import still_open
 from traceanalyzer.indexes.function_events import CPU, GPU, PYTHON, Flags, FunctionEvents, all_events
 from traceanalyzer.trace import NULL_INT, Trace
@@ -43,7 +44,7 @@ def function_events(trace: Trace, *, python_functions: bool = False) -> Function
     counted = ~dropped[events.name]
     if not python_functions:
         counted &= events.frame != PYTHON
-    return _with_threads_of_ops(events.taken(counted))
+    return _with_threads_of_ops(events if counted.all() else events.taken(counted))
 
 
 def _overhead_needs_python(trace: Trace) -> bool:
@@ -81,8 +82,8 @@ def _with_overhead_ids(events: FunctionEvents, overhead: Flags) -> FunctionEvent
 
 def _on_stack(events: FunctionEvents) -> Flags:
     """Ops, python frames, and of the other rows those that hang below nothing and last."""
-    correlated = np.unique(events.own_id[(events.frame == CPU) & (events.linked_id != NULL_INT)])
-    launched = (events.frame == GPU) & ~events.annotation & np.isin(events.own_id, correlated)
+    correlated = distinct(events.own_id[(events.frame == CPU) & (events.linked_id != NULL_INT)])
+    launched = (events.frame == GPU) & ~events.annotation & among(events.own_id, correlated)
     stacked: Flags = (events.linked_id == NULL_INT) & ~launched & (events.end_ns > events.start_ns)
     return stacked
 

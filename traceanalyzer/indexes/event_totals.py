@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.indexes.containment import Rows, child_sums, innermost, subtree_sums
+from traceanalyzer.indexes.arrays import Rows, numbered, sums_of
+from traceanalyzer.indexes.containment import child_sums, innermost, subtree_sums
 from traceanalyzer.indexes.event_links import frontend
 from traceanalyzer.indexes.function_events import MEMORY, Flags, FunctionEvents, threads_of
 from traceanalyzer.trace import NULL_INT, Trace, ints
@@ -111,9 +112,8 @@ def _kernel_ns(events: FunctionEvents) -> Rows:
     found = np.zeros(len(events), np.int64)
     if len(work) == 0:
         return found
-    ids, position = np.unique(events.linked_id[work], return_inverse=True)
-    sums = np.zeros(len(ids), np.int64)
-    np.add.at(sums, position, events.dur_ns[work])
+    position, ids = numbered(events.linked_id[work])
+    sums = sums_of(position, events.end_ns[work] - events.start_ns[work], len(ids))
     owners = np.flatnonzero(frontend(events))
     at = np.minimum(np.searchsorted(ids, events.own_id[owners]), len(ids) - 1)
     found[owners] = np.where(ids[at] == events.own_id[owners], sums[at], 0)

@@ -20,8 +20,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from traceanalyzer.indexes.containment import Rows
-from traceanalyzer.trace import NULL_INT, Trace, ints
+from traceanalyzer.indexes.arrays import Rows, among
+from traceanalyzer.indexes.containment import lane_order
+from traceanalyzer.trace import NULL_INT, Trace, codes, ints, matching
 
 Flags = NDArray[np.bool_]
 
@@ -83,7 +84,8 @@ def all_events(trace: Trace, *, python: bool) -> FunctionEvents:
     Args:
         python: also python_function rows.
     """
-    parts = [_cpu(trace), _gpu(trace), *([_python(trace)] if python else [])]
+    main = stopping_thread(trace)
+    parts = [_cpu(trace, main), _gpu(trace, main), *([_python(trace)] if python else [])]
     origin = trace.meta.window_ns[0] if trace.meta.window_ns else trace.meta.origin_ns
     return _joined(parts, origin)
 
@@ -102,15 +104,14 @@ def _part(frame: pd.DataFrame, number: int, start: Rows, end: Rows, **columns: A
     rows = len(frame)
     given = {
         "categories": [rewritten(str(name)) for name in frame["name"].cat.categories],
-        "name": frame["name"].cat.codes.to_numpy().astype(np.int64),
-        "frame": np.full(rows, number, np.int64),
+        "name": codes(frame, "name"),
+        "frame": np.broadcast_to(np.int64(number), rows),
         "row": np.arange(rows, dtype=np.int64),
         "start_ns": start,
         "end_ns": end,
         "event_id": ints(frame, "event_id"),
     }
-    absent = np.full(rows, NULL_INT, np.int64)
-    nobody = np.zeros(rows, bool)
+    absent, nobody = np.broadcast_to(NULL_INT, rows), np.broadcast_to(np.False_, rows)
     defaults = {
         **dict.fromkeys(("thread", "own_id", "linked_id"), absent),
         **dict.fromkeys(("on_device", "annotation", "asynchronous"), nobody),
@@ -118,14 +119,13 @@ def _part(frame: pd.DataFrame, number: int, start: Rows, end: Rows, **columns: A
     return defaults | given | columns
 
 
-def _cpu(trace: Trace) -> _Part:
+def _cpu(trace: Trace, main: int) -> _Part:
     frame = trace.cpu
-    category = frame["category"].astype(str).to_numpy()
     external = _positive(ints(frame, "external_id"))
-    is_op, is_overhead = np.isin(category, _OPS), category == "overhead"
+    is_op = matching(frame, "category", _OPS.__contains__)
+    is_overhead = (frame["category"] == "overhead").to_numpy()
     linked = np.where(is_op | is_overhead, NULL_INT, external)
-    annotation = category == "user_annotation"
-    main = stopping_thread(trace)
+    annotation = (frame["category"] == "user_annotation").to_numpy()
     thread = threads_of(frame)
     start = ints(frame, "start_ns")
     return _part(
@@ -141,7 +141,7 @@ def _cpu(trace: Trace) -> _Part:
     )
 
 
-def _gpu(trace: Trace) -> _Part:
+def _gpu(trace: Trace, main: int) -> _Part:
     frame = trace.gpu
     annotation = (frame["category"] == "gpu_user_annotation").to_numpy()
     start = ints(frame, "start_ns")
@@ -154,10 +154,10 @@ def _gpu(trace: Trace) -> _Part:
         GPU,
         start + shift * annotation,
         end + (shift - growth) * annotation,
-        thread=np.full(len(frame), stopping_thread(trace), np.int64),
+        thread=np.broadcast_to(np.int64(main), len(frame)),
         own_id=own,
         linked_id=np.where(annotation, NULL_INT, external),
-        on_device=np.ones(len(frame), bool),
+        on_device=np.broadcast_to(np.True_, len(frame)),
         annotation=annotation,
     )
 
@@ -173,8 +173,7 @@ def _positive(ids: Rows) -> Rows:
 
 
 def _async_names(frame: pd.DataFrame) -> Flags:
-    names = [bool(_ASYNC_NAME.match(str(name))) for name in frame["name"].cat.categories]
-    return np.array([*names, False], dtype=bool)[frame["name"].cat.codes.to_numpy()]
+    return matching(frame, "name", lambda name: bool(_ASYNC_NAME.match(name)))
 
 
 def threads_of(frame: pd.DataFrame) -> Rows:
@@ -188,10 +187,9 @@ def stopping_thread(trace: Trace) -> int:
     if len(frame) == 0:
         return NULL_INT
     thread, pid, tid = threads_of(frame), ints(frame, "pid"), ints(frame, "tid")
-    marks = [str(name).startswith("ProfilerStep#") for name in frame["name"].cat.categories]
-    is_mark = np.array([*marks, False], dtype=bool)[frame["name"].cat.codes.to_numpy()]
+    is_mark = matching(frame, "name", lambda name: name.startswith("ProfilerStep#"))
     is_mark &= (frame["category"] == "user_annotation").to_numpy()
-    for chosen in (is_mark, (pid == tid) & (pid >= 0), frame["category"].isin(_OPS).to_numpy()):
+    for chosen in (is_mark, (pid == tid) & (pid >= 0), matching(frame, "category", _OPS.__contains__)):
         if chosen.any():
             return int(thread[np.flatnonzero(chosen)[-1]])
     return int(thread[0])
@@ -204,11 +202,11 @@ def annotation_margin_ns(start: Rows, end: Rows, annotation: Flags) -> tuple[int
         start, end: int64 of shape (rows,), as exported.
         annotation: bool of shape (rows,).
     """
-    starts, ends = np.unique(start[~annotation]), np.unique(end[~annotation])
+    starts, ends = np.sort(start[~annotation]), np.sort(end[~annotation])
     best, most = (0, 0), 0
     for shift, growth in _MARGINS_NS:
-        fits = np.isin(start[annotation] + shift, starts)
-        fits &= np.isin(end[annotation] + shift - growth, ends)
+        fits = among(start[annotation] + shift, starts)
+        fits &= among(end[annotation] + shift - growth, ends)
         if int(fits.sum()) > most:
             best, most = (shift, growth), int(fits.sum())
     return best
@@ -219,8 +217,13 @@ def _joined(parts: list[_Part], origin_ns: int) -> FunctionEvents:
     for part in parts:
         table = [names.setdefault(name, len(names)) for name in part.pop("categories")]
         part["name"] = np.array([*table, -1], np.int64)[part["name"]]
-    joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    event_id = joined.pop("event_id")
-    order = np.lexsort((event_id, -joined["end_ns"], joined["start_ns"]))
+    start, end, event_id = (_column(parts, key) for key in ("start_ns", "end_ns", "event_id"))
+    order = lane_order(np.zeros(len(start), np.int64), start, end - start, event_id)
+    columns = {key: _column(parts, key)[order] for key in parts[0] if key != "event_id"}
     shown = np.array([*names, None], dtype=object)[:-1]
-    return FunctionEvents(names=shown, origin_ns=origin_ns, **{k: v[order] for k, v in joined.items()})
+    return FunctionEvents(names=shown, origin_ns=origin_ns, **columns)
+
+
+def _column(parts: list[_Part], key: str) -> NDArray[Any]:
+    """One column of all parts."""
+    return np.concatenate([part[key] for part in parts])

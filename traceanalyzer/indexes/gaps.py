@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer import intervals
+from traceanalyzer.indexes.arrays import distinct, pick
 from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.nesting import Nesting, pick
+from traceanalyzer.indexes.nesting import Nesting
 from traceanalyzer.trace import NULL_INT
 
 Rows = NDArray[np.int64]
@@ -60,7 +61,7 @@ class Gaps:
     @classmethod
     def of(cls, work: Launches, window: tuple[int, int]) -> Self:
         """The gaps of every device within the window."""
-        parts = [_of_device(work, device, window) for device in np.unique(work.device).tolist()]
+        parts = [_of_device(work, device, window) for device in distinct(work.device).tolist()]
         device, start, end, after, before = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         call = pick(work.call, after)
         launched, returned = (pick(of, after, NULL_INT) for of in (work.call_start_ns, work.call_end_ns))

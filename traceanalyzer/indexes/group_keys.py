@@ -8,7 +8,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from traceanalyzer.indexes.containment import Rows, inherited, nearest_reaching, running_at
+from traceanalyzer.indexes.arrays import Rows
+from traceanalyzer.indexes.containment import inherited, nearest_reaching, running_at
 from traceanalyzer.indexes.function_events import CPU, PYTHON, FunctionEvents, threads_of
 from traceanalyzer.trace import NULL_INT, Trace, codes, ints, matching
 

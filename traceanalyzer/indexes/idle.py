@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from traceanalyzer import intervals
 from traceanalyzer.indexes.activity import Activity
+from traceanalyzer.indexes.arrays import distinct, pick
 from traceanalyzer.indexes.calls import STREAM_WAIT
 from traceanalyzer.indexes.gaps import Gaps, longest_row
 from traceanalyzer.indexes.launches import Launches
 from traceanalyzer.indexes.long_calls import long_calls
-from traceanalyzer.indexes.nesting import Nesting, pick
+from traceanalyzer.indexes.nesting import Nesting
 from traceanalyzer.indexes.round_trips import MOST, round_trips
-from traceanalyzer.indexes.steps import whole_window
+from traceanalyzer.indexes.steps import Steps
 from traceanalyzer.trace import NULL_INT, Trace, matching
 
 Rows = NDArray[np.int64]
@@ -149,7 +150,7 @@ class Idle:
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
-        gaps = Gaps.of(trace.index(Launches), whole_window(trace))
+        gaps = Gaps.of(trace.index(Launches), trace.index(Steps).whole_ns)
         judge = _Judge(trace, gaps)
         cause, row, sure = judge.decide()
         op = judge.op_of(cause, row)
@@ -233,7 +234,7 @@ class _Judge:
         """Per gap, the device's usual delay from launch to start where it was idle."""
         gaps = self.gaps
         usual = np.full(len(gaps), _DEFAULT_DELAY_NS)
-        for device in np.unique(gaps.device):
+        for device in distinct(gaps.device):
             here = gaps.device == device
             fresh = here & (gaps.launched_ns > gaps.start_ns)
             if fresh.any():
@@ -269,7 +270,7 @@ class _Judge:
         nesting, call = self.nesting, self.gaps.call[which]
         start, end = self.gaps.start_ns[which], self.gaps.end_ns[which]
         found = np.full(len(which), -1)
-        for lane in np.unique(nesting.lane[call]):  # a row that covers half of a gap lies around its middle
+        for lane in distinct(nesting.lane[call]):  # a row that covers half of a gap lies around its middle
             here = nesting.lane[call] == lane
             middle = (start[here] + end[here]) // 2
             found[here] = nesting.around(int(lane), middle, middle)

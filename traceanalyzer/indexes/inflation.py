@@ -21,7 +21,7 @@ from traceanalyzer.indexes.nesting import Nesting
 from traceanalyzer.indexes.overheads import Overheads
 from traceanalyzer.indexes.steps import Steps
 from traceanalyzer.schema import CALL_CATEGORIES
-from traceanalyzer.trace import Trace, ints
+from traceanalyzer.trace import Trace, ints, matching
 from traceanalyzer.units import format_ns, format_share
 
 Ns = NDArray[np.int64]
@@ -139,10 +139,10 @@ def _refuse_gpu_bound(trace: Trace, steps: Steps) -> None:
 
 def _rows(trace: Trace, steps: Steps) -> pd.DataFrame:
     """Recorded rows of each kind per step."""
-    nesting, category = trace.index(Nesting), trace.cpu["category"]
+    nesting = trace.index(Nesting)
     on_thread = nesting.lane >= 0
-    op = on_thread & category.isin(["cpu_op", "user_annotation"]).to_numpy()
-    call = on_thread & category.isin(CALL_CATEGORIES).to_numpy()
+    op = on_thread & matching(trace.cpu, "category", ("cpu_op", "user_annotation").__contains__)
+    call = on_thread & matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
     return pd.DataFrame(
         {
             "step": np.ones(len(steps)),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from traceanalyzer.indexes.containment import Rows
+from traceanalyzer.indexes.arrays import Rows, grouped, sums_of
 from traceanalyzer.indexes.event_links import function_events
 from traceanalyzer.indexes.event_totals import EventTotals, event_totals
 from traceanalyzer.indexes.function_events import Flags
@@ -79,7 +79,7 @@ def key_averages(
     """
     totals = event_totals(trace, function_events(trace, python_functions=python_functions))
     events = totals.events
-    keys = [events.name, events.on_device.astype(np.int64), events.annotation.astype(np.int64)]
+    keys = [events.name * 4 + events.on_device * 2 + events.annotation]
     shown: dict[str, tuple[Rows, Sequence[object]]] = {}
     if by_input_shape:
         shown["input_shapes"] = shape_keys(trace, events)
@@ -90,9 +90,7 @@ def key_averages(
     rows = _rows(totals, group, first, device or "CUDA")
     flops = event_flops(trace, events)
     if flops is not None:
-        sums = np.zeros(len(rows), np.int64)
-        np.add.at(sums, group, flops[totals.counted])
-        rows["flops"] = sums
+        rows["flops"] = sums_of(group, flops[totals.counted], len(rows))
     for column, (codes, texts) in shown.items():
         rows[column] = np.array([*texts, None], dtype=object)[:-1][codes[first]]
     return KeyAverages(rows, totals, group, device, trace.meta.capabilities.get("memory", False))
@@ -110,15 +108,8 @@ def device_name(trace: Trace) -> str | None:
 def _groups(keys: Sequence[Rows], counted: Flags) -> tuple[Rows, Rows]:
     """Number of each counted event's group, in order of first sight, and each group's first event."""
     at = np.flatnonzero(counted)
-    group = np.zeros(len(at), np.int64)
-    for key in keys:
-        values, code = np.unique(key[at], return_inverse=True)
-        _, group = np.unique(group * len(values) + code.reshape(-1), return_inverse=True)
-        group = group.reshape(-1)
-    _, first = np.unique(group, return_index=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[group] if len(first) else group, at[np.sort(first)]
+    group, first = grouped([key[at] for key in keys])
+    return group, at[first]
 
 
 def _rows(totals: EventTotals, group: Rows, first: Rows, device: str) -> pd.DataFrame:
@@ -131,7 +122,5 @@ def _rows(totals: EventTotals, group: Rows, first: Rows, device: str) -> pd.Data
         "calls": np.bincount(group, minlength=len(first)),
     }
     for name in (*TIMES, *SIZES):
-        sums = np.zeros(len(first), np.int64)
-        np.add.at(sums, group, getattr(totals, name)[totals.counted])
-        columns[name] = sums
+        columns[name] = sums_of(group, getattr(totals, name)[totals.counted], len(first))
     return pd.DataFrame(columns)

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.errors import Unavailable
-from traceanalyzer.indexes.nesting import Nesting, pick
+from traceanalyzer.indexes.arrays import distinct, pick
+from traceanalyzer.indexes.nesting import Nesting
 from traceanalyzer.schema import BUSY_CATEGORIES, CALL_CATEGORIES
-from traceanalyzer.trace import NULL_INT, Trace, ints
+from traceanalyzer.trace import NULL_INT, Trace, ints, matching
 
 Rows = NDArray[np.int64]
 
@@ -64,7 +65,7 @@ class Launches:
     @classmethod
     def build(cls, trace: Trace) -> Self:
         gpu, nesting = trace.gpu, trace.index(Nesting)
-        row = np.flatnonzero(gpu["category"].isin(BUSY_CATEGORIES).to_numpy())
+        row = np.flatnonzero(matching(gpu, "category", BUSY_CATEGORIES.__contains__))
         if len(row) == 0:
             raise Unavailable(
                 "no kernels, copies or memsets in the trace: record with ProfilerActivity.CUDA on a GPU"
@@ -100,7 +101,7 @@ def _known(values: Rows) -> Rows:
 
 
 def _calls(trace: Trace, row: Rows) -> Rows:
-    calls = np.flatnonzero(trace.cpu["category"].isin(CALL_CATEGORIES).to_numpy())
+    calls = np.flatnonzero(matching(trace.cpu, "category", CALL_CATEGORIES.__contains__))
     at = find(ints(trace.cpu, "correlation")[calls], ints(trace.gpu, "correlation")[row])
     if len(calls) == 0:
         return at
@@ -110,11 +111,12 @@ def _calls(trace: Trace, row: Rows) -> Rows:
 def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
     """The op around the launch; where the launch is missing, the op of that External id."""
     around = pick(nesting.op, call)
+    missing = np.flatnonzero(around < 0)
     ops = np.flatnonzero((trace.cpu["category"] == "cpu_op").to_numpy())
-    if len(ops) == 0:
-        return around
-    by_id = find(ints(trace.cpu, "external_id")[ops], ints(trace.gpu, "external_id")[row])
-    return np.where((around < 0) & (by_id >= 0), ops[by_id], around)
+    if len(missing) and len(ops):
+        at = find(ints(trace.cpu, "external_id")[ops], ints(trace.gpu, "external_id")[row[missing]])
+        around[missing] = pick(ops, at)
+    return around
 
 
 def _shared(call: Rows) -> NDArray[np.bool_]:
@@ -128,7 +130,7 @@ def _shared(call: Rows) -> NDArray[np.bool_]:
 def _outstanding(device: Rows, launched: Rows, end: Rows, linked: NDArray[np.bool_]) -> Rows:
     """Launches before mine less those finished by then, per device."""
     result = np.full(len(device), -1, np.int64)
-    for ordinal in np.unique(device):
+    for ordinal in distinct(device):
         mine = np.flatnonzero((device == ordinal) & linked)
         at = launched[mine]
         before = np.searchsorted(np.sort(at), at, side="left")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.indexes.arrays import among, distinct, numbered, pick
+from traceanalyzer.indexes.edges import Edges
 from traceanalyzer.indexes.gaps import Gaps
-from traceanalyzer.indexes.nesting import Nesting, annotation_rows, pick
+from traceanalyzer.indexes.nesting import Nesting
 from traceanalyzer.indexes.round_trips import MOST
 from traceanalyzer.indexes.syncs import Syncs
 from traceanalyzer.schema import CALL_CATEGORIES
-from traceanalyzer.trace import Trace, codes
+from traceanalyzer.trace import Trace, codes, matching
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -27,17 +29,15 @@ def long_calls(trace: Trace, gaps: Gaps, late: Mask) -> Rows:
 
     It stands still where nothing starts or ends on its thread. Waiting for the device is not meant.
     """
-    nesting = trace.index(Nesting)
+    nesting, edges = trace.index(Nesting), trace.index(Edges)
     found, still = np.full(len(gaps), -1), np.zeros(len(gaps), np.int64)
-    for lane in np.unique(nesting.lane[gaps.call[late]]).tolist():
+    for lane in distinct(nesting.lane[gaps.call[late]]).tolist():
         here = np.flatnonzero(late & (nesting.lane[gaps.call] == lane))
         middle = (gaps.start_ns[here] + gaps.end_ns[here]) // 2
-        edges = nesting.edges(lane)
-        after = np.searchsorted(edges, middle, side="right")
-        low, high = edges[np.maximum(after - 1, 0)], edges[np.minimum(after, len(edges) - 1)]
+        low, high = edges.around(lane, middle, side="right")
         still[here] = np.minimum(high, gaps.end_ns[here]) - np.maximum(low, gaps.start_ns[here])
         found[here] = nesting.around(lane, middle, middle)
-    usable = trace.cpu["category"].isin(["cpu_op", *CALL_CATEGORIES]).to_numpy() & ~annotation_rows(trace)
+    usable = matching(trace.cpu, "category", ("cpu_op", *CALL_CATEGORIES).__contains__) & ~nesting.annotation
     usable[trace.index(Syncs).row] = False
     holds = (pick(usable.astype(np.int64), found) > 0) & (still >= np.maximum(_LONG_NS, MOST * gaps.dur_ns))
     holds[holds] = _unusual(trace, nesting, found[holds], still[holds])
@@ -47,9 +47,9 @@ def long_calls(trace: Trace, gaps: Gaps, late: Mask) -> Rows:
 def _unusual(trace: Trace, nesting: Nesting, rows: Rows, still: Rows) -> Mask:
     """Whether each row stood still many times longer than rows of its name usually do, or is the only one."""
     names = codes(trace.cpu, "name")
-    wanted, name = np.unique(names[rows], return_inverse=True)
-    alike = np.flatnonzero(np.isin(names, wanted))
+    name, wanted = numbered(names[rows])
+    alike = np.flatnonzero(among(names, wanted))
     alike = alike[np.argsort(names[alike], kind="stable")]
     groups = np.split(nesting.self_ns[alike], np.searchsorted(names[alike], wanted[1:]))
     least = [_MANY_TIMES * np.median(usual) if len(usual) > 1 else _ALONE_NS for usual in groups]
-    return np.asarray(still >= np.array(least)[name.reshape(-1)]) if len(rows) else np.zeros(0, bool)
+    return np.asarray(still >= np.array(least)[name]) if len(rows) else np.zeros(0, bool)

@@ -15,7 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.errors import Unavailable
-from traceanalyzer.indexes.containment import Rows, running_at
+from traceanalyzer.indexes.arrays import Rows
+from traceanalyzer.indexes.containment import running_at
 from traceanalyzer.indexes.function_events import threads_of
 from traceanalyzer.trace import NULL_INT, Trace, ints
 

@@ -9,15 +9,14 @@ from typing import Self
 import numpy as np
 import pandas as pd
 
-from traceanalyzer.indexes.containment import Rows
+from traceanalyzer.indexes.arrays import Rows, grouped, sums_of
 from traceanalyzer.indexes.device_peaks import Peaks, device_peaks
 from traceanalyzer.indexes.launches import Launches
 from traceanalyzer.indexes.op_model import Signature, Work, work_of
+from traceanalyzer.indexes.signatures import NO_OP, signatures_of
 from traceanalyzer.indexes.steps import Steps
 from traceanalyzer.trace import Trace, codes
 
-NO_OP = "(no op)"
-_INPUTS = ("input_dims", "input_type", "concrete_inputs")
 # Names of kernels that compute float32 on tensor cores, and of those that do not.
 _TF32 = re.compile(r"tf32|s1688|xf32", re.IGNORECASE)
 _FP32 = re.compile(r"sgemm|simt|f32f32_f32f32|ffma|FFMA", re.IGNORECASE)
@@ -50,43 +49,22 @@ class OpWork:
     def build(cls, trace: Trace) -> Self:
         work, steps = trace.index(Launches), trace.index(Steps)
         peaks = {device.ordinal: device_peaks(device.name) for device in trace.meta.devices}
-        signature, signatures = _signatures(trace, work.op)
-        flat = pd.DataFrame(
-            {
-                "signature": signature,
-                "device": work.device,
-                "kernel": trace.gpu["name"].astype(str).to_numpy()[work.row],
-                "op_row": work.op,
-                "gpu_ns": work.end_ns - work.start_ns,
-            }
-        )
-        shapes = _shapes(flat, signatures, peaks)
-        kernels = _kernels(flat, signatures)
+        signature, signatures = signatures_of(trace, work.op)
+        kernel, gpu_ns = codes(trace.gpu, "name")[work.row], work.end_ns - work.start_ns
+        pairs, first = grouped([signature, kernel])
+        names = trace.gpu["name"].cat.categories[kernel[first]].astype(object)
+        kernels = _described(signature[first], signatures)
+        kernels["kernel"], kernels["count"] = names, np.bincount(pairs, minlength=len(first))
+        kernels["gpu_ns"] = sums_of(pairs, gpu_ns, len(first))
+        together: list[list[str]] = [[] for _ in signatures]
+        for number, name in zip(signature[first].tolist(), names, strict=True):
+            together[number].append(name)
+        shapes = _shapes(work, signature, signatures, [" ".join(of) for of in together], peaks)
         ops = shapes.groupby("op", sort=False)[["calls", "gpu_ns"]].sum().reset_index()
         ops["share"] = ops["gpu_ns"] / max(steps.window_ns, 1)
         ops = ops.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
+        kernels = kernels.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
         return cls(ops, shapes, kernels, steps.window_ns, len(steps) if steps.marked else 0, peaks)
-
-
-def _signatures(trace: Trace, op: Rows) -> tuple[Rows, list[Signature]]:
-    """Number of each work's op with its inputs, and what the numbers stand for; the last one is for no op."""
-    columns = ["name", *_INPUTS]
-    keys = np.stack([np.append(codes(trace.cpu, column), -1)[op] for column in columns], axis=1)
-    keys[op < 0] = -1
-    distinct, number = np.unique(keys, axis=0, return_inverse=True)
-    tables = [trace.cpu[column].cat.categories for column in columns]
-    texts = [
-        [None if code < 0 else str(table[code]) for code, table in zip(row, tables, strict=True)]
-        for row in distinct.tolist()
-    ]
-    return number.reshape(-1), [Signature.parsed(text[0] or NO_OP, *text[1:]) for text in texts]
-
-
-def _kernels(flat: pd.DataFrame, signatures: list[Signature]) -> pd.DataFrame:
-    sums = flat.groupby(["signature", "kernel"], sort=False)["gpu_ns"].agg(["count", "sum"]).reset_index()
-    frame = _described(sums["signature"].to_numpy(), signatures)
-    frame["kernel"], frame["count"], frame["gpu_ns"] = sums["kernel"], sums["count"], sums["sum"]
-    return frame.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def _described(number: Rows, signatures: list[Signature]) -> pd.DataFrame:
@@ -112,18 +90,27 @@ def shapes_of(signature: Signature) -> str:
     return ", ".join("x".join(str(size) for size in shape) for shape in shapes)
 
 
-def _shapes(flat: pd.DataFrame, signatures: list[Signature], peaks: dict[int, Peaks | None]) -> pd.DataFrame:
-    groups = flat.groupby(["signature", "device"], sort=False)
-    sums = groups.agg(calls=("op_row", "nunique"), work=("gpu_ns", "size"), gpu_ns=("gpu_ns", "sum"))
-    sums = sums.reset_index()
-    names = flat.groupby("signature")["kernel"].agg(lambda kernels: " ".join(dict.fromkeys(kernels)))
-    frame = _described(sums["signature"].to_numpy(), signatures)
-    frame["device"], frame["calls"], frame["gpu_ns"] = sums["device"], sums["calls"], sums["gpu_ns"]
-    frame.loc[frame["op"] == NO_OP, "calls"] = sums["work"]
-    columns = (sums[name].tolist() for name in ("signature", "device", "calls", "gpu_ns"))
+def _shapes(
+    work: Launches,
+    signature: Rows,
+    signatures: list[Signature],
+    kernels: list[str],
+    peaks: dict[int, Peaks | None],
+) -> pd.DataFrame:
+    """`kernels` are the names of all kernels of each signature."""
+    group, first = grouped([signature, work.device])
+    _, calls = grouped([group, work.op])
+    number = signature[first]
+    frame = _described(number, signatures)
+    frame["device"] = work.device[first]
+    frame["calls"] = np.bincount(group[calls], minlength=len(first))
+    frame["gpu_ns"] = sums_of(group, work.end_ns - work.start_ns, len(first))
+    unknown = (frame["op"] == NO_OP).to_numpy()
+    frame.loc[unknown, "calls"] = np.bincount(group, minlength=len(first))[unknown]
+    columns = (frame[name].tolist() for name in ("device", "calls", "gpu_ns"))
     rates = [
-        _rates(signatures[number], calls, gpu_ns, names[number], peaks.get(device))
-        for number, device, calls, gpu_ns in zip(*columns, strict=True)
+        _rates(signatures[of], calls, gpu_ns, kernels[of], peaks.get(device))
+        for of, device, calls, gpu_ns in zip(number.tolist(), *columns, strict=True)
     ]
     frame = pd.concat([frame, pd.DataFrame(rates, columns=_RATES)], axis="columns")
     frame = frame.astype({"flops": "Int64", "bytes": "Int64", **dict.fromkeys(_FLOATS, "float64")})

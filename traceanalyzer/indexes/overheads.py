@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from traceanalyzer import intervals
 from traceanalyzer.indexes.calls import BUFFER_OVERHEAD, PROFILER_OVERHEAD, SYNCHRONISING
-from traceanalyzer.indexes.nesting import Nesting, annotation_rows
+from traceanalyzer.indexes.edges import Edges
+from traceanalyzer.indexes.nesting import Nesting
 from traceanalyzer.schema import CALL_CATEGORIES
 from traceanalyzer.trace import Trace, ints, matching
 
@@ -50,7 +51,7 @@ class Overheads:
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
-        cpu, nesting = trace.cpu, trace.index(Nesting)
+        cpu, nesting, edges = trace.cpu, trace.index(Nesting), trace.index(Edges)
         overhead = (cpu["category"] == "overhead").to_numpy()
         row = np.flatnonzero(
             overhead & matching(cpu, "name", lambda name: bool(PROFILER_OVERHEAD.match(name)))
@@ -59,18 +60,18 @@ class Overheads:
         buffer = matching(cpu, "name", lambda name: bool(BUFFER_OVERHEAD.match(name)))[row]
         start, end = nesting.start_ns[row], nesting.end_ns[row]
         waits = matching(cpu, "name", lambda name: bool(SYNCHRONISING.search(name)))
-        may_stall = (
-            cpu["category"].isin(["cpu_op", *CALL_CATEGORIES]).to_numpy() & ~waits & ~annotation_rows(trace)
-        )
+        may_stall = matching(cpu, "category", ("cpu_op", *CALL_CATEGORIES).__contains__)
+        may_stall &= ~waits & ~nesting.annotation
         hit = np.full(len(row), -1, np.int64)
         stall_start, stall_end = start.copy(), start.copy()
         for lane in range(int(nesting.lane.max(initial=-1)) + 1 if len(row) else 0):
-            _stall(nesting, may_stall, lane, start, end, hit, stall_start, stall_end)
+            _stall(nesting, edges, may_stall, lane, start, end, hit, stall_start, stall_end)
         return cls(row, buffer, hit, stall_start, stall_end)
 
 
 def _stall(
     nesting: Nesting,
+    edges: Edges,
     may_stall: NDArray[np.bool_],
     lane: int,
     start: Rows,
@@ -83,12 +84,8 @@ def _stall(
 
     A stretch that is at least half of the row contains its middle, so no other needs to be looked at.
     """
-    edges = nesting.edges(lane)
-    if len(edges) == 0:
-        return
-    after = np.searchsorted(edges, (start + end + 1) // 2, side="left")
-    a = np.where(after > 0, np.maximum(edges[after - 1], start), start)
-    b = np.where(after < len(edges), np.minimum(edges[np.minimum(after, len(edges) - 1)], end), end)
+    before, behind = edges.around(lane, (start + end + 1) // 2, side="left")
+    a, b = np.maximum(before, start), np.minimum(behind, end)
     around = nesting.around(lane, a, b)
     stalled = (b - a >= _MIN_STALLED * (end - start)) & (b - a > high - low) & (around >= 0)
     stalled &= may_stall[around]

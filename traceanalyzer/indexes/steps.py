@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.errors import Unavailable
+from traceanalyzer.indexes.arrays import distinct, numbered
 from traceanalyzer.indexes.calls import OPTIMIZER_MARK, SERVING_MARK, STEP_MARK
 from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.nesting import Nesting, annotation_rows
+from traceanalyzer.indexes.nesting import Nesting
 from traceanalyzer.indexes.syncs import Syncs
 from traceanalyzer.trace import Trace, codes, ints
 
@@ -37,6 +38,7 @@ class Steps:
 
     Attributes:
         window_start_ns, window_end_ns: what is analysed, the user's --window if there is one.
+        whole_ns: the window [start, end) before the user's --window narrows it.
         kind: "ProfilerStep", "Optimizer.step", the name of another mark, or "window" when nothing marks steps.
         source: one sentence saying which definition this is.
         number: int64 (steps,), as in the mark, else counted from 0.
@@ -48,6 +50,7 @@ class Steps:
 
     window_start_ns: int
     window_end_ns: int
+    whole_ns: tuple[int, int]
     kind: str
     source: str
     number: Ns
@@ -98,7 +101,18 @@ class Steps:
         bounds = {device: np.clip(edges[first : last + 1], low, high) for device, edges in bounds.items()}
         of_work = np.where((of_work >= first) & (of_work < last), of_work - first, -1)
         chosen = slice(first, last)
-        return cls(low, high, kind, source, number[chosen], begins[chosen], ends[chosen], bounds, of_work)
+        return cls(
+            low,
+            high,
+            (start, end),
+            kind,
+            source,
+            number[chosen],
+            begins[chosen],
+            ends[chosen],
+            bounds,
+            of_work,
+        )
 
 
 def _overlapping(bounds: Mapping[int, Ns], begins: Ns, ends: Ns, low: int, high: int) -> Ns:
@@ -110,11 +124,6 @@ def _overlapping(bounds: Mapping[int, Ns], begins: Ns, ends: Ns, low: int, high:
     for edges in bounds.values():
         inside |= (edges[:-1] < high) & (edges[1:] > low)
     return np.flatnonzero(inside) if inside.any() else np.zeros(1, np.int64)
-
-
-def whole_window(trace: Trace) -> tuple[int, int]:
-    """The window [start_ns, end_ns) before the user's --window narrows it."""
-    return _window_and_marks(trace, _work(trace))[0]
 
 
 Marks = tuple[str, str, Ns, Ns, Ns]
@@ -156,11 +165,11 @@ def _whole(trace: Trace, work: Launches | None) -> tuple[int, int]:
     starts, ends = nesting.start_ns[rows], nesting.end_ns[rows]
     if trace.meta.window_ns is not None:  # rows still running at the end are written far beyond it
         ends = np.minimum(ends, np.maximum(starts, trace.meta.window_ns[1]))
-    if work is not None:
-        starts, ends = np.append(starts, work.start_ns), np.append(ends, work.end_ns)
-    if len(starts) == 0:
+    lanes = [(starts, ends)] if work is None else [(starts, ends), (work.start_ns, work.end_ns)]
+    spans = [(int(begin.min()), int(end.max())) for begin, end in lanes if len(begin)]
+    if not spans:
         raise Unavailable("the trace has no rows on either lane")
-    return int(starts.min()), int(ends.max())
+    return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
 def _clipped(trace: Trace, start: int, end: int) -> tuple[int, int]:
@@ -214,13 +223,13 @@ class _Annotations:
 
     @classmethod
     def of(cls, trace: Trace, latest: int) -> Self:
-        rows = np.flatnonzero(annotation_rows(trace))
+        rows = np.flatnonzero(trace.index(Nesting).annotation)
         starts = ints(trace.cpu, "start_ns")[rows]
         ends = np.minimum(starts + ints(trace.cpu, "dur_ns")[rows], np.maximum(latest, starts))
         order = np.lexsort((-ends, starts))
-        used, code = np.unique(codes(trace.cpu, "name")[rows], return_inverse=True)
+        code, used = numbered(codes(trace.cpu, "name")[rows])
         names = trace.cpu["name"].cat.categories[used]
-        return cls(starts[order], ends[order], code.reshape(-1)[order], tuple(map(str, names)))
+        return cls(starts[order], ends[order], code[order], tuple(map(str, names)))
 
     def outermost(self, wanted: re.Pattern[str]) -> tuple[Ns, Ns, list[str]]:
         """Starts, ends and names of those wanted that lie in no other of them."""
@@ -241,7 +250,7 @@ def _outermost(group: Ns, start: Ns, end: Ns) -> NDArray[np.bool_]:
     if len(group) == 0:
         return np.zeros(0, bool)
     # By rank, each group behind the one before, so that one running maximum does for all.
-    instants = np.unique(np.concatenate((start, end)))
+    instants = distinct(np.concatenate((start, end)))
     begins, ends = (np.searchsorted(instants, at) + group * len(instants) for at in (start, end))
     free = begins[1:] >= np.maximum.accumulate(ends)[:-1]
     return np.concatenate(([True], free | (group[1:] != group[:-1])))
@@ -255,7 +264,7 @@ def _step_of_work(work: Launches | None, begins: Ns, kind: str) -> Ns:
         return np.zeros(len(work.row), np.int64)
     found = np.searchsorted(begins, work.call_start_ns, side="right") - 1
     at = np.where(work.call >= 0, np.arange(len(found)), -1)
-    for device in np.unique(work.device):
+    for device in distinct(work.device):
         mine = work.device == device
         last = np.maximum.accumulate(at[mine])
         if last[-1] < 0:  # nothing on this device is linked: what is left is where it lies
@@ -267,7 +276,7 @@ def _step_of_work(work: Launches | None, begins: Ns, kind: str) -> Ns:
 
 def _bounds(work: Launches, begins: Ns, of_work: Ns, window: tuple[int, int]) -> dict[int, Ns]:
     bounds = {}
-    for device in np.unique(work.device).tolist():
+    for device in distinct(work.device).tolist():
         mine = work.device == device
         latest = np.full(len(begins) + 1, window[0])
         np.maximum.at(latest, of_work[mine] + 1, work.end_ns[mine])

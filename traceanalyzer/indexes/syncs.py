@@ -43,7 +43,7 @@ class Syncs:
     @classmethod
     def build(cls, trace: Trace) -> Self:
         nesting = trace.index(Nesting)
-        calls = trace.cpu["category"].isin(CALL_CATEGORIES).to_numpy()
+        calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
         waits = calls & matching(trace.cpu, "name", lambda name: bool(SYNCHRONISING.search(name)))
         copies = _blocking_copies(trace, nesting, calls)
         row = np.flatnonzero(waits | copies)
@@ -81,7 +81,7 @@ def _blocking_copies(trace: Trace, nesting: Nesting, calls: NDArray[np.bool_]) -
 
 def _profilers_own(trace: Trace, nesting: Nesting, row: Rows, whole: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whole-device waits outside any op or annotation, before the first op or mark or after the last."""
-    inside = (nesting.lane >= 0) & trace.cpu["category"].isin(["cpu_op", "user_annotation"]).to_numpy()
+    inside = (nesting.lane >= 0) & matching(trace.cpu, "category", ("cpu_op", "user_annotation").__contains__)
     inside |= (nesting.lane >= 0) & matching(trace.cpu, "name", lambda name: "Launch" in name)
     starts = nesting.start_ns[inside if inside.any() else nesting.lane >= 0]
     if len(starts) == 0:

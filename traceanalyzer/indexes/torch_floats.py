@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from traceanalyzer.indexes.containment import Rows, depths
+from traceanalyzer.indexes.arrays import Rows
+from traceanalyzer.indexes.containment import depths
 from traceanalyzer.indexes.event_links import frontend
 from traceanalyzer.indexes.event_totals import EventTotals
 from traceanalyzer.indexes.function_events import FunctionEvents

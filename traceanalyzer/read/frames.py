@@ -166,14 +166,18 @@ def categorical(codes: Codes, texts: Sequence[str | None], kind: Kind = Kind.TEX
     used = np.flatnonzero(np.bincount(codes[codes >= 0])).tolist()
     names = sorted({text for text in map(texts.__getitem__, used) if text is not None})
     code_of: dict[str | None, int] = {name: code for code, name in enumerate(names)}
-    table = np.full(len(texts) + 1, -1, np.int32)
+    table = np.full(len(texts) + 1, -1, np.min_scalar_type(-len(names) - 1))
     table[used] = [code_of.get(texts[code], -1) for code in used]
+    return _categorical(table[codes], names)
+
+
+def _categorical(codes: NDArray[Any], names: list[str]) -> pd.Categorical:
     categories = pd.Index(names, dtype="str" if pd.__version__ >= "3" else object)
-    return pd.Categorical.from_codes(table[codes], categories=categories)
+    return pd.Categorical.from_codes(codes, categories=categories)
 
 
 class _Whole:
-    """Finished columns of one frame; those that are null throughout share their arrays, which are read-only."""
+    """Finished columns of one frame; those that are null throughout are one read-only value repeated."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -182,7 +186,7 @@ class _Whole:
     def column(self, column: Column, values: Any) -> Any:
         """A column as pandas holds it; `values` is None where no row has one."""
         if column.kind.interned:
-            return categorical(self._constant(-1, np.int32), []) if values is None else values
+            return _categorical(self._constant(-1, np.int8), []) if values is None else values
         if column.kind is Kind.FLOAT:
             return self._constant(np.nan, np.float64) if values is None else values
         if column.kind is not Kind.INT:
@@ -198,6 +202,5 @@ class _Whole:
     def _constant(self, value: Any, dtype: Any) -> NDArray[Any]:
         key = (str(value), dtype)
         if key not in self._shared:
-            self._shared[key] = np.full(self._rows, value, dtype)
-            self._shared[key].flags.writeable = False
+            self._shared[key] = np.broadcast_to(np.array(value, dtype), (self._rows,))
         return self._shared[key]

@@ -31,6 +31,7 @@ UNFIT = (KeyError, TypeError, AttributeError, struct.error, OverflowError, Value
 _FORMAT_OF = {Kind.INT: "q", Kind.FLOAT: "d"}
 _FORMATS = {"id": "I", "start": "q", "dur": "d", "head": "i", "known": "i", "other": "i"}
 _get_dur = itemgetter("dur")
+_ROWS_AT_ONCE = 1 << 16  # half a megabyte of a column, which stays in the cache
 
 
 class Codes(dict[Any, int]):
@@ -38,6 +39,14 @@ class Codes(dict[Any, int]):
 
     def __missing__(self, value: Any) -> int:
         code = self[value] = len(self)
+        return code
+
+
+class Texts(Codes):
+    """Codes of JSON texts, which orjson leaves in buffers ten times their size: those kept are copies."""
+
+    def __missing__(self, value: bytes) -> int:
+        code = self[bytes(memoryview(value))] = len(self)
         return code
 
 
@@ -86,7 +95,7 @@ class Shared:
 
     def __init__(self, keys: Sequence[str]) -> None:
         self.keys = tuple(keys)
-        self.codes = Codes()
+        self.codes = Texts()
         self._get = itemgetter(*keys)
 
     def pack(self, args: Sequence[Args]) -> bytes:
@@ -159,9 +168,13 @@ class Layout:
 
     def finish(self) -> int:
         """Durations from float64 µs to int64 ns, once all are read; how many were impossible and became 0."""
-        durations, impossible = durations_ns(self.array("dur"))
-        self.buffers["dur"] = bytearray(durations.tobytes())
+        us, impossible = self.array("dur"), 0
         self._dtypes["dur"] = np.dtype("q")
+        ns = self.array("dur")  # the same memory: a copy of the longest columns would be the peak of reading
+        for start in range(0, self.rows, _ROWS_AT_ONCE):
+            some = slice(start, start + _ROWS_AT_ONCE)
+            ns[some], found = durations_ns(us[some])
+            impossible += found
         return impossible
 
     def unreadable(self) -> Iterator[tuple[str, int]]:

@@ -16,7 +16,7 @@ STDIN = "-"
 BLOCK_BYTES = (
     256 * 1024
 )  # as a window of chunks.py: blocks that stay in the cache parse twice as fast as 8 MB ones
-_COMPRESSED_BYTES = 16 * 1024  # unpacks to about a block; where the data are damaged, this much is lost
+_COMPRESSED_BYTES = 8 * 1024  # unpacks to about a block; where the data are damaged, this much is lost
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 

@@ -92,7 +92,7 @@ def _buffer_request(
 def _first_use(activity: Activity, limits: Limits, busy: Busy, where: Where, trace: Trace) -> Iterator[Hit]:
     """The offset from each outermost op to its first work, where something was loaded in between."""
     work, nesting, loading = where.work, where.nesting, activity.rows["module_loading"]
-    top = np.where(work.call >= 0, nesting.top_op[work.call], -1)
+    top = nesting.top_op(work.call)
     _, first = np.unique(top, return_index=True)
     fresh = first[(top[first] >= 0) & (work.outstanding[first] == 0)]
     starts, ends = nesting.start_ns[top[fresh]], work.start_ns[fresh]

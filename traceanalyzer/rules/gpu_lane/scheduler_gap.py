@@ -15,9 +15,9 @@ from traceanalyzer.finding import Confidence, Hit
 from traceanalyzer.indexes.accounting import KINDS, Accounting
 from traceanalyzer.indexes.activity import Activity
 from traceanalyzer.indexes.advice import NO_MORE_THAN_LATE, NOBODYS_LOSS, ONCE, SURE, TEXTS
+from traceanalyzer.indexes.arrays import pick
 from traceanalyzer.indexes.idle import CAUSES, Idle
 from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.nesting import pick
 from traceanalyzer.indexes.pythons import innermost_function
 from traceanalyzer.indexes.recurrence import standing_out
 from traceanalyzer.indexes.where import Where

@@ -1,0 +1,88 @@
+"""What numpy has no fast word for: looking up with gaps, and numbering what recurs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+
+_TABLE_PER_VALUE = 4  # entries: a table of 9 bytes each is cheaper to pass over than the values to hash
+
+
+def pick(values: Rows, rows: Rows, missing: int = -1) -> Rows:
+    """values[rows], and `missing` where the row is -1; also where there are no values at all."""
+    return np.append(values, missing)[rows]
+
+
+def distinct(values: Rows) -> Rows:
+    """The values sorted, each once; by sorting, because numpy hashes them, which is ten times slower for many."""
+    found: Rows = np.sort(values)
+    kept: Rows = found[starts_of_runs(found)]
+    return kept
+
+
+def numbered(values: Rows) -> tuple[Rows, Rows]:
+    """(int64 position of each value among the distinct ones, those sorted): `np.unique` with its inverse.
+
+    Ids lie close together, so that a table of all that lie between does it without sorting, three times faster; what
+    is spread, such as threads, comes in runs: the first of each is hashed, and its number repeated.
+    """
+    if len(values) == 0:
+        return np.empty(0, np.int64), values
+    low, high = int(values.min()), int(values.max())
+    if high - low < _TABLE_PER_VALUE * len(values):
+        there = np.zeros(high - low + 1, np.bool_)
+        there[values - low] = True
+        return (np.cumsum(there) - 1)[values - low], np.flatnonzero(there) + low
+    first = np.flatnonzero(starts_of_runs(values))
+    code, found = pd.factorize(values[first])
+    order = np.argsort(found)
+    rank = np.empty(len(found), np.int64)
+    rank[order] = np.arange(len(found))
+    return np.repeat(rank[code], np.diff(first, append=len(values))), found[order]
+
+
+def grouped(keys: Sequence[Rows]) -> tuple[Rows, Rows]:
+    """(number of each row's combination of keys, first row of each combination), in order of first sight.
+
+    Args:
+        keys: int64 of shape (rows,) each.
+    """
+    number, found = numbered(keys[0])
+    count = len(found)
+    for key in keys[1:]:
+        code, values = numbered(key)
+        number, found = numbered(number * len(values) + code)
+        count = len(found)
+    first = np.empty(count, np.int64)
+    first[number[::-1]] = np.arange(len(number))[::-1]  # what is assigned last stays
+    order = np.argsort(first)
+    rank = np.empty(count, np.int64)
+    rank[order] = np.arange(count)
+    return rank[number], first[order]
+
+
+def among(values: Rows, members: Rows) -> NDArray[np.bool_]:
+    """Whether each value is one of `members`, which are sorted; bool of the values' shape."""
+    if len(members) == 0:
+        return np.zeros(len(values), np.bool_)
+    at = np.minimum(np.searchsorted(members, values), len(members) - 1)
+    return np.asarray(members[at] == values)
+
+
+def starts_of_runs(values: Rows) -> NDArray[np.bool_]:
+    """Whether each value differs from the one before it; the first one does."""
+    changed = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=changed[1:])
+    return changed
+
+
+def sums_of(number: Rows, values: Rows, size: int) -> Rows:
+    """Sum of the values of each number; int64 of shape (size,), exact."""
+    sums = np.zeros(size, np.int64)
+    np.add.at(sums, number, values)
+    return sums

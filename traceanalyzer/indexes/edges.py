@@ -1,0 +1,48 @@
+"""Every instant at which something starts or ends on a thread of the CPU lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+
+from traceanalyzer.indexes.arrays import Rows
+from traceanalyzer.indexes.nesting import Nesting
+from traceanalyzer.trace import Trace
+
+_NEVER = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Per lane of `Nesting` the starts and the ends of its rows, each sorted, int64 ns.
+
+    Both have the least and the largest int64 at their ends, which stand for no edge at all.
+    """
+
+    starts: tuple[Rows, ...]
+    ends: tuple[Rows, ...]
+
+    @classmethod
+    def build(cls, trace: Trace) -> Self:
+        nesting = trace.index(Nesting)
+        bounds = np.cumsum(np.bincount(nesting.lane[nesting.order]))[:-1]
+        by_lane = np.split(nesting.order, bounds)
+        ends = [np.sort(nesting.end_ns[rows]) for rows in by_lane]
+        return cls(tuple(_padded(nesting.start_ns[rows]) for rows in by_lane), tuple(map(_padded, ends)))
+
+    def around(self, lane: int, at: Rows, side: Literal["left", "right"]) -> tuple[Rows, Rows]:
+        """The last edge before and the first one behind each instant, both of the shape of `at`.
+
+        Args:
+            side: of an edge at the instant itself, on which the instant is put, as `np.searchsorted` has it.
+        """
+        starts, ends = self.starts[lane], self.ends[lane]
+        start, end = (np.searchsorted(edges, at, side=side) for edges in (starts, ends))
+        before = np.maximum(starts[start - 1], ends[end - 1])
+        return before, np.minimum(starts[start], ends[end])
+
+
+def _padded(sorted_ns: Rows) -> Rows:
+    return np.concatenate(([_NEVER.min], sorted_ns, [_NEVER.max]))
