@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import diagnose, load, rules
+from benchmarks import diagnose, load, rules, table
 from benchmarks.measure import machine
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -28,8 +28,10 @@ def main() -> None:
     for part in (
         load.report(runs, megabytes, huge=not quick),
         ["\n## Diagnosing"],
-        diagnose.report(runs, megabytes),
+        diagnose.report(runs, megabytes, huge=not quick),
         rules.report(runs, megabytes),
+        ["\n## The profiler's table"],
+        table.report(runs, megabytes),
     ):
         for line in part:
             print(line, flush=True)

@@ -11,29 +11,33 @@ from pathlib import Path
 
 from benchmarks.files import DATA, large, source
 from benchmarks.make_large import minified
-from benchmarks.measure import REPOSITORY, command_line, measure, table
+from benchmarks.measure import REPOSITORY, cases, command_line, measure, table
 
-_NAMES = ("orjson", "load, 1 process", "indexes", "diagnose, 1 process", "diagnose, 2 processes")
+_NAMES = ("orjson", "load, 1 process", "diagnose, 1 process", "diagnose, 2 processes")
+_HUGE_MB = 1500
 _SMALL_BYTES = 100_000
 
 
-def report(runs: int, megabytes: int) -> Iterator[str]:
+def report(runs: int, megabytes: int, *, huge: bool = False) -> Iterator[str]:
     """Markdown, section by section."""
     for name, title in (("plain", "without stacks"), ("stacks", "with stacks")):
         path = large(name, megabytes)
         yield f"\n### Diagnose, {megabytes} MB {title}\n"
-        yield from table(measure(_NAMES, path, runs), path.stat().st_size)
+        yield from table(measure(cases(_NAMES, path), runs))
         yield f"\n### A second start from the cache, {megabytes} MB {title}\n"
         yield from _cached(path, runs)
+        if huge:
+            yield f"\n### Diagnose, {_HUGE_MB} MB {title}\n"
+            yield from table(measure(cases(_NAMES[2:], large(name, _HUGE_MB)), 1))
     yield "\n### Start-up, CPU seconds\n"
     yield from _start_up(runs)
 
 
-def _cached(path: Path, runs: int) -> list[str]:
+def _cached(path: Path, runs: int) -> Iterator[str]:
     os.environ["XDG_CACHE_HOME"] = str(DATA / "cache")
-    measure(["load, cached"], path, 1)
     names = ("load, 1 process", "load, 2 processes", "load, cached")
-    return table(measure(names, path, runs), path.stat().st_size, against="load, 1 process")
+    measure(cases(names[2:], path), 1)
+    yield from table(measure(cases(names, path), runs), *names[:2])
 
 
 def _start_up(runs: int) -> Iterator[str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 
 from benchmarks.files import gzipped, large
-from benchmarks.measure import machine, measure, table
+from benchmarks.measure import Measured, cases, machine, measure, table
 
 _WHOLE = ("orjson", "orjson, collector on", "json")
 _LOADS = ("load, 1 process", "load, 2 processes")
@@ -17,25 +16,27 @@ _HUGE_MB = 1500
 def report(runs: int, megabytes: int, *, huge: bool) -> Iterator[str]:
     """Markdown, section by section."""
     for name, title in (("plain", "without stacks"), ("stacks", "with stacks")):
-        path = large(name, megabytes)
-        yield from _section(f"{megabytes} MB {title}", path, (*_WHOLE, *_LOADS), runs)
-        packed = gzipped(path)
-        yield from _section(f"The same as .json.gz ({title})", packed, _LOADS, runs, size=path.stat().st_size)
-        minified = large(name, megabytes, "minified")
-        yield from _section(f"{megabytes} MB {title}, minified", minified, ("orjson", *_LOADS), runs)
+        path, minified = large(name, megabytes), large(name, megabytes, "minified")
+        packed = cases(_LOADS, gzipped(path), ", .json.gz", path.stat().st_size)
+        results = measure([*cases((*_WHOLE, *_LOADS), path), *packed], runs)
+        yield from _shown(f"{megabytes} MB {title}", results, "load, 1 process")
+        results = measure(cases(("orjson", *_LOADS), minified), runs)
+        yield from _shown(f"{megabytes} MB {title}, minified", results)
         if huge:
-            path = large(name, _HUGE_MB)
-            yield from _section(f"{_HUGE_MB} MB {title}", path, ("orjson", *_LOADS), max(runs - 2, 1))
+            larger = cases(("orjson", *_LOADS), large(name, _HUGE_MB))
+            smaller = cases(_LOADS, path, f" of {megabytes} MB")
+            results = measure([*larger, *smaller], max(runs - 2, 1))
+            yield from _shown(f"{_HUGE_MB} MB {title}", results)
+            yield ""
+            for long, short in zip(results[-4:-2], results[-2:], strict=True):
+                growth = (long.median / long.events) / (short.median / short.events)
+                yield f"{long.case.name}: {growth:.2f} times the smaller file's time per event."
 
 
-def _section(
-    title: str, path: Path, names: tuple[str, ...], runs: int, size: int | None = None
-) -> Iterator[str]:
-    results = measure(names, path, runs)
-    size = size or path.stat().st_size
-    events = next(iter(results.values())).events
+def _shown(title: str, results: list[Measured], *more: str) -> Iterator[str]:
+    size, events = results[0].case.size, results[0].events
     yield f"\n### {title}\n\n{size / 1e6:,.0f} MB of JSON, {events:,} events.\n"
-    yield from table(results, size)
+    yield from table(results, *more)
 
 
 def main() -> None:

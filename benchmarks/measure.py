@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,19 +18,27 @@ _SAMPLE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
+class Case:
+    """What is measured: a subject on a file; `size` in bytes is that of the JSON, also where the file is packed."""
+
+    name: str
+    subject: str
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
-    """One subject on one file.
+    """One case.
 
     Attributes:
         seconds: wall time of each run.
-        cpu_seconds: CPU time of each run, with that of finished children.
         peak_bytes: of the process tree, above the interpreter with its imports; pages shared count once. Sampled,
             and at least what the kernel noted as the first process's own peak.
     """
 
-    name: str
+    case: Case
     seconds: tuple[float, ...]
-    cpu_seconds: tuple[float, ...]
     events: int
     peak_bytes: int
 
@@ -45,21 +53,27 @@ class Measured:
         return (max(self.seconds) - min(self.seconds)) / self.median
 
 
-def measure(names: Iterable[str], path: Path, runs: int) -> dict[str, Measured]:
-    """Every subject `runs` times, in turns so that a noisy minute hits all alike, and once more for its memory."""
-    names = list(names)
-    rounds = [[_run(name, path) for name in names] for _ in range(runs)]
-    made = {}
-    for position, name in enumerate(names):
+def cases(subjects: Iterable[str], path: Path, suffix: str = "", size: int | None = None) -> list[Case]:
+    """Subjects on one file, named after them."""
+    size = size or path.stat().st_size
+    return [Case(subject + suffix, subject, path, size) for subject in subjects]
+
+
+def measure(chosen: Iterable[Case], runs: int) -> list[Measured]:
+    """Every case `runs` times, in turns so that a noisy minute hits all alike, and once more for its memory."""
+    chosen = list(chosen)
+    rounds = [[_run(case) for case in chosen] for _ in range(runs)]
+    made = []
+    for position, case in enumerate(chosen):
         results = [results[position] for results in rounds]
-        peak = _run(name, path, sampled=True)["peak"]
-        seconds, cpu = (tuple(result[key] for result in results) for key in ("seconds", "cpu"))
-        made[name] = Measured(name, seconds, cpu, int(results[0]["events"]), int(peak))
+        peak = _run(case, sampled=True)["peak"]
+        seconds = tuple(result["seconds"] for result in results)
+        made.append(Measured(case, seconds, int(results[0]["events"]), int(peak)))
     return made
 
 
-def _run(name: str, path: Path, *, sampled: bool = False) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.subjects", name, str(path)]
+def _run(case: Case, *, sampled: bool = False) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.subjects", case.subject, str(case.path)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY) as process:
         assert process.stdin is not None
@@ -72,7 +86,7 @@ def _run(name: str, path: Path, *, sampled: bool = False) -> dict[str, float]:
         process.stdin.flush()
         answer = process.stdout.readline()
         if not answer:
-            raise RuntimeError(f"{name} failed on {path.name}")
+            raise RuntimeError(f"{case.name} failed on {case.path.name}")
         return {**json.loads(answer), "peak": sampler.stop() if sampled else 0}
 
 
@@ -123,19 +137,22 @@ def machine() -> str:
     return f"{len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB of memory"
 
 
-def table(results: dict[str, Measured], size: int, *, against: str = "orjson") -> list[str]:
-    """Rows of a Markdown table."""
-    unit = results[against].median if against in results else None
-    lines = [
-        f"| what | median | spread | MB/s | events/s | peak memory | of the file | ratio to {against} |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for row in results.values():
-        ratio = "" if unit is None else f"{row.median / unit:.2f}"
-        rates = f"{size / 1e6 / row.median:,.0f} | {row.events / row.median:,.0f}"
-        memory = f"{row.peak_bytes / 1e6:,.0f} MB | {row.peak_bytes / size:.2f}"
-        lines.append(f"| {row.name} | {row.median:.2f} s | {row.spread:.0%} | {rates} | {memory} | {ratio} |")
-    return lines
+_BASES = ("orjson", "orjson, collector on", "json")
+
+
+def table(results: list[Measured], *more: str) -> Iterator[str]:
+    """Rows of a Markdown table, with the ratio to each of the whole-file parsers that was measured, and to `more`."""
+    by_name = {row.case.name: row for row in results}
+    bases = [name for name in (*_BASES, *more) if name in by_name]
+    heads = ["what", "median", "spread", "MB/s", "events/s", "peak memory", "of the file", *bases]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|---|{'--:|' * (len(heads) - 1)}"
+    for row in results:
+        rates = f"{row.case.size / 1e6 / row.median:,.0f} | {row.events / row.median:,.0f}"
+        memory = f"{row.peak_bytes / 1e6:,.0f} MB | {row.peak_bytes / row.case.size:.2f}"
+        ratios = "".join(f" {row.median / by_name[base].median:.2f} |" for base in bases)
+        name = row.case.name
+        yield f"| {name} | {row.median:.2f} s | {row.spread:.0%} | {rates} | {memory} |{ratios}"
 
 
 def command_line(description: str | None, report: Callable[[int, int], Iterable[str]]) -> None:

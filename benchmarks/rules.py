@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.files import large
-from benchmarks.measure import command_line
+from benchmarks.measure import cases, command_line, measure, table
 from traceanalyzer import diagnose
 from traceanalyzer.errors import Unavailable
+from traceanalyzer.heap import keep_freed_memory
 from traceanalyzer.read.load import load_file
 from traceanalyzer.rule import all_rules
 from traceanalyzer.trace import Trace
+
+_NAMES = ("orjson", "load, 1 process", "indexes of the rules", "every index")
 
 
 class TimedTrace(Trace):
@@ -33,20 +36,25 @@ class TimedTrace(Trace):
 
 
 def report(runs: int, megabytes: int) -> Iterator[str]:
-    """Markdown: one table for the indexes, one for the rules."""
-    path = large("plain", megabytes)
-    begun = time.perf_counter()
-    trace = load_file(path, jobs=1)
-    load_s = time.perf_counter() - begun
-    yield f"\n### Indexes and rules, {megabytes} MB without stacks\n"
-    yield f"{trace.meta.events:,} events, loaded by one process in {load_s:.2f} s.\n"
-    indexes = [_indexes(trace) for _ in range(runs)]
-    yield from _rows("index", {name: [run.get(name, 0.0) for run in indexes] for name in indexes[0]}, load_s)
-    yield ""
-    rules = {
-        rule.slug: [_seconds(_rule(trace, rule.slug)) for _ in range(runs + 1)][1:] for rule in all_rules()
-    }
-    yield from _rows("rule, its indexes built", rules, load_s)
+    """Markdown: the indexes in sum, then one table for the indexes and one for the rules."""
+    for name, title in (("plain", "without stacks"), ("stacks", "with stacks")):
+        path = large(name, megabytes)
+        yield f"\n### Indexes and rules, {megabytes} MB {title}\n"
+        results = measure(cases(_NAMES, path), runs)
+        yield from table(results, "load, 1 process")
+        yield ""
+        load_s = results[1].median
+        keep_freed_memory()
+        trace = load_file(path, jobs=1)
+        indexes = [_indexes(trace) for _ in range(runs)]
+        by_name = {name: [run.get(name, 0.0) for run in indexes] for name in indexes[0]}
+        yield from _rows("index", by_name, load_s)
+        yield ""
+        rules = {
+            rule.slug: [_seconds(_rule(trace, rule.slug)) for _ in range(runs + 1)][1:]
+            for rule in all_rules()
+        }
+        yield from _rows("rule, its indexes built", rules, load_s)
 
 
 def _indexes(trace: Trace) -> dict[str, float]:

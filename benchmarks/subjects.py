@@ -7,8 +7,9 @@ Heavy imports happen before the clock starts, so that the reading is measured an
 from __future__ import annotations
 
 import gc
+import importlib
 import json
-import os
+import pkgutil
 import sys
 import time
 from collections.abc import Callable
@@ -50,27 +51,23 @@ def load(path: str, **options: Any) -> Callable[[], int]:
 def diagnose(path: str, jobs: int) -> Callable[[], int]:
     """Everything: frames, indexes, all rules."""
     from traceanalyzer import diagnose as run_rules
+    from traceanalyzer.heap import keep_freed_memory
     from traceanalyzer.read.load import load_file
+
+    keep_freed_memory()  # as the command does
 
     return lambda: run_rules(load_file(path, jobs=jobs)).metas[0].events
 
 
-def indexes(path: str) -> Callable[[], int]:
-    """Every index of a trace that is loaded before the clock starts."""
-    import importlib
-    import pkgutil
-
-    import traceanalyzer.indexes as home
+def indexes(path: str, *, all_of_them: bool) -> Callable[[], int]:
+    """The indexes that the rules ask for, or every one, of a trace that is loaded before the clock starts."""
     from traceanalyzer.errors import Unavailable
-    from traceanalyzer.read.load import load_file
+    from traceanalyzer.rule import all_rules
+    from traceanalyzer.trace import Trace
 
-    trace = load_file(path)
-    modules = [
-        importlib.import_module(f"{home.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(home.__path__)
-    ]
-    members = [(module, member) for module in modules for member in vars(module).values()]
-    kinds = [m for module, m in members if hasattr(m, "build") and m.__module__ == module.__name__]
+    trace = _loaded(path)
+    needed = [kind for rule in all_rules() for kind in rule.needs.values() if kind is not Trace]
+    kinds = _every_index() if all_of_them else needed
 
     def run() -> int:
         for kind in kinds:
@@ -83,6 +80,52 @@ def indexes(path: str) -> Callable[[], int]:
     return run
 
 
+def _every_index() -> list[Any]:
+    import traceanalyzer.indexes as home
+
+    modules = [
+        importlib.import_module(f"{home.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(home.__path__)
+    ]
+    members = [(module, member) for module in modules for member in vars(module).values()]
+    return [m for module, m in members if hasattr(m, "build") and m.__module__ == module.__name__]
+
+
+def table(path: str, **options: Any) -> Callable[[], int]:
+    """The profiler's table and its text, of a trace that is loaded before the clock starts."""
+    from traceanalyzer.indexes.key_averages import key_averages
+    from traceanalyzer.render.table_text import Layout, render_table
+
+    trace = _loaded(path)
+
+    def run() -> int:
+        render_table(key_averages(trace, **options), Layout("device_time_total"))
+        return trace.meta.events
+
+    return run
+
+
+def ops(path: str) -> Callable[[], int]:
+    """The ops with their kernels and rates, of a trace that is loaded before the clock starts."""
+    from traceanalyzer.indexes.op_work import OpWork
+
+    trace = _loaded(path)
+
+    def run() -> int:
+        trace.index(OpWork)
+        return trace.meta.events
+
+    return run
+
+
+def _loaded(path: str) -> Any:
+    from traceanalyzer.heap import keep_freed_memory
+    from traceanalyzer.read.load import load_file
+
+    keep_freed_memory()  # as the commands do
+    return load_file(path)
+
+
 SUBJECTS: dict[str, Callable[[str], Callable[[], int]]] = {
     "orjson": lambda path: orjson_whole(path, collector=False),
     "orjson, collector on": lambda path: orjson_whole(path, collector=True),
@@ -90,7 +133,12 @@ SUBJECTS: dict[str, Callable[[str], Callable[[], int]]] = {
     "load, 1 process": lambda path: load(path, jobs=1),
     "load, 2 processes": lambda path: load(path, jobs=2),
     "load, cached": lambda path: load(path, cache=True),
-    "indexes": indexes,
+    "indexes of the rules": lambda path: indexes(path, all_of_them=False),
+    "every index": lambda path: indexes(path, all_of_them=True),
+    "table": table,
+    "table by shape": lambda path: table(path, by_input_shape=True),
+    "table by stack": lambda path: table(path, by_stack=3),
+    "ops": ops,
     "diagnose, 1 process": lambda path: diagnose(path, 1),
     "diagnose, 2 processes": lambda path: diagnose(path, 2),
 }
@@ -106,11 +154,10 @@ def main() -> None:
     run = SUBJECTS[name](path)
     print("ready", flush=True)
     sys.stdin.readline()
-    before, start = os.times(), time.perf_counter()
+    start = time.perf_counter()
     events = run()
-    seconds, after = time.perf_counter() - start, os.times()
-    cpu = sum(after[:4]) - sum(before[:4])
-    print(json.dumps({"seconds": seconds, "cpu": cpu, "events": events}), flush=True)
+    seconds = time.perf_counter() - start
+    print(json.dumps({"seconds": seconds, "events": events}), flush=True)
     sys.stdin.readline()  # the memory is looked at before the process ends
 
 

@@ -16,6 +16,7 @@ from traceanalyzer.errors import BadOption
 from traceanalyzer.exits import emit
 from traceanalyzer.files import check_outputs, made, written
 from traceanalyzer.finding import Report, Severity, Status
+from traceanalyzer.heap import keep_freed_memory
 from traceanalyzer.offsets import parse_window
 from traceanalyzer.progress import ProgressLine
 from traceanalyzer.read.load import load
@@ -71,6 +72,7 @@ def load_all(
     Raises:
         BadOption: two traces have one rank.
     """
+    keep_freed_memory()
     loaded = [_load(path, quiet, jobs, cache) for path in paths]
     if len(loaded) == 1:
         return loaded[0]

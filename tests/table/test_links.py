@@ -220,7 +220,10 @@ def test_nesting_equals_a_stack(spans: list[tuple[int, int]]) -> None:
 @given(spans_strategy)
 def test_the_open_call_is_the_stacks_top(spans: list[tuple[int, int]]) -> None:
     start, end = (np.array([span[i] for span in spans], np.int64) for i in (0, 1))
-    assert still_open(start, end, np.zeros(len(spans), np.int64)).tolist() == naive_open(spans)
+    lane = np.zeros(len(spans), np.int64)
+    assert still_open(start, end, lane, np.arange(len(spans))).tolist() == naive_open(spans)
+    some = np.arange(0, len(spans), 3)
+    assert still_open(start, end, lane, some).tolist() == naive_open(spans)[::3]
 
 
 @given(spans_strategy, st.lists(st.integers(0, 70), max_size=10))

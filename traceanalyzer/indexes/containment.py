@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.indexes.arrays import Rows, starts_of_runs, sums_of
+from traceanalyzer.indexes.arrays import Rows, distinct, starts_of_runs, sums_of
 
 
 def lane_order(lane: Rows, start: Rows, dur: Rows, rank: Rows) -> Rows:
@@ -16,9 +16,9 @@ def lane_order(lane: Rows, start: Rows, dur: Rows, rank: Rows) -> Rows:
     order = np.argsort(start, kind="stable")
     if (lane != lane[:1]).any():
         order = order[np.argsort(lane[order], kind="stable")]
-    same = (np.diff(lane[order]) == 0) & (np.diff(start[order]) == 0)
-    if same.any():
-        tied = np.flatnonzero(np.concatenate(([False], same)) | np.concatenate((same, [False])))
+    fresh = starts_of_runs(start[order]) | starts_of_runs(lane[order])
+    if not fresh.all():
+        tied = np.flatnonzero(~fresh | np.append(~fresh[1:], False))
         rows = order[tied]
         order[tied] = rows[np.lexsort((rank[rows], -dur[rows], start[rows], lane[rows]))]
     return order
@@ -55,21 +55,32 @@ def innermost(start: Rows, end: Rows, lane: Rows) -> Rows:
     return nearest_reaching(end, np.maximum(end, start + 1), lane)
 
 
-def still_open(start: Rows, end: Rows, lane: Rows) -> Rows:
-    """Position of the row on top of the call stack when each row starts, -1 for none; shapes as above.
+def still_open(start: Rows, end: Rows, lane: Rows, rows: Rows) -> Rows:
+    """Position of the row on top of the call stack when each of `rows` starts, -1 for none; shapes as above.
 
-    A row also counts as ended when one below it on the stack has ended. That can be so only for rows that end
-    later than one below them, which are few, so that only these are looked at again and again.
+    A row also counts as ended when one below it on the stack has ended. So those below decide, and of these only
+    the ones below `rows` are looked at.
     """
     below = nearest_reaching(end, start, lane)
+    stacked = _all_below(below, rows)
     closing = end.copy()
-    late = np.flatnonzero(_least_below(end, below) < end)
     while True:
-        top = _first_open(below, closing, start, late)
-        earlier = np.where(top >= 0, np.minimum(end[late], closing[top]), end[late])
-        if np.array_equal(earlier, closing[late]):
-            return _first_open(below, closing, start, np.arange(len(start)))
-        closing[late] = earlier
+        top = _first_open(below, closing, start, stacked)
+        earlier = np.where(top >= 0, np.minimum(end[stacked], closing[top]), end[stacked])
+        if np.array_equal(earlier, closing[stacked]):
+            return _first_open(below, closing, start, rows)
+        closing[stacked] = earlier
+
+
+def _all_below(below: Rows, rows: Rows) -> Rows:
+    """Every row that is reached from `rows` by going down, in order."""
+    reached = np.zeros(len(below), np.bool_)
+    going = below[rows]
+    while len(going := going[going >= 0]):
+        going = distinct(going[~reached[going]])
+        reached[going] = True
+        going = below[going]
+    return np.flatnonzero(reached)
 
 
 def _first_open(below: Rows, closing: Rows, start: Rows, rows: Rows) -> Rows:
@@ -81,19 +92,6 @@ def _first_open(below: Rows, closing: Rows, start: Rows, rows: Rows) -> Rows:
         found[going] = below[found[going]]
         going = going[found[going] >= 0]
     return found
-
-
-def _least_below(values: Rows, below: Rows) -> Rows:
-    """Least value among each row and all that are below it; int64 of shape (rows,)."""
-    least, jump = values.copy(), below.copy()
-    going = np.flatnonzero(jump >= 0)
-    while len(going):
-        to = jump[going]
-        smaller, ahead = np.minimum(least[going], least[to]), jump[to]
-        least[going] = smaller
-        jump[going] = ahead
-        going = going[ahead >= 0]
-    return least
 
 
 def running_at(start: Rows, end: Rows, lane: Rows, at: Rows, at_lane: Rows) -> Rows:

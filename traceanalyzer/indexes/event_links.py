@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.indexes.arrays import among, distinct
+from traceanalyzer.indexes.arrays import among, distinct, pick
 from traceanalyzer.indexes.containment import still_open
 from traceanalyzer.indexes.function_events import CPU, GPU, PYTHON, Flags, FunctionEvents, all_events
 from traceanalyzer.trace import NULL_INT, Trace
@@ -68,10 +68,10 @@ def _with_overhead_ids(events: FunctionEvents, overhead: Flags) -> FunctionEvent
     stacked = np.flatnonzero(_on_stack(events))
     main = events.thread[overhead][0]
     stacked = stacked[events.thread[stacked] == main]
-    thread = events.thread[stacked]
-    top = still_open(events.start_ns[stacked], events.end_ns[stacked], thread)
+    asked = np.flatnonzero(overhead[stacked])
+    spans = events.start_ns[stacked], events.end_ns[stacked], events.thread[stacked]
     below = np.full(len(events), -1, np.int64)
-    below[stacked] = np.where(top >= 0, stacked[top], -1)
+    below[stacked[asked]] = pick(stacked, still_open(*spans, asked))
     owner = below[overhead]
     while (going := (owner >= 0) & overhead[owner]).any():
         owner = np.where(going, below[owner], owner)

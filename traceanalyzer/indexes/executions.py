@@ -7,8 +7,10 @@ from typing import Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from traceanalyzer.indexes.accounting import KINDS, kinds_of_work
+from traceanalyzer.indexes.arrays import Rows, grouped, pick
 from traceanalyzer.indexes.launches import Launches
 from traceanalyzer.indexes.steps import Steps
 from traceanalyzer.trace import Trace, codes
@@ -33,27 +35,36 @@ class Executions:
         work, steps = trace.index(Launches), trace.index(Steps)
         rows = np.flatnonzero((kinds_of_work(trace, work) == KINDS.index("compute")) & (steps.of_work >= 0))
         rows = rows[np.lexsort((work.start_ns[rows], work.call_start_ns[rows]))]
-        table = pd.DataFrame({"entry": rows, "step": steps.of_work[rows], "device": work.device[rows]})
-        kernel = ["device", "name", "grid", "block"]
-        for name in kernel[1:]:
-            table[name] = codes(trace.gpu, name)[work.row[rows]]
-        shape = np.append(codes(trace.cpu, "input_dims"), -1)[work.op[rows]]
-        table["dur"] = work.end_ns[rows] - work.start_ns[rows]
-        table["group"] = table.groupby(kernel).ngroup()
-        table["place"] = table.groupby(["group", "step"]).cumcount()
-        regular = _regular(table, len(steps))
-        table["shape"] = shape
-        table.loc[~regular, "place"] = -1
-        table["place"] = table.groupby(["place", "shape"]).ngroup()
-        comparable = regular | (shape >= 0)
-        table["shaped"] = shape >= 0
-        return cls(
-            table.loc[comparable, ["entry", "step", "group", "place", "shaped", "dur"]].reset_index(drop=True)
+        step = steps.of_work[rows]
+        kernel = [codes(trace.gpu, column)[work.row[rows]] for column in ("name", "grid", "block")]
+        group, _ = grouped([work.device[rows], *kernel])
+        shape = pick(codes(trace.cpu, "input_dims"), work.op[rows])
+        regular, order = _regular_order(group, step, len(steps))
+        place, _ = grouped([group, np.where(regular, order, -1), shape])
+        table = pd.DataFrame(
+            {
+                "entry": rows,
+                "step": step,
+                "group": group,
+                "place": place,
+                "shaped": shape >= 0,
+                "dur": work.end_ns[rows] - work.start_ns[rows],
+            }
         )
+        return cls(table[regular | (shape >= 0)].reset_index(drop=True))
 
 
-def _regular(table: pd.DataFrame, steps: int) -> pd.Series[bool]:
-    """Whether a group runs equally often in every step that has it, and most steps have it."""
-    counts = table.groupby(["group", "step"]).size()
-    spread = counts.groupby("group").agg(["min", "max", "size"])
-    return table["group"].map((spread["min"] == spread["max"]) & (spread["size"] * 2 >= steps)).astype(bool)
+def _regular_order(group: Rows, step: Rows, steps: int) -> tuple[NDArray[np.bool_], Rows]:
+    """Whether each row's group runs equally often in every step that has it, and most steps have it; and how many
+    of the group came before in the step. Rows are in order of launch."""
+    pair, first = grouped([group, step])
+    times = np.bincount(pair)
+    by_pair = np.argsort(pair, kind="stable")
+    order = np.empty(len(pair), np.int64)
+    order[by_pair] = np.arange(len(pair)) - np.repeat(np.cumsum(times) - times, times)
+    of_pair, groups = group[first], int(group.max(initial=-1)) + 1
+    found_in = np.bincount(of_pair, minlength=groups)
+    usual = np.zeros(groups, np.int64)
+    usual[of_pair] = times
+    uneven = np.bincount(of_pair, weights=times != usual[of_pair], minlength=groups) > 0
+    return (~uneven & (found_in * 2 >= steps))[group], order
