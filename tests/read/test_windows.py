@@ -75,7 +75,7 @@ def test_a_byte_order_mark_is_no_damage() -> None:
 def test_progress_counts_bytes_and_events(tmp_path: Path) -> None:
     path = everything().write(tmp_path / "trace.json")
     calls: list[tuple[int, int | None, int]] = []
-    load(path, progress=lambda *call: calls.append(call), window_bytes=3_000)
+    load(path, progress=lambda *call: calls.append(call), window_bytes=1_000)
     assert len(calls) > 3
     assert [done for done, _, _ in calls] == sorted(done for done, _, _ in calls)
     assert calls[-1] == (len(CONTENT), len(CONTENT), len(everything().events))
