@@ -17,7 +17,6 @@ lint: .venv/tested
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
-	$(BIN)/python docs/accounting_tables.py --check
 
 # Needs a GPU and torch; writes what fixtures/README.md lists.
 fixtures: .venv/tested

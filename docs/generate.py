@@ -1,4 +1,4 @@
-"""Write the generated parts of README.md, or check that they are current.
+"""Write the generated parts of README.md and docs/accounting.md, or check that they are current.
 
 python docs/generate.py --write
 python docs/generate.py --check
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from traceanalyzer import diagnose, load
+from traceanalyzer.indexes.idle import PRECEDENCE
+from traceanalyzer.indexes.inflation import COSTS
 from traceanalyzer.render.rules import rule_table
 from traceanalyzer.render.terminal import render_text
 from traceanalyzer.rule import all_rules
+from traceanalyzer.units import format_ns
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-README = REPOSITORY / "README.md"
 PICTURED = Path("fixtures/scheduler-gap/bad.json.gz")
 
 
@@ -28,42 +30,76 @@ def picture() -> str:
     return f"```console\n$ traceanalyzer diagnose {PICTURED}\n{text}```"
 
 
-def table() -> str:
+def rules() -> str:
     """One row per rule."""
     return rule_table(all_rules())
 
 
-PARTS: dict[str, Callable[[], str]] = {"picture": picture, "rules": table}
+def causes() -> str:
+    """The precedence of idle causes, as the code has it."""
+    lines = ["| | cause | holds if | stands here because |", "|---|---|---|---|"]
+    lines += [
+        f"| {i} | `{cause}` | {holds} | {why} |" for i, (cause, holds, why) in enumerate(PRECEDENCE, start=1)
+    ]
+    return "\n".join(lines)
 
 
-def generated(text: str) -> str:
-    """The text with what stands between its marks made anew."""
-    for name, make in PARTS.items():
+def costs() -> str:
+    """What a recorded row is taken to cost."""
+    rows = [
+        ("`prof.step()`, per step", COSTS.step_ns),
+        ("op or annotation", COSTS.op_ns),
+        ("runtime or driver call, with the kernel record that it leads to", COSTS.call_ns),
+        ("python function, with stacks on", COSTS.python_ns),
+        ("allocator's instant, with memory on", COSTS.memory_ns),
+    ]
+    lines = ["| recorded row | costs |", "|---|---|", *(f"| {what} | {format_ns(ns)} |" for what, ns in rows)]
+    return "\n".join(lines)
+
+
+Parts = Mapping[str, Callable[[], str]]
+PAGES: dict[str, Parts] = {
+    "README.md": {"picture": picture, "rules": rules},
+    "docs/accounting.md": {"causes": causes, "costs": costs},
+}
+
+
+def generated(text: str, parts: Parts) -> str:
+    """The text with what stands between its marks made anew.
+
+    Raises:
+        ValueError: a part has no marks.
+    """
+    for name, make in parts.items():
         before, begin, rest = text.partition(f"<!-- {name}: generated -->")
         _, end, after = rest.partition(f"<!-- {name}: end -->")
         if not (begin and end):
-            raise ValueError(f"README.md has no part marked {name!r}")
+            raise ValueError(f"the page has no part marked {name!r}")
         text = f"{before}{begin}\n{make()}\n{end}{after}"
     return text
 
 
 def main() -> int:
-    """0 where README.md is current or has been written."""
+    """0 where all pages are current or have been written."""
     parser = argparse.ArgumentParser(
-        description="The generated parts of README.md: the picture and the rules."
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--write", action="store_true", help="rewrite what is not current")
     choice.add_argument("--check", action="store_true", help="exit with 1 if something is not current")
     options = parser.parse_args()
-    old = README.read_text(encoding="utf-8")
-    new = generated(old)
-    if options.write:
-        README.write_text(new, encoding="utf-8")
-    elif old != new:
-        print("README.md is not current: run python docs/generate.py --write", file=sys.stderr)
-        return 1
-    return 0
+    stale = []
+    for name, parts in PAGES.items():
+        page = REPOSITORY / name
+        old = page.read_text(encoding="utf-8")
+        new = generated(old, parts)
+        if options.write:
+            page.write_text(new, encoding="utf-8")
+        elif old != new:
+            stale.append(name)
+    if stale:
+        print(f"not current: {', '.join(stale)}; run python docs/generate.py --write", file=sys.stderr)
+    return int(bool(stale))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from tests.sample_rules import sample_rules  # noqa: F401 - a fixture
 from traceanalyzer import cli as cli_module
 from traceanalyzer.cli import cli, run
 from traceanalyzer.errors import TraceAnalyzerError
+from traceanalyzer.render.rules import rule_page
+from traceanalyzer.rule import all_rules
 from traceanalyzer.schema import FRAMES
 from traceanalyzer.version import __version__
 
@@ -146,6 +148,8 @@ def test_select_ignore_and_set(trace: Path) -> None:
         (("--set", "idle-devise.min_gap_ns=1"), "Did you mean idle-device?"),
         (("--set", "idle-device.max_gap=1"), "Its limits are: min_gap_ns, least."),
         (("--set", "idle-device.min_gap_ns=1.5"), "not a whole number"),
+        (("--set", "idle-device.min_gap_ns=-1"), "a limit is finite and not negative"),
+        (("--set", "idle-device.least=nan"), "a limit is finite and not negative"),
         (("--window", "1:2"), "has no unit"),
         (("--window", "90ms:95ms"), "outside the trace"),
     ],
@@ -187,6 +191,9 @@ def test_several_traces_are_ranks_of_one_job(trace: Path, tmp_path: Path) -> Non
     document = json.loads(diagnosed(trace, second, "--format", "json"))
     assert [(one["rank"], one["source"]) for one in document["traces"]] == [(0, str(trace)), (1, str(second))]
     assert {finding["rank"] for finding in document["findings"]} == {0, 1}
+    for given in ((trace, second), (tmp_path,)):
+        assert "warning: 2 of the 2 traces declare no rank" in call("diagnose", *given).stderr
+    assert "warning" not in call("diagnose", trace).stderr
 
 
 def test_declared_ranks_count_and_must_differ(tmp_path: Path) -> None:
@@ -202,6 +209,7 @@ def test_a_folder_is_a_job(tmp_path: Path) -> None:
     for rank in (0, 1):
         written(tmp_path / f"rank{rank}.json", distributedInfo={"rank": rank})
     text = diagnosed(tmp_path)
+    assert "warning" not in call("diagnose", tmp_path).stderr
     assert "rank 0:" in text
     assert "rank 1, device 0" in text
 
@@ -222,6 +230,9 @@ def test_explain_prints_the_page_and_the_limits() -> None:
     assert "idle-device  (tests, since 0.1)" in page
     assert "Between two kernels the device waits" in page
     assert "idle-device.min_gap_ns=10000 (10.0 µs)\n        a launch takes as long" in page
+    for rule in all_rules():
+        for width in (60, 80, 120):
+            assert max(map(len, rule_page(rule, width).splitlines())) <= width
     assert "Did you mean idle-device?" in refused("explain", "idle-devices")
 
 

@@ -31,24 +31,28 @@ def generator() -> ModuleType:
 
 
 def test_generated_parts_are_current() -> None:
-    assert generator().generated(README) == README
-
-
-def test_check_and_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = generator()
-    stale = tmp_path / "README.md"
-    stale.write_text(
-        "<!-- picture: generated -->\nold\n<!-- picture: end -->\n<!-- rules: generated --><!-- rules: end -->"
-    )
-    monkeypatch.setattr(module, "README", stale)
-    monkeypatch.setattr("sys.argv", ["generate.py", "--check"])
-    assert module.main() == 1
-    monkeypatch.setattr("sys.argv", ["generate.py", "--write"])
-    assert module.main() == 0
-    monkeypatch.setattr("sys.argv", ["generate.py", "--check"])
-    assert module.main() == 0
+    for name, parts in module.PAGES.items():
+        text = (REPOSITORY / name).read_text(encoding="utf-8")
+        assert module.generated(text, parts) == text, "run: python docs/generate.py --write"
+
+
+def test_check_and_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = generator()
+    (tmp_path / "docs").mkdir()
+    for name, parts in module.PAGES.items():
+        marks = (f"<!-- {part}: generated -->\nold\n<!-- {part}: end -->\n" for part in parts)
+        (tmp_path / name).write_text("".join(marks))
+    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(module, "PICTURED", REPOSITORY / module.PICTURED)
+    for choice, expected in (("--check", 1), ("--write", 0), ("--check", 0)):
+        monkeypatch.setattr("sys.argv", ["generate.py", choice])
+        assert module.main() == expected
+    assert "README.md, docs/accounting.md" in capsys.readouterr().err
     with pytest.raises(ValueError, match="no part marked 'picture'"):
-        module.generated("no marks")
+        module.generated("no marks", module.PAGES["README.md"])
 
 
 def test_every_rule_is_in_the_table_with_its_page() -> None:

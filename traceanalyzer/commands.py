@@ -75,6 +75,7 @@ def load_all(
     keep_freed_memory()
     loaded = [_load(path, quiet, jobs, cache) for path in paths]
     if len(loaded) == 1:
+        _warn_of_unranked(loaded)
         return loaded[0]
     job = TraceSet()
     for trace in _flat(loaded):
@@ -83,7 +84,17 @@ def load_all(
             names = f"{job[rank].meta.source} and {trace.meta.source}"
             raise BadOption(f"two traces of rank {rank}: {names}", remedy="Diagnose them one at a time.")
         job[rank] = trace
+    _warn_of_unranked([job])
     return job
+
+
+def _warn_of_unranked(loaded: Sequence[Trace | TraceSet]) -> None:
+    """Files of one process each say nothing of a job: that they belong together is the user's word."""
+    traces = _flat(loaded)
+    unranked = sum(trace.meta.rank is None for trace in traces)
+    if unranked and len(traces) > 1:
+        what = f"{unranked} of the {len(traces)} traces declare no rank"
+        print(f"warning: {what} and are numbered in the order given, as if of one job", file=sys.stderr)
 
 
 def windowed(traces: Trace | TraceSet, window: tuple[int | None, int | None] | None) -> Trace | TraceSet:
@@ -190,7 +201,8 @@ def explain_rule(slug: str) -> None:
     """The rule's page and its limits."""
     from traceanalyzer.render.rules import rule_page
 
-    emit(rule_page(known_rule(slug)).encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+    width = shutil.get_terminal_size((FILE_WIDTH, 24)).columns
+    emit(rule_page(known_rule(slug), width).encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
 
 
 def export_frames(trace: Path, folder: Path, *, force: bool = False) -> None:

@@ -14,6 +14,14 @@ _OUTPUT = click.option(
     metavar="FILE",
     help="Write there instead of to standard output.",
 )
+_LIMIT = click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Rows of each list in the text.",
+)
 _FORCE = click.option("--force", is_flag=True, help="Replace output files that are already there.")
 _SORTS = (
     "cuda_time_total self_cuda_time_total cpu_time_total self_cpu_time_total cuda_memory_usage"
@@ -79,7 +87,7 @@ def table(**options: Any) -> None:
 
 @click.command()
 @_TRACE
-@click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, metavar="N")
+@_LIMIT
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--parquet",
@@ -106,7 +114,7 @@ def memory(**options: Any) -> None:
 
 @click.command()
 @_TRACE
-@click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, metavar="N")
+@_LIMIT
 @click.option(
     "--format",
     "form",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import pkgutil
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -107,7 +108,7 @@ def configure(rules: Iterable[Rule], settings: Mapping[str, str]) -> dict[str, A
     """Limits in force by slug, after `settings` like {"scheduler-gap.min_gap_ns": "20000"}.
 
     Raises:
-        BadOption: a setting names no rule, no limit, or its value does not fit the limit's type.
+        BadOption: a setting names no rule, no limit, or its value is no number of the limit's type from 0 on.
     """
     in_force = {known.slug: known.limits for known in rules}
     for key, text in settings.items():
@@ -125,9 +126,12 @@ def configure(rules: Iterable[Rule], settings: Mapping[str, str]) -> dict[str, A
 
 def _as_type(key: str, text: str, wanted: type) -> Any:
     try:
-        return wanted(text)
+        value = wanted(text)
     except ValueError:
         raise BadOption(f"{key}={text}: not {'a whole number' if wanted is int else 'a number'}") from None
+    if not 0 <= value < math.inf:
+        raise BadOption(f"{key}={text}: a limit is finite and not negative")
+    return value
 
 
 def _known_rules() -> str:

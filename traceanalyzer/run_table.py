@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pandas as pd
 from traceanalyzer.errors import BadOption, TraceAnalyzerError, Unavailable
 from traceanalyzer.exits import emit
 from traceanalyzer.files import check_outputs, written
+from traceanalyzer.heap import keep_freed_memory
 from traceanalyzer.indexes.key_averages import KeyAverages, key_averages
 from traceanalyzer.indexes.memory_view import MemoryView
 from traceanalyzer.indexes.op_work import OpWork
@@ -21,10 +23,12 @@ from traceanalyzer.indexes.table_notes import table_notes
 from traceanalyzer.progress import ProgressLine
 from traceanalyzer.read.load import load
 from traceanalyzer.render import memory_text, ops_text, table_data, table_text
+from traceanalyzer.render.page import NARROWEST, WIDEST
 from traceanalyzer.render.table_text import Layout
 from traceanalyzer.trace import Trace, TraceSet
 
 TEXT_ROWS = 100  # as many as torch prints
+_FILE_WIDTH = 80
 
 
 def run_table(
@@ -117,7 +121,8 @@ def run_memory(
         _put(table_data.to_json(loaded.meta.source, memory_text.memory_fields(view, ops)), output)
         return
     start = loaded.meta.origin_ns
-    text = memory_text.render_memory(view, ops, origin_ns=start, limit=limit, ascii_only=_plain(output))
+    width, plain = _width(output), _plain(output)
+    text = memory_text.render_memory(view, ops, origin_ns=start, limit=limit, width=width, ascii_only=plain)
     _put(text.encode(), output)
 
 
@@ -127,7 +132,7 @@ def run_ops(trace: Path, limit: int, form: str, output: Path | None, force: bool
     with _readable(loaded):
         work = loaded.index(OpWork)
     if form == "text":
-        _put(ops_text.render_ops(work, limit=limit).encode(), output)
+        _put(ops_text.render_ops(work, limit=limit, width=_width(output)).encode(), output)
         return
     frame, fields = ops_text.ops_frame(work), dict(ops_text.ops_fields(work))
     _put_data(frame, fields, form, output, loaded.meta.source)
@@ -146,6 +151,7 @@ def _loaded(path: Path) -> Trace:
     Raises:
         BadOption: the folder has several.
     """
+    keep_freed_memory()
     if sys.stderr.isatty():
         with ProgressLine(sys.stderr) as progress:
             loaded = load(path, progress=progress)
@@ -176,6 +182,12 @@ def _put(content: bytes, output: Path | None) -> None:
         return
     with written(output) as stream:
         stream.write(content)
+
+
+def _width(output: Path | None) -> int:
+    """Columns of the terminal; of files and pipes 80."""
+    columns = _FILE_WIDTH if output else shutil.get_terminal_size((_FILE_WIDTH, 24)).columns
+    return min(max(columns, NARROWEST), WIDEST)
 
 
 def _plain(output: Path | None) -> bool:

@@ -116,6 +116,8 @@ def test_the_text_names_all_of_it() -> None:
     ):
         assert part in text
     assert max(map(len, text.splitlines())) <= 80
+    long = ops.assign(name="void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast>")
+    assert max(map(len, render_memory(view, long, origin_ns=0).splitlines())) <= 80
     assert "█" not in render_memory(view, ops, origin_ns=0, ascii_only=True)
 
 

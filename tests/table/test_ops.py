@@ -97,7 +97,9 @@ def test_the_text_says_what_was_reached_and_what_is_not_known() -> None:
     assert "peak n/a: no model for this op and these inputs" in text
     assert "other ops (1)" in text
     assert "H200 SXM, NVIDIA H200 data sheet" in text
-    assert max(map(len, text.splitlines())) <= 100
+    for width in (60, 80, 120):
+        text = render_ops(matmuls().load().index(OpWork), width=width)
+        assert max(map(len, text.splitlines())) <= width
 
 
 def test_many_inputs_and_kernels_are_summed_up() -> None:

@@ -13,20 +13,28 @@ from traceanalyzer.indexes.memory_view import NO_LINE, DeviceMemory, MemoryView
 from traceanalyzer.render.table_data import records
 from traceanalyzer.units import format_bytes, format_ns, format_share
 
-WIDTH = 80
+WIDTH = 80  # of the bars and of owners
+_AMOUNTS_WIDTH = 56  # of the columns before an op's name
+_SHORTEST_NAME = 24
 _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_BARS = "_.-=+*#@"
 _MIB = 1 << 20
 
 
 def render_memory(
-    view: MemoryView, ops: pd.DataFrame, *, origin_ns: int, limit: int = 10, ascii_only: bool = False
+    view: MemoryView,
+    ops: pd.DataFrame,
+    *,
+    origin_ns: int,
+    limit: int = 10,
+    width: int = WIDTH,
+    ascii_only: bool = False,
 ) -> str:
     """All allocators of a trace; `ops` is from `ops_by_memory`, times count from `origin_ns`."""
     lines: list[str] = []
     for device in view.devices:
         lines += [*_device(device, origin_ns, limit, _ASCII_BARS if ascii_only else _BARS), ""]
-    lines += [*_ops(ops, limit), ""]
+    lines += [*_ops(ops, limit, width), ""]
     lines += _calls(view)
     return "\n".join(lines) + "\n"
 
@@ -100,13 +108,13 @@ def sparkline(values: NDArray[np.int64], at: NDArray[np.int64], bars: str = _BAR
     return "".join(bars[max(int(level), 0)] for level in levels)
 
 
-def _ops(ops: pd.DataFrame, limit: int) -> Iterator[str]:
+def _ops(ops: pd.DataFrame, limit: int, width: int) -> Iterator[str]:
     yield "Net allocation by op, MiB (allocated less freed while it ran):"
     yield f"  {'self':>10} {'total':>10} {'CPU self':>10} {'CPU total':>10} {'calls':>7}  op"
     columns = ("self_device_bytes", "device_bytes", "self_cpu_bytes", "cpu_bytes")
     for row in records(ops.head(limit)):
         amounts = " ".join(f"{row[name] / _MIB:10.2f}" for name in columns)
-        yield f"  {amounts} {row['calls']:>7}  {_shortened(row['name'], WIDTH - 26)}"
+        yield f"  {amounts} {row['calls']:>7}  {_shortened(row['name'], max(width - _AMOUNTS_WIDTH, _SHORTEST_NAME))}"
 
 
 def _calls(view: MemoryView) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,20 +12,20 @@ from traceanalyzer.indexes.op_work import OpWork
 from traceanalyzer.render.table_data import records
 from traceanalyzer.units import format_ns, format_share
 
-WIDTH = 100
 SHAPES, KERNELS = 5, 4
 
 
-def render_ops(work: OpWork, *, limit: int = 10) -> str:
-    """The ops with the most GPU time: below each its inputs, below these the kernels."""
+def render_ops(work: OpWork, *, limit: int = 10, width: int = 100) -> str:
+    """The ops with the most GPU time: below each its inputs, below these the kernels; in lines of `width`."""
     lines = [*_header(work), ""]
     for op in records(work.ops.head(limit)):
-        lines += [*_op(work, op), ""]
+        lines += [*_op(work, op, width), ""]
     rest = work.ops.iloc[limit:]
     if len(rest):
         time = format_ns(int(rest["gpu_ns"].sum()))
         lines += [f"other ops ({len(rest)}): {time}, {format_share(float(rest['share'].sum()))}", ""]
-    return "\n".join([*lines, *_sources(work)]) + "\n"
+    lines += [line for source in _sources(work) for line in textwrap.wrap(source, width, subsequent_indent="  ")]
+    return "\n".join(lines) + "\n"
 
 
 def _header(work: OpWork) -> Iterator[str]:
@@ -32,16 +33,17 @@ def _header(work: OpWork) -> Iterator[str]:
     yield f"GPU time by op; shares are of the window of {format_ns(work.window_ns)}{steps}"
 
 
-def _op(work: OpWork, op: Mapping[str, Any]) -> Iterator[str]:
+def _op(work: OpWork, op: Mapping[str, Any], width: int) -> Iterator[str]:
     calls = f"{op['calls']:,} calls"
-    yield _sides(op["op"], f"{calls}  {format_ns(op['gpu_ns'])}  {format_share(op['share'])}")
+    yield _sides(op["op"], f"{calls}  {format_ns(op['gpu_ns'])}  {format_share(op['share'])}", width)
     shapes = work.shapes[work.shapes["op"] == op["op"]]
     kernels = work.kernels[work.kernels["op"] == op["op"]]
     for row in records(shapes.head(SHAPES)):
-        yield _sides(f"  {_inputs(row)}", f"{row['calls']:,} x {format_ns(row['gpu_ns'] / row['calls'])}")
-        yield f"    {rate_text(row)}"
+        each = f"{row['calls']:,} x {format_ns(row['gpu_ns'] / row['calls'])}"
+        yield _sides(f"  {_inputs(row)}", each, width)
+        yield from textwrap.wrap(rate_text(row), width, initial_indent=" " * 4, subsequent_indent=" " * 6)
         of_shape = kernels[(kernels["shapes"] == row["shapes"]) & (kernels["dtypes"] == row["dtypes"])]
-        yield from _kernels(of_shape)
+        yield from _kernels(of_shape, width)
     if len(shapes) > SHAPES:
         yield f"  other inputs ({len(shapes) - SHAPES}): {format_ns(int(shapes['gpu_ns'].iloc[SHAPES:].sum()))}"
 
@@ -50,9 +52,10 @@ def _inputs(row: Mapping[str, Any]) -> str:
     return f"[{row['shapes']}] {row['dtypes']}".rstrip() if row["shapes"] else "shapes not recorded"
 
 
-def _kernels(kernels: pd.DataFrame) -> Iterator[str]:
+def _kernels(kernels: pd.DataFrame, width: int) -> Iterator[str]:
     for row in records(kernels.head(KERNELS)):
-        yield _sides(f"    {row['kernel']}", f"{row['count']:,} x {format_ns(row['gpu_ns'] / row['count'])}")
+        each = f"{row['count']:,} x {format_ns(row['gpu_ns'] / row['count'])}"
+        yield _sides(f"    {row['kernel']}", each, width)
     if len(kernels) > KERNELS:
         yield f"    and {len(kernels) - KERNELS} more"
 
@@ -73,8 +76,8 @@ def rate_text(row: Mapping[str, Any]) -> str:
     )
 
 
-def _sides(left: str, right: str) -> str:
-    room = WIDTH - len(right) - 2
+def _sides(left: str, right: str, width: int) -> str:
+    room = width - len(right) - 2
     if len(left) > room:
         left = left[: room - 3] + "..."
     return f"{left:<{room}}  {right}"

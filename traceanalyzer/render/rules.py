@@ -7,19 +7,30 @@ import re
 from collections.abc import Iterable
 from dataclasses import fields
 
+from traceanalyzer.render.page import Page
 from traceanalyzer.rule import Rule
 from traceanalyzer.units import format_bytes, format_ns, format_share
 
 _PROVENANCE = re.compile(r"^\s+(\w+)\s*:[^#]*#\s*(.+?)\s*$", re.MULTILINE)
+_PARAGRAPH = re.compile(r"\n(?:\n|(?=[A-Z][^.:]*:))")  # pages start one with what it is about: "Bad: ..."
 _FORMS = {"ns": format_ns, "bytes": format_bytes, "share": format_share}
 
 
-def rule_page(rule: Rule) -> str:
+def rule_page(rule: Rule, width: int = 80) -> str:
     """Slug, the docstring, and every limit with its default and where the number comes from."""
-    heading = f"{rule.slug}  ({rule.group}, since {rule.since})"
-    limits = [f"    {line}" for line in _limits(rule)]
-    section = ["", "Limits, to be changed with --set:", *limits] if limits else []
-    return "\n".join([heading, "", rule.page, *section]) + "\n"
+    page = Page(width)
+    page.put(f"{rule.slug}  ({rule.group}, since {rule.since})")
+    page.blank()
+    for paragraph in _PARAGRAPH.split(rule.page):
+        page.put(" ".join(paragraph.split()), hang=2)
+    limits = list(_limits(rule))
+    if limits:
+        page.blank()
+        page.put("Limits, to be changed with --set:")
+    for limit, origin in limits:
+        page.put(limit, indent=4)
+        page.put(origin, indent=8)
+    return page.text()
 
 
 def rule_table(rules: Iterable[Rule]) -> str:
@@ -28,12 +39,11 @@ def rule_table(rules: Iterable[Rule]) -> str:
     return "\n".join(["| rule | group | what it finds |", "|---|---|---|", *rows])
 
 
-def _limits(rule: Rule) -> Iterable[str]:
+def _limits(rule: Rule) -> Iterable[tuple[str, str]]:
+    """Each limit with its default, and where the number comes from."""
     provenance = dict(_PROVENANCE.findall(inspect.getsource(type(rule.limits))))
     for field in fields(rule.limits):
         value = getattr(rule.limits, field.name)
         form = _FORMS.get(field.name.rpartition("_")[2])
         shown = f" ({form(value)})" if form else ""
-        yield f"{rule.slug}.{field.name}={value}{shown}"
-        if field.name in provenance:
-            yield f"    {provenance[field.name]}"
+        yield f"{rule.slug}.{field.name}={value}{shown}", provenance.get(field.name, "")
