@@ -95,9 +95,14 @@ def _slugs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @click.option("--quiet", is_flag=True, help="Findings only: no header, no footer, no progress.")
 @click.option("--force", is_flag=True, help="Replace output files that are already there.")
 @click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes that read a file of 32 MB or more; default: one per core at most."
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that read a file of 32 MB or more; by default one per core.",
 )
-@click.option("--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run.")
+@click.option(
+    "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
+)
 @click.pass_context
 def diagnose(ctx: click.Context, /, **options: Any) -> None:
     """Say what cost GPU time in TRACE, and where.

@@ -17,20 +17,22 @@ SHAPES, KERNELS = 5, 4
 
 def render_ops(work: OpWork, *, limit: int = 10, width: int = 100) -> str:
     """The ops with the most GPU time: below each its inputs, below these the kernels; in lines of `width`."""
-    lines = [*_header(work), ""]
+    lines = [*textwrap.wrap(_header(work), width), ""]
     for op in records(work.ops.head(limit)):
         lines += [*_op(work, op, width), ""]
     rest = work.ops.iloc[limit:]
     if len(rest):
         time = format_ns(int(rest["gpu_ns"].sum()))
         lines += [f"other ops ({len(rest)}): {time}, {format_share(float(rest['share'].sum()))}", ""]
-    lines += [line for source in _sources(work) for line in textwrap.wrap(source, width, subsequent_indent="  ")]
+    lines += [
+        line for source in _sources(work) for line in textwrap.wrap(source, width, subsequent_indent="  ")
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _header(work: OpWork) -> Iterator[str]:
+def _header(work: OpWork) -> str:
     steps = f", {work.steps} steps of {format_ns(work.window_ns / work.steps)}" if work.steps else ""
-    yield f"GPU time by op; shares are of the window of {format_ns(work.window_ns)}{steps}"
+    return f"GPU time by op; shares are of the window of {format_ns(work.window_ns)}{steps}"
 
 
 def _op(work: OpWork, op: Mapping[str, Any], width: int) -> Iterator[str]:
