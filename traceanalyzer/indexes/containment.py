@@ -134,15 +134,18 @@ def child_sums(parent: Rows, values: Rows) -> Rows:
 
 
 def subtree_sums(parent: Rows, values: Rows) -> Rows:
-    """Sum of values over each row and all that it contains; int64 of shape (rows,). One pass per level."""
+    """Sum of values over each row and all that it contains; int64 of shape (rows,).
+
+    Every value that is not 0 is carried up to its root, one level per pass: most are 0.
+    """
     sums = values.astype(np.int64, copy=True)
-    depth = depths(parent)
-    deepest = int(depth.max(initial=0))
-    by_depth = np.argsort(depth.astype(np.min_scalar_type(deepest)), kind="stable")  # by radix up to 16 bits
-    edges = np.concatenate(([0], np.cumsum(np.bincount(depth, minlength=1))))
-    for level in range(len(edges) - 2, 0, -1):
-        rows = by_depth[edges[level] : edges[level + 1]]
-        np.add.at(sums, parent[rows], sums[rows])
+    rows = np.flatnonzero(values)
+    carried, above = sums[rows], parent[rows]
+    while len(above):
+        inside = np.flatnonzero(above >= 0)
+        carried, above = carried[inside], above[inside]
+        np.add.at(sums, above, carried)
+        above = parent[above]
     return sums
 
 

@@ -13,10 +13,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.indexes.arrays import among, distinct, pick
-from traceanalyzer.indexes.containment import still_open
-from traceanalyzer.indexes.function_events import CPU, GPU, PYTHON, Flags, FunctionEvents, all_events
-from traceanalyzer.trace import NULL_INT, Trace
+from traceanalyzer.indexes.arrays import Rows, among, distinct, pick
+from traceanalyzer.indexes.containment import lane_order, still_open
+from traceanalyzer.indexes.function_events import (
+    CPU,
+    GPU,
+    PYTHON,
+    Flags,
+    FunctionEvents,
+    all_events,
+    threads_of,
+)
+from traceanalyzer.trace import NULL_INT, Trace, ints
 
 NOT_COUNTED = frozenset(
     {
@@ -38,19 +46,10 @@ def function_events(trace: Trace, *, python_functions: bool = False) -> Function
     Args:
         python_functions: also the python_function rows, as torch 2.12 and 2.13 do.
     """
-    events = all_events(trace, python=python_functions or _overhead_needs_python(trace))
-    events = _with_overhead_ids(events, _is_overhead(trace, events))
+    events = _with_overhead_ids(trace, all_events(trace, python=python_functions))
     dropped = np.array([name in NOT_COUNTED for name in [*events.names, None]], dtype=bool)
     counted = ~dropped[events.name]
-    if not python_functions:
-        counted &= events.frame != PYTHON
     return _with_threads_of_ops(events if counted.all() else events.taken(counted))
-
-
-def _overhead_needs_python(trace: Trace) -> bool:
-    """Python frames are on the stack from which overhead rows take their id."""
-    recorded = trace.meta.rows
-    return "overhead" in recorded.get("cpu", {}) and bool(recorded.get("python"))
 
 
 def _is_overhead(trace: Trace, events: FunctionEvents) -> Flags:
@@ -61,23 +60,43 @@ def _is_overhead(trace: Trace, events: FunctionEvents) -> Flags:
     return found
 
 
-def _with_overhead_ids(events: FunctionEvents, overhead: Flags) -> FunctionEvents:
+def _with_overhead_ids(trace: Trace, events: FunctionEvents) -> FunctionEvents:
     """Overhead rows take the id of what is on top of the stack, through other overhead rows too."""
+    overhead = _is_overhead(trace, events)
     if not overhead.any():
         return events
-    stacked = np.flatnonzero(_on_stack(events))
-    main = events.thread[overhead][0]
-    stacked = stacked[events.thread[stacked] == main]
-    asked = np.flatnonzero(overhead[stacked])
-    spans = events.start_ns[stacked], events.end_ns[stacked], events.thread[stacked]
-    below = np.full(len(events), -1, np.int64)
-    below[stacked[asked]] = pick(stacked, still_open(*spans, asked))
-    owner = below[overhead]
-    while (going := (owner >= 0) & overhead[owner]).any():
+    thread = int(events.thread[overhead][0])
+    entry, start, end = _stack(trace, events, thread)
+    is_overhead = (entry >= 0) & overhead[entry]
+    asked = np.flatnonzero(is_overhead)
+    below = np.full(len(entry), -1, np.int64)
+    below[asked] = still_open(start, end, np.zeros(len(entry), np.int64), asked)
+    owner = below[asked]
+    while (going := (owner >= 0) & is_overhead[owner]).any():
         owner = np.where(going, below[owner], owner)
     own_id = events.own_id.copy()
-    own_id[overhead] = np.where(owner >= 0, events.own_id[owner], NULL_INT)
+    own_id[overhead] = NULL_INT
+    own_id[entry[asked]] = pick(events.own_id, pick(entry, owner), NULL_INT)
     return replace(events, own_id=own_id)
+
+
+def _stack(trace: Trace, events: FunctionEvents, thread: int) -> tuple[Rows, Rows, Rows]:
+    """What is on one thread's stack, outer before inner: (event, -1 for python frames that are none; start; end)."""
+    entry = np.flatnonzero(_on_stack(events) & (events.thread == thread))
+    start, end = events.start_ns[entry], events.end_ns[entry]
+    event_id = np.empty(len(entry), np.int64)
+    for number, name in ((CPU, "cpu"), (GPU, "gpu"), (PYTHON, "python")):
+        here = events.frame[entry] == number
+        if here.any():
+            event_id[here] = ints(getattr(trace, name), "event_id")[events.row[entry[here]]]
+    if trace.meta.rows.get("python") and not (events.frame == PYTHON).any():
+        frames = trace.python[(threads_of(trace.python) == thread) & (trace.python["dur_ns"] > 0).to_numpy()]
+        begun = ints(frames, "start_ns")
+        entry = np.concatenate((entry, np.full(len(frames), -1)))
+        start, end = np.concatenate((start, begun)), np.concatenate((end, begun + ints(frames, "dur_ns")))
+        event_id = np.concatenate((event_id, ints(frames, "event_id")))
+    order = lane_order(np.zeros(len(entry), np.int64), start, end - start, event_id)
+    return entry[order], start[order], end[order]
 
 
 def _on_stack(events: FunctionEvents) -> Flags:

@@ -66,14 +66,21 @@ def event_totals(trace: Trace, events: FunctionEvents) -> EventTotals:
         bottom=bottom,
         kernel_ns=kernel_ns,
         cpu_ns=cpu_ns,
-        self_cpu_ns=np.where(own, cpu_ns - child_sums(inside, cpu_ns), 0),
+        self_cpu_ns=_self(own, inside, cpu_ns),
         device_ns=np.where(events.asynchronous, 0, subtree_sums(inside, work_ns)),
         self_device_ns=np.where(events.asynchronous, 0, work_ns),
         cpu_bytes=cpu_bytes,
-        self_cpu_bytes=np.where(own, cpu_bytes - child_sums(inside, cpu_bytes), 0),
+        self_cpu_bytes=_self(own, inside, cpu_bytes),
         device_bytes=device_bytes,
-        self_device_bytes=np.where(own, device_bytes - child_sums(inside, device_bytes), 0),
+        self_device_bytes=_self(own, inside, device_bytes),
     )
+
+
+def _self(own: Flags, parent: Rows, values: Rows) -> Rows:
+    """Values less those of the children, 0 for rows that have nothing of their own."""
+    if not values.any():
+        return values
+    return np.where(own, values - child_sums(parent, values), 0)
 
 
 def _parents(events: FunctionEvents) -> Rows:
