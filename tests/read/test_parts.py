@@ -68,11 +68,18 @@ def test_any_parts_and_windows_give_the_same(data: st.DataObject, tmp_path_facto
     layout: Layout = data.draw(st.sampled_from(["kineto", "minified", "array"]))
     path = long_trace().write(tmp_path_factory.mktemp("parts") / "trace.json", layout)
     size = path.stat().st_size
-    inner = st.integers(20_000, size - 20_000)
-    middle = sorted(data.draw(st.lists(inner, min_size=1, max_size=4, unique_by=lambda at: at // 2_000)))
+    inner = st.integers(10, size // 2_000 - 10)
+    offset = data.draw(st.integers(0, 1_999))
+    middle = [2_000 * k + offset for k in sorted(data.draw(st.sets(inner, min_size=1, max_size=4)))]
     window_bytes = data.draw(st.integers(1_000, size))
     part, collector = pieces(path, [0, *middle, None], window_bytes)
     assert_same(_finished(part, collector), load_file(path, jobs=1))
+
+
+def test_a_part_within_one_event_is_refused(tmp_path: Path) -> None:
+    path = long_trace().write(tmp_path / "trace.json")
+    with pytest.raises(Unsplittable):
+        pieces(path, [0, 20_000, 20_002, None])
 
 
 def test_workers_give_the_same(small_parts: None, shared_trace: Path) -> None:

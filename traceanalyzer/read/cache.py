@@ -25,6 +25,8 @@ import pandas as pd
 import pyarrow as pa
 from isal import isal_zlib
 
+from traceanalyzer.read.events import Collector
+from traceanalyzer.read.frames import build_frame
 from traceanalyzer.schema import FRAMES, SCHEMA_VERSION, Column, Kind
 from traceanalyzer.trace import Damage, Device, Meta, Trace
 from traceanalyzer.version import __version__
@@ -149,6 +151,8 @@ def _pair(values: list[int] | None) -> tuple[int, int] | None:
 
 
 def _frame(name: str, table: Any) -> pd.DataFrame:
+    if table.num_rows == 0:
+        return build_frame(Collector(), name)  # an empty stream has no chunks to take columns from
     columns = {column.name: _column(column, table[column.name]) for column in FRAMES[name].columns}
     return pd.DataFrame(columns, copy=False)
 

@@ -24,9 +24,9 @@ WORTH_BYTES = 16 << 20
 _PROGRAM = """
 import gc, pickle, sys
 gc.disable()
-sys.path[:], arguments = pickle.load(sys.stdin.buffer)
+sys.path[:] = pickle.load(sys.stdin.buffer)
 from traceanalyzer.read.parts import work
-work(sys.stdout.buffer, *arguments)
+work(sys.stdout.buffer, *pickle.load(sys.stdin.buffer))
 """
 
 
@@ -79,7 +79,7 @@ def _workers(tasks: list[tuple[object, ...]]) -> Iterator[list[IO[bytes]]]:
             worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, env=environment)
             started.append(worker)
             assert worker.stdin is not None
-            worker.stdin.write(pickle.dumps((sys.path, task)))
+            worker.stdin.write(pickle.dumps(sys.path) + pickle.dumps(task))  # the task needs the path to load
             worker.stdin.close()
         yield [worker.stdout for worker in started if worker.stdout is not None]
     finally:

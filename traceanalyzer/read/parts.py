@@ -55,6 +55,8 @@ class Part(Chunks):
             cut = window.first_cut(0)
             if cut is not None:
                 self.begin += cut
+                if self._stop is not None and self.begin >= self._stop:
+                    raise Unsplittable  # both ends in one event
                 window.drop(cut)
                 return window
         raise Unsplittable
