@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ from traceanalyzer.offsets import parse_window
 from traceanalyzer.progress import ProgressLine
 from traceanalyzer.read.load import load
 from traceanalyzer.trace import Trace, TraceSet
-
-FILE_WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +145,14 @@ def _rendered(request: Request, report: Report, *, to_terminal: bool) -> bytes:
 
 def _text(report: Report, quiet: bool, to_terminal: bool) -> bytes:
     """For a terminal, as wide and colourful as it is; for a file, always the same bytes."""
+    from traceanalyzer.render.page import FILE_WIDTH, stream_width
     from traceanalyzer.render.terminal import render_text
 
     if not to_terminal:
         return render_text(report, width=FILE_WIDTH, quiet=quiet).encode()
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     plain = encoding.lower().replace("-", "") not in ("utf8", "utf8sig")
-    width = shutil.get_terminal_size((FILE_WIDTH, 24)).columns
-    text = render_text(report, width=width, colour=_colourful(), ascii_only=plain, quiet=quiet)
+    text = render_text(report, width=stream_width(), colour=_colourful(), ascii_only=plain, quiet=quiet)
     return text.encode(encoding, "backslashreplace")
 
 
@@ -187,9 +184,9 @@ def known_rule(slug: str) -> rules.Rule:
 
 def list_rules() -> None:
     """One line per rule: slug, group, title."""
-    from traceanalyzer.render.page import Page
+    from traceanalyzer.render.page import Page, stream_width
 
-    page = Page(shutil.get_terminal_size((FILE_WIDTH, 24)).columns, colour=_colourful())
+    page = Page(stream_width(), colour=_colourful())
     known = rules.all_rules()
     width = max((len(rule.slug) for rule in known), default=0)
     for rule in known:
@@ -199,10 +196,12 @@ def list_rules() -> None:
 
 def explain_rule(slug: str) -> None:
     """The rule's page and its limits."""
+    from traceanalyzer.render.page import stream_width
     from traceanalyzer.render.rules import rule_page
 
-    width = shutil.get_terminal_size((FILE_WIDTH, 24)).columns
-    emit(rule_page(known_rule(slug), width).encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+    emit(
+        rule_page(known_rule(slug), stream_width()).encode(sys.stdout.encoding or "utf-8", "backslashreplace")
+    )
 
 
 def export_frames(trace: Path, folder: Path, *, force: bool = False) -> None:

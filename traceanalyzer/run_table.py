@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,12 +22,11 @@ from traceanalyzer.indexes.table_notes import table_notes
 from traceanalyzer.progress import ProgressLine
 from traceanalyzer.read.load import load
 from traceanalyzer.render import memory_text, ops_text, table_data, table_text
-from traceanalyzer.render.page import NARROWEST, WIDEST
+from traceanalyzer.render.page import FILE_WIDTH, stream_width
 from traceanalyzer.render.table_text import Layout
 from traceanalyzer.trace import Trace, TraceSet
 
 TEXT_ROWS = 100  # as many as torch prints
-_FILE_WIDTH = 80
 
 
 def run_table(
@@ -185,9 +183,7 @@ def _put(content: bytes, output: Path | None) -> None:
 
 
 def _width(output: Path | None) -> int:
-    """Columns of the terminal; of files and pipes 80."""
-    columns = _FILE_WIDTH if output else shutil.get_terminal_size((_FILE_WIDTH, 24)).columns
-    return min(max(columns, NARROWEST), WIDEST)
+    return FILE_WIDTH if output else stream_width()
 
 
 def _plain(output: Path | None) -> bool:

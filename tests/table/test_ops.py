@@ -102,6 +102,18 @@ def test_the_text_says_what_was_reached_and_what_is_not_known() -> None:
         assert max(map(len, text.splitlines())) <= width
 
 
+def test_kernels_alone_belong_to_no_op() -> None:
+    trace = TraceBuilder()
+    trace.kernel(100, 50, 1, name="gemm")
+    trace.kernel(200, 70, 2, name="gemm")
+    loaded = trace.load()
+    assert len(loaded.cpu) == 0
+    work = loaded.index(OpWork)
+    assert work.ops[["op", "calls", "gpu_ns"]].to_dict("records") == [
+        {"op": NO_OP, "calls": 2, "gpu_ns": 120}
+    ]
+
+
 def test_many_inputs_and_kernels_are_summed_up() -> None:
     trace = TraceBuilder(record_shapes=1)
     trace.step(0, 0, 1_000_000, external_id=90)

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from traceanalyzer.indexes.accounting import KINDS, kinds_of_work
+from traceanalyzer.indexes.accounting import KINDS
 from traceanalyzer.indexes.arrays import Rows, grouped, pick
 from traceanalyzer.indexes.launches import Launches
 from traceanalyzer.indexes.steps import Steps
+from traceanalyzer.indexes.where import Where
 from traceanalyzer.trace import Trace, codes
 
 
@@ -33,7 +34,7 @@ class Executions:
     @classmethod
     def build(cls, trace: Trace) -> Self:
         work, steps = trace.index(Launches), trace.index(Steps)
-        rows = np.flatnonzero((kinds_of_work(trace, work) == KINDS.index("compute")) & (steps.of_work >= 0))
+        rows = np.flatnonzero((trace.index(Where).kind == KINDS.index("compute")) & (steps.of_work >= 0))
         rows = rows[np.lexsort((work.start_ns[rows], work.call_start_ns[rows]))]
         step = steps.of_work[rows]
         kernel = [codes(trace.gpu, column)[work.row[rows]] for column in ("name", "grid", "block")]

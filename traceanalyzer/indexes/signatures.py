@@ -16,14 +16,10 @@ def signatures_of(trace: Trace, rows: Rows) -> tuple[Rows, list[Signature]]:
     Args:
         rows: of `trace.cpu`, int64; -1 stands for no op.
     """
-    number, first = grouped([pick(codes(trace.cpu, column), rows) for column in _COLUMNS])
-    examples = trace.cpu[list(_COLUMNS)].iloc[rows[first]]
-    texts = [
-        [str(text) if isinstance(text, str) else None for text in row]
-        for row in examples.itertuples(index=False)
-    ]
-    nothing = rows[first] < 0
-    return number, [
-        Signature(NO_OP, (), (), ()) if none else Signature.parsed(name or "", *inputs)
-        for none, (name, *inputs) in zip(nothing.tolist(), texts, strict=True)
-    ]
+    keys = [pick(codes(trace.cpu, column), rows) for column in _COLUMNS]
+    number, first = grouped(keys)
+    columns = [
+        [*map(str, trace.cpu[column].cat.categories), None] for column in _COLUMNS
+    ]  # the last one for code -1
+    texts = [[table[key[row]] for table, key in zip(columns, keys, strict=True)] for row in first.tolist()]
+    return number, [Signature.parsed(name or NO_OP, *inputs) for name, *inputs in texts]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 NARROWEST, WIDEST = 60, 160
+FILE_WIDTH = 80
 JOINED = "\N{NO-BREAK SPACE}"  # stands for a space at which no line ends
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "bold": "1", "dim": "2"}
 _ASCII = str.maketrans({"█": "#", "▓": "+", "▒": "=", "░": "~", "·": ".", "µ": "u", "×": "x", "…": "."})
+
+
+def stream_width() -> int:
+    """Columns of the terminal, within what a page can have; of files and pipes 80."""
+    return min(max(shutil.get_terminal_size((FILE_WIDTH, 24)).columns, NARROWEST), WIDEST)
 
 
 @dataclass(slots=True)
