@@ -1,22 +1,21 @@
 """Raw events -> rows. A batch is grouped by category, each category by the keys of its args, each group packed.
 
-What all events have (category, name, pid, tid) is one code per event, its head; what a head means is looked
-up once per distinct head. Events that are not as the exporter writes them leave the fast way for `quirks`.
+What nearly all events share with many others (name, pid, tid) is one code per event, its head; what a head means
+is looked up once per distinct head. Events that are not as the exporter writes them leave the fast way for `quirks`.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from itertools import islice
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.read.layouts import UNFIT, Codes, Event, Layout, Rows
+from traceanalyzer.read.layouts import UNFIT, Args, Codes, Event, Layout, Rows, getter
 from traceanalyzer.read.quirks import (
     MAX_TS_US,
     destination,
@@ -30,15 +29,28 @@ from traceanalyzer.schema import CATEGORIES, FRAMES
 from traceanalyzer.trace import NULL_INT
 from traceanalyzer.units import us_to_ns
 
+Starts = NDArray[np.int64]
+Positions = NDArray[np.intp]
+
 _FLOWS = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu")
 _LONGEST_RECORDING_NS = 3600 * 10**9
 _NEVER = np.iinfo(np.int64).max
 _LARGEST_EXACT_US = 2.0**43  # above it a double does not hold the nanosecond
-_get_head, _get_ts, _get_args = itemgetter("cat", "name", "pid", "tid"), itemgetter("ts"), itemgetter("args")
+_get_category, _get_head = getter("cat"), getter("name", "pid", "tid")
+_get_ts, _get_dur, _get_args = getter("ts"), getter("dur"), getter("args")
 
 # What becomes of a category: (frame, modern category), or ("counted", class); ("", "") is decided by event.
 _FATES = [("", ""), *(("counted", f"flow:{name}") for name in _FLOWS), *sorted(set(CATEGORIES.values()))]
-_FATE_OF = {name: _FATES.index(fate) for name, fate in CATEGORIES.items()}
+
+
+class _FateOf(dict[Any, int]):
+    """Category as exported -> index into _FATES."""
+
+    def __missing__(self, category: Any) -> int:
+        return 0
+
+
+_FATE_OF = _FateOf({name: _FATES.index(fate) for name, fate in CATEGORIES.items()})
 _FATE_OF |= {name: _FATES.index(("counted", f"flow:{name}")) for name in _FLOWS}
 
 
@@ -47,7 +59,7 @@ class Collector:
 
     Attributes:
         layouts: (frame, category, keys of args) -> Layout.
-        heads: (category as exported, name, pid, tid) -> code.
+        heads: (name, pid, tid) -> code.
         counted: class -> number of events that have no frame.
         metadata: the M events (process and thread names) and the profiler's own marks, with their start in ns.
         whole_microseconds: no time has a fraction of a microsecond.
@@ -64,90 +76,96 @@ class Collector:
         self.events = 0
         self.whole_microseconds = True
         self.absolute_times = False
-        self._fates = bytearray()
 
     def add(self, batch: Sequence[Any], text: Callable[[], bytes]) -> None:
         """Keep a batch; `text` gives its JSON, needed only where a double cannot hold a time."""
-        heads = self._heads(batch)
-        starts = _starts(batch, text)
-        fates = np.frombuffer(self._fates, np.uint8)[heads]
+        exact = cache(lambda: _exact_starts(batch, text))
+        fates = _fates(batch)
         for fate in np.flatnonzero(np.bincount(fates)).tolist():
             frame, category = _FATES[fate]
             at = np.flatnonzero(fates == fate)
             if frame == "counted":
                 self.counted[category] += len(at)
                 continue
-            events = list(map(batch.__getitem__, at.tolist()))
-            rows = Rows(events, (), at + self.events, heads[at], starts[at])
+            events = _Events(batch, at, self.events, exact)
             if frame:
-                self._add_rows(frame, category, rows)
+                self._add_rows(frame, category, events)
             else:
-                self._add_unusual(rows)
+                self._add_unusual(events)
         self.events += len(batch)
 
-    def _heads(self, batch: Sequence[Any]) -> NDArray[np.int32]:
-        try:
-            heads = np.fromiter(map(self.heads.__getitem__, map(_get_head, batch)), np.int32, len(batch))
-        except UNFIT:
-            heads = np.array([self._head(event) for event in batch], np.int32)
-        if len(self.heads) > len(self._fates):
-            fresh = islice(self.heads, len(self._fates), None)
-            self._fates += bytes(_FATE_OF.get(category, 0) for category, *_ in fresh)
-        return heads
-
-    def _head(self, event: Any) -> int:
-        try:
-            return self.heads[_get_head(event)]
-        except UNFIT:
-            return self.heads[head_of(event)]
-
-    def _add_unusual(self, rows: Rows) -> None:
+    def _add_unusual(self, events: _Events) -> None:
         """Events without a category, and of categories that nobody told us of."""
         fates: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        for position, event in enumerate(rows.events):
+        for position, event in enumerate(events.all):
             category = event.get("cat") if isinstance(event, dict) else None
             fates[destination(category, event)].append(position)
         for (frame, category), positions in fates.items():
+            chosen = events.take(np.array(positions))
             if frame != "counted":
                 if category != "cpu_instant_event":
                     self.unknown_categories[category] += len(positions)
-                self._add_rows(frame, category, rows._replace(args=rows.events).take(np.array(positions)))
+                self._add_rows(frame, category, chosen)
                 continue
             self.counted[category] += len(positions)
             if category in ("metadata", "window mark"):
-                self.metadata += [(rows.events[p], int(rows.starts[p])) for p in positions]
+                self.metadata += zip(chosen.all, chosen.starts().tolist(), strict=True)
 
-    def _add_rows(self, frame: str, category: str, rows: Rows) -> None:
+    def _add_rows(self, frame: str, category: str, events: _Events) -> None:
         try:
-            rows = rows._replace(args=list(map(_get_args, rows.events)))
-        except KeyError:
-            rows = rows._replace(args=[event.get("args") or {} for event in rows.events])
-        try:
-            parts = list(rows.by_keys()) if rows.starts.min() != NULL_INT else []
+            parts = list(self._rows(frame, events.all, events.ids, events.starts()).by_size())
         except UNFIT:
-            parts = []
+            self._add_mended(frame, category, events)
+            return
         for part in parts:
             try:
                 self.layout(frame, category, frozenset(part.args[0])).add(part)
             except UNFIT:
-                self._add_mended(frame, category, part)
-        if not parts:
-            self._add_mended(frame, category, rows)
+                self._add_by_keys(frame, category, part, events)
 
-    def _add_mended(self, frame: str, category: str, rows: Rows) -> None:
-        """Rows among which some are unusual: those that can be rows, mended, and the others counted."""
+    def _add_by_keys(self, frame: str, category: str, rows: Rows, events: _Events) -> None:
+        """Rows that have the same number of args, but not the same, or some that do not fit."""
+        try:
+            parts = list(rows.by_keys())
+        except UNFIT:
+            self._add_mended(frame, category, events.of(rows))
+            return
+        for part in parts:
+            try:
+                self.layout(frame, category, frozenset(part.args[0])).add(part)
+            except UNFIT:
+                self._add_mended(frame, category, events.of(part))
+
+    def _add_mended(self, frame: str, category: str, events: _Events) -> None:
+        """Events among which some are unusual: those that can be rows, mended, and the others counted."""
+        starts = events.starts()
         fitting, keep = [], []
-        for position, event in enumerate(rows.events):
-            problem = problem_of(event, frame, int(rows.starts[position]))
+        for position, event in enumerate(events.all):
+            problem = problem_of(event, frame, int(starts[position]))
             if problem:
                 self.counted[problem] += 1
             else:
                 fitting.append(mended(event, FRAMES[frame], self.anomalies))
                 keep.append(position)
         if keep:
-            kept = rows.take(np.array(keep))._replace(events=fitting, args=list(map(_get_args, fitting)))
-            for part in kept.by_keys():
+            for part in self._rows(frame, fitting, events.ids[keep], starts[keep]).by_keys():
                 self.layout(frame, category, frozenset(part.args[0])).add(part)
+
+    def _rows(self, frame: str, events: Sequence[Event], ids: Starts, starts: Starts) -> Rows:
+        """Events of a category as rows.
+
+        Raises:
+            UNFIT: one of them is not as the exporter writes it.
+        """
+        if starts.min() == NULL_INT:
+            raise ValueError("no timestamp")
+        return Rows(_args(events), ids, self._heads(events), starts, _durations(frame, events))
+
+    def _heads(self, events: Sequence[Event]) -> NDArray[np.int32]:
+        try:
+            return np.fromiter(map(self.heads.__getitem__, map(_get_head, events)), np.int32, len(events))
+        except (KeyError, TypeError):
+            return np.array([self.heads[head_of(event)] for event in events], np.int32)
 
     def layout(self, frame: str, category: str, keys: frozenset[str]) -> Layout:
         """The layout of these rows, made when first asked for."""
@@ -185,17 +203,84 @@ class Collector:
                 layout.keep(~untimed)
 
 
-def _starts(batch: Sequence[Any], text: Callable[[], bytes]) -> NDArray[np.int64]:
-    """Start of every event in ns, NULL_INT where there is none; shape (events,)."""
+class _Events:
+    """Some events of a batch.
+
+    Attributes:
+        all: the events.
+        at: their positions in the batch.
+        ids: their event ids.
+    """
+
+    def __init__(
+        self, batch: Sequence[Any], at: Positions, first: int, exact: Callable[[], Starts | None]
+    ) -> None:
+        self._batch, self._first, self._exact = batch, first, exact
+        self.all: list[Any] = list(map(batch.__getitem__, at.tolist()))
+        self.at = at
+        self.ids = at + first
+
+    def take(self, positions: Positions) -> _Events:
+        """Some of them."""
+        return _Events(self._batch, self.at[positions], self._first, self._exact)
+
+    def of(self, rows: Rows) -> _Events:
+        """Those that became these rows."""
+        return _Events(self._batch, rows.ids - self._first, self._first, self._exact)
+
+    def starts(self) -> Starts:
+        """Start of every event in ns, NULL_INT where there is none; shape (events,)."""
+        try:
+            us = _packed(map(_get_ts, self.all), len(self.all))
+        except UNFIT:
+            return np.array([start_ns(event) for event in self.all], np.int64)
+        largest = np.abs(us).max(initial=0.0)
+        if not largest < MAX_TS_US:
+            return np.array([start_ns(event) for event in self.all], np.int64)
+        exact = self._exact() if largest > _LARGEST_EXACT_US else None
+        return us_to_ns(us) if exact is None else exact[self.at]
+
+
+def _fates(batch: Sequence[Any]) -> NDArray[np.uint8]:
+    """What becomes of each event: an index into _FATES."""
     try:
-        us = np.frombuffer(struct.pack(f"{len(batch)}d", *map(_get_ts, batch)), np.float64)
+        fates = bytes(map(_FATE_OF.__getitem__, map(_get_category, batch)))
     except UNFIT:
-        return np.array([start_ns(event) for event in batch], np.int64)
-    largest = np.abs(us).max(initial=0.0)
-    if not largest < MAX_TS_US:
-        return np.array([start_ns(event) for event in batch], np.int64)
-    if largest > _LARGEST_EXACT_US and not np.array_equal(us, np.floor(us)):
-        exact = starts_from_text(text())
-        if exact is not None and len(exact) == len(batch):
-            return np.array(exact, np.int64)
-    return us_to_ns(us)
+        fates = bytes(map(_fate, batch))
+    return np.frombuffer(fates, np.uint8)
+
+
+def _fate(event: Any) -> int:
+    try:
+        return _FATE_OF[_get_category(event)]
+    except UNFIT:
+        return 0
+
+
+def _packed(values: Iterator[Any], size: int) -> NDArray[np.float64]:
+    """Numbers as float64; unlike np.fromiter, struct refuses quoted ones and null."""
+    return np.frombuffer(struct.pack(f"{size}d", *values), np.float64)
+
+
+def _exact_starts(batch: Sequence[Any], text: Callable[[], bytes]) -> Starts | None:
+    """Starts of a batch from its digits; None where doubles hold them, or where the text does not tell."""
+    try:
+        us = _packed(map(_get_ts, batch), len(batch))
+        if np.array_equal(us, np.floor(us)):
+            return None
+    except UNFIT:
+        pass
+    exact = starts_from_text(text())
+    return np.array(exact, np.int64) if exact is not None and len(exact) == len(batch) else None
+
+
+def _args(events: Sequence[Event]) -> list[Args]:
+    try:
+        return list(map(_get_args, events))
+    except KeyError:
+        return [event.get("args") or {} for event in events]
+
+
+def _durations(frame: str, events: Sequence[Event]) -> NDArray[np.float64]:
+    """In µs. The Python exporter of torch 2.13 gives the allocator's instants one, which means nothing."""
+    return np.zeros(len(events)) if frame == "memory" else _packed(map(_get_dur, events), len(events))

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from traceanalyzer.read.events import Collector
 from traceanalyzer.read.layouts import Layout
 from traceanalyzer.read.quirks import coerced, lane_number
-from traceanalyzer.schema import CATEGORIES, FRAMES, Column, Kind
+from traceanalyzer.schema import FRAMES, Column, Kind
 from traceanalyzer.trace import NULL_INT
 
 Codes = NDArray[np.int32]
-Head = tuple[Any, Any, Any, Any]
+Head = tuple[Any, Any, Any]
 
 _NULLS = {Kind.INT: (np.int64, NULL_INT), Kind.FLOAT: (np.float64, np.nan), Kind.ID: (np.int64, 0)}
 _FIRST_NAMED_LANE = -1000  # pids and tids that are names count down from here
@@ -66,6 +66,13 @@ class _Gather:
         """A buffer of codes, those of each layout moved by its offset; -1 where a layout has none."""
         return self._scatter(name, np.full(self.rows, -1, np.int32), offsets)
 
+    def layout_of(self) -> Codes:
+        """The number of each row's layout."""
+        out = np.empty(self.rows, np.int32)
+        for number, places in enumerate(self._places):
+            out[places] = number
+        return out
+
     def _scatter(self, name: str, out: NDArray[Any], offsets: Sequence[int]) -> NDArray[Any]:
         for layout, places, offset in zip(self.layouts, self._places, offsets, strict=True):
             if name in layout.buffers:
@@ -76,28 +83,24 @@ class _Gather:
 
 def _from_heads(name: str, gather: _Gather, heads: list[Head], columns: dict[str, Any]) -> dict[str, Any]:
     """category, name, pid and tid; GPU annotations carry device and stream there instead of in args."""
+    categories = [layout.category for layout in gather.layouts]
+    layouts = gather.layout_of()
     codes = gather.codes("head", [0] * len(gather.layouts))
     made: dict[str, Any] = {
-        "category": categorical(codes, [_category(name, head[0]) for head in heads]),
-        "name": categorical(codes, ["" if head[1] is None else str(head[1]) for head in heads]),
+        "category": categorical(layouts, categories),
+        "name": categorical(codes, ["" if head[0] is None else str(head[0]) for head in heads]),
     }
     if name != "gpu":
         lane = _lanes()
-        made["pid"] = _looked_up(codes, [lane(head[2]) for head in heads], Kind.INT)
-        made["tid"] = _looked_up(codes, [lane(head[3]) for head in heads], Kind.INT)
+        made["pid"] = _looked_up(codes, [lane(head[1]) for head in heads], Kind.INT)
+        made["tid"] = _looked_up(codes, [lane(head[2]) for head in heads], Kind.INT)
         return made
-    for column, position in (("device", 2), ("stream", 3)):
-        annotated = [lane_number(h[position]) if h[0] == "gpu_user_annotation" else None for h in heads]
-        lanes = _looked_up(codes, annotated, Kind.INT)
-        known = columns.get(column, lanes)
-        made[column] = np.where(known == NULL_INT, lanes, known)
+    annotated = np.array([category == "gpu_user_annotation" for category in categories], np.bool_)[layouts]
+    for column, position in (("device", 1), ("stream", 2)):
+        lanes = _looked_up(codes, [lane_number(head[position]) for head in heads], Kind.INT)
+        known = columns.get(column, NULL_INT)
+        made[column] = np.where(annotated & (known == NULL_INT), lanes, known)
     return made
-
-
-def _category(frame: str, exported: Any) -> str:
-    if frame == "memory":
-        return "cpu_instant_event"
-    return CATEGORIES[exported][1] if exported in CATEGORIES else str(exported)
 
 
 def _lanes() -> Callable[[Any], int]:

@@ -9,9 +9,8 @@ stream) is one code per row into a table of distinct JSON texts: a trace has a f
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -30,8 +29,13 @@ UNFIT = (KeyError, TypeError, AttributeError, struct.error, OverflowError, Value
 
 _FORMAT_OF = {Kind.INT: "q", Kind.FLOAT: "d"}
 _FORMATS = {"id": "I", "start": "q", "dur": "d", "head": "i", "known": "i", "other": "i"}
-_get_dur = itemgetter("dur")
 _ROWS_AT_ONCE = 1 << 16  # half a megabyte of a column, which stays in the cache
+
+
+def getter(*keys: str) -> itemgetter[Any]:
+    """An itemgetter for parsed events. orjson hands out the same string for the same key again and again: what
+    is looked up by that very string is found without comparing text."""
+    return itemgetter(*orjson.loads(orjson.dumps(dict.fromkeys(keys))))
 
 
 class Codes(dict[Any, int]):
@@ -53,36 +57,36 @@ class Texts(Codes):
 class Rows(NamedTuple):
     """Events of one category within a batch; one entry per event in each field."""
 
-    events: Sequence[Event]
     args: Sequence[Args]
     ids: NDArray[np.int64]
     heads: NDArray[np.int32]
-    starts: NDArray[np.int64]
+    starts: NDArray[np.int64]  # ns
+    durations: NDArray[np.float64]  # µs
 
     def take(self, at: NDArray[np.intp]) -> Rows:
         """The rows at these positions."""
-        chosen = at.tolist()
-        events, args = (list(map(part.__getitem__, chosen)) for part in (self.events, self.args))
-        return Rows(events, args, self.ids[at], self.heads[at], self.starts[at])
+        args = list(map(self.args.__getitem__, at.tolist()))
+        return Rows(args, self.ids[at], self.heads[at], self.starts[at], self.durations[at])
+
+    def by_size(self) -> Iterator[Rows]:
+        """Parts that have the same number of args, which usually are those with the same keys.
+
+        Raises:
+            TypeError: not all args have a size.
+        """
+        sizes = np.fromiter(map(len, self.args), np.intp, len(self.args))
+        for size in np.flatnonzero(np.bincount(sizes)).tolist():
+            here = sizes == size
+            yield self if here.all() else self.take(np.flatnonzero(here))
 
     def by_keys(self) -> Iterator[Rows]:
-        """Parts whose args have the same keys; usually those that have the same number of args.
+        """Parts whose args have the same keys.
 
         Raises:
             TypeError: not all args are objects.
         """
         if set(map(type, self.args)) != {dict}:
             raise TypeError("args that are no object")
-        sizes = np.fromiter(map(len, self.args), np.intp, len(self.args))
-        for size in np.flatnonzero(np.bincount(sizes)).tolist():
-            here = sizes == size
-            part = self if here.all() else self.take(np.flatnonzero(here))
-            if len(set().union(*part.args)) == size:
-                yield part
-            else:
-                yield from part._by_exact_keys()
-
-    def _by_exact_keys(self) -> Iterator[Rows]:
         positions: defaultdict[frozenset[str], list[int]] = defaultdict(list)
         for position, keys in enumerate(map(frozenset, self.args)):
             positions[keys].append(position)
@@ -96,7 +100,7 @@ class Shared:
     def __init__(self, keys: Sequence[str]) -> None:
         self.keys = tuple(keys)
         self.codes = Texts()
-        self._get = itemgetter(*keys)
+        self._get = getter(*keys)
 
     def pack(self, args: Sequence[Args]) -> bytes:
         """Codes of the rows, int32."""
@@ -126,7 +130,10 @@ class Layout:
         columns = frame.by_raw_key
         known = sorted(key for key in keys if key in columns and columns[key].recurs)
         other = sorted(key for key in keys if key not in columns and key not in IGNORED)
-        self.numbers = [(columns[key], key) for key in sorted(keys & columns.keys()) if key not in known]
+        numeric = sorted(key for key in keys if key in columns and key not in known)
+        self.numbers = [(columns[key], getter(key)) for key in numeric]
+        ignored = sorted(key for key in keys if key in IGNORED)
+        self._get_ignored = getter(*ignored) if ignored else None
         self.shared = {name: Shared(of) for name, of in (("known", known), ("other", other)) if of}
         names = ["id", "start", "dur", "head", *self.shared, *(column.name for column, _ in self.numbers)]
         self.buffers = {name: bytearray() for name in names}
@@ -140,12 +147,11 @@ class Layout:
         Raises:
             UNFIT: an event is not as the exporter writes it; none of the rows is kept then.
         """
+        self._prove_keys(rows.args)
         n = len(rows.args)
-        # The Python exporter of torch 2.13 gives the allocator's instants a duration.
-        durations = repeat(0.0, n) if self.frame.name == "memory" else map(_get_dur, rows.events)
-        packed = {"dur": struct.pack(f"{n}d", *durations)}
-        for column, key in self.numbers:
-            values = map(itemgetter(key), rows.args)
+        packed = {}
+        for column, get in self.numbers:
+            values = map(get, rows.args)
             packed[column.name] = struct.pack(f"{n}{_FORMAT_OF[column.kind]}", *values)
         for name, shared in self.shared.items():
             packed[name] = shared.pack(rows.args)
@@ -153,8 +159,17 @@ class Layout:
             "id": rows.ids.astype(np.uint32).tobytes(),
             "head": rows.heads.tobytes(),
             "start": rows.starts.tobytes(),
+            "dur": rows.durations.tobytes(),
         }
         self.absorb(n, packed)
+
+    def _prove_keys(self, args: Sequence[Args]) -> None:
+        """All args have as many entries as there are keys: if none of the keys is missing, there are no others.
+        Those with a column are looked up anyway, so this looks up the rest."""
+        if self._get_ignored:
+            deque(map(self._get_ignored, args), 0)
+        elif not self.keys and set(map(type, args)) != {dict}:
+            raise TypeError("args that are no object")
 
     def absorb(self, rows: int, buffers: Mapping[str, bytes | bytearray]) -> None:
         """Keep rows that are packed already."""

@@ -80,6 +80,7 @@ def _read(
     chunks, collector = Chunks(source, window_bytes), Collector()
     for batch in chunks.batches():
         collector.add(batch, chunks.text)
+        del batch
         progress(source, chunks.events)
     return chunks, collector
 

@@ -37,7 +37,7 @@ def build_meta(chunks: Chunks, collector: Collector, cpu: pd.DataFrame, gpu: pd.
         events=collector.events,
         rows=_rows(collector),
         counted=dict(sorted(collector.counted.items())),
-        dialect=dialect_of(header, collector),
+        dialect=dialect_of(header, collector, cpu, gpu),
         envelope=chunks.envelope.kind,
         base_time_ns=_integer(header.get("baseTimeNanoseconds")) or 0,
         origin_ns=int(min((int(f["start_ns"].min()) for f in (cpu, gpu) if len(f)), default=0)),
@@ -56,21 +56,23 @@ def build_meta(chunks: Chunks, collector: Collector, cpu: pd.DataFrame, gpu: pd.
     )
 
 
-def dialect_of(header: Mapping[str, Any], collector: Collector) -> str:
+def dialect_of(header: Mapping[str, Any], collector: Collector, cpu: pd.DataFrame, gpu: pd.DataFrame) -> str:
     """Which exporter wrote the file, told by features, since no torch version is in it."""
-    era = next((name for name, told in _eras(header, collector) if told), "unknown")
-    names = (str(name) for category, name, *_ in collector.heads if category in ("cuda_runtime", "Runtime"))
-    on_rocm = "roctracer_version" in header or any(name.startswith("hip") for name in names)
+    era = next((name for name, told in _eras(header, collector, gpu) if told), "unknown")
+    on_rocm = "roctracer_version" in header or any(n.startswith("hip") for n in _names(cpu, "cuda_runtime"))
     return f"{era} on ROCm" if on_rocm else era
 
 
-def _eras(header: Mapping[str, Any], collector: Collector) -> list[tuple[str, bool]]:
+def _names(frame: pd.DataFrame, category: str) -> list[str]:
+    """The distinct names of the rows of one category."""
+    return list(frame.loc[frame["category"] == category, "name"].unique())
+
+
+def _eras(header: Mapping[str, Any], collector: Collector, gpu: pd.DataFrame) -> list[tuple[str, bool]]:
     counted, keys = collector.counted, list(header)
     base_known = "baseTimeNanoseconds" in header
     after = base_known and "traceName" in keys and keys.index("baseTimeNanoseconds") > keys.index("traceName")
-    synchronised = any(
-        category == "cuda_sync" and str(n).endswith("(sync)") for category, n, *_ in collector.heads
-    )
+    synchronised = any(name.endswith("(sync)") for name in _names(gpu, "cuda_sync"))
     return [
         ("torch 1.9 to 1.11", "flow:async" in counted),
         ("torch 1.12 to 2.0", "flow:async_cpu_to_gpu" in counted or "flow:async_gpu" in counted),

@@ -25,11 +25,9 @@ _MEMORY_NAMES = ("[memory]", "[OutOfMemory]")
 BLANK = (None, "", "None")
 
 
-def head_of(event: Any) -> tuple[Any, ...]:
-    """Category, name, pid and tid of any event, None where there is none."""
-    if not isinstance(event, dict):
-        return (None, None, None, None)
-    values = (event.get(key) for key in ("cat", "name", "pid", "tid"))
+def head_of(event: Event) -> tuple[Any, ...]:
+    """Name, pid and tid of an event, None where there is none."""
+    values = (event.get(key) for key in ("name", "pid", "tid"))
     return tuple(value if isinstance(value, str | int | float | None) else as_json(value) for value in values)
 
 
