@@ -171,5 +171,5 @@ def text(frame: pd.DataFrame, column: str, row: int) -> str | None:
 
 def event_ids(*rows: tuple[pd.DataFrame, int]) -> tuple[int, ...]:
     """The event ids of some rows, each once, in the order given; -1 stands for no row."""
-    found = [int(frame["event_id"].iloc[row]) for frame, row in rows if row >= 0]
+    found = [int(frame["event_id"].to_numpy()[row]) for frame, row in rows if row >= 0]
     return tuple(dict.fromkeys(found))

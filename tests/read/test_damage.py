@@ -49,7 +49,7 @@ def kinds(trace: Trace) -> list[str]:
         (b'{"a": 1', "is not JSON"),
         (b"\x80\x02\x00garbage", "is not JSON"),
         (b"\x1f\x8b\x08\x00", "the compressed data end early"),
-        (gzip.compress(b""), "holds nothing but blanks"),
+        (gzip.compress(b"", mtime=0), "holds nothing but blanks"),
         (b'{"traceEvents": [', "nothing readable: the file ends at byte 17"),
         (b'{"traceEvents": [{"ph": "X", "ca', "nothing readable"),
     ],

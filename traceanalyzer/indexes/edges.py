@@ -27,10 +27,8 @@ class Edges:
     @classmethod
     def build(cls, trace: Trace) -> Self:
         nesting = trace.index(Nesting)
-        bounds = np.cumsum(np.bincount(nesting.lane[nesting.order]))[:-1]
-        by_lane = np.split(nesting.order, bounds)
-        ends = [np.sort(nesting.end_ns[rows]) for rows in by_lane]
-        return cls(tuple(_padded(nesting.start_ns[rows]) for rows in by_lane), tuple(map(_padded, ends)))
+        ends = [np.sort(nesting.end_ns[rows]) for rows in nesting.lane_rows]
+        return cls(tuple(map(_padded, nesting.lane_start_ns)), tuple(map(_padded, ends)))
 
     def around(self, lane: int, at: Rows, side: Literal["left", "right"]) -> tuple[Rows, Rows]:
         """The last edge before and the first one behind each instant, both of the shape of `at`.

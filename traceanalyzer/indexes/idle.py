@@ -164,11 +164,12 @@ class _Judge:
         self.trace, self.gaps, self.work = trace, gaps, trace.index(Launches)
         self.nesting = trace.index(Nesting)
         self.activity = trace.index(Activity)
+        self.dispatching = self.share("dispatching")
 
     def decide(self) -> tuple[Rows, Rows, Shares]:
         """(cause, deciding row, sureness) of every gap."""
         cause = np.full(len(self.gaps), _DISPATCHING)
-        row, sure = self.gaps.call.copy(), self.share("dispatching")
+        row, sure = self.gaps.call.copy(), self.dispatching.copy()
         free = np.ones(len(self.gaps), bool)
         for name, holds, deciding, certainty in self._tests():
             taken = free & holds
@@ -188,7 +189,7 @@ class _Judge:
         stuck = (held > usual) & (held > MOST * gaps.dur_ns)
         late = ~in_time & ~stuck
         direct, refill = round_trips(self.trace, gaps, late)
-        between = 1 - self.share("dispatching")
+        between = 1 - self.dispatching
         python = late & self._in_python()
         yield "tail", gaps.work < 0, none, one
         yield "in_graph", self._in_graph(), call, one

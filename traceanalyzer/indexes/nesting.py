@@ -31,6 +31,7 @@ class Nesting:
         op: int64, row of the innermost cpu_op that is or contains the row, -1 for none.
         annotation: bool, annotations; torch before 1.12 wrote those as ops, and their names tell.
         order: int64 of shape (rows on threads,), those rows by lane, start, and the outer before the inner.
+        lane_rows, lane_start_ns: per lane the part of `order` that belongs to it, and the starts of those rows.
     """
 
     start_ns: Rows
@@ -41,6 +42,8 @@ class Nesting:
     op: Rows
     annotation: Mask
     order: Rows
+    lane_rows: tuple[Rows, ...]
+    lane_start_ns: tuple[Rows, ...]
 
     @property
     def depth(self) -> Rows:
@@ -59,9 +62,12 @@ class Nesting:
 
     def around(self, lane: int, starts: Rows, ends: Rows) -> Rows:
         """The innermost row of the lane that contains each interval [starts[i], ends[i]], -1 for none."""
-        low, high = np.searchsorted(self.lane[self.order], (lane, lane + 1))
-        rows = np.append(self.order[low:high], -1)
-        found = rows[np.searchsorted(self.start_ns[rows[:-1]], starts, side="right") - 1]
+        found = np.full(len(starts), -1, np.int64)
+        if lane < 0:
+            return found
+        at = np.searchsorted(self.lane_start_ns[lane], starts, side="right") - 1
+        inside = np.flatnonzero(at >= 0)
+        found[inside] = self.lane_rows[lane][at[inside]]
         while True:
             short = np.flatnonzero((found >= 0) & (self.end_ns[found] < ends))
             if len(short) == 0:
@@ -78,17 +84,22 @@ class Nesting:
         rank = _tie_rank(trace, is_annotation, is_op)
         order = lane_order(lane, start, dur, rank)
         order = order[lane[order] >= 0]
-        placed = nearest_reaching((start + dur)[order], (start + dur)[order], lane[order])
+        ordered_lane, ordered_end = lane[order], (start + dur)[order]
+        placed = nearest_reaching(ordered_end, ordered_end, ordered_lane)
         parent = np.full(len(cpu), -1, np.int64)
         parent[order] = pick(order, placed)
         own = dur - child_sums(parent, dur)
-        return cls(start, start + dur, lane, parent, own, inherited(parent, is_op), is_annotation, order)
+        bounds = np.searchsorted(ordered_lane, np.arange(1, lane.max(initial=-1) + 1))
+        by_lane = tuple(np.split(order, bounds)), tuple(np.split(start[order], bounds))
+        op = inherited(parent, is_op)
+        return cls(start, start + dur, lane, parent, own, op, is_annotation, order, *by_lane)
 
 
 def _lanes(trace: Trace) -> Rows:
-    process, _ = numbered(ints(trace.cpu, "pid"))
-    thread, threads = numbered(ints(trace.cpu, "tid"))
-    lane, _ = numbered(process * len(threads) + thread)
+    process, processes = numbered(ints(trace.cpu, "pid"))
+    lane, threads = numbered(ints(trace.cpu, "tid"))
+    if len(processes) > 1:
+        lane, _ = numbered(process * len(threads) + lane)
     lane[(trace.cpu["category"] == "overhead").to_numpy()] = -1
     return lane
 

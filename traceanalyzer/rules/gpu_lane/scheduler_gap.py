@@ -15,7 +15,7 @@ from traceanalyzer.finding import Confidence, Hit
 from traceanalyzer.indexes.accounting import KINDS, Accounting
 from traceanalyzer.indexes.activity import Activity
 from traceanalyzer.indexes.advice import NO_MORE_THAN_LATE, NOBODYS_LOSS, ONCE, SURE, TEXTS
-from traceanalyzer.indexes.arrays import pick
+from traceanalyzer.indexes.arrays import numbered, pick
 from traceanalyzer.indexes.idle import CAUSES, Idle
 from traceanalyzer.indexes.launches import Launches
 from traceanalyzer.indexes.pythons import innermost_function
@@ -25,6 +25,7 @@ from traceanalyzer.rule import rule
 from traceanalyzer.trace import Trace, codes, event_ids
 
 _OPS_LISTED = 8
+_Columns = dict[str, NDArray[Any]]  # of a table, which pandas would look up ten times slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,14 @@ def _told_apart(gaps: pd.DataFrame, steps: int, limits: Limits) -> pd.DataFrame:
 
 def _hits(gaps: pd.DataFrame, cause: str, idle: Idle, where: Where, trace: Trace) -> Iterator[Hit]:
     """One hit per step, with what only the costliest needs to tell: the python function behind it."""
-    per_step = [group for _, group in gaps.groupby("step")]
+    columns = {
+        str(name): column.to_numpy() for name, column in gaps.sort_values("step", kind="stable").items()
+    }
+    bounds = np.flatnonzero(np.diff(columns["step"])) + 1
+    parts = {name: np.split(column, bounds) for name, column in columns.items()}
+    per_step: list[_Columns] = [
+        dict(zip(parts, part, strict=True)) for part in zip(*parts.values(), strict=True)
+    ]
     costs = [int(group["ns"].sum()) for group in per_step]
     for group, cost in zip(per_step, costs, strict=True):
         further = {}
@@ -128,21 +136,21 @@ def _hits(gaps: pd.DataFrame, cause: str, idle: Idle, where: Where, trace: Trace
 
 
 def _hit(
-    gaps: pd.DataFrame, cost: int, cause: str, further: dict[str, Any], idle: Idle, where: Where, trace: Trace
+    gaps: _Columns, cost: int, cause: str, further: dict[str, Any], idle: Idle, where: Where, trace: Trace
 ) -> Hit:
     """All gaps of one cause in one step; the longest stands for them."""
-    starts, durations = gaps["start"].to_numpy(), gaps["ns"].to_numpy()
+    starts, durations = gaps["start"], gaps["ns"]
     plain = cause.removesuffix(ONCE)
     evidence = _evidence(gaps, cost, plain, trace)
     longest = int(np.argmax(np.where(gaps["name"] == evidence.pop("name"), durations, 0)))
-    gap, start = int(gaps["gap"].iloc[longest]), int(starts[longest])
+    gap, start = int(gaps["gap"][longest]), int(starts[longest])
     engine = plain == "late_launch:host_code" and bool(trace.meta.rows.get("python"))
     message, advice = TEXTS["engine" if engine else plain]
     entry = int(idle.work[gap]) if idle.work[gap] >= 0 else int(idle.before[gap])
     span = where.of_work(entry, start, start + int(durations[longest]))
     when = "in one step only, so the profiler's or a hiccup's" if plain != cause else "{in_steps}"
     return Hit(
-        span=replace(span, step=where.step(int(gaps["step"].iloc[0]))),
+        span=replace(span, step=where.step(int(gaps["step"][0]))),
         events=_events(trace, idle, where, gap),
         cost_ns=cost,
         cost_spans=tuple(zip(starts.tolist(), (starts + durations).tolist(), strict=True)),
@@ -163,9 +171,9 @@ def _events(trace: Trace, idle: Idle, where: Where, gap: int) -> tuple[int, ...]
     return event_ids(*gpu, *((trace.cpu, row) for row in cpu))
 
 
-def _evidence(gaps: pd.DataFrame, cost: int, cause: str, trace: Trace) -> dict[str, Any]:
-    used, inverse = np.unique(gaps["name"].to_numpy(), return_inverse=True)
-    sums = np.bincount(inverse, weights=gaps["ns"].to_numpy()).astype(np.int64)
+def _evidence(gaps: _Columns, cost: int, cause: str, trace: Trace) -> dict[str, Any]:
+    inverse, used = numbered(gaps["name"])
+    sums = np.bincount(inverse, weights=gaps["ns"]).astype(np.int64)
     largest = np.argsort(-sums, kind="stable")[:_OPS_LISTED]
     categories = trace.cpu["name"].cat.categories
     missing = "prof.step()" if cause == "profiler_overhead" else "no op"
@@ -174,14 +182,14 @@ def _evidence(gaps: pd.DataFrame, cost: int, cause: str, trace: Trace) -> dict[s
         "name": used[largest[0]],
         "op": names[0],
         "ops": dict(zip(names, sums[largest].tolist(), strict=True)),
-        "gaps": len(gaps),
+        "gaps": len(gaps["ns"]),
         "largest_gap_ns": int(gaps["ns"].max()),
         "outside_share": int(gaps["outside"].sum()) / cost,
     }
 
 
-def _function(gaps: pd.DataFrame, trace: Trace) -> str:
+def _function(gaps: _Columns, trace: Trace) -> str:
     """The python function behind the longest gap."""
-    longest = gaps.iloc[int(np.argmax(gaps["ns"].to_numpy()))]
-    start = int(longest["start"])
-    return innermost_function(trace, start, start + int(longest["ns"])) or "no single function"
+    longest = int(np.argmax(gaps["ns"]))
+    start = int(gaps["start"][longest])
+    return innermost_function(trace, start, start + int(gaps["ns"][longest])) or "no single function"
