@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -79,7 +78,7 @@ class Collector:
 
     def add(self, batch: Sequence[Any], text: Callable[[], bytes]) -> None:
         """Keep a batch; `text` gives its JSON, needed only where a double cannot hold a time."""
-        exact = cache(lambda: _exact_starts(batch, text))
+        starts = _starts(batch, text)
         fates = _fates(batch)
         for fate in np.flatnonzero(np.bincount(fates)).tolist():
             frame, category = _FATES[fate]
@@ -87,7 +86,7 @@ class Collector:
             if frame == "counted":
                 self.counted[category] += len(at)
                 continue
-            events = _Events(batch, at, self.events, exact)
+            events = _Events(batch, self.events, at, starts[at])
             if frame:
                 self._add_rows(frame, category, events)
             else:
@@ -109,11 +108,11 @@ class Collector:
                 continue
             self.counted[category] += len(positions)
             if category in ("metadata", "window mark"):
-                self.metadata += zip(chosen.all, chosen.starts().tolist(), strict=True)
+                self.metadata += zip(chosen.all, chosen.starts.tolist(), strict=True)
 
     def _add_rows(self, frame: str, category: str, events: _Events) -> None:
         try:
-            parts = list(self._rows(frame, events.all, events.ids, events.starts()).by_size())
+            parts = list(self._rows(frame, events.all, events.ids, events.starts).by_size())
         except UNFIT:
             self._add_mended(frame, category, events)
             return
@@ -138,7 +137,7 @@ class Collector:
 
     def _add_mended(self, frame: str, category: str, events: _Events) -> None:
         """Events among which some are unusual: those that can be rows, mended, and the others counted."""
-        starts = events.starts()
+        starts = events.starts
         fitting, keep = [], []
         for position, event in enumerate(events.all):
             problem = problem_of(event, frame, int(starts[position]))
@@ -208,37 +207,23 @@ class _Events:
 
     Attributes:
         all: the events.
-        at: their positions in the batch.
         ids: their event ids.
+        starts: in ns, NULL_INT where there is none.
     """
 
-    def __init__(
-        self, batch: Sequence[Any], at: Positions, first: int, exact: Callable[[], Starts | None]
-    ) -> None:
-        self._batch, self._first, self._exact = batch, first, exact
+    def __init__(self, batch: Sequence[Any], first: int, at: Positions, starts: Starts) -> None:
+        self._batch, self._first = batch, first
         self.all: list[Any] = list(map(batch.__getitem__, at.tolist()))
-        self.at = at
         self.ids = at + first
+        self.starts = starts
 
     def take(self, positions: Positions) -> _Events:
         """Some of them."""
-        return _Events(self._batch, self.at[positions], self._first, self._exact)
+        return _Events(self._batch, self._first, self.ids[positions] - self._first, self.starts[positions])
 
     def of(self, rows: Rows) -> _Events:
         """Those that became these rows."""
-        return _Events(self._batch, rows.ids - self._first, self._first, self._exact)
-
-    def starts(self) -> Starts:
-        """Start of every event in ns, NULL_INT where there is none; shape (events,)."""
-        try:
-            us = _packed(map(_get_ts, self.all), len(self.all))
-        except UNFIT:
-            return np.array([start_ns(event) for event in self.all], np.int64)
-        largest = np.abs(us).max(initial=0.0)
-        if not largest < MAX_TS_US:
-            return np.array([start_ns(event) for event in self.all], np.int64)
-        exact = self._exact() if largest > _LARGEST_EXACT_US else None
-        return us_to_ns(us) if exact is None else exact[self.at]
+        return _Events(self._batch, self._first, rows.ids - self._first, rows.starts)
 
 
 def _fates(batch: Sequence[Any]) -> NDArray[np.uint8]:
@@ -262,16 +247,20 @@ def _packed(values: Iterator[Any], size: int) -> NDArray[np.float64]:
     return np.frombuffer(struct.pack(f"{size}d", *values), np.float64)
 
 
-def _exact_starts(batch: Sequence[Any], text: Callable[[], bytes]) -> Starts | None:
-    """Starts of a batch from its digits; None where doubles hold them, or where the text does not tell."""
+def _starts(batch: Sequence[Any], text: Callable[[], bytes]) -> Starts:
+    """Start of every event in ns, NULL_INT where there is none; shape (events,)."""
     try:
         us = _packed(map(_get_ts, batch), len(batch))
-        if np.array_equal(us, np.floor(us)):
-            return None
     except UNFIT:
-        pass
-    exact = starts_from_text(text())
-    return np.array(exact, np.int64) if exact is not None and len(exact) == len(batch) else None
+        return np.array([start_ns(event) for event in batch], np.int64)
+    largest = np.abs(us).max(initial=0.0)
+    if not largest < MAX_TS_US:
+        return np.array([start_ns(event) for event in batch], np.int64)
+    if largest > _LARGEST_EXACT_US and not np.array_equal(us, np.floor(us)):
+        exact = starts_from_text(text())
+        if exact is not None and len(exact) == len(batch):
+            return np.array(exact, np.int64)
+    return us_to_ns(us)
 
 
 def _args(events: Sequence[Event]) -> list[Args]:
