@@ -166,7 +166,9 @@ def _looked_up(codes: Codes, values: Sequence[Any], kind: Kind) -> NDArray[Any]:
 
 def categorical(codes: Codes, texts: Sequence[str | None], kind: Kind = Kind.TEXT) -> pd.Categorical:
     """texts[codes] as a categorical, null for code -1; only texts that occur are categories, sorted."""
-    used = np.flatnonzero(np.bincount(codes[codes >= 0])).tolist()
+    occurs = np.zeros(len(texts) + 1, np.bool_)
+    occurs[codes] = True
+    used = np.flatnonzero(occurs[:-1]).tolist()
     names = sorted({text for text in map(texts.__getitem__, used) if text is not None})
     code_of: dict[str | None, int] = {name: code for code, name in enumerate(names)}
     table = np.full(len(texts) + 1, -1, np.min_scalar_type(-len(names) - 1))

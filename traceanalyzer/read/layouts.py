@@ -197,10 +197,11 @@ class Layout:
         shared = self.shared.get("known")
         if shared is None:
             return
+        kinds = {key: self.frame.by_raw_key[key].kind for key in shared.keys}
         counts = np.bincount(self.array("known"), minlength=len(shared.codes))
         for values, count in zip(shared.values(), counts.tolist(), strict=True):
             for key, value in zip(shared.keys, values, strict=True):
-                if value not in BLANK and coerced(self.frame.by_raw_key[key].kind, value) is None and count:
+                if value not in BLANK and coerced(kinds[key], value) is None and count:
                     yield key, count
 
     def keep(self, chosen: NDArray[np.bool_]) -> None:
