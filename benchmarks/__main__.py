@@ -13,8 +13,9 @@ _HEAD = """# Measured
 
 {machine}; medians of {runs} runs, taken in turns. Every run is a process of its own; imports are done before the
 clock starts. Memory is the peak of the process tree above the interpreter with its imports, shared pages counted
-once. Ratios are to `orjson.loads` of the whole file with the cyclic collector off, in the same turns. The files
-repeat a real trace with later times and fresh ids (`benchmarks/make_large.py`).
+once. Ratios are to `orjson.loads` of the whole file with the cyclic collector off, in the same turns: of the medians,
+and in brackets of the least times, since memory comes at two speeds here. The files repeat a real trace with later
+times and fresh ids (`benchmarks/make_large.py`).
 """
 
 

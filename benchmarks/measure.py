@@ -48,9 +48,14 @@ class Measured:
         return statistics.median(self.seconds)
 
     @property
+    def least(self) -> float:
+        """Least wall time."""
+        return min(self.seconds)
+
+    @property
     def spread(self) -> float:
         """Largest minus smallest wall time, as a share of the median."""
-        return (max(self.seconds) - min(self.seconds)) / self.median
+        return (max(self.seconds) - self.least) / self.median
 
 
 def cases(subjects: Iterable[str], path: Path, suffix: str = "", size: int | None = None) -> list[Case]:
@@ -141,7 +146,8 @@ _BASES = ("orjson", "orjson, collector on", "json")
 
 
 def table(results: list[Measured], *more: str) -> Iterator[str]:
-    """Rows of a Markdown table, with the ratio to each of the whole-file parsers that was measured, and to `more`."""
+    """Rows of a Markdown table, with the ratio to each of the whole-file parsers that was measured, and to `more`:
+    that of the medians, and in brackets that of the least times."""
     by_name = {row.case.name: row for row in results}
     bases = [name for name in (*_BASES, *more) if name in by_name]
     heads = ["what", "median", "spread", "MB/s", "events/s", "peak memory", "of the file", *bases]
@@ -150,9 +156,13 @@ def table(results: list[Measured], *more: str) -> Iterator[str]:
     for row in results:
         rates = f"{row.case.size / 1e6 / row.median:,.0f} | {row.events / row.median:,.0f}"
         memory = f"{row.peak_bytes / 1e6:,.0f} MB | {row.peak_bytes / row.case.size:.2f}"
-        ratios = "".join(f" {row.median / by_name[base].median:.2f} |" for base in bases)
+        ratios = "".join(f" {_ratio(row, by_name[base])} |" for base in bases)
         name = row.case.name
         yield f"| {name} | {row.median:.2f} s | {row.spread:.0%} | {rates} | {memory} |{ratios}"
+
+
+def _ratio(row: Measured, base: Measured) -> str:
+    return f"{row.median / base.median:.2f} ({row.least / base.least:.2f})"
 
 
 def command_line(description: str | None, report: Callable[[int, int], Iterable[str]]) -> None:

@@ -16,7 +16,12 @@ from traceanalyzer.read.load import load_file
 from traceanalyzer.rule import all_rules
 from traceanalyzer.trace import Trace
 
-_NAMES = ("orjson", "load, 1 process", "indexes of the rules", "every index")
+_NAMES = (
+    "orjson",
+    "load, 1 process",
+    "every index of diagnose",
+    "every index, also of table, ops and memory",
+)
 
 
 class TimedTrace(Trace):

@@ -60,14 +60,15 @@ def diagnose(path: str, jobs: int) -> Callable[[], int]:
 
 
 def indexes(path: str, *, all_of_them: bool) -> Callable[[], int]:
-    """The indexes that the rules ask for, or every one, of a trace that is loaded before the clock starts."""
+    """The indexes that diagnose asks for, or every one, of a trace that is loaded before the clock starts."""
     from traceanalyzer.errors import Unavailable
+    from traceanalyzer.indexes.inflation import Inflation
     from traceanalyzer.rule import all_rules
     from traceanalyzer.trace import Trace
 
     trace = _loaded(path)
     needed = [kind for rule in all_rules() for kind in rule.needs.values() if kind is not Trace]
-    kinds = _every_index() if all_of_them else needed
+    kinds = _every_index() if all_of_them else [*needed, Inflation]  # which the summary asks for
 
     def run() -> int:
         for kind in kinds:
@@ -133,8 +134,8 @@ SUBJECTS: dict[str, Callable[[str], Callable[[], int]]] = {
     "load, 1 process": lambda path: load(path, jobs=1),
     "load, 2 processes": lambda path: load(path, jobs=2),
     "load, cached": lambda path: load(path, cache=True),
-    "indexes of the rules": lambda path: indexes(path, all_of_them=False),
-    "every index": lambda path: indexes(path, all_of_them=True),
+    "every index of diagnose": lambda path: indexes(path, all_of_them=False),
+    "every index, also of table, ops and memory": lambda path: indexes(path, all_of_them=True),
     "table": table,
     "table by shape": lambda path: table(path, by_input_shape=True),
     "table by stack": lambda path: table(path, by_stack=3),
