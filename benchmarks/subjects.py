@@ -60,13 +60,16 @@ def diagnose(path: str, jobs: int) -> Callable[[], int]:
 
 
 def indexes(path: str, *, all_of_them: bool) -> Callable[[], int]:
-    """The indexes that diagnose asks for, or every one, of a trace that is loaded before the clock starts."""
+    """The indexes that diagnose asks for, or every one, of a trace that is loaded before the clock starts, with the
+    frames that are made when first asked for."""
     from traceanalyzer.errors import Unavailable
     from traceanalyzer.indexes.inflation import Inflation
     from traceanalyzer.rule import all_rules
     from traceanalyzer.trace import Trace
 
     trace = _loaded(path)
+    assert trace.python is not None
+    assert trace.memory is not None
     needed = [kind for rule in all_rules() for kind in rule.needs.values() if kind is not Trace]
     kinds = _every_index() if all_of_them else [*needed, Inflation]  # which the summary asks for
 

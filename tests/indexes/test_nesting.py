@@ -22,7 +22,7 @@ spans = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), min_size=1, m
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 6)), max_size=20))
 def test_parents_are_the_innermost_rows_that_contain(rows: list[tuple[int, int, int]]) -> None:
     lane, start, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))
-    order = lane_order(lane, start, dur, np.arange(len(rows)))
+    order = lane_order(lane, start, dur, np.arange(len(rows)).take)
     end = (start + dur)[order]
     placed = nearest_reaching(end, end, lane[order])
     begin = 0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.indexes.arrays import Rows, distinct, starts_of_runs, sums_of
 
 
-def lane_order(lane: Rows, start: Rows, dur: Rows, rank: Rows) -> Rows:
-    """Row numbers ordered by lane, start, longest first, then `rank`; int64 of shape (rows,).
+def lane_order(lane: Rows, start: Rows, dur: Rows, rank: Callable[[Rows], Rows]) -> Rows:
+    """Row numbers ordered by lane, start, longest first, then `rank` of the row; int64 of shape (rows,).
 
     Rows come nearly sorted by start, so two stable sorts and a repair of the ties beat one lexsort tenfold.
     """
@@ -20,7 +22,7 @@ def lane_order(lane: Rows, start: Rows, dur: Rows, rank: Rows) -> Rows:
     if not fresh.all():
         tied = np.flatnonzero(~fresh | np.append(~fresh[1:], False))
         rows = order[tied]
-        order[tied] = rows[np.lexsort((rank[rows], -dur[rows], start[rows], lane[rows]))]
+        order[tied] = rows[np.lexsort((rank(rows), -dur[rows], start[rows], lane[rows]))]
     return order
 
 

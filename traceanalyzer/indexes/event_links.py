@@ -95,7 +95,7 @@ def _stack(trace: Trace, events: FunctionEvents, thread: int) -> tuple[Rows, Row
         entry = np.concatenate((entry, np.full(len(frames), -1)))
         start, end = np.concatenate((start, begun)), np.concatenate((end, begun + ints(frames, "dur_ns")))
         event_id = np.concatenate((event_id, ints(frames, "event_id")))
-    order = lane_order(np.zeros(len(entry), np.int64), start, end - start, event_id)
+    order = lane_order(np.zeros(len(entry), np.int64), start, end - start, event_id.take)
     return entry[order], start[order], end[order]
 
 

@@ -218,7 +218,7 @@ def _joined(parts: list[_Part], origin_ns: int) -> FunctionEvents:
         table = [names.setdefault(name, len(names)) for name in part.pop("categories")]
         part["name"] = np.array([*table, -1], np.int64)[part["name"]]
     start, end, event_id = (_column(parts, key) for key in ("start_ns", "end_ns", "event_id"))
-    order = lane_order(np.zeros(len(start), np.int64), start, end - start, event_id)
+    order = lane_order(np.zeros(len(start), np.int64), start, end - start, event_id.take)
     columns = {key: _column(parts, key)[order] for key in parts[0] if key != "event_id"}
     shown = np.array([*names, None], dtype=object)[:-1]
     return FunctionEvents(names=shown, origin_ns=origin_ns, **columns)

@@ -6,6 +6,7 @@ A row that only overlaps another has no part in it: its parent is the nearest ro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -78,13 +79,14 @@ class Nesting:
     def build(cls, trace: Trace) -> Self:
         cpu = trace.cpu
         start, dur = ints(cpu, "start_ns"), ints(cpu, "dur_ns")
+        end = start + dur
         is_annotation = _annotations(trace)
         is_op = (cpu["category"] == "cpu_op").to_numpy() & ~is_annotation
         lane = _lanes(trace)
-        rank = _tie_rank(trace, is_annotation, is_op)
-        order = lane_order(lane, start, dur, rank)
-        order = order[lane[order] >= 0]
-        ordered_lane, ordered_end = lane[order], (start + dur)[order]
+        order = lane_order(lane, start, dur, partial(_tie_rank, trace, is_annotation, is_op))
+        ordered_lane = lane[order]
+        off = int(np.searchsorted(ordered_lane, 0))  # overhead rows, which are on no thread
+        order, ordered_lane, ordered_end = order[off:], ordered_lane[off:], end[order[off:]]
         placed = nearest_reaching(ordered_end, ordered_end, ordered_lane)
         parent = np.full(len(cpu), -1, np.int64)
         parent[order] = pick(order, placed)
@@ -92,7 +94,7 @@ class Nesting:
         bounds = np.searchsorted(ordered_lane, np.arange(1, lane.max(initial=-1) + 1))
         by_lane = tuple(np.split(order, bounds)), tuple(np.split(start[order], bounds))
         op = inherited(parent, is_op)
-        return cls(start, start + dur, lane, parent, own, op, is_annotation, order, *by_lane)
+        return cls(start, end, lane, parent, own, op, is_annotation, order, *by_lane)
 
 
 def _lanes(trace: Trace) -> Rows:
@@ -110,6 +112,7 @@ def _annotations(trace: Trace) -> Mask:
     return matching(trace.cpu, "category", lambda category: category == "user_annotation") | op & marks
 
 
-def _tie_rank(trace: Trace, is_annotation: Mask, is_op: Mask) -> Rows:
+def _tie_rank(trace: Trace, is_annotation: Mask, is_op: Mask, rows: Rows) -> Rows:
     """Of rows with the same start and duration an annotation is outside, then ops, then calls; names decide last."""
-    return np.where(is_annotation, 0, np.where(is_op, 1, 2)) * (1 << 32) + codes(trace.cpu, "name")
+    kind = np.where(is_annotation[rows], 0, np.where(is_op[rows], 1, 2))
+    return kind * (1 << 32) + codes(trace.cpu, "name")[rows]
