@@ -62,6 +62,7 @@ def test_around_is_the_innermost_row_that_contains(
 ) -> None:
     nesting = trace.load().index(Nesting)
     starts, ends = np.array([s for s, _ in wanted]), np.array([s + d for s, d in wanted])
+    assert (nesting.around(-1, starts, ends) == -1).all()
     for lane in range(int(nesting.lane.max(initial=-1)) + 1):
         for found, start, end in zip(nesting.around(lane, starts, ends), starts, ends, strict=True):
             containing = [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -187,6 +189,17 @@ def test_a_damaged_compressed_file_keeps_what_unpacks() -> None:
     trace = load_bytes(bytes(packed))
     assert 10_000 < len(trace.cpu) < 20_000
     assert any(kind in ("damaged compression", "unreadable") for kind in kinds(trace))
+
+
+def test_a_damaged_gzip_file_keeps_as_much_as_its_pieces_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = bytearray(gzip.compress(ops(20_000).to_json(), mtime=0))
+    packed[len(packed) * 3 // 4] ^= 0xFF
+    trace = load_bytes(bytes(packed))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bytes(packed))))
+    piped = load("-")  # never in whole blocks
+    assert isinstance(piped, Trace)
+    assert_same(trace, piped)
+    assert trace.meta.damage == piped.meta.damage
 
 
 def test_several_gzip_members_and_padding_are_one_file() -> None:

@@ -57,7 +57,12 @@ def test_compression_is_told_by_content(pack: Any, name: str) -> None:
     assert_same(load_bytes(pack(CONTENT), name=name), load_bytes(CONTENT))
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def in_members(content: bytes) -> bytes:
+    """As several gzip files behind one another, padded as devices do."""
+    return gzip.compress(content[:700]) + gzip.compress(content[700:]) + b"\0" * 64
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, in_members])
 def test_standard_input(pack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(pack(CONTENT)))
     monkeypatch.setattr(sys, "stdin", stdin)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,24 +116,22 @@ class Collector:
         except UNFIT:
             self._add_mended(frame, category, events)
             return
-        for part in parts:
+        for unlike in self._refused(frame, category, parts):
             try:
-                self.layout(frame, category, frozenset(part.args[0])).add(part)
+                alike = list(unlike.by_keys())
             except UNFIT:
-                self._add_by_keys(frame, category, part, events)
+                alike = []
+                self._add_mended(frame, category, events.of(unlike))
+            for unfit in self._refused(frame, category, alike):
+                self._add_mended(frame, category, events.of(unfit))
 
-    def _add_by_keys(self, frame: str, category: str, rows: Rows, events: _Events) -> None:
-        """Rows that have the same number of args, but not the same, or some that do not fit."""
-        try:
-            parts = list(rows.by_keys())
-        except UNFIT:
-            self._add_mended(frame, category, events.of(rows))
-            return
+    def _refused(self, frame: str, category: str, parts: Iterable[Rows]) -> Iterator[Rows]:
+        """Keep the parts, except for those whose rows have different keys or one that does not fit: they come back."""
         for part in parts:
             try:
                 self.layout(frame, category, frozenset(part.args[0])).add(part)
             except UNFIT:
-                self._add_mended(frame, category, events.of(part))
+                yield part
 
     def _add_mended(self, frame: str, category: str, events: _Events) -> None:
         """Events among which some are unusual: those that can be rows, mended, and the others counted."""
