@@ -1,4 +1,4 @@
-"""`python -m benchmarks` runs the benchmarks and writes RESULTS.md; `--quick` measures less."""
+"""`python -m benchmarks` runs the benchmarks and writes RESULTS.md; `--quick` measures less, `--runs` less or more often."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="30 MB, one run, nothing written")
-    quick = parser.parse_args().quick
-    runs, megabytes = (1, 30) if quick else (5, 300)
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    quick = options.quick
+    runs, megabytes = (1, 30) if quick else (options.runs, 300)
     lines = [_HEAD.format(machine=machine(), runs=runs), "\n## Reading"]
     for part in (
         load.report(runs, megabytes, huge=not quick),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -149,7 +149,7 @@ class Layout:
         """
         self._prove_keys(rows.args)
         n = len(rows.args)
-        packed = {}
+        packed: dict[str, bytes | bytearray] = {}
         for column, get in self.numbers:
             values = map(get, rows.args)
             packed[column.name] = struct.pack(f"{n}{_FORMAT_OF[column.kind]}", *values)
@@ -171,9 +171,10 @@ class Layout:
         elif not self.keys and set(map(type, args)) != {dict}:
             raise TypeError("args that are no object")
 
-    def absorb(self, rows: int, buffers: Mapping[str, bytes | bytearray]) -> None:
-        """Keep rows that are packed already."""
-        for name, data in buffers.items():
+    def absorb(self, rows: int, buffers: dict[str, bytes | bytearray]) -> None:
+        """Keep rows that are packed already; this empties `buffers`, so that a part is never in memory twice."""
+        while buffers:
+            name, data = buffers.popitem()
             self.buffers[name] += data
         self.rows += rows
 
