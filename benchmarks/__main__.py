@@ -1,4 +1,4 @@
-"""`python -m benchmarks` runs the benchmarks and writes RESULTS.md; `--quick` measures less, `--runs` less or more often."""
+"""`python -m benchmarks [--quick] [--runs 5]` runs the benchmarks and writes RESULTS.md."""
 
 from __future__ import annotations
 
