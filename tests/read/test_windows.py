@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,17 @@ def test_standard_input(pack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trace.meta.source == "<standard input>"
     assert_same(trace, load_bytes(CONTENT))
     assert not stdin.closed
+
+
+@pytest.mark.parametrize("window_bytes", [1, 300, 1 << 20])
+def test_threads_that_are_names_are_numbered_by_first_row(window_bytes: int) -> None:
+    rows = [("user_annotation", "d"), ("cpu_op", "c"), ("user_annotation", "b"), ("cpu_op", "a")]
+    events = [
+        {"ph": "X", "cat": cat, "name": "n", "pid": 1, "tid": tid, "ts": at, "dur": 1, "args": {}}
+        for at, (cat, tid) in enumerate(rows)
+    ]
+    trace = load_bytes(json.dumps({"traceEvents": events}).encode(), window_bytes=window_bytes)
+    assert trace.cpu["tid"].tolist() == [-1000, -1001, -1002, -1003]
 
 
 def test_a_byte_order_mark_is_no_damage() -> None:

@@ -19,6 +19,7 @@ from traceanalyzer.read.quirks import (
     MAX_TS_US,
     destination,
     head_of,
+    lane_number,
     mended,
     problem_of,
     start_ns,
@@ -32,6 +33,7 @@ Starts = NDArray[np.int64]
 Positions = NDArray[np.intp]
 
 _FLOWS = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu")
+_FIRST_NAMED_LANE = -1000
 _LONGEST_RECORDING_NS = 3600 * 10**9
 _NEVER = np.iinfo(np.int64).max
 _LARGEST_EXACT_US = 2.0**43  # above it a double does not hold the nanosecond
@@ -59,6 +61,7 @@ class Collector:
     Attributes:
         layouts: (frame, category, keys of args) -> Layout.
         heads: (name, pid, tid) -> code.
+        lanes: pid or tid that is a name, as other exporters write them -> the number that stands for it.
         counted: class -> number of events that have no frame.
         metadata: the M events (process and thread names) and the profiler's own marks, with their start in ns.
         whole_microseconds: no time has a fraction of a microsecond.
@@ -68,6 +71,7 @@ class Collector:
     def __init__(self) -> None:
         self.layouts: dict[tuple[str, str, frozenset[str]], Layout] = {}
         self.heads = Codes()
+        self.lanes: dict[str, int] = {}
         self.counted: Counter[str] = Counter()
         self.anomalies: Counter[str] = Counter()
         self.unknown_categories: Counter[str] = Counter()
@@ -175,6 +179,7 @@ class Collector:
     def finish(self) -> None:
         """Settle what only the whole trace tells."""
         self._drop_untimed()
+        self._number_lanes()
         for (_, category, _), layout in self.layouts.items():
             impossible = layout.finish()
             if impossible:
@@ -186,6 +191,19 @@ class Collector:
         self.whole_microseconds = not any(
             (layout.array(name) % 1000).any() for layout in filled for name in ("start", "dur")
         )
+
+    def _number_lanes(self) -> None:
+        """Names of pids, then of tids, count down in order of their first rows, however the file was cut."""
+        heads = list(self.heads)
+        if all(lane_number(value) != NULL_INT for head in heads for value in head[1:]):
+            return
+        first = np.full(len(heads), _NEVER)
+        for layout in self.layouts.values():
+            np.minimum.at(first, layout.array("head"), layout.array("id").astype(np.int64))
+        order = [code for code in np.argsort(first, kind="stable").tolist() if first[code] != _NEVER]
+        for value in (heads[code][position] for position in (1, 2) for code in order):
+            if lane_number(value) == NULL_INT:
+                self.lanes.setdefault(str(value), _FIRST_NAMED_LANE - len(self.lanes))
 
     def _drop_untimed(self) -> None:
         """GPU rows at time 0 of a recording that starts later: CUPTI had no timing for them (kineto#109)."""

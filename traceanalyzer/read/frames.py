@@ -6,7 +6,7 @@ used, so that no column is in memory twice; columns that are null throughout sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ Codes = NDArray[np.int32]
 Head = tuple[Any, Any, Any]
 
 _NULLS = {Kind.INT: (np.int64, NULL_INT), Kind.FLOAT: (np.float64, np.nan), Kind.ID: (np.int64, 0)}
-_FIRST_NAMED_LANE = -1000  # pids and tids that are names count down from here
 
 
 def build_frame(collector: Collector, name: str) -> pd.DataFrame:
@@ -38,7 +37,7 @@ def build_frame(collector: Collector, name: str) -> pd.DataFrame:
         "dur_ns": gather.numbers("dur", Kind.ID),
     }
     columns |= _from_args(frame.columns, gather)
-    columns |= _from_heads(name, gather, list(collector.heads), columns)
+    columns |= _from_heads(name, gather, collector, columns)
     whole = _Whole(gather.rows)
     made = {column.name: whole.column(column, columns.pop(column.name, None)) for column in frame.columns}
     return pd.DataFrame(made, copy=False)
@@ -81,8 +80,9 @@ class _Gather:
         return out
 
 
-def _from_heads(name: str, gather: _Gather, heads: list[Head], columns: dict[str, Any]) -> dict[str, Any]:
+def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[str, Any]) -> dict[str, Any]:
     """category, name, pid and tid; GPU annotations carry device and stream there instead of in args."""
+    heads: list[Head] = list(collector.heads)
     categories = [layout.category for layout in gather.layouts]
     layouts = gather.layout_of()
     codes = gather.codes("head", [0] * len(gather.layouts))
@@ -91,9 +91,11 @@ def _from_heads(name: str, gather: _Gather, heads: list[Head], columns: dict[str
         "name": categorical(codes, ["" if head[0] is None else str(head[0]) for head in heads]),
     }
     if name != "gpu":
-        lane = _lanes()
-        made["pid"] = _looked_up(codes, [lane(head[1]) for head in heads], Kind.INT)
-        made["tid"] = _looked_up(codes, [lane(head[2]) for head in heads], Kind.INT)
+        for column, position in (("pid", 1), ("tid", 2)):
+            numbers = [
+                collector.lanes.get(str(head[position]), lane_number(head[position])) for head in heads
+            ]
+            made[column] = _looked_up(codes, numbers, Kind.INT)
         return made
     annotated = np.array([category == "gpu_user_annotation" for category in categories], np.bool_)[layouts]
     for column, position in (("device", 1), ("stream", 2)):
@@ -101,17 +103,6 @@ def _from_heads(name: str, gather: _Gather, heads: list[Head], columns: dict[str
         known = columns.get(column, NULL_INT)
         made[column] = np.where(annotated & (known == NULL_INT), lanes, known)
     return made
-
-
-def _lanes() -> Callable[[Any], int]:
-    """pid or tid as a number: torch 1.9 quotes some, other exporters name them; names count down from -1000."""
-    named: dict[str, int] = {}
-
-    def number(value: Any) -> int:
-        found = lane_number(value)
-        return found if found != NULL_INT else named.setdefault(str(value), _FIRST_NAMED_LANE - len(named))
-
-    return number
 
 
 def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
