@@ -20,19 +20,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from traceanalyzer.indexes.accounting import Accounting
-from traceanalyzer.indexes.activity import Activity
-from traceanalyzer.indexes.busy import Busy
-from traceanalyzer.indexes.idle import Idle
-from traceanalyzer.indexes.launches import Launches
-from traceanalyzer.indexes.nesting import Nesting
-from traceanalyzer.indexes.overheads import Overheads
-from traceanalyzer.indexes.steps import Steps
-from traceanalyzer.indexes.syncs import Syncs
+from traceanalyzer.idle.accounting import Accounting
+from traceanalyzer.idle.causes import Idle
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
-from traceanalyzer.trace import Trace
+from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.busy import Busy
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.profiler_rows import ProfilerRows
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
 
-INDEXES: tuple[Any, ...] = (Nesting, Launches, Busy, Syncs, Overheads, Activity, Steps, Idle, Accounting)
+INDEXES: tuple[Any, ...] = (
+    Nesting,
+    DeviceWork,
+    Busy,
+    SyncCalls,
+    ProfilerRows,
+    Activity,
+    Steps,
+    Idle,
+    Accounting,
+)
 REPEATS = 3
 SOURCE = Path(__file__).resolve().parent.parent / "fixtures" / "healthy" / "train.json.gz"
 _PAUSE_NS = 100_000

@@ -10,11 +10,11 @@ from typing import Any
 from benchmarks.files import large
 from benchmarks.measure import cases, command_line, measure, table
 from traceanalyzer import diagnose
-from traceanalyzer.errors import Unavailable
-from traceanalyzer.heap import keep_freed_memory
+from traceanalyzer.cli.heap import keep_freed_memory
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
-from traceanalyzer.rule import all_rules
-from traceanalyzer.trace import Trace
+from traceanalyzer.rule.registry import all_rules
 
 _NAMES = (
     "orjson",

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from traceanalyzer.model.analysis import Analysis
+
 
 def orjson_whole(path: str, *, collector: bool) -> Callable[[], int]:
     """orjson.loads of the whole file."""
@@ -51,7 +53,7 @@ def load(path: str, **options: Any) -> Callable[[], int]:
 def diagnose(path: str, jobs: int) -> Callable[[], int]:
     """Everything: frames, indexes, all rules."""
     from traceanalyzer import diagnose as run_rules
-    from traceanalyzer.heap import keep_freed_memory
+    from traceanalyzer.cli.heap import keep_freed_memory
     from traceanalyzer.read.load import load_file
 
     keep_freed_memory()  # as the command does
@@ -62,10 +64,10 @@ def diagnose(path: str, jobs: int) -> Callable[[], int]:
 def indexes(path: str, *, all_of_them: bool) -> Callable[[], int]:
     """The indexes that diagnose asks for, or every one, of a trace that is loaded before the clock starts, with the
     frames that are made when first asked for."""
-    from traceanalyzer.errors import Unavailable
-    from traceanalyzer.indexes.inflation import Inflation
-    from traceanalyzer.rule import all_rules
-    from traceanalyzer.trace import Trace
+    from traceanalyzer.idle.inflation import Inflation
+    from traceanalyzer.model.errors import Unavailable
+    from traceanalyzer.model.trace import Trace
+    from traceanalyzer.rule.registry import all_rules
 
     trace = _loaded(path)
     assert trace.python is not None
@@ -97,8 +99,8 @@ def _every_index() -> list[Any]:
 
 def table(path: str, **options: Any) -> Callable[[], int]:
     """The profiler's table and its text, of a trace that is loaded before the clock starts."""
-    from traceanalyzer.indexes.key_averages import key_averages
-    from traceanalyzer.render.table_text import Layout, render_table
+    from traceanalyzer.render.text.table import Layout, render_table
+    from traceanalyzer.torch_table.key_averages import key_averages
 
     trace = _loaded(path)
 
@@ -111,19 +113,19 @@ def table(path: str, **options: Any) -> Callable[[], int]:
 
 def ops(path: str) -> Callable[[], int]:
     """The ops with their kernels and rates, of a trace that is loaded before the clock starts."""
-    from traceanalyzer.indexes.op_work import OpWork
+    from traceanalyzer.roofline.op_work import OpWork
 
     trace = _loaded(path)
 
     def run() -> int:
-        trace.index(OpWork)
+        Analysis(trace).index(OpWork)
         return trace.meta.events
 
     return run
 
 
 def _loaded(path: str) -> Any:
-    from traceanalyzer.heap import keep_freed_memory
+    from traceanalyzer.cli.heap import keep_freed_memory
     from traceanalyzer.read.load import load_file
 
     keep_freed_memory()  # as the commands do

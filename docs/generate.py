@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from traceanalyzer import diagnose, load
-from traceanalyzer.indexes.idle import PRECEDENCE
-from traceanalyzer.indexes.inflation import COSTS
-from traceanalyzer.render.rules import rule_table
-from traceanalyzer.render.terminal import render_text
-from traceanalyzer.rule import all_rules
-from traceanalyzer.units import format_ns
+from traceanalyzer.idle.causes import PRECEDENCE
+from traceanalyzer.idle.inflation import COSTS
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.render.text.report import render_text
+from traceanalyzer.render.text.rules import rule_table
+from traceanalyzer.rule.registry import all_rules
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PICTURED = Path("fixtures/scheduler-gap/bad.json.gz")

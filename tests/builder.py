@@ -19,8 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Self
 
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
-from traceanalyzer.trace import Trace
 
 Layout = Literal["kineto", "minified", "array"]
 

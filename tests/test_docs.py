@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner
 
-from traceanalyzer.cli import cli
+from traceanalyzer.cli.app import cli
 from traceanalyzer.read.load import load_file
-from traceanalyzer.rule import all_rules
+from traceanalyzer.rule.registry import all_rules
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")

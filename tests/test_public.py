@@ -25,7 +25,7 @@ def test_other_names_are_not() -> None:
 
 
 def test_no_module_takes_the_name_of_a_public_function() -> None:
-    importlib.import_module("traceanalyzer.commands")
+    importlib.import_module("traceanalyzer.cli.run")
     assert callable(traceanalyzer.diagnose)
     assert callable(traceanalyzer.load)
     modules = {info.name for info in pkgutil.iter_modules(traceanalyzer.__path__)}

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 from traceanalyzer.version import __version__
 
 if TYPE_CHECKING:
-    from traceanalyzer.diagnosis import diagnose
-    from traceanalyzer.finding import Finding, Report
+    from traceanalyzer.model.finding import Finding, Report
+    from traceanalyzer.model.trace import Trace, TraceSet
     from traceanalyzer.read.load import load
-    from traceanalyzer.trace import Trace, TraceSet
+    from traceanalyzer.report.diagnosis import diagnose
 
 __all__ = ["Finding", "Report", "Trace", "TraceSet", "__version__", "diagnose", "load"]
 
 _HOMES = {
-    "Finding": "traceanalyzer.finding",
-    "Report": "traceanalyzer.finding",
-    "Trace": "traceanalyzer.trace",
-    "TraceSet": "traceanalyzer.trace",
-    "diagnose": "traceanalyzer.diagnosis",
+    "Finding": "traceanalyzer.model.finding",
+    "Report": "traceanalyzer.model.finding",
+    "Trace": "traceanalyzer.model.trace",
+    "TraceSet": "traceanalyzer.model.trace",
+    "diagnose": "traceanalyzer.report.diagnosis",
     "load": "traceanalyzer.read.load",
 }
 

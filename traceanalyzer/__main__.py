@@ -1,6 +1,6 @@
 """`python -m traceanalyzer` is `traceanalyzer`."""
 
-from traceanalyzer.cli import main
+from traceanalyzer.cli.app import main
 
 if __name__ == "__main__":
     main()

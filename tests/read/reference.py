@@ -10,7 +10,7 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
-from traceanalyzer.schema import CATEGORIES, FRAMES, IGNORED, Frame, Kind
+from traceanalyzer.model.schema import CATEGORIES, FRAMES, IGNORED, Frame, Kind
 
 Row = dict[str, Any]
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from pandas.testing import assert_frame_equal
 
-from traceanalyzer.trace import Meta, Trace
+from traceanalyzer.model.trace import Meta, Trace
 
 
 def assert_same(a: Trace, b: Trace, *, but: tuple[str, ...] = ("source",)) -> None:

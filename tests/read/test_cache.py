@@ -11,10 +11,10 @@ import pytest
 
 from tests.read.same import assert_same
 from tests.read.samples import everything
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.read import cache as module
 from traceanalyzer.read import load as load_module
 from traceanalyzer.read.load import load, load_file
-from traceanalyzer.trace import Trace
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.builder import TraceBuilder, load_bytes
 from tests.read.same import assert_same
 from tests.read.samples import everything
-from traceanalyzer.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
+from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load, load_file
-from traceanalyzer.trace import Trace
 
 WINDOW = 2_000
 

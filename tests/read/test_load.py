@@ -11,9 +11,9 @@ import pytest
 from tests.builder import TraceBuilder
 from tests.read.samples import everything
 from traceanalyzer import load
-from traceanalyzer.errors import UnreadableTrace
-from traceanalyzer.schema import FRAMES
-from traceanalyzer.trace import Trace, TraceSet
+from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.model.schema import FRAMES
+from traceanalyzer.model.trace import Trace, TraceSet
 
 
 def of_rank(rank: int | None) -> TraceBuilder:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.builder import Layout, TraceBuilder
 from tests.read.same import assert_same
-from traceanalyzer.errors import NotATrace
+from traceanalyzer.model.errors import NotATrace
 from traceanalyzer.read import parallel
 from traceanalyzer.read.chunks import Chunks
 from traceanalyzer.read.events import Collector

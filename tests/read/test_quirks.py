@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder, load_bytes
-from traceanalyzer.errors import TraceAnalyzerError
-from traceanalyzer.trace import Trace
+from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.model.trace import Trace
 
 LATE_US = 4_337_381_005_249.697
 

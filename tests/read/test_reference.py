@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from tests.read.reference import read
+from traceanalyzer.model.schema import FRAMES, Kind
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
-from traceanalyzer.schema import FRAMES, Kind
-from traceanalyzer.trace import Trace
 
 
 def test_every_event_is_in_a_frame_or_counted(shared_trace: Path) -> None:

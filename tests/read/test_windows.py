@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.builder import Layout, load_bytes
 from tests.read.same import assert_same
 from tests.read.samples import everything
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load, load_file
-from traceanalyzer.trace import Trace
 
 CONTENT = everything().to_json()
 AROUND = (

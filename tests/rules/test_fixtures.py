@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from traceanalyzer import Report, Trace, diagnose, load
-from traceanalyzer.finding import Severity, Status
-from traceanalyzer.rule import all_rules
+from traceanalyzer.model.finding import Severity, Status
+from traceanalyzer.rule.registry import all_rules
 
 FIXTURES = REPOSITORY / "fixtures"
 TRACES = sorted(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
-from traceanalyzer.finding import Confidence, Severity
+from traceanalyzer.model.finding import Confidence, Severity
 
 US = 1_000
 GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_badd_coopA_NNT"

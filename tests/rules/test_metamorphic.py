@@ -13,7 +13,7 @@ from tests.builder import load_bytes
 from tests.rules.test_fixtures import TRACES, _id
 from traceanalyzer import diagnose, load
 from traceanalyzer.read.sources import Source
-from traceanalyzer.render.json import render_json
+from traceanalyzer.render.data.json import render_json
 
 Document = dict[str, Any]
 

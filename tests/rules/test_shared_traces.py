@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from traceanalyzer import Finding, Report, Trace, diagnose, load
-from traceanalyzer.finding import Severity, Status
+from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.read.sources import Source
 
 Shared = Callable[[str], Path]

@@ -25,10 +25,10 @@ import pandas as pd
 import pyarrow as pa
 from isal import isal_zlib
 
+from traceanalyzer.model.schema import FRAMES, SCHEMA_VERSION, Column, Kind
+from traceanalyzer.model.trace import Damage, Device, Meta, Trace
 from traceanalyzer.read.events import Collector
 from traceanalyzer.read.frames import build_frame
-from traceanalyzer.schema import FRAMES, SCHEMA_VERSION, Column, Kind
-from traceanalyzer.trace import Damage, Device, Meta, Trace
 from traceanalyzer.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def cached(path: Path, read: Callable[[Path], Trace]) -> Trace:
 
 
 def _place(path: Path) -> Path | None:
-    """Where the trace in its present state is kept; None for what has no state, such as a pipe."""
+    """Places the trace in its present state is kept; None for what has no state, such as a pipe."""
     if not path.is_file():
         return None
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"

@@ -1,6 +1,6 @@
 """Bytes -> batches of raw events, never holding more than a window of the file.
 
-Where a window does not parse, the error's position tells why: at the end, the cut fell into a string or a nested
+Places a window does not parse, the error's position tells why: at the end, the cut fell into a string or a nested
 object, so look further left; behind a `]`, the array is over; anywhere else, the data are damaged and `repair.py`
 saves what can be saved.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from traceanalyzer.model.trace import Damage
 from traceanalyzer.read.envelope import Envelope
 from traceanalyzer.read.repair import Repairs
 from traceanalyzer.read.sources import BLOCK_BYTES, Source
 from traceanalyzer.read.window import Failure, Window
-from traceanalyzer.trace import Damage
 
 Batch = list[Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from traceanalyzer.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
-from traceanalyzer.trace import Damage
+from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
+from traceanalyzer.model.trace import Damage
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE_TIME = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d+)')
@@ -35,7 +35,7 @@ class Envelope:
         self._name = name
 
     def find_events(self, buffer: bytes) -> int | None:
-        """Where the first event may start: behind the bracket of a bare array or of traceEvents."""
+        """Places the first event may start: behind the bracket of a bare array or of traceEvents."""
         text = buffer.removeprefix(_BOM).lstrip()
         if text.startswith(b"["):
             self.kind = "array"

@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.schema import CATEGORIES, FRAMES
+from traceanalyzer.model.trace import NULL_INT
+from traceanalyzer.model.units import us_to_ns
 from traceanalyzer.read.layouts import UNFIT, Args, Codes, Event, Layout, Rows, getter
 from traceanalyzer.read.quirks import (
     MAX_TS_US,
@@ -25,9 +28,6 @@ from traceanalyzer.read.quirks import (
     start_ns,
     starts_from_text,
 )
-from traceanalyzer.schema import CATEGORIES, FRAMES
-from traceanalyzer.trace import NULL_INT
-from traceanalyzer.units import us_to_ns
 
 Starts = NDArray[np.int64]
 Positions = NDArray[np.intp]

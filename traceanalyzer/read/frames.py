@@ -14,11 +14,11 @@ import orjson
 import pandas as pd
 from numpy.typing import NDArray
 
+from traceanalyzer.model.schema import FRAMES, Column, Kind
+from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.events import Collector
 from traceanalyzer.read.layouts import Layout
 from traceanalyzer.read.quirks import coerced, lane_number
-from traceanalyzer.schema import FRAMES, Column, Kind
-from traceanalyzer.trace import NULL_INT
 
 Codes = NDArray[np.int32]
 Head = tuple[Any, Any, Any]

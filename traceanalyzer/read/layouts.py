@@ -18,8 +18,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from traceanalyzer.model.schema import IGNORED, Frame, Kind
 from traceanalyzer.read.quirks import BLANK, coerced, durations_ns
-from traceanalyzer.schema import IGNORED, Frame, Kind
 
 Event = dict[str, Any]
 Args = dict[str, Any]

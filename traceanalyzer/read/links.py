@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from traceanalyzer.trace import NULL_INT, ints, matching
+from traceanalyzer.model.trace import NULL_INT, ints, matching
 
 _ERAS = ("torch 1.12", "torch 2.1", "torch 2.4")
 

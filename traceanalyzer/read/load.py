@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from traceanalyzer.errors import NotATrace, UnreadableTrace
+from traceanalyzer.model.errors import NotATrace, UnreadableTrace
+from traceanalyzer.model.trace import Damage, Trace, TraceSet
 from traceanalyzer.read.chunks import Chunks
 from traceanalyzer.read.events import Collector
 from traceanalyzer.read.frames import build_frame
@@ -17,7 +18,6 @@ from traceanalyzer.read.links import without_false_links
 from traceanalyzer.read.meta import build_meta
 from traceanalyzer.read.parallel import parts_of, read_in_parts
 from traceanalyzer.read.sources import BLOCK_BYTES, STDIN, Source
-from traceanalyzer.trace import Damage, Trace, TraceSet
 
 Progress = Callable[[int, int | None, int], None]
 """Called as (bytes consumed, bytes in all or None, events read) while a file is read."""

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from traceanalyzer.model.schema import CPU
+from traceanalyzer.model.trace import NULL_INT, Device, Meta
 from traceanalyzer.read.chunks import Chunks
 from traceanalyzer.read.events import Collector
 from traceanalyzer.read.quirks import durations_ns
-from traceanalyzer.schema import CPU
-from traceanalyzer.trace import NULL_INT, Device, Meta
 
 _FLAGS = {
     "record_shapes": "shapes",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from traceanalyzer.errors import TraceAnalyzerError
+from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.read.chunks import Chunks
 from traceanalyzer.read.events import Collector
 from traceanalyzer.read.parts import Part, Unsplittable, receive

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from traceanalyzer.errors import TraceAnalyzerError
+from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.read.chunks import Batch, Chunks, Style
 from traceanalyzer.read.events import Collector
 from traceanalyzer.read.layouts import Codes

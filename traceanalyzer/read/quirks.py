@@ -11,9 +11,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from traceanalyzer.schema import Frame, Kind
-from traceanalyzer.trace import NULL_INT
-from traceanalyzer.units import us_text_to_ns, us_to_ns
+from traceanalyzer.model.schema import Frame, Kind
+from traceanalyzer.model.trace import NULL_INT
+from traceanalyzer.model.units import us_text_to_ns, us_to_ns
 
 Event = dict[str, Any]
 
@@ -40,7 +40,7 @@ def as_json(value: Any) -> str:
 
 
 def destination(category: Any, event: Any) -> tuple[str, str]:
-    """Where an event without a known category belongs: (frame, category) or ("counted", class)."""
+    """Places an event without a known category belongs: (frame, category) or ("counted", class)."""
     if not isinstance(event, dict):
         return "counted", "unreadable"
     phase = event.get("ph")

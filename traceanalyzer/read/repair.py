@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from traceanalyzer.trace import Damage
+from traceanalyzer.model.trace import Damage
 
 _SEPARATOR = re.compile(r"(?<=\})\s*,\s*(?=\{)")
 _BAD_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|(?P<bad>))')

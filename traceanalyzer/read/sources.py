@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, Protocol
 
-from traceanalyzer.errors import UnreadableTrace
-from traceanalyzer.trace import Damage
+from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.model.trace import Damage
 
 STDIN = "-"
 BLOCK_BYTES = 256 * 1024  # as a window of chunks.py: what stays in the cache parses twice as fast as 8 MB

@@ -73,7 +73,7 @@ class Window:
         return len(document.decode("utf-8", "replace")[:characters].encode("utf-8", "replace")) - 1
 
     def cuts(self) -> Iterator[int]:
-        """Where the text may be cut, from the right: indexes just behind an event's closing brace."""
+        """Places the text may be cut, from the right: indexes just behind an event's closing brace."""
         if not self.separator:
             self._learn_separator()
         end = len(self._buffer)
@@ -113,6 +113,6 @@ class Window:
         return self._buffer.rfind(b"]", 0, before + 1) - 1
 
     def likely_array_end(self) -> int | None:
-        """Where the events' closing bracket seems to stand in text that does not parse."""
+        """Places the events' closing bracket seems to stand in text that does not parse."""
         matches = list(_ARRAY_END.finditer(self._buffer))
         return matches[-1].start(1) - 1 if matches else None

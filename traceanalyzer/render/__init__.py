@@ -1,0 +1,1 @@
+"""Report in, bytes out."""

@@ -1,0 +1,160 @@
+"""The memory view: against the trace's own running totals, torch's Mem columns, and small traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.torch_table.truth import torch_rows
+from traceanalyzer.allocator.memory_view import NO_OP, MemoryView
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.trace import Trace, ints
+from traceanalyzer.read.load import load_file
+from traceanalyzer.render.text.memory import memory_curve, ops_by_memory, render_memory, sparkline
+from traceanalyzer.torch_table.key_averages import key_averages
+
+TRACES = ("real/cnn_lab.eager", "real/gpt2_train.eager", "real/gpt2_train.compile")
+SIZES = {
+    "self_device_bytes": "self_device_memory_usage",
+    "device_bytes": "device_memory_usage",
+    "self_cpu_bytes": "self_cpu_memory_usage",
+    "cpu_bytes": "cpu_memory_usage",
+}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_totals_are_the_allocators_own(shared: Callable[[str], Path], name: str) -> None:
+    trace = load_file(shared(name))
+    frame = trace.memory.sort_values(["start_ns", "event_id"])
+    view = Analysis(trace).index(MemoryView)
+    assert {device.device for device in view.devices} == {"CUDA:0", "CPU"}
+    for device, kind in zip(view.devices, (1, 0), strict=True):
+        mine = frame[frame["device_type"] == kind]
+        size, total = ints(mine, "bytes"), ints(mine, "total_allocated")
+        assert device.exact
+        assert device.peak_bytes == total.max()
+        assert (device.start_bytes, device.end_bytes) == (total[0] - size[0], total[-1])
+        assert device.end_bytes - device.start_bytes == size.sum()
+        assert device.allocations + device.frees == len(mine) == len(device.curve)
+        assert device.curve["allocated_bytes"].tolist() == total.tolist()
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_what_is_alive_at_the_peak_adds_up_to_it(shared: Callable[[str], Path], name: str) -> None:
+    device = Analysis(load_file(shared(name))).index(MemoryView).devices[0]
+    assert device.alive["bytes"].sum() + device.before_bytes == device.peak_bytes
+    assert 0 <= device.before_bytes <= device.start_bytes
+    assert device.kept["bytes"].sum() >= device.end_bytes - device.start_bytes
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_reserved_less_allocated_is_the_traces_own(shared: Callable[[str], Path], name: str) -> None:
+    trace = load_file(shared(name))
+    mine = trace.memory[trace.memory["device_type"] == 1]
+    spare = ints(mine, "total_reserved") - ints(mine, "total_allocated")
+    device = Analysis(trace).index(MemoryView).devices[0]
+    assert device.fragmentation_most_bytes == spare.max()
+    assert device.peak_reserved_bytes == ints(mine, "total_reserved").max()
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_ops_agree_with_torchs_mem_columns(shared: Callable[[str], Path], name: str) -> None:
+    ops = ops_by_memory(key_averages(load_file(shared(name))).rows).to_dict("records")
+    wanted = [row for row in torch_rows(name) if any(row[column] for column in SIZES.values())]
+    ours = {(row["name"], *(row[column] for column in SIZES)) for row in ops}
+    assert len(ops) == len(wanted) > 0
+    assert ours == {(row["key"], *(row[column] for column in SIZES.values())) for row in wanted}
+
+
+def built() -> Trace:
+    """Three blocks: one freed, one whose address is used again, one kept; and one from before."""
+    trace = TraceBuilder(profile_memory=1)
+    trace.python("train.py(7): step", 0, 10_000, python_id=1)
+    trace.python("<built-in method mm>", 50, 800, python_id=2, parent=1)
+    trace.op("aten::mm", 100, 500)
+    trace.memory(200, 100, address=1, allocated=1100, reserved=4000)
+    trace.memory(300, 50, address=2, allocated=1150, reserved=4000)
+    trace.memory(1000, -50, address=2, allocated=1100, reserved=4000)
+    trace.memory(2000, 70, address=2, allocated=1170, reserved=5000)
+    trace.memory(3000, -100, address=1, allocated=1070, reserved=5000)
+    trace.memory(4000, -1000, address=3, allocated=70, reserved=5000)
+    trace.launch("cudaMalloc", 1990, 5, correlation=3)
+    trace.memory(9000, 0, name="[OutOfMemory]")
+    return trace.load()
+
+
+def test_blocks_alive_and_kept_by_op_and_line() -> None:
+    view = built().index(MemoryView)
+    (device,) = view.devices
+    assert (device.peak_bytes, device.peak_ns, device.before_bytes) == (1170, 2000, 1000)
+    assert device.alive.to_dict("records") == [
+        {"op": "aten::mm", "python": "train.py(7): step", "blocks": 1, "bytes": 100},
+        {"op": NO_OP, "python": "train.py(7): step", "blocks": 1, "bytes": 70},
+    ]
+    assert device.kept["bytes"].tolist() == [70]
+    assert (device.fragmentation_at_peak_bytes, device.fragmentation_most_bytes) == (3830, 4930)
+    assert view.calls.to_dict("records") == [{"name": "cudaMalloc", "calls": 1, "total_ns": 5}]
+    assert view.out_of_memory == 1
+
+
+def test_the_text_names_all_of_it() -> None:
+    trace = built()
+    view = Analysis(trace).index(MemoryView)
+    ops = ops_by_memory(key_averages(trace).rows)
+    text = render_memory(view, ops, origin_ns=0, limit=1)
+    for part in ("CUDA:0: peak 1.14 KiB at 2.00 µs", "aten::mm, train.py(7): step", "other places (1)"):
+        assert part in text
+    for part in (
+        "allocated before the recording",
+        "cudaMalloc",
+        "Out of memory: 1 times",
+        "4.81 KiB at most",
+    ):
+        assert part in text
+    assert max(map(len, text.splitlines())) <= 80
+    long = ops.assign(name="void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast>")
+    assert max(map(len, render_memory(view, long, origin_ns=0).splitlines())) <= 80
+    assert "█" not in render_memory(view, ops, origin_ns=0, ascii_only=True)
+
+
+def test_a_trace_without_memory_says_how_to_get_it() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 10)
+    with pytest.raises(Unavailable, match="profile_memory=True"):
+        Analysis(trace.load()).index(MemoryView)
+
+
+def test_without_running_totals_amounts_count_from_zero() -> None:
+    trace = TraceBuilder()
+    for at, size in ((10, 40), (20, -30)):
+        event = trace.memory(at, size)
+        for key in ("Total Allocated", "Total Reserved", "Addr"):
+            del trace.events[event]["args"][key]
+    trace.op("aten::mm", 0, 10)
+    loaded = trace.load()
+    view = Analysis(loaded).index(MemoryView)
+    (device,) = view.devices
+    assert (device.exact, device.peak_bytes, device.end_bytes) == (False, 40, 10)
+    assert device.peak_reserved_bytes is None
+    text = render_memory(view, ops_by_memory(key_averages(loaded).rows), origin_ns=0)
+    assert "no running totals" in text
+    assert "none; all blocks came from the cache" in text
+
+
+def test_curves_of_all_devices_are_in_one_frame() -> None:
+    frame = memory_curve(built().index(MemoryView).devices)
+    assert list(frame.columns) == ["device", "time_ns", "allocated_bytes", "reserved_bytes"]
+    assert frame["allocated_bytes"].tolist() == [1100, 1150, 1100, 1170, 1070, 70]
+    assert frame["device"].unique().tolist() == ["CUDA:0"]
+
+
+def test_the_sparkline_holds_the_most_of_each_part_and_the_last_value_between() -> None:
+    values, at = np.array([0, 70, 10, 35]), np.array([0, 10, 11, 100])
+    line = sparkline(values, at, bars="01234567", width=10)
+    assert line == "0711111113"
+    assert sparkline(np.array([-5]), np.array([3]), bars="01", width=4) == "0000"

@@ -1,0 +1,286 @@
+"""Commands, options, outputs and exit codes, in one process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.builder import TraceBuilder
+from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
+from traceanalyzer.cli import main as cli_module
+from traceanalyzer.cli.app import cli, run
+from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.model.schema import FRAMES
+from traceanalyzer.render.text.rules import rule_page
+from traceanalyzer.rule.registry import all_rules
+from traceanalyzer.version import __version__
+
+MS = 1_000_000
+
+pytestmark = pytest.mark.usefixtures("sample_rules")
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Two kernels with 6 ms between them: idle is found, high."""
+    return written(tmp_path / "trace.json")
+
+
+def written(path: Path, **header: object) -> Path:
+    """That trace in a file."""
+    made = TraceBuilder(**header)
+    for at, begin in enumerate((0, 7 * MS)):
+        made.launch("cudaLaunchKernel", begin, 10_000, at + 1)
+        made.kernel(begin + 20_000, MS, at + 1)
+    return made.write(path)
+
+
+def call(*arguments: object) -> Result:
+    """The command as click runs it; errors for the user come through."""
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def diagnosed(*arguments: object) -> str:
+    """Standard output of a diagnosis that went well."""
+    result = call("diagnose", *arguments)
+    assert result.exception is None, result.exception
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def refused(*arguments: object) -> str:
+    """What the user reads when a command could not run."""
+    result = call(*arguments)
+    assert isinstance(result.exception, TraceAnalyzerError), result.output
+    return str(result.exception)
+
+
+def test_text_is_the_default(trace: Path) -> None:
+    text = diagnosed(trace)
+    assert text.startswith(f"traceanalyzer {__version__}")
+    assert "1  idle-device: gap" in text
+    assert "always-failing: ZeroDivisionError" in text
+    assert "\x1b" not in text
+
+
+def test_json_and_lines_go_to_standard_output(trace: Path) -> None:
+    document = json.loads(diagnosed(trace, "--format", "json"))
+    lines = diagnosed(trace, "--format", "jsonl").splitlines()
+    assert document["traces"][0]["source"] == str(trace)
+    assert len(lines) == 1 + sum(
+        len(document[key]) for key in ("traces", "accounting", "findings", "outcomes")
+    )
+
+
+def test_every_output_at_once(trace: Path, tmp_path: Path) -> None:
+    paths = {name: tmp_path / f"out.{name}" for name in ("output", "parquet", "accounting")}
+    options = [part for name, path in paths.items() for part in (f"--{name}", path)]
+    assert diagnosed(trace, "--format", "json", *options) == ""
+    document = json.loads(paths["output"].read_text())
+    rows = pq.read_table(paths["parquet"]).to_pylist()
+    assert [row["cost_ns"] for row in rows] == [finding["cost_ns"] for finding in document["findings"]]
+    books = pd.read_parquet(paths["accounting"])
+    assert books["ns"].sum() == sum(document["accounting"][0]["parts_ns"].values())
+
+
+def test_a_report_in_a_file_is_always_eighty_wide(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert diagnosed(trace, "--output", tmp_path / "report.txt") == ""
+    rule = max((tmp_path / "report.txt").read_text().splitlines(), key=len)
+    assert len(rule) == 80
+    assert max(map(len, diagnosed(trace).splitlines())) == 120
+
+
+def test_existing_outputs_are_refused_before_the_trace_is_read(tmp_path: Path) -> None:
+    there = tmp_path / "report.json"
+    there.write_text("old")
+    absent = tmp_path / "absent.json"
+    assert "report.json: is already there" in refused("diagnose", absent, "--output", there)
+    assert "absent.json" in refused("diagnose", absent, "--output", there, "--force")
+    assert there.read_text() == "old"
+
+
+def test_force_replaces(trace: Path, tmp_path: Path) -> None:
+    there = tmp_path / "report.json"
+    there.write_text("old")
+    diagnosed(trace, "--format", "json", "--output", there, "--force")
+    assert json.loads(there.read_text())["findings"]
+
+
+def test_the_trace_is_never_an_output(trace: Path) -> None:
+    before = trace.read_bytes()
+    assert "would overwrite the trace" in refused("diagnose", trace, "--output", trace, "--force")
+    assert trace.read_bytes() == before
+
+
+@pytest.mark.parametrize(("level", "code"), [("high", 1), ("medium", 1), ("low", 1), ("never", 0)])
+def test_fail_on_is_the_exit_code(trace: Path, level: str, code: int) -> None:
+    assert call("diagnose", trace, "--fail-on", level).exit_code == code
+
+
+def test_fail_on_looks_at_severity(trace: Path) -> None:
+    assert call("diagnose", trace, "--fail-on", "low", "--ignore", "idle-device").exit_code == 0
+
+
+def test_select_ignore_and_set(trace: Path) -> None:
+    options = ("--select", "idle-device,nothing-wrong", "--ignore", "nothing-wrong", "--format", "json")
+    document = json.loads(diagnosed(trace, *options, "--set", "idle-device.min_gap_ns=20000000"))
+    assert [outcome["rule"] for outcome in document["outcomes"]] == ["idle-device"]
+    assert document["findings"] == []
+    assert document["limits"]["idle-device.min_gap_ns"] == 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--select", "idle-devise"), "Did you mean idle-device?"),
+        (("--ignore", "xyz"), "The rules are: always-failing"),
+        (("--set", "idle-devise.min_gap_ns=1"), "Did you mean idle-device?"),
+        (("--set", "idle-device.max_gap=1"), "Its limits are: min_gap_ns, least."),
+        (("--set", "idle-device.min_gap_ns=1.5"), "not a whole number"),
+        (("--set", "idle-device.min_gap_ns=-1"), "a limit is finite and not negative"),
+        (("--set", "idle-device.least=nan"), "a limit is finite and not negative"),
+        (("--window", "1:2"), "has no unit"),
+        (("--window", "90ms:95ms"), "outside the trace"),
+    ],
+)
+def test_wrong_values_say_what_is_right(trace: Path, options: tuple[str, ...], says: str) -> None:
+    assert says in refused("diagnose", trace, *options)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("diagnose",),
+        ("diagnose", "trace.json", "--format", "xml"),
+        ("diagnose", "trace.json", "--set", "nonsense"),
+        ("diagnose", "trace.json", "--set", "nolimit=3"),
+        ("explain",),
+        ("daignose", "trace.json"),
+    ],
+)
+def test_wrong_usage_is_code_two(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(list(arguments)) == 2
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert "Error:" in streams.err
+
+
+def test_a_window_is_analysed_alone(trace: Path) -> None:
+    document = json.loads(diagnosed(trace, "--window", "1ms:3ms", "--format", "json"))
+    assert document["traces"][0]["window"]["length_ns"] == 2 * MS
+    assert document["traces"][0]["asked"] is True
+
+
+def test_quiet_prints_findings_alone(trace: Path) -> None:
+    assert diagnosed(trace, "--quiet").startswith("1  idle-device")
+
+
+def test_several_traces_are_ranks_of_one_job(trace: Path, tmp_path: Path) -> None:
+    second = written(tmp_path / "second.json")
+    document = json.loads(diagnosed(trace, second, "--format", "json"))
+    assert [(one["rank"], one["source"]) for one in document["traces"]] == [(0, str(trace)), (1, str(second))]
+    assert {finding["rank"] for finding in document["findings"]} == {0, 1}
+    for given in ((trace, second), (tmp_path,)):
+        assert "warning: 2 of the 2 traces declare no rank" in call("diagnose", *given).stderr
+    assert "warning" not in call("diagnose", trace).stderr
+
+
+def test_declared_ranks_count_and_must_differ(tmp_path: Path) -> None:
+    for rank in (5, 2):
+        written(tmp_path / f"rank{rank}.json", distributedInfo={"rank": rank})
+    five, two = tmp_path / "rank5.json", tmp_path / "rank2.json"
+    document = json.loads(diagnosed(five, two, "--format", "json"))
+    assert [one["rank"] for one in document["traces"]] == [2, 5]
+    assert "two traces of rank 5" in refused("diagnose", five, two, five)
+
+
+def test_a_folder_is_a_job(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        written(tmp_path / f"rank{rank}.json", distributedInfo={"rank": rank})
+    text = diagnosed(tmp_path)
+    assert "warning" not in call("diagnose", tmp_path).stderr
+    assert "rank 0:" in text
+    assert "rank 1, device 0" in text
+
+
+def test_rules_are_listed_with_their_titles() -> None:
+    lines = call("rules").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "always-failing",
+        "idle-device",
+        "never-applicable",
+        "nothing-wrong",
+    ]
+    assert "Nothing runs on the device (tests)" in lines[1]
+
+
+def test_explain_prints_the_page_and_the_limits() -> None:
+    page = call("explain", "idle-device").stdout
+    assert "idle-device  (tests, since 0.1)" in page
+    assert "Between two kernels the device waits" in page
+    assert "idle-device.min_gap_ns=10000 (10.0 µs)\n        a launch takes as long" in page
+    for rule in all_rules():
+        for width in (60, 80, 120):
+            assert max(map(len, rule_page(rule, width).splitlines())) <= width
+    assert "Did you mean idle-device?" in refused("explain", "idle-devices")
+
+
+def test_export_writes_every_frame(trace: Path, tmp_path: Path) -> None:
+    result = call("export", trace, tmp_path / "frames")
+    assert result.exit_code == 0
+    assert "gpu.parquet: 2 rows" in result.stdout
+    for name, frame in FRAMES.items():
+        table = pq.read_table(tmp_path / "frames" / f"{name}.parquet")
+        assert table.column_names == [column.name for column in frame.columns]
+    gpu = pd.read_parquet(tmp_path / "frames" / "gpu.parquet")
+    assert gpu["dur_ns"].tolist() == [MS, MS]
+    assert str(gpu["start_ns"].dtype) == "int64"
+    fields = {field.name: field for field in pq.read_schema(tmp_path / "frames" / "gpu.parquet")}
+    assert fields["dur_ns"].metadata[b"unit"] == b"ns"
+    assert json.loads((tmp_path / "frames" / "meta.json").read_text())["source"] == str(trace)
+
+
+def test_export_keeps_what_is_there_unless_forced(trace: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "frames"
+    assert call("export", trace, folder).exit_code == 0
+    assert "is already there" in refused("export", trace, folder)
+    assert call("export", trace, folder, "--force").exit_code == 0
+
+
+def test_export_of_a_job_has_a_folder_per_rank(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    job.mkdir()
+    for rank in (0, 1):
+        written(job / f"rank{rank}.json", distributedInfo={"rank": rank})
+    assert call("export", job, tmp_path / "frames").exit_code == 0
+    assert len(pd.read_parquet(tmp_path / "frames" / "rank1" / "gpu.parquet")) == 2
+    assert "is already there" in refused("export", job, tmp_path / "frames")
+
+
+def test_version_and_help() -> None:
+    assert call("--version").stdout == f"traceanalyzer {__version__}\n"
+    assert "traceanalyzer diagnose trace.json.gz" in call("-h").stdout
+    for command in ("diagnose", "rules", "explain", "export"):
+        assert f"  traceanalyzer {command}" in call(command, "--help").stdout
+
+
+def test_commands_of_other_modules_are_found_when_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("elsewhere")
+    module.table = click.Command("table", help="Another table.")  # type: ignore[attr-defined]
+    monkeypatch.setattr(cli_module, "_ELSEWHERE", {"table": "elsewhere", "ghost": "absent.module"})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "elsewhere" or None)
+    monkeypatch.setattr(importlib, "import_module", {"elsewhere": module}.__getitem__)
+    assert "Another table." in call("--help").stdout
+    assert "ghost" not in call("--help").stdout
+    assert call("ghost").exit_code == 2

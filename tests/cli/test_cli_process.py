@@ -1,0 +1,263 @@
+"""The program as a process: streams, exit codes, terminals, pipes, interruptions, start-up."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.cli import exits
+from traceanalyzer.cli import run as commands
+from traceanalyzer.cli.app import run as run_here
+from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, emit, guarded
+from traceanalyzer.cli.progress import ProgressLine
+
+MS = 1_000_000
+PROGRAM = [sys.executable, "-m", "traceanalyzer"]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """A small trace on disk."""
+    made = TraceBuilder()
+    for at in range(4):
+        made.launch("cudaLaunchKernel", at * 3 * MS, 10_000, at + 1)
+        made.kernel(at * 3 * MS + 20_000, MS, at + 1)
+    return made.write(tmp_path / "trace.json")
+
+
+def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[bytes]:
+    """The program, its streams captured."""
+    command = [*PROGRAM, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def on_a_terminal(*arguments: object, **environment: str) -> str:
+    """What the program prints to a terminal of 90 columns."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "COLUMNS": "90", "TERM": "xterm", **environment}
+    command = [*PROGRAM, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=env) as process:
+        os.close(theirs)
+        chunks = []
+        while chunk := _read(ours):
+            chunks.append(chunk)
+        process.wait()
+    os.close(ours)
+    return b"".join(chunks).decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the other side is closed
+        return b""
+
+
+def test_a_trace_from_standard_input_is_the_trace_from_the_file(trace: Path) -> None:
+    from_file = run("diagnose", trace, "--format", "json")
+    from_stdin = run("diagnose", "-", "--format", "json", input=trace.read_bytes())
+    assert (from_stdin.returncode, from_stdin.stderr) == (0, b"")
+    findings = [result.stdout.partition(b'"findings"')[2] for result in (from_file, from_stdin)]
+    assert findings[0] == findings[1] != b""
+
+
+def test_the_same_trace_gives_the_same_bytes(trace: Path) -> None:
+    assert run("diagnose", trace).stdout == run("diagnose", trace).stdout
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b'{"name": "no trace"}', b'{"traceEvents": []}'])
+def test_what_is_no_trace_is_named_in_two_lines(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "odd.json"
+    path.write_bytes(content)
+    result = run("diagnose", path)
+    assert (result.returncode, result.stdout) == (2, b"")
+    assert b"odd.json: " in result.stderr
+    assert b"Traceback" not in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    result = run("diagnose", tmp_path / "absent.json")
+    assert result.returncode == 2
+    assert b"absent.json" in result.stderr
+
+
+def test_no_colour_in_a_pipe_and_colour_on_a_terminal(trace: Path) -> None:
+    assert b"\x1b" not in run("diagnose", trace).stdout
+    assert "\x1b[" in on_a_terminal("diagnose", trace)
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_colour_where_none_is_wanted(trace: Path, environment: dict[str, str]) -> None:
+    assert "\x1b" not in on_a_terminal("diagnose", trace, **environment)
+
+
+def test_the_page_is_as_wide_as_the_terminal(trace: Path) -> None:
+    lines = on_a_terminal("diagnose", trace, NO_COLOR="1").splitlines()
+    assert max(map(len, lines)) == 90
+
+
+def test_ascii_where_the_stream_has_no_more(trace: Path) -> None:
+    result = run("diagnose", trace, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.isascii()
+    assert b"device 0" in result.stdout
+
+
+def test_a_reader_that_leaves_is_no_error(trace: Path) -> None:
+    command = [*PROGRAM, "diagnose", str(trace), "--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == BROKEN_PIPE
+
+
+def test_interrupted_quietly(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "slow.json")
+    command = [*PROGRAM, "diagnose", str(tmp_path / "slow.json")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        writer = (tmp_path / "slow.json").open("wb")  # opens once the program reads
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=30)
+        writer.close()
+    assert (process.returncode, out) == (INTERRUPTED, b"")
+    assert b"Traceback" not in errors
+
+
+def imported_by(*arguments: object) -> set[str]:
+    """Modules that the program has imported when it ends."""
+    given = [str(argument) for argument in arguments]
+    code = f"import sys; from traceanalyzer.cli.app import run; run({given}); print(*sys.modules, file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(result.stderr.split())
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = {"numpy", "pandas", "pyarrow", "orjson", "rich", "torch"}
+    assert heavy.isdisjoint(imported_by("--help"))
+
+
+def test_diagnose_imports_neither_rich_nor_torch(trace: Path) -> None:
+    assert {"rich", "torch", "duckdb", "polars"}.isdisjoint(imported_by("diagnose", trace))
+
+
+def test_guarded_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    def ends_with(error: BaseException) -> int:
+        def program() -> int:
+            raise error
+
+        return guarded(program)
+
+    assert ends_with(KeyboardInterrupt()) == INTERRUPTED
+    assert ends_with(click.Abort()) == INTERRUPTED
+    assert capsys.readouterr().err == ""
+    assert ends_with(RuntimeError("oops")) == COULD_NOT_RUN
+    assert "please report it" in capsys.readouterr().err
+    assert guarded(lambda: 7) == 7
+
+
+def test_emit_ends_the_command_when_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    silenced: list[int] = []
+
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(click, "echo", broken)
+    monkeypatch.setattr(exits, "_silence", silenced.append)
+    monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        emit(b"text")
+    assert ended.value.exit_code == BROKEN_PIPE
+    assert silenced == [1]
+
+
+def test_silenced_streams_lead_nowhere() -> None:
+    reader, writer = os.pipe()
+    exits._silence(writer)
+    os.write(writer, b"gone")
+    os.close(writer)
+    assert os.read(reader, 10) == b""
+    os.close(reader)
+
+
+def test_progress_waits_a_second_and_cleans_up() -> None:
+    now, stream = [0.0], io.StringIO()
+    with ProgressLine(stream, lambda: now[0]) as progress:
+        progress(1 << 20, 8 << 20, 100)
+        assert stream.getvalue() == ""
+        now[0] = 2.0
+        progress(4 << 20, 8 << 20, 12_345)
+        now[0] = 2.1
+        progress(5 << 20, 8 << 20, 20_000)
+        now[0] = 2.5
+        progress(6 << 20, None, 20_000)
+    written = stream.getvalue().split("\r\x1b[K")
+    assert written == [
+        "",
+        "4.00 MiB of 8.00 MiB, 12,345 events, 2.00 MiB/s",
+        "6.00 MiB, 20,000 events, 2.40 MiB/s",
+        "",
+    ]
+
+
+def test_progress_of_a_short_read_writes_nothing() -> None:
+    stream = io.StringIO()
+    with ProgressLine(stream) as progress:
+        progress(1, 1, 1)
+    assert stream.getvalue() == ""
+
+
+def test_the_module_is_the_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["traceanalyzer", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("traceanalyzer", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("traceanalyzer ")
+
+
+def test_errors_for_users_are_printed_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_here(["diagnose", str(tmp_path / "absent.json")]) == COULD_NOT_RUN
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.startswith(f"traceanalyzer: {tmp_path / 'absent.json'}: ")
+
+
+def test_progress_goes_to_a_terminal_only(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("traceanalyzer.cli.progress.SILENT_S", 0.0)
+    for stream, quiet, expected in (
+        (io.StringIO(), False, False),
+        (terminal, True, False),
+        (terminal, False, True),
+    ):
+        monkeypatch.setattr(sys, "stderr", stream)
+        commands.load_all([trace], quiet=quiet)
+        assert ("events" in stream.getvalue()) is expected
+
+
+def test_no_rule_that_applies_is_said_on_standard_error(tmp_path: Path) -> None:
+    """Otherwise a recording without the GPU would pass in silence."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 1_000)
+    done = run("diagnose", str(trace.write(tmp_path / "cpu.json")), "--quiet", "--fail-on", "low")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert b"no rule applies: no kernels" in done.stderr

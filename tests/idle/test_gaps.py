@@ -1,0 +1,52 @@
+"""Gaps, and which member of a set overlaps an interval longest."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builder import TraceBuilder
+from traceanalyzer.idle.gaps import Gaps, longest_overlap
+from traceanalyzer.model import intervals
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.device_work import DeviceWork
+
+spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(spans, spans)
+def test_the_longest_overlap_is_the_longest(
+    members: list[tuple[int, int]], wanted: list[tuple[int, int]]
+) -> None:
+    begins, lengths = (np.array([row[i] for row in members], np.int64) for i in (0, 1))
+    found = intervals.union(begins, begins + lengths)
+    starts, ends = np.array([s for s, _ in wanted], np.int64), np.array([s + d for s, d in wanted], np.int64)
+    position, longest = longest_overlap(found, starts, ends)
+    for at, ns, start, end in zip(
+        position.tolist(), longest.tolist(), starts.tolist(), ends.tolist(), strict=True
+    ):
+        overlaps = [
+            min(b, end) - max(a, start) for a, b in zip(found[0].tolist(), found[1].tolist(), strict=True)
+        ]
+        best = max([0, *overlaps])
+        assert ns == best
+        assert at == (overlaps.index(best) if best else -1)
+
+
+def test_gaps_know_what_ran_before_and_what_comes_next() -> None:
+    trace = TraceBuilder()
+    trace.kernel(10, 90, 1, stream=7)  # runs on while the next one comes and goes
+    trace.kernel(20, 10, 2, stream=13)
+    trace.launch("cudaLaunchKernel", 120, 10, 3)
+    trace.kernel(150, 10, 3)
+    trace.kernel(155, 30, 4, device=1)
+    gaps = Gaps.of(Analysis(trace.load()).index(DeviceWork), (0, 200))
+    assert gaps.device.tolist() == [0, 0, 0, 1, 1]
+    assert gaps.start_ns.tolist() == [0, 100, 160, 0, 185]
+    assert gaps.end_ns.tolist() == [10, 150, 200, 155, 200]
+    assert gaps.before.tolist() == [-1, 0, 2, -1, 3]
+    assert gaps.work.tolist() == [0, 2, -1, 3, -1]
+    assert gaps.in_time.tolist() == [True, False, True, True, True]
+    assert gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns).tolist() == [0, 10, 0, 0, 0]

@@ -1,0 +1,295 @@
+"""Each cause by a small trace that has it, and the order in which they are tried."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.idle.accounting import Accounting
+from traceanalyzer.idle.causes import CAUSES, PRECEDENCE, Idle
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.trace import Trace
+
+US = 1_000
+LATE = 1_000 * US  # where the second kernel of `gap` starts
+FIRST = 100 * US  # where its first one ends
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def gap(*, launched: int = LATE - 8 * US, dur: int = 5 * US, name: str = "cudaLaunchKernel") -> TraceBuilder:
+    """Two kernels with 0.9 ms of idle time between them; the second is launched at `launched` in aten::add."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 2_000 * US)
+    trace.op("aten::mm", 10 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
+    trace.kernel(28 * US, FIRST - 28 * US, 1)
+    trace.op("aten::add", launched - 2 * US, dur + 4 * US)
+    trace.launch(name, launched, dur, 2)
+    trace.kernel(LATE, 50 * US, 2)
+    return trace
+
+
+def judged(trace: TraceBuilder, work: int = 1) -> tuple[str, str | None, str | None]:
+    """(cause, name of the deciding row, name of the op) of the gap that this work ends."""
+    loaded = trace.load()
+    idle = Analysis(loaded).index(Idle)
+    at = int(np.flatnonzero(idle.work == work)[0])
+    return CAUSES[idle.cause[at]], name_of(loaded, idle.row[at]), name_of(loaded, idle.op[at])
+
+
+def name_of(trace: Trace, row: int) -> str | None:
+    return str(trace.cpu["name"].iloc[row]) if row >= 0 else None
+
+
+def test_host_code_or_python_where_no_op_is_open() -> None:
+    trace = gap()
+    assert judged(trace) == ("late_launch:host_code", "cudaLaunchKernel", None)
+    trace.python("train.py(1): main", 0, 2_000 * US, python_id=1)
+    assert judged(trace) == ("late_launch:python", "cudaLaunchKernel", None)
+
+
+def test_dispatching_names_the_op_that_took_the_time() -> None:
+    trace = gap()
+    trace.op("aten::empty", FIRST + 10 * US, 800 * US)
+    assert judged(trace) == ("late_launch:dispatching", "aten::empty", "aten::empty")
+
+
+def test_dispatching_names_the_op_that_launched_where_that_took_it() -> None:
+    trace = gap()
+    trace.op("aten::linear", FIRST + 10 * US, 895 * US)  # the launch lies in it
+    assert judged(trace) == ("late_launch:dispatching", "cudaLaunchKernel", "aten::add")
+
+
+def test_work_of_other_threads_is_not_waited_for() -> None:
+    trace = gap()
+    trace.op("aten::empty", FIRST, 890 * US, tid=2)
+    assert judged(trace)[0] == "late_launch:host_code"
+
+
+def test_work_of_threads_that_launch_is() -> None:
+    trace = gap()
+    trace.op("autograd::engine::evaluate_function: MmBackward0", FIRST, 890 * US, tid=2)
+    trace.launch("cudaLaunchKernel", 1_100 * US, 5 * US, 3, tid=2)
+    trace.kernel(1_200 * US, 5 * US, 3)
+    assert judged(trace)[0] == "late_launch:dispatching"
+
+
+@pytest.mark.parametrize(
+    "name", [LOADER, "## data_load ##", "## wait_for_training_batch ##", "dataloader", "next_batch"]
+)
+def test_data_loading(name: str) -> None:
+    trace = gap()
+    trace.annotation(name, FIRST + 10 * US, 800 * US)
+    trace.op("aten::stack", FIRST + 20 * US, 700 * US)
+    assert judged(trace) == ("late_launch:data_loading", name, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("dynamo", "late_launch:compilation"),
+        ("async_compile.wait (dynamo_timed)", "late_launch:compilation"),
+        ("Torch-Compiled Region: 0/0", "late_launch:dispatching"),
+        ("TorchDynamo Cache Lookup", "late_launch:dispatching"),
+    ],
+)
+def test_compiling_but_not_running_what_was_compiled(name: str, cause: str) -> None:
+    trace = gap()
+    trace.op(name, FIRST + 10 * US, 800 * US)
+    assert judged(trace) == (cause, name, name)
+
+
+@pytest.mark.parametrize("name", ["cudaMalloc", "cudaFree", "hipMalloc", "cuMemCreate", "cudaHostAlloc"])
+def test_allocator_calls(name: str) -> None:
+    trace = gap()
+    trace.op("aten::empty", FIRST + 10 * US, 800 * US)
+    trace.launch(name, FIRST + 20 * US, 700 * US, 9)
+    assert judged(trace) == ("late_launch:allocator", name, "aten::empty")
+
+
+def test_loading_by_a_call_of_its_own() -> None:
+    trace = gap()
+    trace.launch("cuModuleLoadData", FIRST + 20 * US, 700 * US, 9)
+    assert judged(trace)[:2] == ("late_launch:module_loading", "cuModuleLoadData")
+
+
+def test_loading_reaches_back_over_what_the_library_prepared() -> None:
+    """The row is 20 us of 0.9 ms; before it the op stands still, but for a query."""
+    trace = gap(launched=LATE - 40 * US, dur=35 * US)
+    trace.op("aten::mm", FIRST + 20 * US, 900 * US)
+    trace.launch("cudaDeviceGetAttribute", LATE - 100 * US, 1 * US, 9)
+    trace.launch("cudaFuncSetAttribute", LATE - 90 * US, 30 * US, 10)
+    trace.overhead("Lazy Function Loading", LATE - 80 * US, 19 * US)
+    assert judged(trace) == ("late_launch:module_loading", "Lazy Function Loading", "aten::add")
+
+
+def test_loading_reaches_back_to_other_events_only() -> None:
+    trace = gap(launched=LATE - 40 * US, dur=35 * US)
+    trace.op("aten::mm", FIRST + 20 * US, 900 * US)
+    trace.op("aten::view", LATE - 200 * US, 50 * US)
+    trace.launch("cudaFuncSetAttribute", LATE - 90 * US, 30 * US, 10)
+    trace.overhead("Lazy Function Loading", LATE - 80 * US, 19 * US)
+    assert judged(trace)[0] == "late_launch:dispatching"
+
+
+def test_profiler_overhead_before_what_it_swells() -> None:
+    trace = gap(launched=FIRST + 10 * US, dur=LATE - FIRST - 5 * US)
+    trace.overhead("Activity Buffer Request", FIRST + 20 * US, 800 * US)
+    assert judged(trace)[:2] == ("profiler_overhead", "Activity Buffer Request")
+
+
+@pytest.mark.parametrize(
+    "name", ["cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipDeviceSynchronize"]
+)
+def test_a_synchronising_call_holds_up_the_next_launch(name: str) -> None:
+    trace = gap()
+    trace.launch(name, 50 * US, FIRST - 40 * US, 9)
+    for i in range(5):  # dispatching again, a stretch of 100 us between any two ops
+        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 70 * US)
+    assert judged(trace) == ("synchronisation_round_trip", name, name)
+
+
+def test_a_pause_longer_than_the_wait_is_a_pause() -> None:
+    """The CPU waited 50 us, then did something else for 0.87 ms: it would have come late anyway."""
+    trace = gap()
+    trace.launch("cudaStreamSynchronize", FIRST - 50 * US, 55 * US, 9)
+    assert judged(trace) == ("late_launch:host_code", "cudaLaunchKernel", None)
+
+
+@pytest.mark.parametrize(
+    ("waited", "cause"), [(4_000, "synchronisation_round_trip"), (800, "late_launch:host_code")]
+)
+def test_a_pause_shorter_than_the_wait_is_part_of_the_round_trip(waited: int, cause: str) -> None:
+    """The CPU waits for a long kernel, then pauses for 0.88 ms: it would have come in time without the wait."""
+    trace = TraceBuilder()
+    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
+    trace.kernel(8 * US, 4_992 * US, 1)
+    trace.launch("cudaStreamSynchronize", (5_000 - waited) * US, (waited + 5) * US, 9)
+    trace.launch("cudaLaunchKernel", 5_890 * US, 5 * US, 2)
+    trace.kernel(5_900 * US, 10 * US, 2)
+    assert judged(trace)[0] == cause
+
+
+def test_work_launched_right_behind_a_round_trip_belongs_to_it() -> None:
+    trace = gap()
+    trace.launch("cudaStreamSynchronize", 50 * US, FIRST - 40 * US, 9)
+    for i in range(5):
+        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 70 * US)
+    trace.launch("cudaLaunchKernel", LATE + 5 * US, 4 * US, 3)
+    trace.kernel(LATE + 60 * US, 50 * US, 3)
+    assert judged(trace, work=2)[0] == "synchronisation_round_trip"
+
+
+def test_the_copy_that_a_call_waits_for_belongs_to_the_round_trip() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::_local_scalar_dense", 60 * US, 100 * US)
+    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
+    trace.kernel(8 * US, 70 * US, 1)
+    trace.launch("cudaMemcpyAsync", 70 * US, 5 * US, 2)
+    trace.memcpy(81 * US, 2 * US, 2, name="Memcpy DtoH (Device -> Pinned)")
+    trace.launch("cudaStreamSynchronize", 76 * US, 20 * US, 3)
+    assert judged(trace) == (
+        "synchronisation_round_trip",
+        "cudaStreamSynchronize",
+        "aten::_local_scalar_dense",
+    )
+
+
+def test_a_blocking_copy_launched_late_is_charged_where_its_call_is_most_of_the_gap() -> None:
+    trace = gap(launched=FIRST + 100 * US, dur=LATE - FIRST, name="cudaMemcpyAsync")
+    trace.events[-1] |= {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)"}
+    assert judged(trace) == ("synchronisation_round_trip", "cudaMemcpyAsync", "aten::add")
+
+
+def test_a_blocking_copy_is_not_to_blame_for_what_was_before_its_call() -> None:
+    trace = gap(launched=LATE - 100 * US, dur=160 * US, name="cudaMemcpyAsync")
+    trace.events[-1] |= {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)"}
+    assert judged(trace)[0] == "late_launch:host_code"
+
+
+def test_a_wait_at_the_head_drained_nothing_that_is_known() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, 2_000 * US)
+    trace.launch("cudaDeviceSynchronize", 50 * US, 5 * US, 9)
+    trace.op("aten::mm", 100 * US, 900 * US)
+    trace.launch("cudaLaunchKernel", 900 * US, 5 * US, 1)
+    trace.kernel(910 * US, 10 * US, 1)
+    assert judged(trace, work=0) == ("late_launch:dispatching", "cudaLaunchKernel", "aten::mm")
+
+
+def test_in_time_is_latency_unless_it_took_longer_than_usual() -> None:
+    trace = gap()
+    trace.launch("cudaLaunchKernel", LATE + 10 * US, 5 * US, 3)
+    trace.kernel(LATE + 55 * US, 10 * US, 3)  # 5 us after the one before
+    trace.launch("cudaLaunchKernel", LATE + 20 * US, 5 * US, 4)
+    trace.kernel(LATE + 165 * US, 10 * US, 4)  # 100 us after, though launched long ago
+    assert judged(trace, work=2)[0] == "launch_latency"
+    assert judged(trace, work=3)[0] == "unknown"
+    trace.launch("cudaStreamWaitEvent", LATE + 16 * US, 1 * US, 9)
+    assert judged(trace, work=3)[0] == "waiting"
+
+
+def test_a_launch_call_that_takes_long_is_latency() -> None:
+    trace = gap(launched=FIRST - 10 * US, dur=LATE - FIRST + 5 * US)
+    assert judged(trace)[0] == "launch_latency"
+
+
+def test_in_a_graph_no_launch_is_late() -> None:
+    trace = TraceBuilder()
+    trace.launch("cudaGraphLaunch", 0, 20 * US, 1)
+    for i in range(3):
+        trace.kernel((10 + 10 * i) * US, 5 * US, 1)
+    trace.launch("cudaGraphLaunch", 100 * US, 20 * US, 2)
+    for i in range(3):
+        trace.kernel((110 + 10 * i) * US, 5 * US, 2)
+    causes = [judged(trace, work)[0] for work in range(6)]
+    assert causes[1:3] == causes[4:] == ["in_graph", "in_graph"]
+    assert causes[3] == "late_launch:host_code"
+    assert judged(trace, 1)[1:] == ("cudaGraphLaunch", "cudaGraphLaunch")
+
+
+def test_the_tail_and_unlinked_work() -> None:
+    trace = gap()
+    trace.kernel(1_500 * US, 10 * US, 77)
+    assert judged(trace, work=2) == ("unlinked", None, None)
+    assert judged(trace, work=-1) == ("tail", None, None)
+
+
+def test_integer_microseconds_are_no_trouble() -> None:
+    """Old exporters round down: kernels last no time, and work starts as its launch does."""
+    trace = TraceBuilder()
+    for i in range(4):
+        trace.launch("cudaLaunchKernel", 10 * i * US, 2 * US, i + 1)
+        trace.kernel(10 * i * US, 0, i + 1)
+    rows = Analysis(trace.load()).index(Accounting).summaries
+    assert sum(rows[0]["parts_ns"].values()) == rows[0]["end_ns"] - rows[0]["start_ns"] == 32 * US
+    assert all(name.startswith("idle") for name in rows[0]["parts_ns"])
+
+
+def test_a_trace_of_nothing_but_kernels() -> None:
+    trace = TraceBuilder()
+    trace.kernel(0, 10 * US, 1)
+    trace.kernel(30 * US, 10 * US, 2)
+    (row,) = Analysis(trace.load()).index(Accounting).summaries
+    assert row["parts_ns"] == {"compute": 20 * US, "idle:unlinked": 20 * US}
+
+
+def test_a_device_that_is_never_idle() -> None:
+    trace = TraceBuilder()
+    trace.kernel(0, 10 * US, 1)
+    (row,) = Analysis(trace.load()).index(Accounting).summaries
+    assert row["parts_ns"] == {"compute": 10 * US}
+    assert row["idle_causes"] == []
+
+
+def test_every_cause_has_its_place_once_or_with_a_reason() -> None:
+    assert len({(cause, holds) for cause, holds, _ in PRECEDENCE}) == len(PRECEDENCE)
+    assert all(holds and why for _, holds, why in PRECEDENCE)
+    assert set(CAUSES) == {cause for cause, _, _ in PRECEDENCE}
+
+
+def test_a_mark_that_an_old_exporter_wrote_as_an_op_is_no_call() -> None:
+    trace = gap()
+    trace.events[0] |= {"cat": "cpu_op"}
+    assert judged(trace) == ("late_launch:host_code", "cudaLaunchKernel", None)

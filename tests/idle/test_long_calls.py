@@ -1,0 +1,55 @@
+"""One call that stands still many times longer than its kind; stretches that are neither python's nor the code's."""
+
+from __future__ import annotations
+
+from tests.builder import TraceBuilder
+from tests.idle.test_idle import FIRST, LATE, US, gap, judged
+
+
+def test_a_call_that_takes_many_times_its_usual_is_named() -> None:
+    trace = gap()
+    for number in range(5):
+        trace.op("aten::empty", 1_100 * US + 20 * US * number, 10 * US)
+    trace.op("aten::empty", FIRST + 10 * US, 800 * US)
+    assert judged(trace) == ("late_launch:long_call", "aten::empty", "aten::empty")
+
+
+def test_calls_that_always_take_so_long_are_not_unusual() -> None:
+    trace = gap()
+    trace.op("aten::empty", 1_100 * US, 800 * US)
+    trace.op("aten::empty", FIRST + 10 * US, 800 * US)
+    assert judged(trace)[0] == "late_launch:dispatching"
+
+
+def test_a_synchronising_call_is_no_long_call() -> None:
+    trace = gap()
+    for number in range(5):
+        trace.launch("cudaStreamSynchronize", 1_100 * US + 20 * US * number, 2 * US, 50 + number)
+    trace.launch("cudaStreamSynchronize", FIRST - 20 * US, 820 * US, 9)
+    assert judged(trace)[0] == "synchronisation_round_trip"
+
+
+def test_python_is_not_blamed_for_the_autograd_engines_thread() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, 2_000 * US)
+    trace.python("run_backward", 10 * US, 1_900 * US, python_id=1)
+    trace.op("aten::mm", 10 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
+    trace.kernel(28 * US, FIRST - 28 * US, 1)
+    trace.op("autograd::engine::evaluate_function: MmBackward0", LATE - 10 * US, 20 * US, tid=77)
+    trace.launch("cudaLaunchKernel", LATE - 8 * US, 5 * US, 2, tid=77)
+    trace.kernel(LATE, 50 * US, 2)
+    assert judged(trace)[0] == "late_launch:host_code"
+
+
+def test_what_the_profilers_own_step_takes_is_the_profilers() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, FIRST)
+    trace.step(1, LATE - 50 * US, 200 * US)
+    trace.op("aten::mm", 10 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
+    trace.kernel(28 * US, FIRST - 28 * US, 1)
+    trace.op("aten::add", LATE - 10 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", LATE - 8 * US, 5 * US, 2)
+    trace.kernel(LATE, 50 * US, 2)
+    assert judged(trace)[0] == "profiler_overhead"

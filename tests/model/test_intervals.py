@@ -1,0 +1,67 @@
+"""Interval sets against the slow truth: the set of covered nanoseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.intervals import Set
+
+PAIRS = st.lists(st.tuples(st.integers(-20, 40), st.integers(-5, 20)), max_size=8)
+
+
+def arrays(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """(start, length) pairs as starts and ends; some are empty, some run backwards."""
+    starts = np.array([start for start, _ in pairs], np.int64)
+    return starts, starts + np.array([length for _, length in pairs], np.int64)
+
+
+def points(starts: np.ndarray, ends: np.ndarray) -> set[int]:
+    """Every nanosecond that the intervals cover."""
+    return {at for start, end in zip(starts.tolist(), ends.tolist(), strict=True) for at in range(start, end)}
+
+
+def made(pairs: list[tuple[int, int]]) -> Set:
+    return intervals.union(*arrays(pairs))
+
+
+def is_set(members: Set) -> bool:
+    """Sorted, disjoint, not touching, none empty."""
+    starts, ends = members
+    return bool((starts < ends).all() and (starts[1:] > ends[:-1]).all())
+
+
+@given(PAIRS)
+def test_union(pairs: list[tuple[int, int]]) -> None:
+    members = made(pairs)
+    assert is_set(members)
+    assert points(*members) == points(*arrays(pairs))
+    assert intervals.length(members) == len(points(*members))
+
+
+@given(PAIRS, PAIRS)
+def test_intersect_and_difference(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
+    both, only = intervals.intersect(made(a), made(b)), intervals.difference(made(a), made(b))
+    assert is_set(both)
+    assert is_set(only)
+    assert points(*both) == points(*made(a)) & points(*made(b))
+    assert points(*only) == points(*made(a)) - points(*made(b))
+
+
+@given(PAIRS, st.integers(-10, 20), st.integers(0, 30))
+def test_clip_and_complement(pairs: list[tuple[int, int]], start: int, length: int) -> None:
+    within, free = (f(made(pairs), start, start + length) for f in (intervals.clip, intervals.complement))
+    assert is_set(within)
+    assert is_set(free)
+    assert points(*within) == points(*made(pairs)) & set(range(start, start + length))
+    assert points(*free) == set(range(start, start + length)) - points(*made(pairs))
+
+
+@given(PAIRS, PAIRS)
+def test_covered(pairs: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
+    starts, ends = arrays(asked)
+    truth = points(*made(pairs))
+    expected = [len(truth & set(range(a, b))) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    assert intervals.covered(made(pairs), starts, ends).tolist() == expected

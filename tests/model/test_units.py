@@ -1,0 +1,86 @@
+"""Times are exact to the nanosecond, and printed as people read them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceanalyzer.model.units import format_bytes, format_ns, format_share, us_text_to_ns, us_to_ns
+
+BASE_PERIOD_NS = 7_889_238 * 10**9
+
+
+@given(st.integers(0, BASE_PERIOD_NS))
+def test_microseconds_of_a_base_period_are_exact(ns: int) -> None:
+    text = f"{ns // 1000}.{ns % 1000:03d}"
+    assert us_to_ns(np.array([float(text)])).tolist() == [ns]
+    assert us_text_to_ns(text) == ns
+
+
+@given(st.integers(0, 2**53 - 1))
+def test_whole_microseconds_since_1970_are_exact(us: int) -> None:
+    assert us_to_ns(np.array([float(us)])).tolist() == [us * 1000]
+
+
+@given(st.decimals(-(10**15), 10**15, places=3, allow_nan=False))
+def test_text_is_exact(us: Decimal) -> None:
+    assert us_text_to_ns(f" {us} ") == int(us * 1000)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "nan", "-inf", "1,5", "0x10"])
+def test_text_that_is_no_number(text: str) -> None:
+    with pytest.raises(ValueError, match="number"):
+        us_text_to_ns(text)
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (1, "1 ns"),
+        (-850, "-850 ns"),
+        (999, "999 ns"),
+        (1_000, "1.00 µs"),
+        (12_345, "12.3 µs"),
+        (999_499, "999 µs"),
+        (999_600, "1.00 ms"),
+        (1_240_000, "1.24 ms"),
+        (123_456_789, "123 ms"),
+        (-61_000_000_000, "-61.0 s"),
+    ],
+)
+def test_format_ns(ns: int, text: str) -> None:
+    assert format_ns(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (33.5 * (1 << 20), "33.5 MiB"),
+        (150 << 30, "150 GiB"),
+    ],
+)
+def test_format_bytes(count: float, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0, "0 %"),
+        (0.00001, "< 0.01 %"),
+        (0.0004, "0.04 %"),
+        (0.0099, "0.99 %"),
+        (0.123, "12.3 %"),
+        (1, "100.0 %"),
+    ],
+)
+def test_format_share(share: float, text: str) -> None:
+    assert format_share(share) == text

@@ -1,0 +1,177 @@
+"""The report as JSON, JSON lines and Parquet: one content, three forms."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS, hit, scope
+from traceanalyzer.model.finding import Finding, Report
+from traceanalyzer.render.data.json import SCHEMA_VERSION, render_json, render_jsonl
+from traceanalyzer.render.data.parquet import FINDINGS, write_accounting, write_findings
+from traceanalyzer.rule.grouping import findings_of
+from traceanalyzer.version import __version__
+
+REPORTS = {"one": samples.report, "two_ranks": samples.two_ranks, "empty": samples.empty}
+DOCS = Path(__file__).parents[2] / "docs" / "output.md"
+
+
+def parquet(report: Report, path: Path) -> Path:
+    """The report's findings, written."""
+    with path.open("wb") as stream:
+        write_findings(report, stream)
+    return path
+
+
+def from_parquet(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as the JSON has them: evidence is JSON text in Parquet."""
+    for row in rows:
+        for item in (row, *row["occurrences"]):
+            item["evidence"] = json.loads(item["evidence"])
+    return rows
+
+
+def test_json_says_schema_tool_and_every_field_of_a_finding() -> None:
+    document = json.loads(render_json(samples.report()))
+    assert (document["schema_version"], document["tool"]["version"]) == (SCHEMA_VERSION, __version__)
+    assert list(document) == [
+        "schema_version",
+        "tool",
+        "limits",
+        "traces",
+        "accounting",
+        "findings",
+        "outcomes",
+    ]
+    for written in document["findings"]:
+        assert list(written) == [field.name for field in fields(Finding)]
+
+
+def test_json_keeps_numbers_and_words() -> None:
+    report = samples.report()
+    document = json.loads(render_json(report))
+    first = report.findings[0]
+    assert document["findings"][0]["severity"] == "high"
+    assert document["findings"][0]["start_ns"] == first.start_ns
+    assert document["findings"][0]["event_ids"] == list(first.event_ids)
+    assert document["outcomes"][3] == {
+        "rule": "kernel-variance",
+        "status": "not applicable",
+        "why": "no ProfilerStep marks: call prof.step()",
+        "rank": None,
+    }
+    assert sum(document["accounting"][0]["parts_ns"].values()) == 100 * MS
+    assert document["traces"][0]["meta"]["damage"][0]["byte_offset"] == 1_048_576
+
+
+def test_json_of_numpy_and_missing_values() -> None:
+    numbers = {
+        "size": np.int64(5),
+        "rate": np.float64(0.5),
+        "none": None,
+        "shape": [1, 2],
+        "by_device": {0: 1},
+    }
+    found = findings_of("rule", [hit(0, MS, message="", evidence=numbers)], scope())
+    evidence = json.loads(render_json(samples.report(findings=tuple(found))))["findings"][0]["evidence"]
+    assert evidence["size"] == 5
+    assert evidence["by_device"] == {"0": 1}
+    assert evidence["none"] is None
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_lines_hold_what_the_document_holds(name: str) -> None:
+    report = REPORTS[name]()
+    document = json.loads(render_json(report))
+    head = {key: document[key] for key in ("schema_version", "tool", "limits")}
+    kinds = {"traces": "trace", "accounting": "accounting", "findings": "finding", "outcomes": "outcome"}
+    items = [{"record": kind, **item} for key, kind in kinds.items() for item in document[key]]
+    records = [json.loads(line) for line in render_jsonl(report).splitlines()]
+    assert records == [{"record": "report", **head}, *items]
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_same_report_gives_the_same_bytes(name: str) -> None:
+    for render in (render_json, render_jsonl):
+        assert render(REPORTS[name]()) == render(REPORTS[name]())
+    written = [io.BytesIO(), io.BytesIO()]
+    for stream in written:
+        write_findings(REPORTS[name](), stream)
+    assert written[0].getvalue() == written[1].getvalue()
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_parquet_read_back_is_the_json_field_by_field(name: str, tmp_path: Path) -> None:
+    report = REPORTS[name]()
+    path = parquet(report, tmp_path / "findings.parquet")
+    document = json.loads(render_json(report))
+    table = pq.read_table(path)
+    assert from_parquet(table.to_pylist()) == document["findings"]
+    rest = {key: value for key, value in document.items() if key != "findings"}
+    assert json.loads(table.schema.metadata[b"traceanalyzer.report"]) == rest
+
+
+def test_parquet_is_typed_and_signed(tmp_path: Path) -> None:
+    path = parquet(samples.report(), tmp_path / "findings.parquet")
+    file = pq.ParquetFile(path)
+    assert file.schema_arrow.remove_metadata() == FINDINGS
+    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+    metadata = file.schema_arrow.metadata
+    assert metadata[b"traceanalyzer.schema_version"] == str(SCHEMA_VERSION).encode()
+    assert metadata[b"traceanalyzer.version"] == __version__.encode()
+    assert json.loads(metadata[b"traceanalyzer.sources"]) == ["trace.json.gz"]
+
+
+def test_duckdb_polars_and_pandas_read_the_same(tmp_path: Path) -> None:
+    path = parquet(samples.two_ranks(), tmp_path / "findings.parquet")
+    expected = pq.read_table(path).to_pylist()
+    by_duckdb = duckdb.sql(f"select * from '{path}'").to_arrow_table().to_pylist()
+    assert by_duckdb == expected
+    assert pl.read_parquet(path).to_dicts() == expected
+    in_pandas = pd.read_parquet(path, dtype_backend="pyarrow")
+    assert in_pandas["start_ns"].tolist() == [row["start_ns"] for row in expected]
+    assert [list(ids) for ids in in_pandas["event_ids"]] == [row["event_ids"] for row in expected]
+    assert in_pandas["stream"].isna().tolist() == [row["stream"] is None for row in expected]
+
+
+def test_duckdb_reaches_into_occurrences_and_evidence(tmp_path: Path) -> None:
+    path = parquet(samples.report(), tmp_path / "findings.parquet")
+    query = f"select len(occurrences), occurrences[1].cost_ns, evidence->>'op' from '{path}'"
+    assert duckdb.execute(query).fetchone() == (4, 12 * MS, "aten::mm")
+
+
+def test_accounting_keeps_its_columns_and_types() -> None:
+    frame = pd.DataFrame({"device": [0, 0], "step": pd.array([0, None], "Int64"), "ns": [5, 7]})
+    stream = io.BytesIO()
+    write_accounting(frame, ["trace.json"], stream)
+    table = pq.read_table(io.BytesIO(stream.getvalue()))
+    assert table.to_pydict() == {"device": [0, 0], "step": [0, None], "ns": [5, 7]}
+    assert {str(field.type) for field in table.schema} == {"int64"}
+    assert b"traceanalyzer.schema_version" in table.schema.metadata
+
+
+def test_a_report_becomes_a_frame_for_pandas() -> None:
+    report = samples.report()
+    frame = report.to_frame()
+    assert frame["cost_ns"].tolist() == [finding.cost_ns for finding in report.findings]
+    assert str(frame["stream"].dtype) == "Int64"
+
+
+def test_every_field_is_described_in_the_documentation() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    document = json.loads(render_json(samples.report()))
+    trace, finding = document["traces"][0], document["findings"][0]
+    keys = {*document, *trace, *trace["steps"], *trace["meta"], *finding, *finding["occurrences"][0]}
+    assert {key for key in keys if f"`{key}`" not in text} == set()
+    assert f"`schema_version` is {SCHEMA_VERSION}" in text

@@ -1,0 +1,167 @@
+"""Traces to reports: every rule judged alone, the window respected, several ranks in one report."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rule.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture
+from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.finding import Status
+from traceanalyzer.model.trace import Trace, TraceSet
+from traceanalyzer.report.diagnosis import diagnose, restricted
+from traceanalyzer.report.summary import accounting_frame
+
+MS = 1_000_000
+START = 5 * MS
+
+pytestmark = pytest.mark.usefixtures("sample_rules")
+
+
+def busy_trace(kernels: int = 4, **header: object) -> Trace:
+    """Kernels of 1 ms every 2 ms, each launched when it starts, in steps of two."""
+    made = TraceBuilder(**header)
+    for at in range(kernels):
+        begin = START + 2 * at * MS
+        made.launch("cudaLaunchKernel", begin, 10_000, at + 1)
+        made.kernel(begin + 20_000, MS, at + 1)
+    for step in range(kernels // 2):
+        made.step(step, START + 4 * step * MS, 4 * MS)
+    return made.load()
+
+
+def cpu_trace() -> Trace:
+    """One op, and no GPU."""
+    made = TraceBuilder(devices=())
+    made.op("aten::mm", START, MS)
+    return made.load()
+
+
+def test_every_rule_has_an_outcome_and_one_failure_stops_no_other() -> None:
+    report = diagnose(busy_trace())
+    assert [(o.rule, o.status, o.why) for o in report.outcomes] == [
+        ("always-failing", Status.FAILED, "ZeroDivisionError: division by zero"),
+        ("idle-device", Status.FOUND, None),
+        ("never-applicable", Status.NOT_APPLICABLE, "no tea leaves: record with tea=True"),
+        ("nothing-wrong", Status.CLEAR, None),
+    ]
+    assert {finding.rule for finding in report.findings} == {"idle-device"}
+
+
+def test_costs_are_shares_of_the_window() -> None:
+    report = diagnose(busy_trace(), select=["idle-device"])
+    (finding,) = report.findings
+    length = report.summary[0]["window"]["length_ns"]
+    assert length == 8 * MS
+    assert finding.cost_ns == 4 * MS
+    assert finding.cost_share == finding.cost_ns / length
+    assert finding.message == "Idle 5 times, 4.00 ms in all."
+
+
+def test_select_ignore_and_settings() -> None:
+    report = diagnose(busy_trace(), ignore=["always-failing"], settings={"idle-device.min_gap_ns": "2000000"})
+    assert [outcome.rule for outcome in report.outcomes] == [
+        "idle-device",
+        "never-applicable",
+        "nothing-wrong",
+    ]
+    assert report.limits["idle-device.min_gap_ns"] == 2_000_000
+    assert report.limits["nothing-wrong.min_gap_ns"] == 10_000
+    assert report.findings == ()
+    with pytest.raises(BadOption, match="no rule is called 'idle'"):
+        diagnose(busy_trace(), select=["idle"])
+
+
+def test_the_summary_says_what_the_header_shows() -> None:
+    summary = diagnose(busy_trace()).summary[0]
+    assert (summary["rank"], summary["asked"], summary["unavailable"]) == (None, False, {})
+    assert (summary["steps"]["count"], summary["steps"]["kind"], summary["steps"]["device"]) == (
+        2,
+        "ProfilerStep",
+        0,
+    )
+    assert summary["steps"]["min_ns"] <= summary["steps"]["median_ns"] <= summary["steps"]["max_ns"]
+    assert summary["busy"] == [{"device": 0, "busy_ns": 4 * MS, "share": 0.5}]
+    assert "shapes" in summary["missing"]
+
+
+def test_a_window_counts_from_the_first_event() -> None:
+    trace = restricted(busy_trace(), (2 * MS, 4 * MS))
+    assert trace.window == (START + 2 * MS, START + 4 * MS)
+    report = diagnose(busy_trace(), window=(2 * MS, 4 * MS), select=["idle-device"])
+    assert report.summary[0]["window"]["length_ns"] == 2 * MS
+    assert report.summary[0]["asked"] is True
+    assert report.findings[0].cost_ns == MS
+
+
+def test_a_window_may_be_open_and_reach_beyond_the_trace() -> None:
+    trace = busy_trace()
+    assert restricted(trace, None) is trace
+    assert restricted(trace, (None, 900 * MS)).window == (START, START + 8 * MS)
+    assert restricted(trace, (MS, None)).window == (START + MS, START + 8 * MS)
+
+
+def test_a_window_that_misses_the_trace_is_refused() -> None:
+    with pytest.raises(BadOption, match=r"outside the trace\n.*8\.00 ms after"):
+        diagnose(busy_trace(), window=(9 * MS, None))
+    with pytest.raises(BadOption, match="ends before it starts"):
+        diagnose(busy_trace(), window=(3 * MS, MS))
+
+
+def test_a_trace_without_a_gpu_lane_is_reported_and_says_so() -> None:
+    report = diagnose(cpu_trace())
+    idle = next(outcome for outcome in report.outcomes if outcome.rule == "idle-device")
+    assert idle.status is Status.NOT_APPLICABLE
+    assert idle.why is not None
+    assert "GPU" in idle.why
+    assert report.accounting == ()
+    assert report.summary[0]["unavailable"]["busy"] == idle.why
+
+
+def python_trace() -> Trace:
+    """Python functions, and not one event of either lane."""
+    made = TraceBuilder(devices=())
+    made.python("train.py(3): step", START, MS, python_id=1)
+    return made.load()
+
+
+def test_a_trace_without_either_lane_is_reported_and_says_so() -> None:
+    report = diagnose(python_trace())
+    assert report.summary[0]["steps"] is None
+    assert set(report.summary[0]["unavailable"]) == {"steps", "busy", "profiler"}
+    assert report.summary[0]["window"]["length_ns"] == 0
+
+
+def test_books_of_several_ranks_are_one_table() -> None:
+    books = accounting_frame([(0, busy_trace()), (1, cpu_trace()), (2, busy_trace(6))])
+    assert books.groupby("rank")["ns"].sum().to_dict() == {0: 8 * MS, 2: 12 * MS}
+    assert list(books) == ["rank", "device", "step", "class", "cause", "op", "ns"]
+    assert accounting_frame([(None, cpu_trace())]).dtypes.equals(books.dtypes)
+
+
+def test_ranks_go_by_number_and_findings_say_theirs() -> None:
+    report = diagnose(TraceSet({1: busy_trace(6), 0: busy_trace(4)}), select=["idle-device"])
+    assert [summary["rank"] for summary in report.summary] == [0, 1]
+    assert [(finding.rank, finding.cost_ns) for finding in report.findings] == [(1, 6 * MS), (0, 4 * MS)]
+    assert [outcome.rank for outcome in report.outcomes] == [0, 1]
+
+
+def test_a_single_trace_keeps_the_rank_that_it_declares() -> None:
+    trace = busy_trace(distributedInfo={"rank": 3, "world_size": 8})
+    assert {finding.rank for finding in diagnose(trace).findings} == {3}
+
+
+def test_accounting_adds_up_to_the_window() -> None:
+    (row,) = diagnose(busy_trace()).accounting
+    assert (row["rank"], row["device"]) == (None, 0)
+    assert sum(row["parts_ns"].values()) == row["end_ns"] - row["start_ns"] == 8 * MS
+    assert sum(ns for name, ns in row["parts_ns"].items() if name.startswith("idle")) == 4 * MS
+
+
+def test_the_same_trace_gives_the_same_report() -> None:
+    assert diagnose(busy_trace()).findings == diagnose(busy_trace()).findings
+
+
+def test_samples_cover_every_status() -> None:
+    assert {outcome.status for outcome in diagnose(busy_trace()).outcomes} == set(Status)
+    assert len(RULES) == len(Status)

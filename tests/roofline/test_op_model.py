@@ -1,0 +1,138 @@
+"""The models of work against counts made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from traceanalyzer.roofline.op_model import Signature, torch_flops, work_of
+
+BF16, F32, LONG = "c10::BFloat16", "float", "long int"
+
+
+def signature(name: str, dims: list[Any], types: list[str], scalars: list[str] | None = None) -> Signature:
+    return Signature(f"aten::{name}", tuple(dims), tuple(types), tuple(scalars or [""] * len(dims)))
+
+
+CONV = [[8, 3, 32, 32], [64, 3, 5, 5], [], [], [], [], [], [], []]
+QKV = [[2, 128, 4, 64]] * 3
+ATTENTION = 4 * 2 * 4 * 128 * 128 * 64
+CASES = {
+    "mm": (signature("mm", [[4, 6], [6, 5]], [BF16, BF16]), "matmul", 240, (24 + 30 + 20) * 2, "bf16"),
+    "bmm": (signature("bmm", [[3, 4, 6], [3, 6, 5]], [F32, F32]), "matmul", 720, (72 + 90 + 60) * 4, "fp32"),
+    "addmm": (
+        signature("addmm", [[5], [4, 6], [6, 5]], [F32] * 3),
+        "matmul",
+        240,
+        (5 + 24 + 30 + 20) * 4,
+        "fp32",
+    ),
+    "conv": (
+        signature("cudnn_convolution", CONV, [BF16, BF16], ["", "", "[2, 2]", "[2, 2]", "[1, 1]", "1"]),
+        "conv",
+        2 * 8 * 64 * 16 * 16 * 3 * 25,
+        (8 * 3 * 32 * 32 + 64 * 75 + 8 * 64 * 16 * 16) * 2,
+        "bf16",
+    ),
+    "conv_backward": (
+        signature(
+            "convolution_backward",
+            [[8, 64, 16, 16], [8, 3, 32, 32], [64, 3, 5, 5]],
+            [F32] * 3,
+            [
+                "",
+                "",
+                "",
+                "[64]",
+                "[2, 2]",
+                "[2, 2]",
+                "[1, 1]",
+                "False",
+                "[0, 0]",
+                "1",
+                "[False, True, False]",
+            ],
+        ),
+        "conv",
+        2 * 8 * 64 * 16 * 16 * 3 * 25,
+        (8 * 64 * 256 + 2 * 8 * 3 * 1024 + 2 * 64 * 75) * 4,
+        "fp32",
+    ),
+    "flash": (
+        signature("_flash_attention_forward", QKV, [BF16] * 3, [""] * 8 + ["False"]),
+        "attention",
+        ATTENTION,
+        4 * 2 * 128 * 4 * 64 * 2,
+        "bf16",
+    ),
+    "flash_causal": (
+        signature("_flash_attention_forward", QKV, [BF16] * 3, [""] * 8 + ["True"]),
+        "attention",
+        ATTENTION // 2,
+        4 * 2 * 128 * 4 * 64 * 2,
+        "bf16",
+    ),
+    "cudnn_backward": (
+        signature("_cudnn_attention_backward", [[2, 4, 128, 64]] * 4, [BF16] * 4, [""] * 14 + ["False"]),
+        "attention",
+        ATTENTION * 5 // 2,
+        8 * 2 * 128 * 4 * 64 * 2,
+        "bf16",
+    ),
+    "add": (
+        signature("add", [[8, 16], [16], []], [BF16, F32, "Scalar"]),
+        "elementwise",
+        None,
+        256 + 64 + 512,
+        None,
+    ),
+    "mul_": (signature("mul_", [[8, 16], [8, 16]], [BF16, F32]), "elementwise", None, 256 + 512 + 256, None),
+    "mul_scalar": (signature("mul", [[8, 16], []], [BF16, "double"]), "elementwise", None, 512, None),
+    "eq": (signature("eq", [[10], []], [LONG, LONG]), "elementwise", None, 90, None),
+    "copy_": (signature("copy_", [[8], [8], []], [F32, BF16, "Scalar"]), "elementwise", None, 48, None),
+    "zero_": (signature("zero_", [[8]], [F32]), "elementwise", None, 32, None),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_work_of_one_call(case: tuple[Signature, str, int | None, int, str | None]) -> None:
+    op, kind, flops, moved, arithmetic = case
+    work = work_of(op)
+    assert work is not None
+    assert (work.kind, work.flops, work.bytes, work.arithmetic) == (kind, flops, moved, arithmetic)
+
+
+UNKNOWN = {
+    "no_model": signature("_softmax", [[4, 4]], [F32]),
+    "no_shapes": signature("mm", [], []),
+    "not_a_product": signature("mm", [[4, 5], [6, 7]], [F32, F32]),
+    "list_of_tensors": signature("add", [[[4], [5]], [4]], [F32, F32]),
+    "unknown_type": signature("mm", [[4, 6], [6, 5]], ["c10::Odd", "c10::Odd"]),
+    "unread_scalar": signature("cudnn_convolution", CONV, [F32, F32], ["", "", "[2", "[2]", "[1]", "1"]),
+    "transposed": signature("convolution_backward", [[1, 1, 1]] * 3, [F32] * 3, [""] * 7 + ["True"]),
+    "no_mask": signature(
+        "convolution_backward", [[1, 1, 1]] * 3, [F32] * 3, [""] * 7 + ["False", "", "", ""]
+    ),
+    "varlen": signature("_flash_attention_forward", [[256, 4, 64]] * 3, [BF16] * 3, [""] * 8 + ["False"]),
+}
+
+
+@pytest.mark.parametrize("op", UNKNOWN.values(), ids=UNKNOWN.keys())
+def test_what_inputs_do_not_tell_has_no_answer(op: Signature) -> None:
+    assert work_of(op) is None
+    assert torch_flops(op) == 0 or op.name == "aten::add"
+
+
+def test_damaged_inputs_are_empty() -> None:
+    assert Signature.parsed("aten::mm", "[[4,", '{"a": 1}', None) == Signature("aten::mm", (), (), ())
+
+
+def test_torch_counts_seven_ops() -> None:
+    conv = signature(
+        "conv2d", [*CONV[:2], [], [], [], [], []], [F32, F32], ["", "", "", "[2, 2]", "2", "[1, 1]", "1"]
+    )
+    assert torch_flops(conv) == 2 * 8 * 64 * 16 * 16 * 3 * 25
+    assert torch_flops(CASES["bmm"][0]) == 720
+    assert torch_flops(signature("mul", [[8, 16], []], [F32, F32])) == 128
+    assert torch_flops(signature("relu", [[8, 16]], [F32])) == 0

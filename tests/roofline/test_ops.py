@@ -1,0 +1,200 @@
+"""Ops and their kernels: small traces end to end, and shares of the peak on real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.read.load import load_file
+from traceanalyzer.render.text.ops import ops_frame, render_ops
+from traceanalyzer.roofline.op_work import NO_OP, OpWork
+from traceanalyzer.roofline.peaks import device_peaks, known_devices
+
+BF16, F32 = "c10::BFloat16", "float"
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("NVIDIA H200", "H200 SXM"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM5"),
+        ("Tesla V100-SXM2-32GB", "V100 SXM2"),
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80 GB"),
+        ("AMD Instinct MI300X VF", "MI300X"),
+        ("AMD Instinct MI250X", "MI250X, one die"),
+        ("NVIDIA H200 NVL", None),
+        ("AMD Radeon Graphics", None),
+        (None, None),
+    ],
+)
+def test_devices_by_the_name_in_the_trace(name: str | None, known: str | None) -> None:
+    peaks = device_peaks(name)
+    assert (peaks.name if peaks else None) == known
+
+
+def test_every_device_has_a_source_and_rates() -> None:
+    for peaks in known_devices():
+        assert "data sheet" in peaks.source or "brochure" in peaks.source
+        assert peaks.tflops["fp16"] > peaks.tflops["fp32"] >= peaks.tflops["fp64"] > 0
+        assert peaks.gbps > 500
+
+
+def matmuls() -> TraceBuilder:
+    """A step with two products of one shape, a softmax, a copy from the host, and a kernel that no op launched."""
+    trace = TraceBuilder(record_shapes=1)
+    trace.step(0, 0, 1_000_000, external_id=90)
+    inputs = {
+        "Input Dims": [[1024, 1024], [1024, 1024]],
+        "Input type": [BF16, BF16],
+        "Concrete Inputs": ["", ""],
+    }
+    for number in (1, 2):
+        start = number * 10_000
+        trace.op("aten::mm", start, 5_000, external_id=number, **inputs)
+        trace.launch("cudaLaunchKernel", start + 100, 1_000, correlation=number, external_id=number)
+        trace.kernel(start + 50_000, 4_000, correlation=number, external_id=number, name="gemm")
+    trace.op("aten::_softmax", 40_000, 5_000, external_id=3, **{"Input Dims": [[4]], "Input type": [F32]})
+    trace.launch("cudaLaunchKernel", 40_100, 1_000, correlation=3, external_id=3)
+    trace.kernel(90_000, 1_000, correlation=3, external_id=3, name="softmax")
+    copy = {"Input Dims": [[1024], [1024]], "Input type": [F32, F32], "Concrete Inputs": ["", ""]}
+    trace.op("aten::copy_", 60_000, 5_000, external_id=4, **copy)
+    trace.launch("cudaMemcpyAsync", 60_100, 1_000, correlation=4, external_id=4)
+    trace.memcpy(95_000, 500, correlation=4, external_id=4, name="Memcpy HtoD (Pageable -> Device)")
+    trace.kernel(99_000, 200, correlation=77, name="stray")
+    return trace
+
+
+def test_ops_shapes_and_kernels() -> None:
+    work = Analysis(matmuls().load()).index(OpWork)
+    assert work.ops["op"].tolist() == ["aten::mm", "aten::_softmax", "aten::copy_", NO_OP]
+    assert work.ops["gpu_ns"].tolist() == [8_000, 1_000, 500, 200]
+    assert work.ops["share"].sum() == pytest.approx(9_700 / work.window_ns)
+    shapes = work.shapes.set_index("op")
+    product = shapes.loc["aten::mm"]
+    assert (product["shapes"], product["calls"]) == ("1024x1024, 1024x1024", 2)
+    assert product["tflops"] == pytest.approx(2 * 1024**3 / 4_000 / 1e3)
+    assert product["peak_share"] == pytest.approx(product["tflops"] / 989.5)
+    assert product["limit"] == "compute"
+    assert shapes.loc["aten::_softmax", "why"] == "no model for this op and these inputs"
+    assert shapes.loc["aten::copy_", "why"] == "copies between host and device"
+    assert shapes.loc[NO_OP, "why"] == "not launched by an op"
+    assert work.kernels["kernel"].tolist()[:2] == ["gemm", "softmax"]
+
+
+def test_the_text_says_what_was_reached_and_what_is_not_known() -> None:
+    text = render_ops(Analysis(matmuls().load()).index(OpWork), limit=3)
+    for part in (
+        "aten::mm",
+        "[1024x1024, 1024x1024] c10::BFloat16",
+        "536.9 TFLOP/s",
+        "54.3 % of the compute peak",
+    ):
+        assert part in text
+    assert "peak n/a: no model for this op and these inputs" in text
+    assert "other ops (1)" in text
+    assert "H200 SXM, NVIDIA H200 data sheet" in text
+    for width in (60, 80, 120):
+        text = render_ops(Analysis(matmuls().load()).index(OpWork), width=width)
+        assert max(map(len, text.splitlines())) <= width
+
+
+def test_kernels_alone_belong_to_no_op() -> None:
+    trace = TraceBuilder()
+    trace.kernel(100, 50, 1, name="gemm")
+    trace.kernel(200, 70, 2, name="gemm")
+    loaded = trace.load()
+    assert len(loaded.cpu) == 0
+    work = Analysis(loaded).index(OpWork)
+    assert work.ops[["op", "calls", "gpu_ns"]].to_dict("records") == [
+        {"op": NO_OP, "calls": 2, "gpu_ns": 120}
+    ]
+
+
+def test_many_inputs_and_kernels_are_summed_up() -> None:
+    trace = TraceBuilder(record_shapes=1)
+    trace.step(0, 0, 1_000_000, external_id=90)
+    for number in range(1, 8):
+        trace.op("aten::cumsum", number * 10_000, 5_000, external_id=number, **{"Input Dims": [[number]]})
+        for kernel in range(6):
+            correlation = number * 10 + kernel
+            trace.kernel(
+                100_000 + correlation * 100, 50, correlation, external_id=number, name=f"scan{kernel}"
+            )
+            trace.launch("cudaLaunchKernel", number * 10_000 + kernel, 1, correlation, external_id=number)
+    text = render_ops(Analysis(trace.load()).index(OpWork))
+    assert "other inputs (2)" in text
+    assert "and 2 more" in text
+
+
+def test_a_device_that_is_not_in_the_table_is_said_to_be_so() -> None:
+    trace = matmuls()
+    trace.header["deviceProperties"][0]["name"] = "Some GPU"
+    work = Analysis(trace.load()).index(OpWork)
+    assert work.shapes.set_index("op").loc["aten::mm", "why"] == "device not in the table of peaks"
+    assert "device 0: not in the table of peaks" in render_ops(work)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "share"), [("gemm_tf32f32", 494.5), ("ampere_sgemm", 67.0), ("nvjet", None)]
+)
+def test_float32_is_tf32_where_the_kernel_says_so(kernel: str, share: float | None) -> None:
+    trace = matmuls()
+    for event in trace.events:
+        if "Input type" in event.get("args", {}):
+            event["args"]["Input type"] = [F32, F32]
+        if event["name"] == "gemm":
+            event["name"] = kernel
+    row = Analysis(trace.load()).index(OpWork).shapes.set_index("op").loc["aten::mm"]
+    if share is None:
+        assert row["why"] == "kernel names do not tell TF32 from FP32"
+    else:
+        assert row["peak_tflops"] == share
+
+
+def test_a_kind_of_arithmetic_that_the_device_lacks_is_named() -> None:
+    trace = matmuls()
+    trace.header["deviceProperties"][0]["name"] = "Tesla V100-SXM2-32GB"
+    assert (
+        Analysis(trace.load()).index(OpWork).shapes.set_index("op").loc["aten::mm", "why"]
+        == "no bf16 peak known for V100 SXM2"
+    )
+
+
+def test_without_shapes_it_says_so() -> None:
+    trace = matmuls()
+    for event in trace.events:
+        event.get("args", {}).pop("Input Dims", None)
+    row = Analysis(trace.load()).index(OpWork).shapes.set_index("op").loc["aten::mm"]
+    assert row["why"] == "no shapes recorded"
+    assert "shapes not recorded" in render_ops(Analysis(trace.load()).index(OpWork))
+
+
+def test_a_trace_of_the_cpu_alone_has_no_gpu_ops() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 10)
+    with pytest.raises(Unavailable):
+        Analysis(trace.load()).index(OpWork)
+
+
+def test_rows_of_the_data_formats_are_per_kernel() -> None:
+    frame = ops_frame(Analysis(matmuls().load()).index(OpWork))
+    assert len(frame) == 4
+    assert frame.loc[frame["kernel"] == "gemm", "calls"].item() == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "least", "most"),
+    [("real/gpt2_train.eager", "aten::mm", 0.5, 0.9), ("pairs/fp32_gemm.bad", "aten::addmm", 0.5, 0.9)],
+)
+def test_shares_of_the_peak_are_plausible_on_real_traces(
+    shared: Callable[[str], Path], name: str, op: str, least: float, most: float
+) -> None:
+    work = Analysis(load_file(shared(name))).index(OpWork)
+    best = work.shapes.loc[work.shapes["op"] == op, "peak_share"].max()
+    assert least < best < most
+    assert work.kernels["gpu_ns"].sum() == work.ops["gpu_ns"].sum() == work.shapes["gpu_ns"].sum()

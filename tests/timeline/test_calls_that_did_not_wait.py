@@ -1,0 +1,27 @@
+"""A synchronising call that found the device done explains a short gap around it, and no long one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.idle.test_idle import US, judged
+
+
+@pytest.mark.parametrize(
+    ("idle", "cause"), [(100, "synchronisation_round_trip"), (3_000, "late_launch:dispatching")]
+)
+def test_a_call_that_did_not_wait(idle: int, cause: str) -> None:
+    """The device runs dry at 100 us; the call comes in the middle of the gap, the rest is dispatch."""
+    start, end = 100 * US, (100 + idle) * US
+    trace = TraceBuilder()
+    trace.step(0, 0, 10_000 * US)
+    trace.op("aten::mm", 10 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
+    trace.kernel(28 * US, start - 28 * US, 1)
+    trace.op("aten::flatten", start + 1 * US, (idle // 2 - 2) * US)
+    trace.launch("cudaEventSynchronize", start + idle * US // 2, 2 * US, 9)
+    trace.op("aten::add", start + idle * US // 2 + 3 * US, (idle // 2 - 1) * US)
+    trace.launch("cudaLaunchKernel", end - 8 * US, 5 * US, 2)
+    trace.kernel(end, 50 * US, 2)
+    assert judged(trace)[0] == cause

@@ -1,0 +1,121 @@
+"""Nesting of the CPU lane against a slow reference, and what a row's op is."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builder import TraceBuilder
+from tests.idle import reference
+from tests.idle.generated import traces
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.containment import nearest_reaching, thread_order
+from traceanalyzer.timeline.nesting import Nesting
+
+few = settings(max_examples=200, deadline=None)
+
+# A small range, so that spans tie, touch, cross and last no time.
+spans = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), min_size=1, max_size=14)
+
+
+@few
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 6)), max_size=20))
+def test_parents_are_the_innermost_rows_that_contain(rows: list[tuple[int, int, int]]) -> None:
+    lane, start, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))
+    order = thread_order(lane, start, dur, np.arange(len(rows)).take)
+    end = (start + dur)[order]
+    placed = nearest_reaching(end, end, lane[order])
+    begin = 0
+    for number in range(3):
+        mine = [row for row in order.tolist() if rows[row][0] == number]
+        assert mine == sorted(mine, key=lambda row: (start[row], -dur[row], row))
+        expected = reference.parents([(rows[row][1], rows[row][1] + rows[row][2]) for row in mine])
+        found = placed[begin : begin + len(mine)]
+        assert found.tolist() == [begin + parent if parent >= 0 else -1 for parent in expected]
+        begin += len(mine)
+
+
+@few
+@given(spans)
+def test_depth_and_self_time_follow_from_parents(rows: list[tuple[int, int]]) -> None:
+    trace = TraceBuilder()
+    for start, dur in rows:
+        trace.op("aten::mm", start, dur)
+    nesting = Analysis(trace.load()).index(Nesting)
+    tops = nesting.top_op(np.arange(-1, len(rows)))[1:]
+    for row, parent in enumerate(nesting.parent.tolist()):
+        above = []
+        while parent >= 0:
+            above.append(parent)
+            parent = int(nesting.parent[parent])
+        assert nesting.depth[row] == len(above)
+        children = [i for i, of in enumerate(nesting.parent.tolist()) if of == row]
+        assert nesting.self_ns[row] == rows[row][1] - sum(rows[child][1] for child in children)
+        assert nesting.op[row] == row
+        assert tops[row] == (above[-1] if above else row)
+
+
+@few
+@given(traces(), st.lists(st.tuples(st.integers(0, 25_000), st.integers(0, 2_000)), min_size=1, max_size=8))
+def test_around_is_the_innermost_row_that_contains(
+    trace: TraceBuilder, wanted: list[tuple[int, int]]
+) -> None:
+    nesting = Analysis(trace.load()).index(Nesting)
+    starts, ends = np.array([s for s, _ in wanted]), np.array([s + d for s, d in wanted])
+    assert (nesting.around(-1, starts, ends) == -1).all()
+    for lane in range(int(nesting.thread.max(initial=-1)) + 1):
+        for found, start, end in zip(nesting.around(lane, starts, ends), starts, ends, strict=True):
+            containing = [
+                row
+                for row in np.flatnonzero(nesting.thread == lane).tolist()
+                if nesting.start_ns[row] <= start and nesting.end_ns[row] >= end
+            ]
+            if not containing:
+                assert found == -1
+            else:
+                assert found in containing
+                # Places rows only overlap, the one that began last is the innermost.
+                assert found == max(containing, key=lambda row: (nesting.start_ns[row], nesting.depth[row]))
+
+
+def test_a_row_that_only_overlaps_is_no_child() -> None:
+    trace = TraceBuilder()
+    trace.op("outer", 0, 100)
+    crossing = trace.op("crossing", 50, 100)
+    inside_both = trace.op("inside", 60, 10)
+    nesting = Analysis(trace.load()).index(Nesting)
+    assert nesting.parent.tolist() == [-1, -1, crossing]
+    assert nesting.self_ns.tolist() == [100, 90, 10]
+    assert nesting.depth[inside_both] == 1
+
+
+def test_of_equal_rows_the_annotation_is_outside_and_the_call_inside() -> None:
+    trace = TraceBuilder()
+    call = trace.launch("cudaLaunchKernel", 0, 10, 1)
+    op = trace.op("aten::mm", 0, 10)
+    mark = trace.annotation("mine", 0, 10)
+    nesting = Analysis(trace.load()).index(Nesting)
+    assert nesting.parent[[call, op, mark]].tolist() == [op, mark, -1]
+    assert nesting.op[[call, op, mark]].tolist() == [op, op, -1]
+
+
+def test_threads_and_overhead_rows_do_not_nest_in_one_another() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100)
+    other = trace.op("aten::mm", 10, 10, tid=2)
+    overhead = trace.overhead("Buffer Flush", 20, 10)
+    nesting = Analysis(trace.load()).index(Nesting)
+    assert nesting.parent.tolist() == [-1, -1, -1]
+    assert nesting.thread[other] >= 0
+    assert nesting.thread[overhead] == -1
+
+
+def test_marks_that_old_exporters_wrote_as_ops_are_annotations() -> None:
+    trace = TraceBuilder()
+    trace.op("ProfilerStep#3", 0, 100)
+    trace.op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 50)
+    trace.op("aten::mm", 60, 10)
+    loaded = trace.load()
+    assert Analysis(loaded).index(Nesting).annotation.tolist() == [True, True, False]
+    assert Analysis(loaded).index(Nesting).op.tolist() == [-1, -1, 2]

@@ -1,0 +1,193 @@
+"""The window and the steps: which definition holds, and where steps begin and end on a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.idle.accounting import Accounting
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.timeline.steps import Steps
+
+
+def test_a_step_on_the_device_is_the_work_that_it_launched() -> None:
+    """The CPU is far ahead: all three steps are launched while the first one's work runs."""
+    trace = TraceBuilder()
+    for number in (3, 4, 5):
+        start = 100 * (number - 3)
+        trace.step(number, start, 90)
+        trace.launch("cudaLaunchKernel", start + 10, 10, number)
+        trace.kernel(30 + 1_000 * (number - 3), 1_000, number)
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.kind == "ProfilerStep"
+    assert steps.number.tolist() == [3, 4, 5]
+    assert (steps.window_start_ns, steps.window_end_ns) == (0, 3_030)
+    assert steps.bounds_ns[0].tolist() == [0, 1_030, 2_030, 3_030]
+    assert steps.durations_ns(0).tolist() == [1_030, 1_000, 1_000]
+    assert steps.durations_ns().tolist() == [100, 100, 90]
+    assert steps.of_work.tolist() == [0, 1, 2]
+
+
+def test_a_step_begins_at_its_mark_where_the_device_waits() -> None:
+    trace = TraceBuilder()
+    for number in (0, 1):
+        start = 1_000 * number
+        trace.step(number, start, 990)
+        trace.launch("cudaLaunchKernel", start + 10, 10, number + 1)
+        trace.kernel(start + 30, 100, number + 1)
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.bounds_ns[0].tolist() == [0, 1_000, 1_990]
+    assert steps.at(0, np.array([-5, 0, 999, 1_000, 5_000])).tolist() == [-1, 0, 0, 1, 1]
+    assert steps.at_cpu(np.array([-1, 0, 1_000])).tolist() == [-1, 0, 1]
+
+
+def test_work_from_before_the_first_step_belongs_to_none() -> None:
+    trace = TraceBuilder()
+    trace.launch("cudaLaunchKernel", 0, 10, 1)
+    trace.kernel(20, 500, 1)
+    trace.step(0, 100, 900)
+    trace.launch("cudaLaunchKernel", 110, 10, 2)
+    trace.kernel(520, 100, 2)
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.of_work.tolist() == [-1, 0]
+    assert steps.window_start_ns == 20
+    assert steps.bounds_ns[0].tolist() == [520, 1_000]
+
+
+def test_unlinked_work_goes_with_the_work_before_it() -> None:
+    trace = TraceBuilder()
+    for number in (0, 1):
+        trace.step(number, 100 * number, 100)
+        trace.launch("cudaLaunchKernel", 100 * number + 10, 10, number + 1)
+        trace.kernel(300 * number + 50, 100, number + 1)
+        trace.kernel(300 * number + 150, 100, 90 + number)
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.of_work.tolist() == [0, 0, 1, 1]
+    assert steps.bounds_ns[0].tolist() == [0, 250, 550]
+
+
+def test_the_window_begins_with_unlinked_work_since_the_device_may_have_run_before() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000)
+    trace.kernel(300, 100, 1)
+    assert Analysis(trace.load()).index(Steps).whole_ns == (300, 1_000)
+
+
+def test_devices_have_bounds_of_their_own() -> None:
+    trace = TraceBuilder()
+    for number in (0, 1):
+        trace.step(number, 100 * number, 100)
+        for device in (0, 1):
+            correlation = 10 * number + device + 1
+            trace.launch("cudaLaunchKernel", 100 * number + 10 + device, 5, correlation)
+            trace.kernel(20 + 400 * number + device, 300 + device * 50, correlation, device=device)
+    steps = Analysis(trace.load()).index(Steps)
+    assert {device: bounds.tolist() for device, bounds in steps.bounds_ns.items()} == {
+        0: [0, 320, 771],
+        1: [0, 371, 771],
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (["ProfilerStep#7", "Optimizer.step#SGD.step"], "ProfilerStep"),
+        (["execute_context_1(8_8)_generation_0(0)", "mine"], "serving step"),
+        (["step[DECODE bs=32]"], "serving step"),
+        (["Optimizer.step#SGD.step", "mine"], "Optimizer.step"),
+        (["mine"], "mine"),
+        ([], "window"),
+    ],
+)
+def test_the_first_kind_of_mark_that_there_is_counts(names: list[str], kind: str) -> None:
+    trace = TraceBuilder()
+    for i, name in enumerate(names):
+        for start in (0, 1_000):
+            numbered = name.replace("#7", f"#{start}")
+            trace.annotation(numbered, start + 10 * i, 900 - 20 * i)
+    trace.launch("cudaLaunchKernel", 100, 10, 1)
+    trace.kernel(150, 1_700, 1)
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.kind == kind
+    assert len(steps) == (1 if kind == "window" else 2)
+    assert steps.marked == (kind != "window")
+    assert steps.source
+
+
+def test_an_optimizers_step_ends_a_step() -> None:
+    trace = TraceBuilder()
+    trace.kernel(0, 1_000, 1)
+    for end in (400, 800):
+        trace.annotation("Optimizer.step#SGD.step", end - 100, 100)
+    steps = Analysis(trace.load()).index(Steps)
+    assert (steps.cpu_start_ns.tolist(), steps.cpu_end_ns.tolist()) == ([0, 400], [400, 1_000])
+
+
+def test_a_mark_that_covers_little_is_no_step() -> None:
+    trace = TraceBuilder()
+    trace.kernel(0, 1_000, 1)
+    trace.annotation("mine", 0, 200)
+    trace.annotation("mine", 300, 200)
+    trace.annotation("inner", 310, 10)
+    assert Analysis(trace.load()).index(Steps).kind == "window"  # 400 of 1,000 ns
+    trace.annotation("mine", 600, 100)
+    assert Analysis(trace.load()).index(Steps).kind == "mine"
+
+
+def test_marks_within_marks_of_the_same_name_are_not_counted() -> None:
+    trace = TraceBuilder()
+    for start in (0, 500):
+        trace.annotation("mine", start, 450)
+        trace.annotation("mine", start + 10, 100)
+    assert Analysis(trace.load()).index(Steps).cpu_start_ns.tolist() == [0, 500]
+
+
+def test_the_profilers_last_wait_is_outside_the_window() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100)
+    trace.launch("cudaLaunchKernel", 10, 10, 1)
+    trace.kernel(30, 500, 1)
+    trace.launch("cudaDeviceSynchronize", 150, 5_000, 2)
+    assert Analysis(trace.load()).index(Steps).whole_ns == (0, 530)
+
+
+def test_the_users_window_cuts_the_steps_and_changes_no_numbers() -> None:
+    trace = TraceBuilder()
+    for number in (0, 1, 2):
+        trace.step(number, 1_000 * number, 1_000)
+        trace.launch("cudaLaunchKernel", 1_000 * number + 10, 10, number + 1)
+        trace.kernel(1_000 * number + 30, 100, number + 1)
+    whole = trace.load()
+    steps = Analysis(whole, (1_500, 2_500)).index(Steps)
+    assert (steps.window_start_ns, steps.window_end_ns) == (1_500, 2_500)
+    assert steps.number.tolist() == [1, 2]
+    assert steps.bounds_ns[0].tolist() == [1_500, 2_000, 2_500]
+    assert steps.at(0, np.array([1_500, 2_000])).tolist() == [0, 1]
+    assert steps.of_work.tolist() == [-1, 0, 1]
+    with pytest.raises(Unavailable, match="outside"):
+        Analysis(whole, (9_000, 9_999)).index(Steps)
+
+
+def test_a_part_before_the_first_step_has_books_but_no_step() -> None:
+    trace = TraceBuilder()
+    trace.launch("cudaLaunchKernel", 0, 10, 1)
+    trace.kernel(20, 500, 1)
+    trace.step(7, 100, 900)
+    trace.launch("cudaLaunchKernel", 110, 10, 2)
+    trace.kernel(600, 100, 2)
+    part = replace(trace.load(), window=(100, 300))
+    assert Analysis(part).index(Steps).at(0, np.array([100, 299])).tolist() == [-1, -1]
+    frame = Analysis(part).index(Accounting).frame(part)
+    assert (frame["ns"].tolist(), frame["step"].isna().tolist()) == ([200], [True])
+
+
+def test_many_names_are_no_burden() -> None:
+    """A name per step, as some loops write: found without looking at every name for every row."""
+    trace = TraceBuilder()
+    for i in range(3_000):
+        trace.annotation(f"batch {i}", 10 * i, 9)
+    assert Analysis(trace.load()).index(Steps).kind == "window"

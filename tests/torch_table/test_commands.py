@@ -1,0 +1,203 @@
+"""The commands table, memory and ops: options, formats, files, exit codes and notes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.roofline.test_ops import matmuls
+from traceanalyzer.cli.app import run
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """A small trace with an op, a kernel, stacks, shapes and memory."""
+    built = matmuls()
+    built.header |= {"profile_memory": 1, "with_stack": 1}
+    built.python("train.py(7): step | main", 0, 900_000, python_id=1)
+    built.memory(10_500, 4096, allocated=4096, reserved=8192)
+    return built.write(tmp_path / "trace.json")
+
+
+def output_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert run([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_table_is_sorted_by_device_time(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["table", str(trace)]) == 0
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert lines[1].split()[:3] == ["Name", "Self", "CPU"]
+    assert "ProfilerStep*" in lines[3]
+    assert lines[-1] == "Self CUDA time total: 9.700us"
+    assert "note: 1 python_function rows are left out" in printed.err
+
+
+def test_table_sorts_limits_and_cuts(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = output_of(
+        capsys, "table", trace, "--sort-by", "count", "--row-limit", 1, "--max-name-width", 12
+    ).splitlines()
+    assert len(text) == 7
+    assert text[3].split()[0] == "cudaLaunc..."
+
+
+def test_table_by_shape_and_stack(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = output_of(capsys, "table", trace, "--group-by-input-shape", "--group-by-stack-n", 2)
+    assert "[[1024, 1024], [1024, 1024]]" in text
+    assert "train.py(7): step | main" in text
+    assert "Source Location" in text
+
+
+def test_table_with_python_functions(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "train.py(7): step" in output_of(capsys, "table", trace, "--python-functions")
+
+
+def test_table_unsorted_is_in_order_of_first_sight(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = json.loads(output_of(capsys, "table", trace, "--sort-by", "none", "--format", "json"))["rows"]
+    assert [row["name"] for row in rows][:3] == ["ProfilerStep*", "aten::mm", "cudaLaunchKernel"]
+
+
+def test_table_as_json_is_exact(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(output_of(capsys, "table", trace, "--format", "json", "--row-limit", 1))
+    assert document["schema_version"] == 1
+    assert document["self_device_total_ns"] == 9_700
+    assert document["notes"]
+    (row,) = document["rows"]
+    assert (row["name"], row["device_ns"], row["calls"]) == (
+        "ProfilerStep*",
+        9_500 - 9_500 + row["device_ns"],
+        1,
+    )
+
+
+def test_table_as_csv(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = output_of(capsys, "table", trace, "--format", "csv", "--group-by-stack-n", 1)
+    frame = pd.read_csv(io.StringIO(text))
+    assert frame.loc[frame["name"] == "aten::mm", "device_ns"].tolist() == [8_000]
+    assert json.loads(frame.loc[frame["name"] == "aten::mm", "stack"].item()) == ["train.py(7): step | main"]
+
+
+def test_table_as_markdown_escapes_pipes(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = output_of(capsys, "table", trace, "--format", "markdown", "--python-functions")
+    assert "train.py(7): step \\| main" in text
+    assert text.splitlines()[-1].strip() == "Self CUDA time total: 9.700us"
+    assert {line.count(" | ") for line in text.splitlines() if line.startswith("| ")} == {14}
+
+
+def test_table_as_parquet_reads_back_with_its_metadata(trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    assert run(["table", str(trace), "--format", "parquet", "--output", str(path)]) == 0
+    assert pq.read_schema(path).metadata[b"traceanalyzer.source"].endswith(b"trace.json")
+    found = duckdb.sql(f"select device_ns from '{path}' where name = 'aten::mm'").fetchall()
+    assert found == [(8_000,)]
+
+
+def test_parquet_is_not_printed(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["table", str(trace), "--format", "parquet"]) == 2
+    assert "--output FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["table", "memory", "ops"])
+def test_files_are_replaced_only_when_forced(
+    trace: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("mine")
+    assert run([command, str(trace), "--output", str(path)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert path.read_text() == "mine"
+    assert run([command, str(trace), "--output", str(path), "--force"]) == 0
+    assert "aten::mm" in path.read_text()
+
+
+def test_memory_as_text_json_and_curve(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curve = tmp_path / "curve.parquet"
+    assert "CUDA:0: peak 4.00 KiB" in output_of(capsys, "memory", trace, "--parquet", curve)
+    assert pd.read_parquet(curve)["allocated_bytes"].tolist() == [4096]
+    document = json.loads(output_of(capsys, "memory", trace, "--format", "json"))
+    assert document["devices"][0]["alive_at_peak"][0]["op"] == "aten::mm"
+    assert document["devices"][0]["fragmentation_at_peak_bytes"] == 4096
+
+
+def test_memory_without_memory_events_is_an_error_with_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = matmuls().write(tmp_path / "trace.json")
+    assert run(["memory", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert "no memory events" in error
+    assert "profile_memory=True" in error
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_ops_as_data(trace: Path, tmp_path: Path, form: str) -> None:
+    path = tmp_path / "ops"
+    assert run(["ops", str(trace), "--format", form, "--output", str(path)]) == 0
+    if form == "json":
+        kernels = json.loads(path.read_text())["kernels"]
+    else:
+        kernels = (pd.read_csv(path) if form == "csv" else pd.read_parquet(path)).to_dict("records")
+    assert [row["kernel"] for row in kernels][:2] == ["gemm", "softmax"]
+
+
+def test_ops_of_a_trace_without_a_gpu_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    built = TraceBuilder()
+    built.op("aten::mm", 0, 10)
+    assert run(["ops", str(built.write(tmp_path / "trace.json"))]) == 2
+    assert "ProfilerActivity.CUDA" in capsys.readouterr().err
+
+
+def test_a_trace_of_the_cpu_alone_is_sorted_by_cpu_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built = TraceBuilder(devices=())
+    built.op("aten::add", 0, 10)
+    built.op("aten::mm", 20, 30)
+    lines = output_of(capsys, "table", built.write(tmp_path / "trace.json")).splitlines()
+    assert lines[3].split()[0] == "aten::mm"
+    assert "CUDA" not in lines[1]
+    assert lines[-1] == "Self CPU time total: 0.040us"
+
+
+def test_a_folder_of_several_ranks_is_refused_and_of_one_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in (0, 1):
+        built = matmuls()
+        built.header["distributedInfo"] = {"rank": rank, "world_size": 2}
+        built.write(folder / f"rank{rank}.json")
+    assert run(["table", str(folder)]) == 2
+    assert "2 ranks" in capsys.readouterr().err
+    (folder / "rank1.json").unlink()
+    assert "aten::mm" in output_of(capsys, "table", folder)
+
+
+def test_notes_tell_what_is_not_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    built = TraceBuilder(with_flops=1)
+    del built.header["baseTimeNanoseconds"]
+    built.op("aten::mm", 5_000, 10_000)
+    built.event(ph="s", id=1, pid=1, tid=1, ts=5, cat="ac2g", name="ac2g")
+    built.work("cuda_sync", "Stream Sync", 6_000, 1_000, 0, 7, {"correlation": 1})
+    for event in built.events:
+        event |= {key: int(event[key]) for key in ("ts", "dur") if key in event}
+    assert run(["table", str(built.write(tmp_path / "trace.json"))]) == 0
+    notes = capsys.readouterr().err
+    for part in (
+        "whole microseconds",
+        "when the recording began",
+        "synchronisation records",
+        "FLOPs need shapes",
+    ):
+        assert part in notes

@@ -1,0 +1,147 @@
+"""The table of unusual traces: no CPU rows, other devices, damaged shapes, long paths, nothing at all."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.roofline.test_ops import matmuls
+from traceanalyzer.cli.app import run
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.render.text.table import Layout, render_table, sorted_rows, table_markdown
+from traceanalyzer.torch_table.group_keys import shapes_text
+from traceanalyzer.torch_table.key_averages import KeyAverages, key_averages
+from traceanalyzer.torch_table.notes import table_notes
+
+
+def only_uncounted() -> Trace:
+    trace = TraceBuilder()
+    trace.op("aten::is_leaf", 0, 10)
+    return trace.load()
+
+
+def test_the_index_is_the_plain_table() -> None:
+    trace = matmuls().load()
+    assert Analysis(trace).index(KeyAverages).rows.equals(key_averages(trace).rows)
+
+
+def test_a_trace_of_the_gpu_alone_has_device_rows_only() -> None:
+    trace = TraceBuilder()
+    trace.kernel(0, 70, correlation=1)
+    averages = key_averages(trace.load())
+    assert averages.rows["device_ns"].tolist() == [70]
+    assert averages.self_cpu_total_ns == 0
+    assert render_table(averages, Layout()).splitlines()[-1] == "Self CUDA time total: 0.070us"
+
+
+def test_calls_without_any_op_run_on_the_first_thread() -> None:
+    trace = TraceBuilder()
+    trace.launch("cudaMalloc", 0, 100, correlation=1, pid=5, tid=6)
+    trace.launch("cudaFree", 20, 10, correlation=2, pid=5, tid=7)
+    rows = key_averages(trace.load()).rows.set_index("name")
+    assert rows.loc["cudaMalloc", "self_cpu_ns"] == 90
+
+
+def test_a_table_without_rows_is_empty_and_an_error_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    averages = key_averages(only_uncounted())
+    assert render_table(averages, Layout()) == table_markdown(averages, Layout()) == ""
+    built = TraceBuilder()
+    built.op("aten::is_leaf", 0, 10)
+    assert run(["table", str(built.write(tmp_path / "trace.json"))]) == 2
+    assert "no events to make a table of" in capsys.readouterr().err
+
+
+def test_xpu_calls_name_the_device() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100)
+    trace.launch("urEnqueueKernelLaunch", 10, 20, correlation=1, category="xpu_runtime")
+    trace.kernel(50, 40, correlation=1, external_id=1)
+    averages = key_averages(trace.load())
+    assert averages.device == "XPU"
+    assert "Self XPU time total: 0.040us" in render_table(averages, Layout("self_xpu_time_total"))
+
+
+@pytest.mark.parametrize(
+    ("dims", "shown"),
+    [
+        ("[[2,3],[]]", "[[2, 3], []]"),
+        ("[[[2,3],[4]],[5]]", "[[], [5]]"),
+        ("[[2,", "[]"),
+        ('{"a":1}', "[]"),
+        ("[7]", "[[]]"),
+    ],
+)
+def test_shapes_are_printed_as_torch_prints_them(dims: str, shown: str) -> None:
+    assert shapes_text(dims) == shown
+
+
+def test_without_python_rows_there_are_no_stacks() -> None:
+    averages = key_averages(matmuls().load(), by_stack=2)
+    assert all(stack == [] for stack in averages.rows["stack"])
+    assert "Source Location" not in render_table(averages, Layout())
+
+
+def test_long_paths_are_cut_from_the_left() -> None:
+    trace = TraceBuilder(with_stack=1)
+    trace.python("a/very/long/path/" * 8 + "train.py(3): step", 0, 200, python_id=1)
+    trace.op("aten::mm", 50, 100)
+    line = render_table(key_averages(trace.load(), by_stack=1), Layout()).splitlines()[3]
+    assert line.rstrip().endswith("train.py(3): step")
+    assert "  ..." in line
+
+
+def test_memory_of_the_cpu_alone_has_no_device_columns() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.op("aten::empty", 0, 100)
+    trace.memory(50, 3_000_000, device_type=0, device=-1)
+    header, _, row = render_table(key_averages(trace.load()), Layout()).splitlines()[1:4]
+    assert "CUDA Mem" not in header
+    assert row.split()[-5:] == ["2.86", "MB", "2.86", "MB", "1"]
+
+
+@pytest.mark.parametrize(
+    ("ns", "shown"), [(1_500_000_000, "1.500s"), (2_500_000, "2.500ms"), (900, "0.900us")]
+)
+def test_times_have_torchs_units(ns: int, shown: str) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, ns)
+    assert f"Self CPU time total: {shown}" in render_table(key_averages(trace.load()), Layout())
+
+
+def test_exact_rows_sort_by_any_of_torchs_names() -> None:
+    rows = key_averages(matmuls().load()).rows
+    for name in ("cuda_time", "cpu_time", "self_xpu_time_total", "cuda_memory_usage", "count"):
+        assert len(sorted_rows(rows, name)) == len(rows)
+    assert sorted_rows(rows, "cuda_time")["name"].iloc[0] == "ProfilerStep*"
+
+
+def test_damage_is_among_the_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = matmuls().to_json()
+    path = tmp_path / "cut.json"
+    path.write_bytes(content[: int(len(content) * 0.8)])
+    assert run(["table", str(path)]) == 0
+    assert "note: the file is damaged" in capsys.readouterr().err
+
+
+def test_an_exact_trace_has_no_notes() -> None:
+    trace = matmuls().load()
+    notes = table_notes(trace, key_averages(trace))
+    assert [note for note in notes if "recording began" not in note] == []
+
+
+def test_progress_is_shown_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr("traceanalyzer.cli.progress.SILENT_S", 0.0)
+    assert run(["ops", str(matmuls().write(tmp_path / "trace.json"))]) == 0
+    assert "events" in terminal.getvalue()

@@ -1,0 +1,249 @@
+"""What torch infers about events, one small trace for each inference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builder import PID, TraceBuilder
+from traceanalyzer.model.containment import (
+    depths,
+    inherited,
+    innermost,
+    running_at,
+    still_open,
+    subtree_sums,
+)
+from traceanalyzer.torch_table.function_events import annotation_margin_ns
+from traceanalyzer.torch_table.key_averages import key_averages
+from traceanalyzer.torch_table.notes import table_notes
+
+
+def rows_of(builder: TraceBuilder, **options: bool) -> dict[str, dict[str, int]]:
+    """Rows of a table without two of one name, by name."""
+    rows = key_averages(builder.load(), **options).rows.to_dict("records")
+    assert len({row["name"] for row in rows}) == len(rows)
+    return {row["name"]: row for row in rows}
+
+
+def test_a_kernel_counts_for_its_op_and_all_around_it() -> None:
+    trace = TraceBuilder()
+    trace.annotation("forward", 0, 1000)
+    trace.op("aten::mm", 100, 500)
+    trace.launch("cudaLaunchKernel", 200, 100, correlation=9, external_id=2)
+    trace.kernel(2000, 700, correlation=9, external_id=2)
+    rows = rows_of(trace)
+    assert rows["forward"]["device_ns"] == 700
+    assert rows["forward"]["self_device_ns"] == 0
+    assert rows["aten::mm"]["self_device_ns"] == 700
+    assert rows["aten::mm"]["self_cpu_ns"] == 400
+    assert rows["cudaLaunchKernel"]["device_ns"] == 0
+    assert rows["void kernel(float*)"]["device_type"] == "CUDA"
+
+
+def test_overhead_takes_its_time_and_counts_the_kernels_of_the_op_again() -> None:
+    trace = TraceBuilder()
+    trace.annotation("forward", 0, 1000)
+    trace.op("aten::mm", 100, 500)
+    trace.overhead("Activity Buffer Request", 150, 50)
+    trace.kernel(2000, 700, correlation=9, external_id=2)
+    rows = rows_of(trace)
+    assert rows["Activity Buffer Request"]["self_device_ns"] == 700
+    assert rows["aten::mm"]["device_ns"] == 1400
+    assert rows["aten::mm"]["self_cpu_ns"] == 450
+
+
+def test_overhead_in_overhead_takes_the_ops_id_too_but_not_behind_the_op() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, 1000)
+    trace.op("aten::mm", 100, 500)
+    trace.overhead("Runtime Triggered Module Loading", 150, 100)
+    trace.overhead("Lazy Function Loading", 160, 20)
+    trace.overhead("Buffer Flush", 700, 20)
+    trace.kernel(2000, 30, correlation=9, external_id=2)
+    rows = rows_of(trace)
+    assert rows["Lazy Function Loading"]["self_device_ns"] == 30
+    assert rows["Runtime Triggered Module Loading"]["device_ns"] == 60
+    assert rows["Buffer Flush"]["device_ns"] == 0
+
+
+def test_overhead_below_an_unlinked_call_belongs_to_no_op() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::lerp_", 0, 1000)
+    trace.launch("cudaLaunchKernel", 100, 300, correlation=81)
+    trace.overhead("Activity Buffer Request", 200, 100)
+    trace.kernel(2000, 30, correlation=9, external_id=1)
+    rows = rows_of(trace)
+    assert rows["Activity Buffer Request"]["device_ns"] == 0
+    assert rows["aten::lerp_"]["device_ns"] == 30
+
+
+def test_an_unlinked_call_whose_correlation_is_an_ops_id_counts_its_kernels() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100, external_id=84)
+    trace.kernel(50, 40, correlation=9, external_id=84)
+    trace.launch("cudaDeviceSynchronize", 500, 100, correlation=84)
+    assert rows_of(trace)["cudaDeviceSynchronize"]["device_ns"] == 40
+
+
+def test_a_call_runs_on_the_thread_of_its_op() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100, tid=77)
+    trace.launch("cudaLaunchKernel", 10, 20, correlation=5, external_id=1, tid=PID)
+    assert rows_of(trace)["aten::mm"]["self_cpu_ns"] == 80
+
+
+def test_an_only_child_of_the_same_name_is_dropped_and_its_kernels_lifted() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::to", 0, 100)
+    trace.op("aten::to", 10, 80)
+    trace.op("aten::to", 20, 60)
+    trace.op("aten::copy_", 30, 10)
+    trace.kernel(50, 1, correlation=1, external_id=1)
+    trace.kernel(60, 2, correlation=2, external_id=2)
+    trace.kernel(70, 4, correlation=3, external_id=3)
+    row = rows_of(trace)["aten::to"]
+    assert (row["calls"], row["self_cpu_ns"], row["device_ns"]) == (1, 90, 4)
+
+
+def test_asynchronous_communication_is_no_part_of_the_nesting() -> None:
+    trace = TraceBuilder()
+    trace.op("c10d::allreduce_", 0, 100)
+    trace.annotation("nccl:all_reduce", 10, 80)
+    built = trace.load()
+    averages = key_averages(built)
+    rows = {row["name"]: row for row in averages.rows.to_dict("records")}
+    assert rows["c10d::allreduce_"]["self_cpu_ns"] == 100
+    assert rows["nccl:all_reduce"]["self_cpu_ns"] == 0
+    assert any("asynchronous" in note for note in table_notes(built, averages))
+
+
+def test_memory_within_a_span_counts_whatever_its_thread_and_the_rest_has_rows_of_its_own() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.op("aten::empty", 0, 100)
+    trace.memory(100, 512, tid=4242)
+    trace.memory(50, 7, device_type=0, device=-1)
+    trace.memory(500, -512)
+    trace.memory(60, 0, name="[OutOfMemory]")
+    rows = rows_of(trace)
+    assert rows["aten::empty"]["device_bytes"] == 512
+    assert rows["aten::empty"]["cpu_bytes"] == 7
+    assert rows["[memory]"]["self_device_bytes"] == -512
+    assert rows["[OutOfMemory]"]["calls"] == 1
+
+
+def test_python_functions_are_rows_only_when_asked_for() -> None:
+    trace = TraceBuilder(with_stack=1)
+    trace.python("train.py(3): step", 0, 200, python_id=1)
+    trace.op("aten::mm", 50, 100)
+    assert set(rows_of(trace)) == {"aten::mm"}
+    assert rows_of(trace, python_functions=True)["train.py(3): step"]["self_cpu_ns"] == 100
+    built = trace.load()
+    assert any("python_function" in note for note in table_notes(built, key_averages(built)))
+
+
+def test_the_profilers_own_ops_are_not_counted() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::is_leaf", 0, 10)
+    trace.op("aten::mm", 20, 10)
+    assert set(rows_of(trace)) == {"aten::mm"}
+
+
+def test_steps_share_a_row_and_annotations_have_one_per_lane() -> None:
+    trace = TraceBuilder()
+    trace.step(4, 0, 100)
+    trace.step(5, 100, 100)
+    trace.gpu_annotation("ProfilerStep#5", 149, 52, external_id=2)
+    trace.kernel(150, 50, correlation=1, external_id=2)
+    rows = key_averages(trace.load()).rows
+    steps = rows[rows["name"] == "ProfilerStep*"].set_index("device_type")
+    assert steps.loc["CPU", "calls"] == 2
+    assert steps.loc["CUDA", "device_ns"] == 50
+
+
+@pytest.mark.parametrize("margin", [(0, 0), (1, 2), (1_000, 1_500), (1_000, 1_000)])
+def test_the_margin_of_gpu_annotations_is_told_by_the_work_that_they_span(margin: tuple[int, int]) -> None:
+    shift, growth = margin
+    start = np.array([5_000, 9_000, 5_000 - shift])
+    end = np.array([6_000, 9_500, 9_500 - shift + growth])
+    assert annotation_margin_ns(start, end, np.array([False, False, True])) == margin
+
+
+def naive_parents(spans: list[tuple[int, int]]) -> list[int]:
+    """The table's nesting with a stack: what cannot contain the row is taken off for good."""
+    stack: list[int] = []
+    found = []
+    for i, (start, end) in enumerate(spans):
+        while stack and (start >= spans[stack[-1]][1] or end > spans[stack[-1]][1]):
+            stack.pop()
+        found.append(stack[-1] if stack else -1)
+        stack.append(i)
+    return found
+
+
+def naive_open(spans: list[tuple[int, int]]) -> list[int]:
+    """The call stack: what has ended is taken off, and all that is above it."""
+    stack: list[int] = []
+    found = []
+    for i, (start, _) in enumerate(spans):
+        ended = [place for place, row in enumerate(stack) if spans[row][1] < start]
+        del stack[min(ended, default=len(stack)) :]
+        found.append(stack[-1] if stack else -1)
+        stack.append(i)
+    return found
+
+
+spans_strategy = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=40).map(
+    lambda spans: sorted([(start, start + dur) for start, dur in spans], key=lambda s: (s[0], -s[1]))
+)
+
+
+@given(spans_strategy)
+def test_nesting_equals_a_stack(spans: list[tuple[int, int]]) -> None:
+    start, end = (np.array([span[i] for span in spans], np.int64) for i in (0, 1))
+    lane = np.zeros(len(spans), np.int64)
+    parent = innermost(start, end, lane)
+    assert parent.tolist() == naive_parents(spans)
+    depth = depths(parent)
+    for row, of in enumerate(parent.tolist()):
+        assert depth[row] == (0 if of < 0 else depth[of] + 1)
+    sums = subtree_sums(parent, np.ones(len(spans), np.int64))
+    rows = range(len(spans))
+    assert sums.tolist() == [1 + sum(_within(parent, other, row) for other in rows) for row in rows]
+    marked = start % 3 == 0
+    expected = [_marked_above(parent, marked, row) for row in range(len(spans))]
+    assert inherited(parent, marked).tolist() == expected
+
+
+@given(spans_strategy)
+def test_the_open_call_is_the_stacks_top(spans: list[tuple[int, int]]) -> None:
+    start, end = (np.array([span[i] for span in spans], np.int64) for i in (0, 1))
+    lane = np.zeros(len(spans), np.int64)
+    assert still_open(start, end, lane, np.arange(len(spans))).tolist() == naive_open(spans)
+    some = np.arange(0, len(spans), 3)
+    assert still_open(start, end, lane, some).tolist() == naive_open(spans)[::3]
+
+
+@given(spans_strategy, st.lists(st.integers(0, 70), max_size=10))
+def test_what_runs_at_an_instant(spans: list[tuple[int, int]], instants: list[int]) -> None:
+    start, end = (np.array([span[i] for span in spans], np.int64) for i in (0, 1))
+    at = np.array(instants, np.int64)
+    found = running_at(start, end, np.zeros(len(spans), np.int64), at, np.zeros(len(at), np.int64))
+    for instant, row in zip(instants, found.tolist(), strict=True):
+        inside = [i for i, (low, high) in enumerate(spans) if low <= instant <= high]
+        assert row == (inside[-1] if inside else -1)
+
+
+def _within(parent: np.ndarray, row: int, of: int) -> bool:
+    while (row := int(parent[row])) >= 0:
+        if row == of:
+            return True
+    return False
+
+
+def _marked_above(parent: np.ndarray, marked: np.ndarray, row: int) -> int:
+    while row >= 0 and not marked[row]:
+        row = int(parent[row])
+    return row

@@ -1,0 +1,1 @@
+"""Memory as the allocator's instants show it."""

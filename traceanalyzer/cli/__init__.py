@@ -1,0 +1,1 @@
+"""Commands, options, output, progress and exit codes; no analysis."""

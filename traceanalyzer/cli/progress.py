@@ -1,0 +1,46 @@
+"""Progress of a long read: bytes, events and rate on one line of the terminal, from one second on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TextIO
+
+from traceanalyzer.model.units import format_bytes
+
+SILENT_S = 1.0
+EVERY_S = 0.2
+_ERASE = "\r\x1b[K"
+
+
+class ProgressLine:
+    """Call it with (bytes read, bytes in all or None, events read); leave it to erase the line."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._begun = clock()
+        self._due = self._begun + SILENT_S
+        self._shown = False
+
+    def __call__(self, done: int, total: int | None, events: int) -> None:
+        now = self._clock()
+        if now < self._due:
+            return
+        self._due = now + EVERY_S
+        self._shown = True
+        size = f"{format_bytes(done)} of {format_bytes(total)}" if total else format_bytes(done)
+        rate = format_bytes(done / (now - self._begun))
+        self._stream.write(f"{_ERASE}{size}, {events:,} events, {rate}/s")
+        self._stream.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shown:
+            self._stream.write(_ERASE)
+            self._stream.flush()

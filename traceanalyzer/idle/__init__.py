@@ -1,0 +1,1 @@
+"""Why nothing ran: gaps, their causes, and the accounting of every nanosecond."""

@@ -1,0 +1,115 @@
+"""The stretches in which a device did nothing, before anybody asks why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import distinct, pick
+from traceanalyzer.model.trace import NULL_INT
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Arrays of shape (gaps,), ordered by device and start.
+
+    Attributes:
+        device, start_ns, end_ns: int64.
+        work: int64, entry of `DeviceWork` that ends the gap, -1 at the tail.
+        before: int64, entry of `DeviceWork` that ran last before it, -1 at the head.
+        call: int64, row of `trace.cpu` of the launch that ends it, -1 for none.
+        launched_ns, returned_ns: int64, that call's start and end, NULL_INT for none.
+    """
+
+    device: Rows
+    start_ns: Rows
+    end_ns: Rows
+    work: Rows
+    before: Rows
+    call: Rows
+    launched_ns: Rows
+    returned_ns: Rows
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def dur_ns(self) -> Rows:
+        """Length of each gap."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def in_time(self) -> Mask:
+        """The launch had begun when the device ran dry; also where there is no launch."""
+        return np.asarray(self.launched_ns <= self.start_ns)
+
+    def overlap_ns(self, starts: Rows, ends: Rows) -> Rows:
+        """How much of each gap its own interval [starts[i], ends[i]) covers, 0 where that is missing."""
+        ends = np.maximum(ends, self.start_ns)  # a missing call has no times to compute with
+        inside: Rows = np.minimum(self.end_ns, ends) - np.maximum(self.start_ns, starts)
+        return np.maximum(inside, 0)
+
+    @classmethod
+    def of(cls, work: DeviceWork, window: tuple[int, int]) -> Self:
+        """The gaps of every device within the window."""
+        parts = [_of_device(work, device, window) for device in distinct(work.device).tolist()]
+        device, start, end, after, before = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        call = pick(work.call, after)
+        launched, returned = (pick(of, after, NULL_INT) for of in (work.call_start_ns, work.call_end_ns))
+        return cls(device, start, end, after, before, call, launched, returned)
+
+
+def _of_device(work: DeviceWork, device: int, window: tuple[int, int]) -> tuple[Rows, ...]:
+    """(device, start, end, next work, work before) of the gaps of one device."""
+    mine = np.flatnonzero(work.device == device)
+    running = np.maximum.accumulate(work.end_ns[mine])
+    starts = np.concatenate(([window[0]], running))
+    ends = np.append(work.start_ns[mine], max(window[1], int(running[-1])))
+    # The work that ends last before each gap: the position at which the running maximum last rose.
+    rose = np.concatenate(([True], running[1:] > running[:-1]))
+    latest = mine[np.maximum.accumulate(np.where(rose, np.arange(len(mine)), 0))]
+    before = np.concatenate(([-1], latest))
+    after = np.append(mine, -1)
+    gap = ends > starts
+    count = int(gap.sum())
+    return np.full(count, device), starts[gap], ends[gap], after[gap], before[gap]
+
+
+def longest_overlap(members: intervals.Set, starts: Rows, ends: Rows) -> tuple[Rows, Rows]:
+    """(position of the member of the set that overlaps each interval longest, -1 for none; that overlap in ns).
+
+    Every overlapping pair is looked at: of disjoint intervals there are no more than members and intervals.
+    """
+    first = np.searchsorted(members[1], starts, side="right")
+    count = np.maximum(np.searchsorted(members[0], ends, side="left") - first, 0)
+    owner = np.repeat(np.arange(len(starts)), count)
+    begins = np.cumsum(count) - count
+    at = np.arange(len(owner)) - begins[owner] + first[owner]
+    pairs = np.minimum(members[1][at], ends[owner]) - np.maximum(members[0][at], starts[owner])
+    best, longest = np.full(len(starts), -1), np.zeros(len(starts), np.int64)
+    some = count > 0
+    if some.any():
+        longest[some] = np.maximum.reduceat(pairs, begins[some])
+        winner = np.flatnonzero((pairs == longest[owner]) & (pairs > 0))[::-1]
+        best[owner[winner]] = at[winner]  # the earliest is written last
+    return best, longest
+
+
+def longest_row(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows) -> Rows:
+    """For each interval the outermost of `rows` that overlaps it longest, -1 for none."""
+    row_start, row_end = nesting.start_ns[rows], nesting.end_ns[rows]
+    order = np.lexsort((-row_end, row_start))
+    rows, row_start, row_end = rows[order], row_start[order], row_end[order]
+    running = np.maximum.accumulate(row_end)
+    outer = np.concatenate(([True], row_start[1:] >= running[:-1]))[: len(rows)]
+    best, _ = longest_overlap((row_start[outer], row_end[outer]), starts, ends)
+    return pick(rows[outer], best)

@@ -1,1 +1,0 @@
-"""Computed once per trace, vectorised, read-only; rules name the ones that they need in their signature."""

@@ -1,0 +1,139 @@
+"""One trace, the part of it that is analysed, and the indexes made of it, each built once.
+
+An index says what it needs in the signature of its `build`, as rules do:
+
+    @classmethod
+    def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork | None) -> Self: ...
+
+`Trace`, `Window` and other indexes are given by their type; `X | None` is None where X is unavailable. What needs
+no `Window`, itself or through others, is shared by all windows of a trace.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType
+from typing import Any, Protocol, TypeVar
+
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the user asked to be analysed: [start_ns, end_ns), times as in the frames; None for all of it."""
+
+    asked_ns: tuple[int, int] | None = None
+
+
+class Index(Protocol):
+    """Something computed once from a trace and read-only after.
+
+    Raises:
+        Unavailable: from `build`, when the trace lacks what the index needs.
+    """
+
+    build: Callable[..., Any]
+
+
+I = TypeVar("I")  # noqa: E741 - the conventional letter for an index
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One parameter of an index or a rule: which type fills it, and whether it may be missing."""
+
+    kind: type
+    optional: bool = False
+
+
+def needs_of(function: Callable[..., Any], skip: frozenset[str] = frozenset({"return"})) -> dict[str, Need]:
+    """Parameter -> what fills it, from the annotations.
+
+    Raises:
+        TypeError: an annotation is neither a class nor `X | None`.
+    """
+    hints = typing.get_type_hints(function)
+    return {name: _need(hint) for name, hint in hints.items() if name not in skip}
+
+
+def _need(hint: Any) -> Need:
+    members = [member for member in typing.get_args(hint) if member is not NoneType]
+    kind = members[0] if len(members) == 1 and len(typing.get_args(hint)) == 2 else hint
+    if not isinstance(kind, type):
+        raise TypeError(f"{hint!r} names no index")
+    return Need(kind, kind is not hint)
+
+
+@cache
+def index_needs(kind: type) -> Mapping[str, Need]:
+    """What an index is built from."""
+    return needs_of(kind.build)  # type: ignore[attr-defined]
+
+
+@cache
+def depends_on_window(kind: type) -> bool:
+    """Whether the index, or one that it needs, looks at the window that was asked for."""
+    if kind in (Window, Trace):
+        return kind is Window
+    return any(depends_on_window(need.kind) for need in index_needs(kind).values())
+
+
+class Analysis:
+    """A trace, the window to analyse, and the cache of its indexes.
+
+    Attributes:
+        trace: the frames; its `window` is
+        window: the part that was asked for.
+    """
+
+    def __init__(self, trace: Trace, window: tuple[int, int] | None = None) -> None:
+        self.trace = trace
+        self.window = Window(window)
+        self._shared: dict[type, Any] = {Trace: trace}
+        self._own: dict[type, Any] = {Window: self.window}
+
+    def __repr__(self) -> str:
+        return f"Analysis({self.trace!r}, window={self.window.asked_ns})"
+
+    def within(self, window: tuple[int, int] | None) -> Analysis:
+        """The same trace with another window; indexes that do not depend on it are shared."""
+        other = Analysis(self.trace, window)
+        other._shared = self._shared
+        return other
+
+    def index(self, kind: type[I]) -> I:
+        """The index of that type, built at the first call.
+
+        Raises:
+            Unavailable: the trace lacks what the index needs; raised again at every call.
+        """
+        made = self._own if depends_on_window(kind) else self._shared  # type: ignore[arg-type]
+        if kind not in made:
+            try:
+                made[kind] = kind.build(**self.given(index_needs(kind)))  # type: ignore[attr-defined, arg-type]
+            except Unavailable as reason:
+                made[kind] = reason
+        built = made[kind]
+        if isinstance(built, Unavailable):
+            raise built
+        return built  # type: ignore[no-any-return]
+
+    def given(self, needs: Mapping[str, Need]) -> dict[str, Any]:
+        """A value for every need.
+
+        Raises:
+            Unavailable: one that is not optional cannot be built.
+        """
+        return {name: self._filled(need) for name, need in needs.items()}
+
+    def _filled(self, need: Need) -> Any:
+        try:
+            return self.index(need.kind)
+        except Unavailable:
+            if need.optional:
+                return None
+            raise

@@ -1,0 +1,141 @@
+"""What reading gives: the frames of one process and its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+
+NULL_INT = np.iinfo(np.int64).min  # stands for null inside numpy arrays; never printed, never in a frame
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU as the trace's deviceProperties tells; `ordinal` is what rows call it."""
+
+    ordinal: int
+    name: str | None = None
+    sms: int | None = None
+    memory_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One place where the file could not be read as it stands, and what was lost there."""
+
+    kind: str
+    message: str
+    byte_offset: int | None = None
+    events_lost: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What the file says of itself, and the account of what was read.
+
+    `rows` (rows per frame and category) and `counted` (classes of events that have no frame: flows, metadata,
+    window marks, unreadable ones) sum to `events`, the number of entries in traceEvents.
+    """
+
+    source: str
+    events: int
+    rows: Mapping[str, Mapping[str, int]]
+    counted: Mapping[str, int]
+    dialect: str
+    envelope: str = "object"
+    base_time_ns: int = 0
+    origin_ns: int = 0
+    window_ns: tuple[int, int] | None = None
+    devices: tuple[Device, ...] = ()
+    rank: int | None = None
+    world_size: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    capabilities: Mapping[str, bool] = field(default_factory=dict)
+    anomalies: Mapping[str, int] = field(default_factory=dict)
+    unknown_categories: Mapping[str, int] = field(default_factory=dict)
+    other_args: Mapping[str, int] = field(default_factory=dict)
+    damage: tuple[Damage, ...] = ()
+    thread_names: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One process's trace.
+
+    Attributes:
+        cpu: rows of the CPU lane, columns as `schema.CPU` declares them, in order of event_id.
+        gpu: rows of the GPU lane, columns as `schema.GPU`.
+        meta: what the file says of itself and the account of what was read.
+
+    The frames `python` and `memory` (`schema.PYTHON`, `schema.MEMORY`) are made when first asked for.
+    Columns may share memory and be read-only: to change a frame, change its copy.
+    """
+
+    cpu: pd.DataFrame
+    gpu: pd.DataFrame
+    meta: Meta
+    _lazy: Mapping[str, Callable[[], pd.DataFrame]] = field(default_factory=dict, repr=False)
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False, init=False)
+
+    FRAMES: ClassVar[tuple[str, ...]] = ("cpu", "gpu", "python", "memory")
+
+    @property
+    def python(self) -> pd.DataFrame:
+        """The CPU lane's python_function rows, columns as `schema.PYTHON`."""
+        return self._frame("python")
+
+    @property
+    def memory(self) -> pd.DataFrame:
+        """The allocator's instants, columns as `schema.MEMORY`."""
+        return self._frame("memory")
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        if name not in self._made:
+            self._made[name] = self._lazy[name]()
+        frame: pd.DataFrame = self._made[name]
+        return frame
+
+
+class TraceSet(dict[int, Trace]):
+    """Traces of one job by rank."""
+
+
+def ints(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
+    """A whole column as int64 of shape (rows,), null as NULL_INT."""
+    values: NDArray[np.int64] = frame[column].to_numpy(dtype=np.int64, na_value=NULL_INT)
+    return values
+
+
+def codes(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
+    """Category codes of a text column as int64 of shape (rows,), null as -1."""
+    return frame[column].cat.codes.to_numpy().astype(np.int64)
+
+
+def matching(frame: pd.DataFrame, column: str, wanted: Callable[[str], bool]) -> NDArray[np.bool_]:
+    """Which rows of a text column satisfy a predicate, asked once per distinct text; bool of shape (rows,)."""
+    table = np.array([wanted(str(text)) for text in frame[column].cat.categories] + [False], dtype=bool)
+    return table[codes(frame, column)]
+
+
+def text(frame: pd.DataFrame, column: str, row: int) -> str | None:
+    """One cell of a text column; None where it is null or `row` is -1."""
+    if row < 0:
+        return None
+    code = int(frame[column].cat.codes.iloc[row])
+    return str(frame[column].cat.categories[code]) if code >= 0 else None
+
+
+def event_ids(*rows: tuple[pd.DataFrame, int]) -> tuple[int, ...]:
+    """The event ids of some rows, each once, in the order given; -1 stands for no row."""
+    found = [int(frame["event_id"].to_numpy()[row]) for frame, row in rows if row >= 0]
+    return tuple(dict.fromkeys(found))

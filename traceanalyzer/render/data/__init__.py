@@ -1,0 +1,1 @@
+"""JSON and Parquet for programs."""

@@ -1,0 +1,158 @@
+"""The memory view as text and as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
+from traceanalyzer.model.units import format_bytes, format_ns, format_share
+from traceanalyzer.render.data.table import records
+
+WIDTH = 80  # of the bars and of owners
+_AMOUNTS_WIDTH = 56  # of the columns before an op's name
+_SHORTEST_NAME = 24
+_BARS = "▁▂▃▄▅▆▇█"
+_ASCII_BARS = "_.-=+*#@"
+_MIB = 1 << 20
+
+
+def render_memory(
+    view: MemoryView,
+    ops: pd.DataFrame,
+    *,
+    origin_ns: int,
+    limit: int = 10,
+    width: int = WIDTH,
+    ascii_only: bool = False,
+) -> str:
+    """All allocators of a trace; `ops` is from `ops_by_memory`, times count from `origin_ns`."""
+    lines: list[str] = []
+    for device in view.devices:
+        lines += [*_device(device, origin_ns, limit, _ASCII_BARS if ascii_only else _BARS), ""]
+    lines += [*_ops(ops, limit, width), ""]
+    lines += _calls(view)
+    return "\n".join(lines) + "\n"
+
+
+def ops_by_memory(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the profiler's table that allocate or free, largest own amount first; columns as there."""
+    sizes = ["self_device_bytes", "device_bytes", "self_cpu_bytes", "cpu_bytes"]
+    touched = rows[(rows[sizes] != 0).any(axis="columns")]
+    order = np.lexsort((-touched["self_cpu_bytes"].abs(), -touched["self_device_bytes"].abs()))
+    return touched.iloc[order][["name", "calls", *sizes]].reset_index(drop=True)
+
+
+def _device(device: DeviceMemory, origin_ns: int, limit: int, bars: str) -> Iterator[str]:
+    at = format_ns(device.peak_ns - origin_ns)
+    yield f"{device.device}: peak {format_bytes(device.peak_bytes)} at {at}"
+    yield f"  {device.allocations:,} allocations, {device.frees:,} frees; {_ends(device)}"
+    if not device.exact:
+        yield "  the trace has no running totals: amounts count from 0 at its start"
+    if device.peak_reserved_bytes is not None:
+        yield f"  reserved at most {format_bytes(device.peak_reserved_bytes)}"
+        yield f"  {_spare(device)}"
+    yield f"  {sparkline(device.curve['allocated_bytes'].to_numpy(), device.curve['time_ns'].to_numpy(), bars)}"
+    yield "  alive at the peak:"
+    yield from _owners(device.alive, device.peak_bytes, limit)
+    if device.before_bytes > 0:
+        yield _amount(device.before_bytes, device.peak_bytes, "allocated before the recording")
+    kept = int(device.kept["bytes"].sum())
+    yield f"  allocated in the recording and not freed: {format_bytes(kept)}"
+    yield from _owners(device.kept, kept, limit)
+
+
+def _ends(device: DeviceMemory) -> str:
+    return f"{format_bytes(device.start_bytes)} before, {format_bytes(device.end_bytes)} after"
+
+
+def _spare(device: DeviceMemory) -> str:
+    at_peak, most = device.fragmentation_at_peak_bytes or 0, device.fragmentation_most_bytes or 0
+    return f"reserved less allocated: {format_bytes(at_peak)} at the peak, {format_bytes(most)} at most"
+
+
+def _owners(owners: pd.DataFrame, whole: int, limit: int) -> Iterator[str]:
+    shown = owners.head(limit)
+    for row in records(shown):
+        line = "" if row["python"] == NO_LINE else f", {row['python']}"
+        yield _amount(row["bytes"], whole, f"{row['op']}{line}", row["blocks"])
+    rest = owners.iloc[limit:]
+    if len(rest):
+        amount = int(rest["bytes"].sum())
+        yield _amount(amount, whole, f"other places ({len(rest)})", int(rest["blocks"].sum()))
+
+
+def _amount(size: int, whole: int, owner: str, blocks: int | None = None) -> str:
+    share = format_share(size / whole) if whole else ""
+    count = "" if blocks is None else f"{blocks:,} x"
+    return f"  {format_bytes(size):>10} {share:>7} {count:>7} {_shortened(owner, WIDTH - 29)}"
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def sparkline(values: NDArray[np.int64], at: NDArray[np.int64], bars: str = _BARS, width: int = 76) -> str:
+    """The most that was allocated in each of `width` equal parts of the time, from 0 to the highest."""
+    if len(values) == 0 or values.max() <= 0:
+        return bars[0] * width
+    edges = np.linspace(at[0], at[-1], width + 1)[1:-1]
+    carried = values[np.searchsorted(at, np.concatenate(([at[0]], edges)), side="right") - 1]
+    most = carried.copy()
+    np.maximum.at(most, np.searchsorted(edges, at, side="right"), values)
+    levels = most * (len(bars) - 1) // values.max()
+    return "".join(bars[max(int(level), 0)] for level in levels)
+
+
+def _ops(ops: pd.DataFrame, limit: int, width: int) -> Iterator[str]:
+    yield "Net allocation by op, MiB (allocated less freed while it ran):"
+    yield f"  {'self':>10} {'total':>10} {'CPU self':>10} {'CPU total':>10} {'calls':>7}  op"
+    columns = ("self_device_bytes", "device_bytes", "self_cpu_bytes", "cpu_bytes")
+    for row in records(ops.head(limit)):
+        amounts = " ".join(f"{row[name] / _MIB:10.2f}" for name in columns)
+        yield f"  {amounts} {row['calls']:>7}  {_shortened(row['name'], max(width - _AMOUNTS_WIDTH, _SHORTEST_NAME))}"
+
+
+def _calls(view: MemoryView) -> Iterator[str]:
+    if len(view.calls) == 0:
+        yield "Allocator calls to the driver: none; all blocks came from the cache."
+    else:
+        yield "Allocator calls to the driver:"
+    for row in records(view.calls):
+        yield f"  {row['calls']:>7,} x {row['name']:<28} {format_ns(row['total_ns'])}"
+    if view.out_of_memory:
+        yield f"Out of memory: {view.out_of_memory} times."
+
+
+# -- data ----------------------------------------------------------------------------------------------------
+
+_PLAIN = (
+    "device allocations frees start_bytes end_bytes peak_bytes peak_ns peak_reserved_bytes"
+    " fragmentation_at_peak_bytes fragmentation_most_bytes before_bytes exact"
+)
+
+
+def memory_fields(view: MemoryView, ops: pd.DataFrame) -> Mapping[str, Any]:
+    """Fields of the JSON document; the curve is in Parquet only."""
+    return {
+        "devices": [_fields(device) for device in view.devices],
+        "ops": records(ops),
+        "calls": records(view.calls),
+        "out_of_memory": view.out_of_memory,
+    }
+
+
+def _fields(device: DeviceMemory) -> Mapping[str, Any]:
+    plain = {name: getattr(device, name) for name in _PLAIN.split()}
+    return {**plain, "alive_at_peak": records(device.alive), "not_freed": records(device.kept)}
+
+
+def memory_curve(devices: Sequence[DeviceMemory]) -> pd.DataFrame:
+    """Curves of all allocators below each other, with a column `device`."""
+    curves = [device.curve.assign(device=device.device) for device in devices]
+    frame = pd.concat(curves, ignore_index=True)
+    return frame[["device", "time_ns", "allocated_bytes", "reserved_bytes"]]

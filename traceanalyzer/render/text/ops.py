@@ -1,0 +1,114 @@
+"""Ops with their kernels as text and as data."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from traceanalyzer.model.units import format_ns, format_share
+from traceanalyzer.render.data.table import records
+from traceanalyzer.roofline.op_work import OpWork
+
+SHAPES, KERNELS = 5, 4
+
+
+def render_ops(work: OpWork, *, limit: int = 10, width: int = 100) -> str:
+    """The ops with the most GPU time: below each its inputs, below these the kernels; in lines of `width`."""
+    lines = [*textwrap.wrap(_header(work), width), ""]
+    for op in records(work.ops.head(limit)):
+        lines += [*_op(work, op, width), ""]
+    rest = work.ops.iloc[limit:]
+    if len(rest):
+        time = format_ns(int(rest["gpu_ns"].sum()))
+        lines += [f"other ops ({len(rest)}): {time}, {format_share(float(rest['share'].sum()))}", ""]
+    lines += [
+        line for source in _sources(work) for line in textwrap.wrap(source, width, subsequent_indent="  ")
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _header(work: OpWork) -> str:
+    steps = f", {work.steps} steps of {format_ns(work.window_ns / work.steps)}" if work.steps else ""
+    return f"GPU time by op; shares are of the window of {format_ns(work.window_ns)}{steps}"
+
+
+def _op(work: OpWork, op: Mapping[str, Any], width: int) -> Iterator[str]:
+    calls = f"{op['calls']:,} calls"
+    yield _sides(op["op"], f"{calls}  {format_ns(op['gpu_ns'])}  {format_share(op['share'])}", width)
+    shapes = work.shapes[work.shapes["op"] == op["op"]]
+    kernels = work.kernels[work.kernels["op"] == op["op"]]
+    for row in records(shapes.head(SHAPES)):
+        each = f"{row['calls']:,} x {format_ns(row['gpu_ns'] / row['calls'])}"
+        yield _sides(f"  {_inputs(row)}", each, width)
+        yield from textwrap.wrap(rate_text(row), width, initial_indent=" " * 4, subsequent_indent=" " * 6)
+        of_shape = kernels[(kernels["shapes"] == row["shapes"]) & (kernels["dtypes"] == row["dtypes"])]
+        yield from _kernels(of_shape, width)
+    if len(shapes) > SHAPES:
+        yield f"  other inputs ({len(shapes) - SHAPES}): {format_ns(int(shapes['gpu_ns'].iloc[SHAPES:].sum()))}"
+
+
+def _inputs(row: Mapping[str, Any]) -> str:
+    return f"[{row['shapes']}] {row['dtypes']}".rstrip() if row["shapes"] else "shapes not recorded"
+
+
+def _kernels(kernels: pd.DataFrame, width: int) -> Iterator[str]:
+    for row in records(kernels.head(KERNELS)):
+        each = f"{row['count']:,} x {format_ns(row['gpu_ns'] / row['count'])}"
+        yield _sides(f"    {row['kernel']}", each, width)
+    if len(kernels) > KERNELS:
+        yield f"    and {len(kernels) - KERNELS} more"
+
+
+def rate_text(row: Mapping[str, Any]) -> str:
+    """What was achieved, and its share of the device's peak or why that is not known."""
+    rates = []
+    if row["tflops"] is not None:
+        rates.append(f"{row['tflops']:.1f} TFLOP/s")
+    if row["gbps"] is not None:
+        rates.append(f"{row['gbps']:,.0f} GB/s")
+    if row["peak_share"] is None:
+        return ", ".join([*rates, f"peak n/a: {row['why']}"])
+    most = f"{row['peak_tflops']:g} TFLOP/s" if row["limit"] == "compute" else f"{row['peak_gbps']:,.0f} GB/s"
+    cached = "; more than memory gives, so some came from the cache" if row["peak_share"] > 1 else ""
+    return ", ".join(
+        [*rates, f"{format_share(row['peak_share'])} of the {row['limit']} peak of {most}{cached}"]
+    )
+
+
+def _sides(left: str, right: str, width: int) -> str:
+    room = width - len(right) - 2
+    if len(left) > room:
+        left = left[: room - 3] + "..."
+    return f"{left:<{room}}  {right}"
+
+
+def _sources(work: OpWork) -> Iterator[str]:
+    for device, peaks in sorted(work.peaks.items()):
+        known = f"{peaks.name}, {peaks.source}" if peaks else "not in the table of peaks"
+        yield f"Peaks of device {device}: {known}"
+
+
+def ops_fields(work: OpWork) -> Mapping[str, Any]:
+    """Fields of the JSON document."""
+    peaks = {
+        str(device): None if known is None else {"name": known.name, "source": known.source}
+        for device, known in work.peaks.items()
+    }
+    return {
+        "window_ns": work.window_ns,
+        "steps": work.steps,
+        "peaks": peaks,
+        "ops": records(work.ops),
+        "inputs": records(work.shapes),
+        "kernels": records(work.kernels),
+    }
+
+
+def ops_frame(work: OpWork) -> pd.DataFrame:
+    """One row per op, inputs and kernel, with the rates of the inputs beside each kernel."""
+    keys = ["op", "shapes", "dtypes"]
+    rates = work.shapes.drop(columns=["device", "gpu_ns"]).drop_duplicates(keys)
+    return work.kernels.merge(rates, on=keys, how="left", sort=False)

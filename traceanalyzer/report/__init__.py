@@ -1,0 +1,1 @@
+"""The one place that knows every stage: traces in, Report out."""

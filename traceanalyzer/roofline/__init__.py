@@ -1,0 +1,1 @@
+"""How near ops came to what the device can do."""

@@ -1,0 +1,258 @@
+"""What one call of an op has to compute and to move at least, from the shapes and types of its inputs.
+
+Operations are counted as usual: a multiply-add is two. Bytes are those of inputs and output, once each, as if
+caches were perfect and nothing were kept between calls. Places shapes do not tell, there is no answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+ITEM_BYTES = {
+    "c10::BFloat16": 2,
+    "c10::Half": 2,
+    "float": 4,
+    "double": 8,
+    "long int": 8,
+    "long": 8,
+    "int": 4,
+    "short int": 2,
+    "bool": 1,
+    "signed char": 1,
+    "unsigned char": 1,
+    "c10::Float8_e4m3fn": 1,
+    "c10::Float8_e5m2": 1,
+    "c10::complex<float>": 8,
+}
+ARITHMETIC = {
+    "c10::BFloat16": "bf16",
+    "c10::Half": "fp16",
+    "float": "fp32",
+    "double": "fp64",
+    "c10::Float8_e4m3fn": "fp8",
+    "c10::Float8_e5m2": "fp8",
+}
+# Reads its inputs, writes a result of their common shape, computes next to nothing.
+_NAMES = """abs add addcdiv addcmul bitwise_and bitwise_not bitwise_or clamp clamp_max clamp_min cos div eq exp ge
+gelu gelu_backward gt hardtanh le lerp log lt masked_fill mul ne neg pow reciprocal relu rsqrt sigmoid
+sigmoid_backward silu silu_backward sin sqrt sub tanh tanh_backward threshold_backward where"""
+_POINTWISE = frozenset(_NAMES.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """An op's name and its inputs, as the trace gives them: shapes, types and scalars, one of each per input."""
+
+    name: str
+    dims: tuple[Any, ...]
+    types: tuple[str, ...]
+    scalars: tuple[str, ...]
+
+    @staticmethod
+    def parsed(name: str, dims: str | None, types: str | None, scalars: str | None) -> Signature:
+        """From the JSON text of the trace's columns; what is missing or damaged is empty."""
+        shapes, kinds, values = (_listed(text) for text in (dims, types, scalars))
+        return Signature(name, tuple(shapes), tuple(map(str, kinds)), tuple(map(str, values)))
+
+    def shape(self, position: int) -> tuple[int, ...]:
+        """Shape of a tensor input.
+
+        Raises:
+            LookupError: it is not there, or is a list of tensors.
+        """
+        shape = self.dims[position]
+        if not isinstance(shape, list) or any(not isinstance(size, int) for size in shape):
+            raise LookupError(f"input {position} has no shape")
+        return tuple(shape)
+
+    def scalar(self, position: int) -> Any:
+        """A scalar input.
+
+        Raises:
+            LookupError: it is not there or cannot be read.
+        """
+        text = self.scalars[position]
+        values = {"True": True, "False": False}
+        try:
+            return values[text] if text in values else orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise LookupError(f"input {position} has no value") from None
+
+    def item_bytes(self, position: int) -> int:
+        """Bytes per element of a tensor input; LookupError for unknown types."""
+        return ITEM_BYTES[self.types[position]]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One call: operations and bytes moved at least, None where not known; `arithmetic` as `Peaks` names it."""
+
+    kind: str
+    flops: int | None
+    bytes: int | None
+    arithmetic: str | None = None
+
+
+def work_of(signature: Signature) -> Work | None:
+    """None for ops that no model here covers, and where the inputs do not tell."""
+    name = signature.name.removeprefix("aten::")
+    model = _MODELS.get(name) or (_pointwise if name.removesuffix("_") in _POINTWISE else None)
+    if model is None:
+        return None
+    try:
+        return model(signature)
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def _listed(text: str | None) -> list[Any]:
+    try:
+        found = orjson.loads(text) if text else []
+    except orjson.JSONDecodeError:
+        return []
+    return found if isinstance(found, list) else []
+
+
+# -- models --------------------------------------------------------------------------------------------------
+
+
+def _gemm(left: int, right: int, bias: int | None = None) -> Callable[[Signature], Work]:
+    def model(op: Signature) -> Work:
+        a, b = op.shape(left), op.shape(right)
+        if a[:-2] != b[:-2] or a[-1] != b[-2]:
+            raise ValueError("not a matrix product")
+        out = math.prod(a[:-1]) * b[-1]
+        moved = (math.prod(a) + out) * op.item_bytes(left) + math.prod(b) * op.item_bytes(right)
+        if bias is not None:
+            moved += math.prod(op.shape(bias)) * op.item_bytes(bias)
+        return Work("matmul", 2 * out * a[-1], moved, ARITHMETIC.get(op.types[left]))
+
+    return model
+
+
+def conv_flops(
+    image: Sequence[int], weight: Sequence[int], padding: Any, stride: Any, dilation: Any
+) -> tuple[int, int]:
+    """Operations of a convolution and elements of its output. The weight is (out, in / groups, kernel...)."""
+    kernel = weight[2:]
+    sizes = [
+        (size + 2 * _nth(padding, i) - _nth(dilation, i) * (kernel[i] - 1) - 1) // _nth(stride, i) + 1
+        for i, size in enumerate(image[2:])
+    ]
+    out = image[0] * weight[0] * math.prod(sizes)
+    return 2 * out * math.prod(weight[1:]), out
+
+
+def _nth(values: Any, position: int) -> int:
+    """One number for all dimensions, or one for each."""
+    if isinstance(values, int):
+        return values
+    return int(values[position] if len(values) > 1 else values[0])
+
+
+def _conv(padding: int, stride: int, dilation: int) -> Callable[[Signature], Work]:
+    def model(op: Signature) -> Work:
+        image, weight = op.shape(0), op.shape(1)
+        flops, out = conv_flops(image, weight, *(op.scalar(i) for i in (padding, stride, dilation)))
+        moved = (math.prod(image) + out) * op.item_bytes(0) + math.prod(weight) * op.item_bytes(1)
+        return Work("conv", flops, moved, ARITHMETIC.get(op.types[0]))
+
+    return model
+
+
+def _conv_backward(op: Signature) -> Work:
+    """As much as forward for each of the two gradients that are wanted."""
+    grad, image, weight = op.shape(0), op.shape(1), op.shape(2)
+    if op.scalar(7) is not False:
+        raise ValueError("transposed")
+    mask = op.scalars[10]
+    wanted = sum(word == "True" for word in mask.strip("[]").replace(" ", "").split(",")[:2])
+    if "," not in mask:
+        raise LookupError("no mask")
+    elements = math.prod(grad) * wanted + math.prod(image) * 2 + math.prod(weight) * 2
+    flops = 2 * math.prod(grad) * math.prod(weight[1:]) * wanted
+    return Work("conv", flops, elements * op.item_bytes(0), ARITHMETIC.get(op.types[0]))
+
+
+def _attention(
+    first: int, causal: int, *, heads_first: bool, backward: bool = False
+) -> Callable[[Signature], Work]:
+    """Two matrix products forward and five backward; a causal mask halves them."""
+
+    def model(op: Signature) -> Work:
+        query, key, value = (op.shape(first + i) for i in range(3))
+        batch, heads, rows, width = query if heads_first else (query[0], query[2], query[1], query[3])
+        columns = key[2] if heads_first else key[1]
+        one = 2 * batch * heads * rows * columns
+        flops = one * (width + value[-1]) * (5 if backward else 2) // 2
+        halved = bool(op.scalar(causal))
+        elements = (math.prod(query) * 2 + math.prod(key) + math.prod(value)) * (2 if backward else 1)
+        arithmetic = ARITHMETIC.get(op.types[first])
+        return Work("attention", flops // 2 if halved else flops, elements * op.item_bytes(first), arithmetic)
+
+    return model
+
+
+def _pointwise(op: Signature) -> Work:
+    tensors = [i for i in range(len(op.dims)) if i < len(op.types) and op.types[i] in ITEM_BYTES]
+    shapes = [op.shape(i) for i in tensors]
+    largest = max(map(math.prod, shapes))
+    read = sum(math.prod(op.shape(i)) * op.item_bytes(i) for i in tensors if op.shape(i))
+    in_place = op.name.endswith("_")
+    item = op.item_bytes(tensors[0]) if in_place else max(op.item_bytes(i) for i in tensors if op.shape(i))
+    if op.name.removeprefix("aten::") in ("eq", "ne", "lt", "le", "gt", "ge"):
+        item = ITEM_BYTES["bool"]
+    return Work("elementwise", None, read + largest * item)
+
+
+def _copy(op: Signature) -> Work:
+    size = math.prod(op.shape(0))
+    return Work("elementwise", None, size * op.item_bytes(0) + math.prod(op.shape(1)) * op.item_bytes(1))
+
+
+def _fill(op: Signature) -> Work:
+    return Work("elementwise", None, math.prod(op.shape(0)) * op.item_bytes(0))
+
+
+_MODELS: dict[str, Callable[[Signature], Work]] = {
+    "mm": _gemm(0, 1),
+    "bmm": _gemm(0, 1),
+    "addmm": _gemm(1, 2, bias=0),
+    "baddbmm": _gemm(1, 2, bias=0),
+    "cudnn_convolution": _conv(2, 3, 4),
+    "cudnn_convolution_relu": _conv(4, 3, 5),
+    "miopen_convolution": _conv(3, 4, 5),
+    "convolution_backward": _conv_backward,
+    "_flash_attention_forward": _attention(0, 8, heads_first=False),
+    "_flash_attention_backward": _attention(1, 11, heads_first=False, backward=True),
+    "_efficient_attention_forward": _attention(0, 9, heads_first=False),
+    "_efficient_attention_backward": _attention(1, 14, heads_first=False, backward=True),
+    "_cudnn_attention_forward": _attention(0, 10, heads_first=True),
+    "_cudnn_attention_backward": _attention(1, 14, heads_first=True, backward=True),
+    "_scaled_dot_product_cudnn_attention": _attention(0, 6, heads_first=True),
+    "_scaled_dot_product_cudnn_attention_backward": _attention(1, 14, heads_first=True, backward=True),
+    "copy_": _copy,
+    "fill_": _fill,
+    "zero_": _fill,
+}
+
+
+def torch_flops(signature: Signature) -> int:
+    """What the table's FLOPs column counts for one call: seven ops, 0 for all others and where inputs are missing."""
+    name = signature.name.removeprefix("aten::")
+    try:
+        if name in ("mm", "bmm", "addmm", "baddbmm"):
+            work = work_of(signature)
+            return (work.flops or 0) if work else 0
+        if name == "conv2d":
+            image, weight = signature.shape(0), signature.shape(1)
+            padding, stride, dilation = (signature.scalar(i) for i in (4, 3, 5))
+            return conv_flops(image, weight, padding, stride, dilation)[0]
+        return math.prod(signature.shape(0)) if name in ("mul", "add") else 0
+    except (LookupError, TypeError, ValueError):
+        return 0

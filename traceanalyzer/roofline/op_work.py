@@ -1,0 +1,184 @@
+"""Ops with the GPU work that they launched: op -> shapes -> kernels, and how near to the device's peak they came."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pandas as pd
+
+from traceanalyzer.model.arrays import Rows, grouped, sums_of
+from traceanalyzer.model.trace import Trace, codes
+from traceanalyzer.roofline.op_model import Signature, Work, work_of
+from traceanalyzer.roofline.peaks import Peaks, device_peaks
+from traceanalyzer.roofline.signatures import NO_OP, signatures_of
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.steps import Steps
+
+# Names of kernels that compute float32 on tensor cores, and of those that do not.
+_TF32 = re.compile(r"tf32|s1688|xf32", re.IGNORECASE)
+_FP32 = re.compile(r"sgemm|simt|f32f32_f32f32|ffma|FFMA", re.IGNORECASE)
+# Copies that the link to the host limits, not device memory.
+_OVER_LINK = re.compile(r"Memcpy (HtoD|DtoH)|Copy(HostToDevice|DeviceToHost)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class OpWork:
+    """GPU work by the op that launched it.
+
+    Attributes:
+        ops: one row per op, most GPU time first: op, calls, gpu_ns, share (of the window).
+        shapes: one row per op and inputs: op, shapes, dtypes, calls, gpu_ns, kind, flops and bytes of one call,
+            tflops and gbps achieved, peak_tflops and peak_gbps, peak_share and limit ("compute" or "memory"),
+            why where the share is not known; device.
+        kernels: one row per op, inputs and kernel: op, shapes, dtypes, kernel, count, gpu_ns.
+        window_ns, steps: what the shares are of; 0 steps where none are marked.
+        peaks: by device ordinal, None for devices that are not in the table.
+    """
+
+    ops: pd.DataFrame
+    shapes: pd.DataFrame
+    kernels: pd.DataFrame
+    window_ns: int
+    steps: int
+    peaks: dict[int, Peaks | None]
+
+    @classmethod
+    def build(cls, trace: Trace, work: DeviceWork, steps: Steps) -> Self:
+        peaks = {device.ordinal: device_peaks(device.name) for device in trace.meta.devices}
+        signature, signatures = signatures_of(trace, work.op)
+        kernel, gpu_ns = codes(trace.gpu, "name")[work.row], work.end_ns - work.start_ns
+        pairs, first = grouped([signature, kernel])
+        names = trace.gpu["name"].cat.categories[kernel[first]].astype(object)
+        kernels = _described(signature[first], signatures)
+        kernels["kernel"], kernels["count"] = names, np.bincount(pairs, minlength=len(first))
+        kernels["gpu_ns"] = sums_of(pairs, gpu_ns, len(first))
+        together: list[list[str]] = [[] for _ in signatures]
+        for number, name in zip(signature[first].tolist(), names, strict=True):
+            together[number].append(name)
+        shapes = _shapes(work, signature, signatures, [" ".join(of) for of in together], peaks)
+        ops = shapes.groupby("op", sort=False)[["calls", "gpu_ns"]].sum().reset_index()
+        ops["share"] = ops["gpu_ns"] / max(steps.window_ns, 1)
+        ops = ops.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
+        kernels = kernels.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
+        return cls(ops, shapes, kernels, steps.window_ns, len(steps) if steps.marked else 0, peaks)
+
+
+def _described(number: Rows, signatures: list[Signature]) -> pd.DataFrame:
+    chosen = [signatures[n] for n in number.tolist()]
+    return pd.DataFrame(
+        {
+            "op": [one.name for one in chosen],
+            "shapes": [shapes_of(one) for one in chosen],
+            "dtypes": [
+                ", ".join(dict.fromkeys(kind for kind in one.types if _is_type(kind))) for one in chosen
+            ],
+        }
+    )
+
+
+def _is_type(kind: str) -> bool:
+    return bool(kind) and kind not in ("Scalar", "ScalarList", "TensorList")
+
+
+def shapes_of(signature: Signature) -> str:
+    """Tensor shapes as people write them: `4096x4096, 4096x1024`; empty where none were recorded."""
+    shapes = [shape for shape in signature.dims if isinstance(shape, list) and shape]
+    return ", ".join("x".join(str(size) for size in shape) for shape in shapes)
+
+
+def _shapes(
+    work: DeviceWork,
+    signature: Rows,
+    signatures: list[Signature],
+    kernels: list[str],
+    peaks: dict[int, Peaks | None],
+) -> pd.DataFrame:
+    """`kernels` are the names of all kernels of each signature."""
+    group, first = grouped([signature, work.device])
+    _, calls = grouped([group, work.op])
+    number = signature[first]
+    frame = _described(number, signatures)
+    frame["device"] = work.device[first]
+    frame["calls"] = np.bincount(group[calls], minlength=len(first))
+    frame["gpu_ns"] = sums_of(group, work.end_ns - work.start_ns, len(first))
+    unknown = (frame["op"] == NO_OP).to_numpy()
+    frame.loc[unknown, "calls"] = np.bincount(group, minlength=len(first))[unknown]
+    columns = (frame[name].tolist() for name in ("device", "calls", "gpu_ns"))
+    rates = [
+        _rates(signatures[of], calls, gpu_ns, kernels[of], peaks.get(device))
+        for of, device, calls, gpu_ns in zip(number.tolist(), *columns, strict=True)
+    ]
+    frame = pd.concat([frame, pd.DataFrame(rates, columns=_RATES)], axis="columns")
+    frame = frame.astype({"flops": "Int64", "bytes": "Int64", **dict.fromkeys(_FLOATS, "float64")})
+    return frame.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+_RATES = (
+    "kind",
+    "flops",
+    "bytes",
+    "tflops",
+    "gbps",
+    "peak_tflops",
+    "peak_gbps",
+    "peak_share",
+    "limit",
+    "why",
+)
+_FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")
+_Rates = tuple[object, ...]
+
+
+def _rates(op: Signature, calls: int, gpu_ns: int, kernels: str, peaks: Peaks | None) -> _Rates:
+    work = work_of(op)
+    if work is None:
+        return (None,) * 9 + (_why_unknown(op),)
+    tflops = work.flops * calls / gpu_ns / 1e3 if work.flops and gpu_ns else None
+    gbps = work.bytes * calls / gpu_ns if work.bytes and gpu_ns else None
+    arithmetic = arithmetic_of(work, kernels)
+    peak = peaks.tflops.get(arithmetic or "") if peaks and tflops else None
+    peak_gbps = peaks.gbps if peaks else None
+    over_link = bool(_OVER_LINK.search(kernels))
+    share, limit = (None, None) if over_link else _nearest_limit((tflops, peak), (gbps, peak_gbps))
+    why = None if share is not None else _why_no_peak(peaks, arithmetic, over_link)
+    return work.kind, work.flops, work.bytes, tflops, gbps, peak, peak_gbps, share, limit, why
+
+
+_Rate = tuple[float | None, float | None]
+
+
+def _nearest_limit(compute: _Rate, memory: _Rate) -> tuple[float | None, str | None]:
+    """Share of the limit that the work came nearest to; none where one of the two is not known."""
+    if compute[0] is not None and compute[1] is None:
+        return None, None
+    named = ((compute, "compute"), (memory, "memory"))
+    shares = [(done / most, limit) for (done, most), limit in named if done and most]
+    return max(shares, default=(None, None))
+
+
+def arithmetic_of(work: Work, kernels: str) -> str | None:
+    """Kind of arithmetic: for float32 the kernels' names tell whether it was TF32; None where they do not."""
+    if work.arithmetic != "fp32":
+        return work.arithmetic
+    if _TF32.search(kernels):
+        return "tf32"
+    return "fp32" if _FP32.search(kernels) else None
+
+
+def _why_unknown(op: Signature) -> str:
+    if op.name == NO_OP:
+        return "not launched by an op"
+    return "no shapes recorded" if not op.dims else "no model for this op and these inputs"
+
+
+def _why_no_peak(peaks: Peaks | None, arithmetic: str | None, over_link: bool) -> str:
+    if over_link:
+        return "copies between host and device"
+    if peaks is None:
+        return "device not in the table of peaks"
+    if arithmetic is None:
+        return "kernel names do not tell TF32 from FP32"
+    return f"no {arithmetic} peak known for {peaks.name}"

@@ -1,0 +1,1 @@
+"""What rules are made of: decorator, registry, limits, claims, grouping, messages, places."""

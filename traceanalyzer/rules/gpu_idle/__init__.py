@@ -1,0 +1,1 @@
+"""The GPU has nothing to do."""

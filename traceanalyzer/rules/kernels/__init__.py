@@ -1,0 +1,1 @@
+"""Kernels that take longer than they need to."""

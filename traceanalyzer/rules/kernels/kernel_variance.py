@@ -1,0 +1,163 @@
+"""The same kernel at the same place of the step takes differently long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.finding import Confidence, Hit
+from traceanalyzer.model.trace import Trace, event_ids, text
+from traceanalyzer.rule.places import Places
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.timeline.repeated_kernels import RepeatedKernels
+
+_EVENTS_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_steps: int = 3  # of the same work; two cannot tell which is the odd one
+    slow: float = (
+        1.25  # times the usual; 99 % of kernels on undisturbed H200 traces (torch 2.11) stay below 1.12
+    )
+    usual: float = (
+        0.2  # quantile over the steps taken as usual: a mode shared by a fifth of them still counts
+    )
+    rare: float = 0.15  # share of slow executions up to which they are outliers, above it a second mode
+    drift: float = (
+        1.08  # last over first steps; clocks of undisturbed H200 traces move by up to 1.05 in a window
+    )
+    min_share: float = 0.01  # of the window: the noise of undisturbed H200 traces adds up to 0.7 %
+
+
+# cause -> (message, advice)
+_TEXTS = {
+    "drift": (
+        "{kernel} drifts over the steps: median {median_dur}, p10 to p90 {p10} to {p90}, first step {first_step} "
+        "and last step {last_step}; the mean ({mean}) hides it",
+        "Clocks that ramp or throttle, or work that grows from step to step: warm up, lock the clocks, record shapes.",
+    ),
+    "outliers": (
+        "{kernel} is usually {median_dur} (p10 to p90 {p10} to {p90}), but {slow} of {executions} executions take up "
+        "to {worst_dur}, in steps {slow_steps}; the mean ({mean}) hides it",
+        "Look for another process on the GPU (nvidia-smi), power or thermal throttling at those steps.",
+    ),
+    "two-modes": (
+        "{kernel} has two modes: {slow} of {executions} executions take {slowdown} times as long as the rest "
+        "(median {median_dur}, p10 to p90 {p10} to {p90}, worst {worst_dur}), in steps {slow_steps}; the mean "
+        "({mean}) hides it",
+        "Something shares the GPU at times (a process, a copy, another stream), or steps differ: record shapes.",
+    ),
+}
+
+
+@rule(limits=Limits, since="0.1")
+def kernel_variance(
+    executions: RepeatedKernels, where: Places, trace: Trace, limits: Limits
+) -> Iterator[Hit]:
+    """The same kernel takes differently long across steps.
+
+    What it looks for: kernels of one name, grid and block at the same place in the step (by order of launch),
+    compared across steps: outliers, two modes, or drift. Communication is left out, since it waits for peers.
+    Why it costs: the same work takes longer in some steps than it needs; contention by another process, clocks
+    that ramp or throttle. The mean over all executions hides it.
+    Bad: a second process on the same GPU. Good: the GPU to yourself, locked clocks for benchmarks.
+    How sure: the durations are measured. Name, grid, block, place and recorded shapes agree. Places the number of
+    executions per step varies, shapes must have been recorded, since different shapes under one name are no
+    variance; without shapes the confidence is low where whole steps are slow: they may do other work.
+    When it is wrong: data-dependent work (sparse, early exit) varies by nature.
+    Source: the noise floors in the limits were measured on an H200 with torch 2.11.
+    """
+    steps = where.steps
+    if not steps.marked or len(steps) < limits.min_steps:
+        raise Unavailable(f"needs {limits.min_steps} marked steps or more: record a longer schedule")
+    table = executions.table
+    table = table[table.groupby(["group", "place"])["step"].transform("nunique") >= limits.min_steps]
+    base = table.groupby(["group", "place"])["dur"].transform("quantile", limits.usual)
+    excess = np.maximum(table["dur"] - base, 0).astype(np.int64)
+    excess[excess < _resolution(trace)] = 0
+    table = table.assign(ratio=(base + excess) / np.maximum(base, 1), excess=excess)
+    for cause, chosen in _causes(table, limits):
+        if chosen["excess"].sum() >= limits.min_share * steps.window_ns:
+            for number, slow in chosen.groupby("group"):
+                yield _hit(cause, slow, table[table["group"] == number], where, trace)
+
+
+def _causes(table: pd.DataFrame, limits: Limits) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(cause, its executions). Drift first: a ramp also looks like two modes."""
+    by_step = table.pivot_table(index="group", columns="step", values="ratio", aggfunc="median")
+    ramps = [number for number, row in by_step.iterrows() if _ramps(row.dropna().to_numpy(), limits)]
+    drifting = table["group"].isin(ramps)
+    yield "drift", table[drifting & (table["excess"] > 0)]
+    slow = ~drifting & (table["ratio"] >= limits.slow)
+    share = slow.groupby(table["group"]).transform("mean")
+    yield "outliers", table[slow & (share <= limits.rare)]
+    yield "two-modes", table[slow & (share > limits.rare)]
+
+
+def _ramps(ratios: Any, limits: Limits) -> bool:
+    """Steps that only rise or only fall (a sixth of the neighbours may disagree), by more than the limit."""
+    if len(ratios) <= limits.min_steps:
+        return False
+    change, third = np.diff(ratios), max(1, len(ratios) // 3)
+    first, last = float(np.median(ratios[:third])), float(np.median(ratios[-third:]))
+    agreeing = float(np.mean(change <= 0 if last < first else change >= 0))
+    return agreeing >= 5 / 6 and max(first, last) >= limits.drift * min(first, last)
+
+
+def _hit(cause: str, slow: pd.DataFrame, group: pd.DataFrame, where: Places, trace: Trace) -> Hit:
+    """One kernel (name, grid, block) and its slow executions; the cost is what they took above the usual."""
+    entries, excess = slow["entry"].to_numpy(), slow["excess"].to_numpy()
+    costliest = entries[np.argsort(-excess, kind="stable")]
+    ends = where.work.end_ns[entries]
+    numbers = sorted({int(where.steps.number[at]) for at in slow["step"]})
+    message, advice = _TEXTS[cause]
+    return Hit(
+        span=where.of_work(int(costliest[0])),
+        events=event_ids(*((trace.gpu, int(where.work.row[i])) for i in costliest[:_EVENTS_NAMED])),
+        cost_ns=int(excess.sum()),
+        cost_spans=tuple(zip((ends - excess).tolist(), ends.tolist(), strict=True)),
+        cause=cause,
+        message=message,
+        advice=advice,
+        confidence=_confidence(slow, group),
+        evidence=_evidence(slow, group, int(where.work.row[costliest[0]]), trace) | {"slow_steps": numbers},
+    )
+
+
+def _confidence(slow: pd.DataFrame, group: pd.DataFrame) -> Confidence:
+    """Without shapes, a step that is slow as a whole and evenly so may have done other work."""
+    if slow["shaped"].all():
+        return Confidence.HIGH
+    in_slow_steps = group[group["step"].isin(slow["step"])]
+    return Confidence.LOW if len(in_slow_steps) == len(slow) else Confidence.HIGH
+
+
+def _resolution(trace: Trace) -> int:
+    """What the clock cannot tell: a start and an end in whole microseconds are each off by up to one."""
+    return 1 if trace.meta.capabilities.get("nanoseconds", True) else 2_001
+
+
+def _evidence(slow: pd.DataFrame, group: pd.DataFrame, row: int, trace: Trace) -> dict[str, Any]:
+    durations, rest = group["dur"], group.loc[group.index.difference(slow.index), "dur"]
+    by_step = group.groupby("step")["dur"].median()
+    p10, p90 = durations.quantile([0.1, 0.9])
+    return {
+        "kernel": text(trace.gpu, "name", row) or "",
+        "grid": text(trace.gpu, "grid", row) or "",
+        "executions": len(group),
+        "slow": len(slow),
+        "slowdown": round(float(slow["dur"].median() / max(rest.median(), 1)), 2) if len(rest) else 1.0,
+        "median_dur_ns": int(durations.median()),
+        "mean_ns": int(durations.mean()),
+        "p10_ns": int(p10),
+        "p90_ns": int(p90),
+        "worst_dur_ns": int(durations.max()),
+        "first_step_ns": int(by_step.iloc[0]),
+        "last_step_ns": int(by_step.iloc[-1]),
+    }

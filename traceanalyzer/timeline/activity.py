@@ -1,0 +1,117 @@
+"""What the CPU was doing, as interval sets over the threads that launch work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import pick
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.trace import Trace, matching
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.names import (
+    ALLOCATOR,
+    DATA_LOADING,
+    MODULE_LOADING,
+    QUERY,
+    STEP_MARK,
+    is_compilation,
+)
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.profiler_rows import ProfilerRows
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Kind -> rows of `trace.cpu` and the interval set that they cover, ns.
+
+    Kinds: data_loading, compilation, module_loading, allocator, synchronisation, dispatching (any op or call that
+    lies in no other op), profiler. Kinds overlap: an allocator call is inside an op. Two sets reach further than
+    their rows: that of module_loading (see `_loading`), and that of profiler, which holds what prof.step() takes
+    and has no row for it. Threads that never launch anything (a loader's workers, pinning) are left out, since
+    their work is not what the device waits for.
+    """
+
+    rows: Mapping[str, Rows]
+    sets: Mapping[str, intervals.Set]
+    launching: Mask
+
+    @classmethod
+    def build(
+        cls, trace: Trace, nesting: Nesting, work: DeviceWork, syncs: SyncCalls, profiler: ProfilerRows
+    ) -> Self:
+        cpu = trace.cpu
+        launching = _launching_threads(trace, nesting, work)
+        on_thread = launching[nesting.thread] & (nesting.thread >= 0)
+        call = matching(cpu, "category", CALL_CATEGORIES.__contains__)
+        overhead = (cpu["category"] == "overhead").to_numpy()
+        chosen = {
+            "data_loading": on_thread & matching(cpu, "name", lambda name: bool(DATA_LOADING.search(name))),
+            "compilation": on_thread & ~call & matching(cpu, "name", is_compilation),
+            "module_loading": ((on_thread & call) | overhead)
+            & matching(cpu, "name", lambda name: bool(MODULE_LOADING.search(name))),
+            "allocator": on_thread & call & matching(cpu, "name", lambda name: bool(ALLOCATOR.search(name))),
+            "dispatching": on_thread
+            & ((nesting.op == np.arange(len(cpu))) | call)
+            & (pick(nesting.op, nesting.parent) < 0),
+        }
+        rows = {kind: np.flatnonzero(mask) for kind, mask in chosen.items()}
+        rows["synchronisation"] = syncs.row[~syncs.profiler & on_thread[syncs.row]]
+        sets = {kind: intervals.union(nesting.start_ns[of], nesting.end_ns[of]) for kind, of in rows.items()}
+        query = call & matching(cpu, "name", lambda name: bool(QUERY.search(name)))
+        sets["module_loading"] = _loading(nesting, launching, rows["module_loading"], call, ~query)
+        rows["profiler"] = profiler.row[profiler.stalled >= 0]
+        between = _between_marks(trace, nesting)
+        starts, ends = (np.concatenate(pair) for pair in zip(profiler.stalls, between, strict=True))
+        sets["profiler"] = intervals.union(starts, ends)
+        return cls(rows, sets, launching)
+
+
+def _launching_threads(trace: Trace, nesting: Nesting, work: DeviceWork) -> Mask:
+    """Threads that launch work or carry the step marks; bool of shape (threads + 1,), the last for no thread."""
+    threads = np.zeros(int(nesting.thread.max(initial=-1)) + 2, bool)
+    threads[nesting.thread[work.call[work.call >= 0]]] = True
+    marks = matching(trace.cpu, "name", lambda name: bool(STEP_MARK.match(name))) & (nesting.thread >= 0)
+    threads[nesting.thread[marks]] = True
+    threads[-1] = False
+    return threads
+
+
+def _between_marks(trace: Trace, nesting: Nesting) -> intervals.Set:
+    """From each ProfilerStep mark's end to the next one's start: both are set in prof.step(), so it is all its own."""
+    marks = matching(trace.cpu, "name", lambda name: bool(STEP_MARK.match(name))) & (nesting.thread >= 0)
+    starts, ends = np.sort(nesting.start_ns[marks]), np.sort(nesting.end_ns[marks])
+    return intervals.union(ends[:-1], starts[1:])
+
+
+def _loading(nesting: Nesting, launching: Mask, rows: Rows, call: Mask, telling: Mask) -> intervals.Set:
+    """When kernels were loaded: the rows, and of the overhead rows also the stretch right before them.
+
+    The row of a function or module being loaded names no thread and covers the end of the work only: the library
+    looks for the kernel first. So the stretch reaches back, from the row or the call around it, to the last
+    event of that thread that is more than a query, at most to the start of the op that the call is in.
+    """
+    start, end = nesting.start_ns[rows], nesting.end_ns[rows]
+    never = np.iinfo(np.int64).max
+    low, shortest = start.copy(), np.full(len(rows), never)
+    for thread in np.flatnonzero(launching).tolist() if len(rows) else ():
+        around = nesting.around(thread, start, end)
+        told = telling & (nesting.thread == thread)
+        edges = np.sort(np.concatenate((nesting.start_ns[told], nesting.end_ns[told], [never])))
+        begin = np.where(call[around], nesting.start_ns[around], start)
+        op = nesting.op[around]
+        last = edges[np.searchsorted(edges, begin, side="left") - 1]
+        reached = np.where(op >= 0, np.maximum(np.minimum(last, begin), nesting.start_ns[op]), begin)
+        length = nesting.end_ns[around] - nesting.start_ns[around]
+        nearer = (nesting.thread[rows] < 0) & (around >= 0) & (length < shortest)
+        low[nearer], shortest[nearer] = reached[nearer], length[nearer]
+    return intervals.union(low, end)

@@ -1,0 +1,158 @@
+"""Which call started which work: joined by correlation, one graph launch to many kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import distinct, pick
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES
+from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
+from traceanalyzer.timeline.names import COMMUNICATION, copy_kind
+from traceanalyzer.timeline.nesting import Nesting
+
+Rows = NDArray[np.int64]
+
+KINDS = ("compute", "communication", "copy_h2d", "copy_d2h", "copy_p2p", "copy_d2d", "copy_other", "memset")
+
+
+def find(keys: Rows, wanted: Rows) -> Rows:
+    """For each wanted id the first position that has it in `keys`, -1 for none; NULL_INT matches nothing."""
+    order = np.argsort(keys, kind="stable")
+    at = np.minimum(np.searchsorted(keys[order], wanted), max(len(keys) - 1, 0))
+    if len(keys) == 0:
+        return np.full(len(wanted), -1, np.int64)
+    rows = order[at]
+    return np.where((keys[rows] == wanted) & (wanted != NULL_INT), rows, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWork:
+    """Arrays of shape (work,), ordered by start, then device, stream and launch; one entry per kernel, copy or memset.
+
+    Attributes:
+        row: int64, row of `trace.gpu`.
+        device, stream: int64.
+        kind: int64, position in `KINDS`.
+        start_ns, end_ns: int64.
+        call: int64, row of `trace.cpu` of the launch, -1 where the trace has none (unlinked).
+        call_start_ns, call_end_ns: int64, NULL_INT where unlinked.
+        delay_ns: int64, work.start - launch.start, NULL_INT where unlinked. Not from the launch's end: work
+            often starts before the call returns.
+        op: int64, row of `trace.cpu` of the op that launched it, -1 for none.
+        shared: bool, its launch started other work too (a CUDA graph).
+        outstanding: int64, work of the device launched before but not finished when it was launched, -1 if unlinked.
+    """
+
+    row: Rows
+    device: Rows
+    stream: Rows
+    kind: Rows
+    start_ns: Rows
+    end_ns: Rows
+    call: Rows
+    call_start_ns: Rows
+    call_end_ns: Rows
+    delay_ns: Rows
+    op: Rows
+    shared: NDArray[np.bool_]
+    outstanding: Rows
+
+    @property
+    def unlinked(self) -> int:
+        """How many have no launch in the trace."""
+        return int((self.call < 0).sum())
+
+    @classmethod
+    def build(cls, trace: Trace, nesting: Nesting) -> Self:
+        gpu = trace.gpu
+        row = np.flatnonzero(matching(gpu, "category", BUSY_CATEGORIES.__contains__))
+        if len(row) == 0:
+            raise Unavailable(
+                "no kernels, copies or memsets in the trace: record with ProfilerActivity.CUDA on a GPU"
+            )
+        call = _calls(trace, row)
+        start = ints(gpu, "start_ns")[row]
+        device, stream = _known(ints(gpu, "device")[row]), _known(ints(gpu, "stream")[row])
+        launched = pick(nesting.start_ns, call, NULL_INT)
+        order = np.lexsort((ints(gpu, "event_id")[row], launched, stream, device, start))
+        row, call, start, launched = row[order], call[order], start[order], launched[order]
+        device, stream = device[order], stream[order]
+        end = start + ints(gpu, "dur_ns")[row]
+        linked = call >= 0
+        return cls(
+            row=row,
+            device=device,
+            stream=stream,
+            kind=_kinds(trace, row),
+            start_ns=start,
+            end_ns=end,
+            call=call,
+            call_start_ns=launched,
+            call_end_ns=pick(nesting.end_ns, call, NULL_INT),
+            delay_ns=np.where(linked, start - launched, NULL_INT),
+            op=_ops(trace, nesting, row, call),
+            shared=_shared(call),
+            outstanding=_outstanding(device, launched, end, linked),
+        )
+
+
+def _known(values: Rows) -> Rows:
+    """Devices and streams as exported; a missing one counts as 0, so that the work is not lost."""
+    return np.where(values == NULL_INT, 0, values)
+
+
+def _calls(trace: Trace, row: Rows) -> Rows:
+    calls = np.flatnonzero(matching(trace.cpu, "category", CALL_CATEGORIES.__contains__))
+    at = find(ints(trace.cpu, "correlation")[calls], ints(trace.gpu, "correlation")[row])
+    if len(calls) == 0:
+        return at
+    return np.where(at >= 0, calls[at], -1)
+
+
+def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
+    """The op around the launch; where the launch is missing, the op of that External id."""
+    around = pick(nesting.op, call)
+    missing = np.flatnonzero(around < 0)
+    ops = np.flatnonzero((trace.cpu["category"] == "cpu_op").to_numpy())
+    if len(missing) and len(ops):
+        at = find(ints(trace.cpu, "external_id")[ops], ints(trace.gpu, "external_id")[row[missing]])
+        around[missing] = pick(ops, at)
+    return around
+
+
+def _shared(call: Rows) -> NDArray[np.bool_]:
+    """Whether the same call started more than one piece of work."""
+    if len(call) == 0:
+        return np.empty(0, bool)
+    counts = np.bincount(np.maximum(call, 0))
+    return (call >= 0) & (counts[np.maximum(call, 0)] > 1)
+
+
+def _outstanding(device: Rows, launched: Rows, end: Rows, linked: NDArray[np.bool_]) -> Rows:
+    """DeviceWork before mine less those finished by then, per device."""
+    result = np.full(len(device), -1, np.int64)
+    for ordinal in distinct(device):
+        mine = np.flatnonzero((device == ordinal) & linked)
+        at = launched[mine]
+        before = np.searchsorted(np.sort(at), at, side="left")
+        finished = np.searchsorted(np.sort(end[mine]), at, side="right")
+        result[mine] = np.maximum(before - finished, 0)
+    return result
+
+
+def _kinds(trace: Trace, row: Rows) -> Rows:
+    """Position in `KINDS` of rows of `trace.gpu`."""
+    names = [str(name) for name in trace.gpu["name"].cat.categories]
+    computing = [KINDS.index("communication") if COMMUNICATION.search(name) else 0 for name in names]
+    copying = [KINDS.index(f"copy_{copy_kind(name)}") for name in names]
+    name, category = codes(trace.gpu, "name")[row], trace.gpu["category"]
+    kinds = np.array([*computing, 0], np.int64)[name]
+    copy = (category == "gpu_memcpy").to_numpy()[row]
+    kinds[copy] = np.array([*copying, 0], np.int64)[name[copy]]
+    kinds[(category == "gpu_memset").to_numpy()[row]] = KINDS.index("memset")
+    return kinds

@@ -1,0 +1,118 @@
+"""Nesting of the CPU lane per thread: parent, depth and self time of every row of `trace.cpu`.
+
+A row that only overlaps another has no part in it: its parent is the nearest row that contains it whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, numbered, pick
+from traceanalyzer.model.containment import child_sums, depths, inherited, nearest_reaching, thread_order
+from traceanalyzer.model.trace import Trace, codes, ints, matching
+from traceanalyzer.timeline.names import ANNOTATION
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """All arrays are parallel to `trace.cpu`, shape (rows,); overhead rows are no part of any thread's nesting.
+
+    Attributes:
+        start_ns, end_ns: int64.
+        thread: int64, dense number of (pid, tid); -1 for overhead rows.
+        parent: int64, row of the innermost containing row, -1 for none.
+        self_ns: int64, duration less the children's.
+        op: int64, row of the innermost cpu_op that is or contains the row, -1 for none.
+        annotation: bool, annotations; torch before 1.12 wrote those as ops, and their names tell.
+        order: int64 of shape (rows on threads,), those rows by thread, start, and the outer before the inner.
+        thread_rows, thread_start_ns: per thread the part of `order` that belongs to it, and the starts of those rows.
+    """
+
+    start_ns: Rows
+    end_ns: Rows
+    thread: Rows
+    parent: Rows
+    self_ns: Rows
+    op: Rows
+    annotation: Mask
+    order: Rows
+    thread_rows: tuple[Rows, ...]
+    thread_start_ns: tuple[Rows, ...]
+
+    @property
+    def depth(self) -> Rows:
+        """Rows around each row, 0 for roots; int64 of shape (rows,), counted at every call."""
+        return depths(self.parent)
+
+    def top_op(self, rows: Rows) -> Rows:
+        """Row of the outermost cpu_op that is or contains each of `rows`, -1 for none or where the row is -1."""
+        top = pick(self.op, rows)
+        climbing = np.flatnonzero(top >= 0)
+        while len(climbing):
+            above = pick(self.op, self.parent[top[climbing]])
+            climbing, above = climbing[above >= 0], above[above >= 0]
+            top[climbing] = above
+        return top
+
+    def around(self, thread: int, starts: Rows, ends: Rows) -> Rows:
+        """The innermost row of the thread that contains each interval [starts[i], ends[i]], -1 for none."""
+        found = np.full(len(starts), -1, np.int64)
+        if thread < 0:
+            return found
+        at = np.searchsorted(self.thread_start_ns[thread], starts, side="right") - 1
+        inside = np.flatnonzero(at >= 0)
+        found[inside] = self.thread_rows[thread][at[inside]]
+        while True:
+            short = np.flatnonzero((found >= 0) & (self.end_ns[found] < ends))
+            if len(short) == 0:
+                return found
+            found[short] = self.parent[found[short]]
+
+    @classmethod
+    def build(cls, trace: Trace) -> Self:
+        cpu = trace.cpu
+        start, dur = ints(cpu, "start_ns"), ints(cpu, "dur_ns")
+        end = start + dur
+        is_annotation = _annotations(trace)
+        is_op = (cpu["category"] == "cpu_op").to_numpy() & ~is_annotation
+        thread = _threads(trace)
+        order = thread_order(thread, start, dur, partial(_tie_rank, trace, is_annotation, is_op))
+        ordered_thread = thread[order]
+        off = int(np.searchsorted(ordered_thread, 0))  # overhead rows, which are on no thread
+        order, ordered_thread, ordered_end = order[off:], ordered_thread[off:], end[order[off:]]
+        placed = nearest_reaching(ordered_end, ordered_end, ordered_thread)
+        parent = np.full(len(cpu), -1, np.int64)
+        parent[order] = pick(order, placed)
+        own = dur - child_sums(parent, dur)
+        bounds = np.searchsorted(ordered_thread, np.arange(1, thread.max(initial=-1) + 1))
+        by_thread = tuple(np.split(order, bounds)), tuple(np.split(start[order], bounds))
+        op = inherited(parent, is_op)
+        return cls(start, end, thread, parent, own, op, is_annotation, order, *by_thread)
+
+
+def _threads(trace: Trace) -> Rows:
+    process, processes = numbered(ints(trace.cpu, "pid"))
+    thread, tids = numbered(ints(trace.cpu, "tid"))
+    if len(processes) > 1:
+        thread, _ = numbered(process * len(tids) + thread)
+    thread[(trace.cpu["category"] == "overhead").to_numpy()] = -1
+    return thread
+
+
+def _annotations(trace: Trace) -> Mask:
+    op = matching(trace.cpu, "category", lambda category: category == "cpu_op")
+    marks = matching(trace.cpu, "name", lambda name: bool(ANNOTATION.match(name)))
+    return matching(trace.cpu, "category", lambda category: category == "user_annotation") | op & marks
+
+
+def _tie_rank(trace: Trace, is_annotation: Mask, is_op: Mask, rows: Rows) -> Rows:
+    """Of rows with the same start and duration an annotation is outside, then ops, then calls; names decide last."""
+    kind = np.where(is_annotation[rows], 0, np.where(is_op[rows], 1, 2))
+    return kind * (1 << 32) + codes(trace.cpu, "name")[rows]

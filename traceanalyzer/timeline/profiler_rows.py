@@ -1,0 +1,92 @@
+"""The profiler's own work (rows on pid -1, which name no thread) and which thread each stalled.
+
+A row stalls a thread if for most of it nothing starts or ends there while an op or call is open that does not
+wait for the device anyway: CUPTI asks for
+a buffer inside the app's call. The same row on another thread costs the app nothing, and dispatch goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.trace import Trace, ints, matching
+from traceanalyzer.timeline.boundaries import Boundaries
+from traceanalyzer.timeline.names import BUFFER_OVERHEAD, PROFILER_OVERHEAD, SYNCHRONISING
+from traceanalyzer.timeline.nesting import Nesting
+
+Rows = NDArray[np.int64]
+
+_MIN_STALLED = (
+    0.5  # share of the row during which the thread stands still; below it the row ran beside the thread
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilerRows:
+    """Arrays of shape (rows,), ordered by start; the profiler's rows only, not loading or full command buffers.
+
+    Attributes:
+        row: int64, row of `trace.cpu`.
+        buffer: bool, an Activity Buffer Request or a Buffer Flush.
+        stalled: int64, row of `trace.cpu` of the innermost op or call that it stalled, -1 for none.
+        stall_start_ns, stall_end_ns: int64, when it did; empty where `stalled` is -1.
+    """
+
+    row: Rows
+    buffer: NDArray[np.bool_]
+    stalled: Rows
+    stall_start_ns: Rows
+    stall_end_ns: Rows
+
+    @property
+    def stalls(self) -> intervals.Set:
+        """When the profiler stalled a thread."""
+        return intervals.union(self.stall_start_ns, self.stall_end_ns)
+
+    @classmethod
+    def build(cls, trace: Trace, nesting: Nesting, boundaries: Boundaries) -> Self:
+        cpu = trace.cpu
+        overhead = (cpu["category"] == "overhead").to_numpy()
+        row = np.flatnonzero(
+            overhead & matching(cpu, "name", lambda name: bool(PROFILER_OVERHEAD.match(name)))
+        )
+        row = row[np.lexsort((ints(cpu, "dur_ns")[row], nesting.start_ns[row]))]
+        buffer = matching(cpu, "name", lambda name: bool(BUFFER_OVERHEAD.match(name)))[row]
+        start, end = nesting.start_ns[row], nesting.end_ns[row]
+        waits = matching(cpu, "name", lambda name: bool(SYNCHRONISING.search(name)))
+        may_stall = matching(cpu, "category", ("cpu_op", *CALL_CATEGORIES).__contains__)
+        may_stall &= ~waits & ~nesting.annotation
+        stalled = np.full(len(row), -1, np.int64)
+        stall_start, stall_end = start.copy(), start.copy()
+        for thread in range(int(nesting.thread.max(initial=-1)) + 1 if len(row) else 0):
+            _stall(nesting, boundaries, may_stall, thread, start, end, stalled, stall_start, stall_end)
+        return cls(row, buffer, stalled, stall_start, stall_end)
+
+
+def _stall(
+    nesting: Nesting,
+    boundaries: Boundaries,
+    may_stall: NDArray[np.bool_],
+    thread: int,
+    start: Rows,
+    end: Rows,
+    stalled: Rows,
+    low: Rows,
+    high: Rows,
+) -> None:
+    """Enter the stalls of one thread: the stretch without an edge there around the middle of each overhead row.
+
+    A stretch that is at least half of the row contains its middle, so no other needs to be looked at.
+    """
+    before, behind = boundaries.around(thread, (start + end + 1) // 2, side="left")
+    a, b = np.maximum(before, start), np.minimum(behind, end)
+    around = nesting.around(thread, a, b)
+    held = (b - a >= _MIN_STALLED * (end - start)) & (b - a > high - low) & (around >= 0)
+    held &= may_stall[around]
+    stalled[held], low[held], high[held] = around[held], a[held], b[held]

@@ -1,0 +1,68 @@
+"""RepeatedKernels of kernels that can be compared across steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, grouped, pick
+from traceanalyzer.model.trace import Trace, codes
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.steps import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedKernels:
+    """Compute kernels within steps; communication is left out, since it waits for peers.
+
+    Attributes:
+        table: one row per execution, in order of launch: `entry` of `DeviceWork`, `step` (position in `Steps`),
+            `group` (kernels of one device, name, grid and block), `place` (numbers what should be the same work
+            in every step: the order within the group and step, where each step runs the group equally often,
+            and the recorded shapes), `shaped` (whether shapes were recorded), `dur` in ns. RepeatedKernels that
+            cannot be compared are not in it: different shapes under one name are not the same work.
+    """
+
+    table: pd.DataFrame
+
+    @classmethod
+    def build(cls, trace: Trace, work: DeviceWork, steps: Steps) -> Self:
+        rows = np.flatnonzero((work.kind == KINDS.index("compute")) & (steps.of_work >= 0))
+        rows = rows[np.lexsort((work.start_ns[rows], work.call_start_ns[rows]))]
+        step = steps.of_work[rows]
+        kernel = [codes(trace.gpu, column)[work.row[rows]] for column in ("name", "grid", "block")]
+        group, _ = grouped([work.device[rows], *kernel])
+        shape = pick(codes(trace.cpu, "input_dims"), work.op[rows])
+        regular, order = _regular_order(group, step, len(steps))
+        place, _ = grouped([group, np.where(regular, order, -1), shape])
+        table = pd.DataFrame(
+            {
+                "entry": rows,
+                "step": step,
+                "group": group,
+                "place": place,
+                "shaped": shape >= 0,
+                "dur": work.end_ns[rows] - work.start_ns[rows],
+            }
+        )
+        return cls(table[regular | (shape >= 0)].reset_index(drop=True))
+
+
+def _regular_order(group: Rows, step: Rows, steps: int) -> tuple[NDArray[np.bool_], Rows]:
+    """Whether each row's group runs equally often in every step that has it, and most steps have it; and how many
+    of the group came before in the step. Rows are in order of launch."""
+    pair, first = grouped([group, step])
+    times = np.bincount(pair)
+    by_pair = np.argsort(pair, kind="stable")
+    order = np.empty(len(pair), np.int64)
+    order[by_pair] = np.arange(len(pair)) - np.repeat(np.cumsum(times) - times, times)
+    of_pair, groups = group[first], int(group.max(initial=-1)) + 1
+    found_in = np.bincount(of_pair, minlength=groups)
+    usual = np.zeros(groups, np.int64)
+    usual[of_pair] = times
+    uneven = np.bincount(of_pair, weights=times != usual[of_pair], minlength=groups) > 0
+    return (~uneven & (found_in * 2 >= steps))[group], order

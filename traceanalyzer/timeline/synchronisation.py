@@ -1,0 +1,91 @@
+"""Calls in which the CPU waits for the device, and which of them are the profiler's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.trace import Trace, ints, matching
+from traceanalyzer.timeline.device_work import find
+from traceanalyzer.timeline.names import COPY_CALL, DEVICE_SYNC, SYNCHRONISING
+from traceanalyzer.timeline.nesting import Nesting
+
+Rows = NDArray[np.int64]
+
+_MOST = 0.5  # share of the time from the call to the copy's end; by definition most
+
+
+@dataclass(frozen=True, slots=True)
+class SyncCalls:
+    """Arrays of shape (calls,), ordered by end.
+
+    Attributes:
+        row: int64, row of `trace.cpu`.
+        start_ns, end_ns: int64.
+        thread: int64, thread as in `Nesting`.
+        copy: bool, a copy call that returned only after its copy was done.
+        whole_device: bool, waits for the whole device.
+        profiler: bool, the profiler's own: it waits for the device when it starts and stops.
+    """
+
+    row: Rows
+    start_ns: Rows
+    end_ns: Rows
+    thread: Rows
+    copy: NDArray[np.bool_]
+    whole_device: NDArray[np.bool_]
+    profiler: NDArray[np.bool_]
+
+    @classmethod
+    def build(cls, trace: Trace, nesting: Nesting) -> Self:
+        calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
+        waits = calls & matching(trace.cpu, "name", lambda name: bool(SYNCHRONISING.search(name)))
+        copies = _blocking_copies(trace, nesting, calls)
+        row = np.flatnonzero(waits | copies)
+        row = row[np.lexsort((row, nesting.start_ns[row], nesting.end_ns[row]))]
+        whole = matching(trace.cpu, "name", lambda name: bool(DEVICE_SYNC.search(name)))[row]
+        return cls(
+            row=row,
+            start_ns=nesting.start_ns[row],
+            end_ns=nesting.end_ns[row],
+            thread=nesting.thread[row],
+            copy=copies[row],
+            whole_device=whole,
+            profiler=_profilers_own(trace, nesting, row, whole),
+        )
+
+
+def _blocking_copies(trace: Trace, nesting: Nesting, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Copy calls that wait: they end after their copy does, or the copy is a pageable one, which the call itself
+    feeds piece by piece, and most of the time until the copy's end was spent in the call."""
+    blocking = np.zeros(len(trace.cpu), bool)
+    rows = np.flatnonzero(calls & matching(trace.cpu, "name", lambda name: bool(COPY_CALL.search(name))))
+    copies = np.flatnonzero((trace.gpu["category"] == "gpu_memcpy").to_numpy())
+    if len(rows) == 0 or len(copies) == 0:
+        return blocking
+    correlation = ints(trace.gpu, "correlation")[copies]
+    starts = ints(trace.gpu, "start_ns")[copies]
+    ends = starts + ints(trace.gpu, "dur_ns")[copies]
+    pageable = matching(trace.gpu, "name", lambda name: "Pageable" in name)[copies]
+    at = find(correlation, ints(trace.cpu, "correlation")[rows])
+    begun, returned = nesting.start_ns[rows], nesting.end_ns[rows]
+    fed = pageable[at] & (returned > starts[at]) & (returned - begun >= _MOST * (ends[at] - begun))
+    blocking[rows] = (at >= 0) & ((ends[at] <= returned) | fed)
+    return blocking
+
+
+def _profilers_own(trace: Trace, nesting: Nesting, row: Rows, whole: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whole-device waits outside any op or annotation, before the first op or mark or after the last."""
+    inside = (nesting.thread >= 0) & matching(
+        trace.cpu, "category", ("cpu_op", "user_annotation").__contains__
+    )
+    inside |= (nesting.thread >= 0) & matching(trace.cpu, "name", lambda name: "Launch" in name)
+    starts = nesting.start_ns[inside if inside.any() else nesting.thread >= 0]
+    if len(starts) == 0:
+        return np.zeros(len(row), bool)
+    outside = (nesting.end_ns[row] <= starts.min()) | (nesting.start_ns[row] >= starts.max())
+    return np.asarray(whole & (nesting.parent[row] < 0) & outside)

@@ -1,0 +1,198 @@
+"""What each event of the profiler's table costs: time on the CPU and on devices, memory, own and in all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, numbered, sums_of
+from traceanalyzer.model.containment import child_sums, innermost, subtree_sums
+from traceanalyzer.model.trace import NULL_INT, Trace, ints
+from traceanalyzer.torch_table.event_links import frontend
+from traceanalyzer.torch_table.function_events import MEMORY, Flags, FunctionEvents, threads_of
+
+# c10::DeviceType as [memory] events write it: CPU, MKLDNN, IDEEP; CUDA, HIP, XPU, PrivateUse1.
+_CPU_TYPES, _DEVICE_TYPES = (0, 2, 5), (1, 6, 12, 20)
+
+
+@dataclass(frozen=True, slots=True)
+class EventTotals:
+    """All arrays are int64 of shape (events,), in the order of `events`.
+
+    Attributes:
+        parent: the event around this one, -1 for none.
+        counted: bool; events that only repeat their parent are not, and their parent has their kernels.
+        bottom: the event whose kernels count for this one: the last of a chain of repeats, else itself.
+        kernel_ns: of the device work linked to the event itself.
+        cpu_ns, self_cpu_ns: 0 for device rows; self is 0 for asynchronous ones.
+        device_ns, self_device_ns: of CPU rows the work that they started.
+        cpu_bytes, self_cpu_bytes, device_bytes, self_device_bytes: allocated less freed.
+    """
+
+    events: FunctionEvents
+    parent: Rows
+    counted: Flags
+    bottom: Rows
+    kernel_ns: Rows
+    cpu_ns: Rows
+    self_cpu_ns: Rows
+    device_ns: Rows
+    self_device_ns: Rows
+    cpu_bytes: Rows
+    self_cpu_bytes: Rows
+    device_bytes: Rows
+    self_device_bytes: Rows
+
+
+def event_totals(trace: Trace, events: FunctionEvents) -> EventTotals:
+    """Totals per event, with rows for the memory events that no event contains."""
+    events, cpu_bytes, device_bytes = _with_memory(trace, events)
+    parent = _parents(events)
+    repeats, top = _repeats(events.name, parent)
+    bottom = _bottoms(repeats, parent, top)
+    kernel_ns = np.where(repeats, 0, _kernel_ns(events)[bottom])
+    parent = np.where(parent >= 0, top[parent], -1)
+    inside = np.where(repeats, -1, parent)
+    on_cpu = ~events.on_device
+    cpu_ns = np.where(on_cpu, events.dur_ns, 0)
+    work_ns = np.where(on_cpu, kernel_ns, events.dur_ns)
+    own = on_cpu & ~events.asynchronous
+    return EventTotals(
+        events=events,
+        parent=inside,
+        counted=~repeats,
+        bottom=bottom,
+        kernel_ns=kernel_ns,
+        cpu_ns=cpu_ns,
+        self_cpu_ns=_self(own, inside, cpu_ns),
+        device_ns=np.where(events.asynchronous, 0, subtree_sums(inside, work_ns)),
+        self_device_ns=np.where(events.asynchronous, 0, work_ns),
+        cpu_bytes=cpu_bytes,
+        self_cpu_bytes=_self(own, inside, cpu_bytes),
+        device_bytes=device_bytes,
+        self_device_bytes=_self(own, inside, device_bytes),
+    )
+
+
+def _self(own: Flags, parent: Rows, values: Rows) -> Rows:
+    """Values less those of the children, 0 for rows that have nothing of their own."""
+    if not values.any():
+        return values
+    return np.where(own, values - child_sums(parent, values), 0)
+
+
+def _parents(events: FunctionEvents) -> Rows:
+    """Asynchronous rows and device rows are no part of the nesting."""
+    nested = np.flatnonzero(~events.on_device & ~events.asynchronous)
+    nested = nested[np.argsort(events.thread[nested], kind="stable")]
+    found = innermost(events.start_ns[nested], events.end_ns[nested], events.thread[nested])
+    parent = np.full(len(events), -1, np.int64)
+    parent[nested] = np.where(found >= 0, nested[found], -1)
+    return parent
+
+
+def _repeats(name: Rows, parent: Rows) -> tuple[Flags, Rows]:
+    """Only children that bear their parent's name, and for each event the first of such a chain."""
+    children = np.bincount(parent[parent >= 0], minlength=len(name))
+    repeats = (parent >= 0) & (name == name[parent]) & (children[parent] == 1)
+    top = np.where(repeats, parent, np.arange(len(name)))
+    while not np.array_equal(higher := top[top], top):
+        top = higher
+    return repeats, top
+
+
+def _bottoms(repeats: Flags, parent: Rows, top: Rows) -> Rows:
+    """The first of a chain gets the last one's kernels instead of its own."""
+    repeated = np.zeros(len(parent), bool)
+    repeated[parent[repeats]] = True
+    last = np.flatnonzero(repeats & ~repeated)
+    bottom = np.arange(len(parent))
+    bottom[top[last]] = last
+    return bottom
+
+
+def _kernel_ns(events: FunctionEvents) -> Rows:
+    """Duration of the device work linked to each event's id; 0 for those that nothing can be linked to."""
+    work = np.flatnonzero(events.on_device & (events.linked_id != NULL_INT))
+    found = np.zeros(len(events), np.int64)
+    if len(work) == 0:
+        return found
+    position, ids = numbered(events.linked_id[work])
+    sums = sums_of(position, events.end_ns[work] - events.start_ns[work], len(ids))
+    owners = np.flatnonzero(frontend(events))
+    at = np.minimum(np.searchsorted(ids, events.own_id[owners]), len(ids) - 1)
+    found[owners] = np.where(ids[at] == events.own_id[owners], sums[at], 0)
+    return found
+
+
+# -- memory --------------------------------------------------------------------------------------------------
+
+
+def _with_memory(trace: Trace, events: FunctionEvents) -> tuple[FunctionEvents, Rows, Rows]:
+    """Bytes of all memory events within each event's span, ends included, whatever their thread."""
+    nothing = np.zeros(len(events), np.int64)
+    if not trace.meta.rows.get("memory"):
+        return events, nothing, nothing
+    frame = trace.memory
+    is_memory = (frame["name"] == "[memory]").to_numpy()
+    at = ints(frame, "start_ns")
+    size, kind = ints(frame, "bytes"), ints(frame, "device_type")
+    on_cpu = np.where(np.isin(kind, _CPU_TYPES), size, 0)
+    on_device = np.where(np.isin(kind, _DEVICE_TYPES), size, 0)
+    rows = np.flatnonzero(is_memory)[np.argsort(at[is_memory], kind="stable")]
+    low = np.searchsorted(at[rows], events.start_ns, side="left")
+    high = np.searchsorted(at[rows], events.end_ns, side="right")
+    found = [
+        np.where(events.on_device, 0, _between(column[rows], low, high)) for column in (on_cpu, on_device)
+    ]
+    alone = ~_covered(len(rows), low[~events.on_device], high[~events.on_device])
+    extra = np.concatenate((rows[alone], np.flatnonzero(~is_memory)))
+    return _appended(trace, events, extra, found, (on_cpu[extra], on_device[extra]))
+
+
+def _between(values: Rows, low: Rows, high: Rows) -> Rows:
+    before = np.concatenate(([0], np.cumsum(values)))
+    return before[high] - before[low]
+
+
+def _covered(rows: int, low: Rows, high: Rows) -> Flags:
+    """Which positions lie in any [low, high)."""
+    edges = np.bincount(low, minlength=rows + 1) - np.bincount(high, minlength=rows + 1)
+    return np.cumsum(edges)[:rows] > 0
+
+
+def _appended(
+    trace: Trace, events: FunctionEvents, rows: Rows, found: list[Rows], own: tuple[Rows, Rows]
+) -> tuple[FunctionEvents, Rows, Rows]:
+    """Memory events that nothing contains, and out-of-memory ones, are events without a duration."""
+    if len(rows) == 0:
+        return events, found[0], found[1]
+    extended = _extended(trace, events, rows)
+    order = np.lexsort((-extended.end_ns, extended.start_ns))
+    cpu, device = (np.concatenate((a, b))[order] for a, b in zip(found, own, strict=True))
+    return extended.taken(order), cpu, device
+
+
+def _extended(trace: Trace, events: FunctionEvents, rows: Rows) -> FunctionEvents:
+    frame = trace.memory.iloc[rows]
+    texts = frame["name"].astype(str).to_numpy()
+    kinds, code = np.unique(texts, return_inverse=True)
+    at, nothing = ints(frame, "start_ns"), np.full(len(rows), NULL_INT, np.int64)
+    no = np.zeros(len(rows), bool)
+    columns: dict[str, Any] = {
+        "name": code.reshape(-1) + len(events.names),
+        "frame": np.full(len(rows), MEMORY, np.int64),
+        "row": rows,
+        "start_ns": at,
+        "end_ns": at,
+        "thread": threads_of(frame),
+        **dict.fromkeys(("own_id", "linked_id"), nothing),
+        **dict.fromkeys(("on_device", "annotation", "asynchronous"), no),
+    }
+    joined: dict[str, Any] = {
+        key: np.concatenate((getattr(events, key), column)) for key, column in columns.items()
+    }
+    names = np.concatenate((events.names, kinds.astype(object)))
+    return replace(events, names=names, **joined)

@@ -1,0 +1,229 @@
+"""The rows of a trace as torch's profiler table sees them: which events, on which thread, under which id.
+
+- Everything with a duration is an event, on the CPU or on a device.
+- Ops are known by their External id, runtime calls by their correlation. Runtime calls and GPU work are
+  *linked* to the op of their External id; annotations on the GPU are linked to nothing.
+- Calls that belong to no op, and the profiler's own overhead rows, count for the thread that stopped the
+  profiler, wherever they ran.
+- Annotations on the GPU are exported with a margin around them, which has changed twice.
+
+These are facts of torch 2.11 and 2.13, checked against their tables.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, among
+from traceanalyzer.model.containment import thread_order
+from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
+
+Flags = NDArray[np.bool_]
+
+_ASYNC_NAME = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl):")
+_OPS = ("cpu_op", "user_annotation", "hpu_op", "glow_runtime")
+# (shift of start, growth of duration) of exported GPU annotations: none (the exporter in Python), since
+# June 2024, since April 2024, before.
+_MARGINS_NS = ((0, 0), (1, 2), (1_000, 1_500), (1_000, 1_000))
+CPU, GPU, PYTHON, MEMORY = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionEvents:
+    """Events in torch's order: by start, longest first. Arrays are of shape (events,).
+
+    Attributes:
+        names: distinct names as the table prints them.
+        name: int64, position in `names`.
+        frame, row: int64, where the event comes from: frame number (CPU, GPU, PYTHON, MEMORY) and row in it.
+        start_ns, end_ns: int64.
+        thread: int64, a number per thread; meaningless on devices.
+        own_id, linked_id: int64, NULL_INT where there is none.
+        on_device, annotation, asynchronous: bool.
+        origin_ns: what torch subtracts from times before it turns them into microseconds.
+    """
+
+    names: NDArray[np.object_]
+    name: Rows
+    frame: Rows
+    row: Rows
+    start_ns: Rows
+    end_ns: Rows
+    thread: Rows
+    own_id: Rows
+    linked_id: Rows
+    on_device: Flags
+    annotation: Flags
+    asynchronous: Flags
+    origin_ns: int
+
+    @property
+    def dur_ns(self) -> Rows:
+        """Durations, int64 of shape (events,)."""
+        return self.end_ns - self.start_ns
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    def taken(self, rows: Rows | Flags) -> FunctionEvents:
+        """These events only, in this order."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        arrays = {k: v[rows] for k, v in given.items() if k not in ("names", "origin_ns")}
+        return FunctionEvents(**arrays, names=self.names, origin_ns=self.origin_ns)
+
+
+def all_events(trace: Trace, *, python: bool) -> FunctionEvents:
+    """Every event with the ids and threads that the file gives, before torch's corrections.
+
+    Args:
+        python: also python_function rows.
+    """
+    main = stopping_thread(trace)
+    parts = [_cpu(trace, main), _gpu(trace, main), *([_python(trace)] if python else [])]
+    origin = trace.meta.window_ns[0] if trace.meta.window_ns else trace.meta.origin_ns
+    return _joined(parts, origin)
+
+
+def rewritten(name: str) -> str:
+    """The table puts all steps in one row."""
+    return "ProfilerStep*" if name.startswith("ProfilerStep#") else name
+
+
+# -- parts ---------------------------------------------------------------------------------------------------
+
+_Part = dict[str, Any]
+
+
+def _part(frame: pd.DataFrame, number: int, start: Rows, end: Rows, **columns: Any) -> _Part:
+    rows = len(frame)
+    given = {
+        "categories": [rewritten(str(name)) for name in frame["name"].cat.categories],
+        "name": codes(frame, "name"),
+        "frame": np.broadcast_to(np.int64(number), rows),
+        "row": np.arange(rows, dtype=np.int64),
+        "start_ns": start,
+        "end_ns": end,
+        "event_id": ints(frame, "event_id"),
+    }
+    absent, nobody = np.broadcast_to(NULL_INT, rows), np.broadcast_to(np.False_, rows)
+    defaults = {
+        **dict.fromkeys(("thread", "own_id", "linked_id"), absent),
+        **dict.fromkeys(("on_device", "annotation", "asynchronous"), nobody),
+    }
+    return defaults | given | columns
+
+
+def _cpu(trace: Trace, main: int) -> _Part:
+    frame = trace.cpu
+    external = _positive(ints(frame, "external_id"))
+    is_op = matching(frame, "category", _OPS.__contains__)
+    is_overhead = (frame["category"] == "overhead").to_numpy()
+    linked = np.where(is_op | is_overhead, NULL_INT, external)
+    annotation = (frame["category"] == "user_annotation").to_numpy()
+    thread = threads_of(frame)
+    start = ints(frame, "start_ns")
+    return _part(
+        frame,
+        CPU,
+        start,
+        start + ints(frame, "dur_ns"),
+        thread=np.where(~is_op & (linked == NULL_INT), main, thread),
+        own_id=np.where(is_op, external, np.where(is_overhead, NULL_INT, ints(frame, "correlation"))),
+        linked_id=linked,
+        annotation=annotation,
+        asynchronous=annotation & _async_names(frame),
+    )
+
+
+def _gpu(trace: Trace, main: int) -> _Part:
+    frame = trace.gpu
+    annotation = (frame["category"] == "gpu_user_annotation").to_numpy()
+    start = ints(frame, "start_ns")
+    end = start + ints(frame, "dur_ns")
+    shift, growth = annotation_margin_ns(start, end, annotation)
+    external = _positive(ints(frame, "external_id"))
+    own = np.where(annotation, external, ints(frame, "correlation"))
+    return _part(
+        frame,
+        GPU,
+        start + shift * annotation,
+        end + (shift - growth) * annotation,
+        thread=np.broadcast_to(np.int64(main), len(frame)),
+        own_id=own,
+        linked_id=np.where(annotation, NULL_INT, external),
+        on_device=np.broadcast_to(np.True_, len(frame)),
+        annotation=annotation,
+    )
+
+
+def _python(trace: Trace) -> _Part:
+    frame = trace.python
+    start = ints(frame, "start_ns")
+    return _part(frame, PYTHON, start, start + ints(frame, "dur_ns"), thread=threads_of(frame))
+
+
+def _positive(ids: Rows) -> Rows:
+    return np.where(ids > 0, ids, NULL_INT)
+
+
+def _async_names(frame: pd.DataFrame) -> Flags:
+    return matching(frame, "name", lambda name: bool(_ASYNC_NAME.match(name)))
+
+
+def threads_of(frame: pd.DataFrame) -> Rows:
+    """One number per (pid, tid), the same in all frames."""
+    return ints(frame, "pid") * 10_000_019 + ints(frame, "tid")
+
+
+def stopping_thread(trace: Trace) -> int:
+    """The thread that stopped the profiler: the one that marks the steps, else the process's first."""
+    frame = trace.cpu
+    if len(frame) == 0:
+        return NULL_INT
+    thread, pid, tid = threads_of(frame), ints(frame, "pid"), ints(frame, "tid")
+    is_mark = matching(frame, "name", lambda name: name.startswith("ProfilerStep#"))
+    is_mark &= (frame["category"] == "user_annotation").to_numpy()
+    for chosen in (is_mark, (pid == tid) & (pid >= 0), matching(frame, "category", _OPS.__contains__)):
+        if chosen.any():
+            return int(thread[np.flatnonzero(chosen)[-1]])
+    return int(thread[0])
+
+
+def annotation_margin_ns(start: Rows, end: Rows, annotation: Flags) -> tuple[int, int]:
+    """(shift, growth) with which most GPU annotations begin and end where some GPU work does.
+
+    Args:
+        start, end: int64 of shape (rows,), as exported.
+        annotation: bool of shape (rows,).
+    """
+    starts, ends = np.sort(start[~annotation]), np.sort(end[~annotation])
+    best, most = (0, 0), 0
+    for shift, growth in _MARGINS_NS:
+        fits = among(start[annotation] + shift, starts)
+        fits &= among(end[annotation] + shift - growth, ends)
+        if int(fits.sum()) > most:
+            best, most = (shift, growth), int(fits.sum())
+    return best
+
+
+def _joined(parts: list[_Part], origin_ns: int) -> FunctionEvents:
+    names: dict[str, int] = {}
+    for part in parts:
+        table = [names.setdefault(name, len(names)) for name in part.pop("categories")]
+        part["name"] = np.array([*table, -1], np.int64)[part["name"]]
+    start, end, event_id = (_column(parts, key) for key in ("start_ns", "end_ns", "event_id"))
+    order = thread_order(np.zeros(len(start), np.int64), start, end - start, event_id.take)
+    columns = {key: _column(parts, key)[order] for key in parts[0] if key != "event_id"}
+    shown = np.array([*names, None], dtype=object)[:-1]
+    return FunctionEvents(names=shown, origin_ns=origin_ns, **columns)
+
+
+def _column(parts: list[_Part], key: str) -> NDArray[Any]:
+    """One column of all parts."""
+    return np.concatenate([part[key] for part in parts])
