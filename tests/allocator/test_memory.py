@@ -89,7 +89,7 @@ def built() -> Trace:
 
 
 def test_blocks_alive_and_kept_by_op_and_line() -> None:
-    view = built().index(MemoryView)
+    view = Analysis(built()).index(MemoryView)
     (device,) = view.devices
     assert (device.peak_bytes, device.peak_ns, device.before_bytes) == (1170, 2000, 1000)
     assert device.alive.to_dict("records") == [
@@ -147,7 +147,7 @@ def test_without_running_totals_amounts_count_from_zero() -> None:
 
 
 def test_curves_of_all_devices_are_in_one_frame() -> None:
-    frame = memory_curve(built().index(MemoryView).devices)
+    frame = memory_curve(Analysis(built()).index(MemoryView).devices)
     assert list(frame.columns) == ["device", "time_ns", "allocated_bytes", "reserved_bytes"]
     assert frame["allocated_bytes"].tolist() == [1100, 1150, 1100, 1170, 1070, 70]
     assert frame["device"].unique().tolist() == ["CUDA:0"]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
-import click
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +12,6 @@ from click.testing import CliRunner, Result
 
 from tests.builder import TraceBuilder
 from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
-from traceanalyzer.cli import main as cli_module
 from traceanalyzer.cli.app import cli, run
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.schema import FRAMES
@@ -222,12 +218,12 @@ def test_rules_are_listed_with_their_titles() -> None:
         "never-applicable",
         "nothing-wrong",
     ]
-    assert "Nothing runs on the device (tests)" in lines[1]
+    assert "Nothing runs on the device (rule)" in lines[1]
 
 
 def test_explain_prints_the_page_and_the_limits() -> None:
     page = call("explain", "idle-device").stdout
-    assert "idle-device  (tests, since 0.1)" in page
+    assert "idle-device  (rule, since 0.1)" in page
     assert "Between two kernels the device waits" in page
     assert "idle-device.min_gap_ns=10000 (10.0 µs)\n        a launch takes as long" in page
     for rule in all_rules():
@@ -273,14 +269,3 @@ def test_version_and_help() -> None:
     assert "traceanalyzer diagnose trace.json.gz" in call("-h").stdout
     for command in ("diagnose", "rules", "explain", "export"):
         assert f"  traceanalyzer {command}" in call(command, "--help").stdout
-
-
-def test_commands_of_other_modules_are_found_when_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("elsewhere")
-    module.table = click.Command("table", help="Another table.")  # type: ignore[attr-defined]
-    monkeypatch.setattr(cli_module, "_ELSEWHERE", {"table": "elsewhere", "ghost": "absent.module"})
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "elsewhere" or None)
-    monkeypatch.setattr(importlib, "import_module", {"elsewhere": module}.__getitem__)
-    assert "Another table." in call("--help").stdout
-    assert "ghost" not in call("--help").stdout
-    assert call("ghost").exit_code == 2

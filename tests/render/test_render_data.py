@@ -136,7 +136,8 @@ def test_parquet_is_typed_and_signed(tmp_path: Path) -> None:
 def test_duckdb_polars_and_pandas_read_the_same(tmp_path: Path) -> None:
     path = parquet(samples.two_ranks(), tmp_path / "findings.parquet")
     expected = pq.read_table(path).to_pylist()
-    by_duckdb = duckdb.sql(f"select * from '{path}'").to_arrow_table().to_pylist()
+    with duckdb.connect() as connection:
+        by_duckdb = connection.sql(f"select * from '{path}'").to_arrow_table().to_pylist()
     assert by_duckdb == expected
     assert pl.read_parquet(path).to_dicts() == expected
     in_pandas = pd.read_parquet(path, dtype_backend="pyarrow")
@@ -148,7 +149,8 @@ def test_duckdb_polars_and_pandas_read_the_same(tmp_path: Path) -> None:
 def test_duckdb_reaches_into_occurrences_and_evidence(tmp_path: Path) -> None:
     path = parquet(samples.report(), tmp_path / "findings.parquet")
     query = f"select len(occurrences), occurrences[1].cost_ns, evidence->>'op' from '{path}'"
-    assert duckdb.execute(query).fetchone() == (4, 12 * MS, "aten::mm")
+    with duckdb.connect() as connection:
+        assert connection.execute(query).fetchall()[0] == (4, 12 * MS, "aten::mm")
 
 
 def test_accounting_keeps_its_columns_and_types() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.rule.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Status
 from traceanalyzer.model.trace import Trace, TraceSet
@@ -86,8 +87,8 @@ def test_the_summary_says_what_the_header_shows() -> None:
 
 
 def test_a_window_counts_from_the_first_event() -> None:
-    trace = restricted(busy_trace(), (2 * MS, 4 * MS))
-    assert trace.window == (START + 2 * MS, START + 4 * MS)
+    analysis = restricted(busy_trace(), (2 * MS, 4 * MS))
+    assert analysis.window.asked_ns == (START + 2 * MS, START + 4 * MS)
     report = diagnose(busy_trace(), window=(2 * MS, 4 * MS), select=["idle-device"])
     assert report.summary[0]["window"]["length_ns"] == 2 * MS
     assert report.summary[0]["asked"] is True
@@ -96,9 +97,10 @@ def test_a_window_counts_from_the_first_event() -> None:
 
 def test_a_window_may_be_open_and_reach_beyond_the_trace() -> None:
     trace = busy_trace()
-    assert restricted(trace, None) is trace
-    assert restricted(trace, (None, 900 * MS)).window == (START, START + 8 * MS)
-    assert restricted(trace, (MS, None)).window == (START + MS, START + 8 * MS)
+    assert restricted(trace, None).trace is trace
+    assert restricted(trace, None).window.asked_ns is None
+    assert restricted(trace, (None, 900 * MS)).window.asked_ns == (START, START + 8 * MS)
+    assert restricted(trace, (MS, None)).window.asked_ns == (START + MS, START + 8 * MS)
 
 
 def test_a_window_that_misses_the_trace_is_refused() -> None:
@@ -133,10 +135,10 @@ def test_a_trace_without_either_lane_is_reported_and_says_so() -> None:
 
 
 def test_books_of_several_ranks_are_one_table() -> None:
-    books = accounting_frame([(0, busy_trace()), (1, cpu_trace()), (2, busy_trace(6))])
+    books = accounting_frame([(0, Analysis(busy_trace())), (1, Analysis(cpu_trace())), (2, Analysis(busy_trace(6)))])
     assert books.groupby("rank")["ns"].sum().to_dict() == {0: 8 * MS, 2: 12 * MS}
     assert list(books) == ["rank", "device", "step", "class", "cause", "op", "ns"]
-    assert accounting_frame([(None, cpu_trace())]).dtypes.equals(books.dtypes)
+    assert accounting_frame([(None, Analysis(cpu_trace()))]).dtypes.equals(books.dtypes)
 
 
 def test_ranks_go_by_number_and_findings_say_theirs() -> None:

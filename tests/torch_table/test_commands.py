@@ -96,7 +96,8 @@ def test_table_as_parquet_reads_back_with_its_metadata(trace: Path, tmp_path: Pa
     path = tmp_path / "rows.parquet"
     assert run(["table", str(trace), "--format", "parquet", "--output", str(path)]) == 0
     assert pq.read_schema(path).metadata[b"traceanalyzer.source"].endswith(b"trace.json")
-    found = duckdb.sql(f"select device_ns from '{path}' where name = 'aten::mm'").fetchall()
+    with duckdb.connect() as connection:
+        found = connection.execute(f"select device_ns from '{path}' where name = 'aten::mm'").fetchall()
     assert found == [(8_000,)]
 
 
