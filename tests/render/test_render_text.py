@@ -10,13 +10,19 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, hit, scope
 from tests.snapshots import matches
-from traceanalyzer.model.finding import Report
-from traceanalyzer.render.text.page import Page, bar, printable, shortened
+from traceanalyzer.model.report import IdleCause, Report
+from traceanalyzer.render.text.escape import printable, shortened
+from traceanalyzer.render.text.page import Page, bar
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.rule.grouping import findings_of
 from traceanalyzer.version import __version__
 
-REPORTS = {"one": samples.report, "two_ranks": samples.two_ranks, "empty": samples.empty}
+REPORTS = {
+    "one": samples.report,
+    "two_ranks": samples.two_ranks,
+    "replayed": samples.replayed,
+    "empty": samples.empty,
+}
 
 
 def plain(report: Report, **options: object) -> str:
@@ -47,10 +53,10 @@ def test_long_names_wrap_and_shorten() -> None:
 
 @pytest.mark.parametrize(("width", "named"), [(80, 1), (100, 2), (140, 3)])
 def test_a_cause_names_as_many_ops_as_there_is_room_for(width: int, named: int) -> None:
-    books = samples.accounting()
     ops = [f"aten::rather_long_operator_{letter}" for letter in "abcd"]
-    causes = [{"cause": "idle:unknown", "op": op, "ns": MS // 4} for op in ops]
-    text = plain(samples.report(accounting=({**books, "idle_causes": causes},)), width=width)
+    causes = tuple(IdleCause("idle:unknown", op, MS // 4) for op in ops)
+    time = samples.accounting(idle_causes=causes)
+    text = plain(samples.report(samples.trace(accounting=(time,))), width=width)
     assert [op in text for op in ops] == [True] * named + [False] * (4 - named)
 
 
@@ -61,12 +67,12 @@ def test_quiet_keeps_the_findings_alone() -> None:
     assert plain(samples.empty(), quiet=True) == ""
 
 
-def test_a_finding_takes_at_most_five_lines_at_eighty_columns() -> None:
+def test_a_finding_takes_at_most_seven_lines_at_eighty_columns() -> None:
     blocks = plain(samples.report(), quiet=True).strip().split("\n\n")
-    assert {len(block.splitlines()) for block in blocks} <= {2, 3, 4, 5, 6}
+    assert {len(block.splitlines()) for block in blocks} <= {5, 6, 7}
     assert (
         max(len(block.splitlines()) for block in plain(samples.report(), width=120, quiet=True).split("\n\n"))
-        <= 5
+        <= 6
     )
 
 
@@ -92,21 +98,21 @@ def test_names_cannot_write_to_the_terminal() -> None:
 
 def test_a_finding_without_cost_shows_none() -> None:
     costless = findings_of("rule", [hit(0, MS, cost=0)], scope())
-    assert "1  rule: late-launch" + " " * 56 + "info\n" in plain(samples.report(findings=tuple(costless)))
+    text = plain(samples.report(findings=tuple(costless)))
+    assert "1  rule: late-launch" + " " * 56 + "info\n" in text
+    assert "cost " not in text
 
 
 def test_a_window_that_was_asked_for_is_named() -> None:
-    asked = samples.report(summary=(samples.summary(asked=True),))
+    window = replace(samples.trace().window, asked=True)
+    asked = samples.report(samples.trace(window=window))
     assert "--window" in plain(asked)
     assert "--window" not in plain(samples.report())
 
 
 def test_unmarked_and_single_steps() -> None:
-    steps = samples.summary()["steps"]
-    unmarked = samples.report(
-        summary=(samples.summary(steps={**steps, "marked": False, "source": "no marks"}),)
-    )
-    single = samples.report(summary=(samples.summary(steps={**steps, "count": 1}),))
+    unmarked = samples.report(samples.trace(steps=samples.steps(marked=False, source="no marks")))
+    single = samples.report(samples.trace(steps=samples.steps(every=samples.times(1))))
     assert "steps      no marks\n" in plain(unmarked)
     assert "steps      1; 25.0 ms (steps" in plain(single)
 
@@ -114,8 +120,8 @@ def test_unmarked_and_single_steps() -> None:
 def test_a_device_that_is_not_described() -> None:
     meta = samples.meta()
     bare = replace(meta, devices=(replace(meta.devices[0], name=None, sms=None, memory_bytes=None),))
-    assert "device 0   unnamed; busy 37.0 %" in plain(samples.report(metas=(bare,)))
-    assert "device 0   unnamed\n" in plain(samples.report(metas=(bare,), summary=(samples.summary(busy=[]),)))
+    assert "device 0   unnamed; busy 37.0 %" in plain(samples.report(samples.trace(meta=bare)))
+    assert "device 0   unnamed\n" in plain(samples.report(samples.trace(meta=bare, busy=())))
 
 
 @pytest.mark.parametrize("sizes", [[1, 1, 1], [999, 1, 0], [5, 0, 7]])

@@ -11,7 +11,7 @@ from tests.builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.read.load import load_file
-from traceanalyzer.render.text.ops import ops_frame, render_ops
+from traceanalyzer.render.text.ops import render_ops
 from traceanalyzer.roofline.op_work import NO_OP, OpWork
 from traceanalyzer.roofline.peaks import device_peaks, known_devices
 
@@ -182,7 +182,7 @@ def test_a_trace_of_the_cpu_alone_has_no_gpu_ops() -> None:
 
 
 def test_rows_of_the_data_formats_are_per_kernel() -> None:
-    frame = ops_frame(Analysis(matmuls().load()).index(OpWork))
+    frame = Analysis(matmuls().load()).index(OpWork).frame()
     assert len(frame) == 4
     assert frame.loc[frame["kernel"] == "gemm", "calls"].item() == 2
 

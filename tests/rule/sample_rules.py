@@ -11,6 +11,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence, Hit, Span
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.rule import registry as rule_module
+from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import Rule, rule
 from traceanalyzer.timeline.busy import Busy
 from traceanalyzer.timeline.steps import Steps
@@ -20,7 +21,7 @@ from traceanalyzer.timeline.steps import Steps
 class Limits:
     """What counts as a gap."""
 
-    min_gap_ns: int = 10_000  # a launch takes as long
+    min_gap_ns: int = limit(10_000, "a launch takes as long")
     least: float = 0.5
 
 

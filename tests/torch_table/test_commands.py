@@ -14,6 +14,7 @@ import pytest
 from tests.builder import TraceBuilder
 from tests.roofline.test_ops import matmuls
 from traceanalyzer.cli.app import run
+from traceanalyzer.version import SCHEMA_VERSION
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_table_unsorted_is_in_order_of_first_sight(trace: Path, capsys: pytest.C
 
 def test_table_as_json_is_exact(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(output_of(capsys, "table", trace, "--format", "json", "--row-limit", 1))
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == SCHEMA_VERSION
     assert document["self_device_total_ns"] == 9_700
     assert document["notes"]
     (row,) = document["rows"]

@@ -25,11 +25,11 @@ import pandas as pd
 import pyarrow as pa
 from isal import isal_zlib
 
-from traceanalyzer.model.schema import FRAMES, SCHEMA_VERSION, Column, Kind
+from traceanalyzer.model.schema import FRAMES, Column, Kind
 from traceanalyzer.model.trace import Damage, Device, Meta, Trace
 from traceanalyzer.read.events import Collector
 from traceanalyzer.read.frames import build_frame
-from traceanalyzer.version import __version__
+from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 _log = logging.getLogger(__name__)
 _CHECKSUM_BYTES = 4

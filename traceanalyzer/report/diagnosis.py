@@ -6,44 +6,62 @@ Not called `diagnose`: a module of that name would take the place of the functio
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
-from traceanalyzer.model.finding import Finding, Outcome, Report, Status
+from traceanalyzer.model.finding import Finding, Outcome, Status
+from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.report.summary import accounting_of, scope_of, span_of, summarise
+from traceanalyzer.report.summary import scope_of, span_of, summarise
+from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.grouping import findings_of, ranked
 from traceanalyzer.rule.registry import Rule, configure, select_rules
 
 _log = logging.getLogger(__name__)
 
 
+Traces = Trace | Mapping[int, Trace]
+Settings = Mapping[str, str | int | float]
+
+
 def diagnose(
-    traces: Trace | Mapping[int, Trace],
+    traces: Traces | str | Path,
     *,
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
-    settings: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
     window: tuple[int | None, int | None] | None = None,
+    step_ms: float | None = None,
 ) -> Report:
     """Run rules over a trace, or over all traces of a job, and report what they found.
 
     Args:
-        traces: what `load` returned.
+        traces: what `load` returned, or the path of a file or folder to load.
         select: slugs of the rules to run; all when empty.
         ignore: slugs of rules to leave out.
-        settings: limits to override, `{"scheduler-gap.min_gap_ns": "20000"}`.
+        settings: limits to override, `{"scheduler-gap.min_gap_ns": 20_000}`.
         window: analyse only [start, end), in ns from each trace's first event; None leaves a side open.
+        step_ms: how long a step takes without the profiler, where you have measured it, in ms.
 
     Raises:
-        BadOption: an unknown rule or limit, or a window outside the trace.
+        UnreadableTrace, NotATrace: the file cannot be read.
+        BadOption: an unknown rule or limit, a window outside the trace, or a step time that is not positive.
     """
-    analysed = analyses_of(traces, window)
-    return report_of(analysed, select=select, ignore=ignore, settings=settings)
+    given = _loaded(traces) if isinstance(traces, str | Path) else traces
+    analysed = analyses_of(given, window)
+    return report_of(analysed, select=select, ignore=ignore, settings=settings, step_ms=step_ms)
+
+
+def _loaded(path: str | Path) -> Traces:
+    from traceanalyzer.read.load import load
+
+    return load(path)
 
 
 def report_of(
@@ -51,33 +69,46 @@ def report_of(
     *,
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
-    settings: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
+    step_ms: float | None = None,
 ) -> Report:
     """As `diagnose`, of what `analyses_of` returned.
 
     Raises:
-        BadOption: an unknown rule or limit.
+        BadOption: an unknown rule or limit, or a step time that is not positive.
     """
+    if step_ms is not None and not 0 < step_ms < math.inf:
+        raise BadOption(f"step time {step_ms} ms: not a positive time")
     rules = select_rules(select, ignore)
-    limits = configure(rules, settings or {})
+    limits = configure(rules, _as_text(settings or {}))
     judged = [_judge(rule, limits[rule.slug], rank, one) for rank, one in analysed for rule in rules]
+    findings = ranked(finding for findings, _ in judged for finding in findings)
+    heads = [summarise(one, rank) for rank, one in analysed]
     return Report(
-        metas=tuple(one.trace.meta for _, one in analysed),
-        accounting=tuple(row for rank, one in analysed for row in accounting_of(one, rank)),
-        summary=tuple(summarise(one, rank) for rank, one in analysed),
-        findings=ranked(finding for findings, _ in judged for finding in findings),
+        traces=tuple(_with_verdict(head, findings) for head in heads),
+        findings=findings,
         outcomes=tuple(outcome for _, outcome in judged),
         limits=dict(_in_force(rules, limits)),
     )
 
 
-def by_rank(traces: Trace | Mapping[int, Trace]) -> list[tuple[int | None, Trace]]:
+def _with_verdict(head: TraceReport, findings: Sequence[Finding]) -> TraceReport:
+    return replace(head, verdict=verdict_of(head, findings))
+
+
+def _as_text(settings: Settings) -> dict[str, str]:
+    """Numbers as the command line would write them: `2e4` is a whole number, too."""
+    whole = {key: int(n) if isinstance(n, float) and n.is_integer() else n for key, n in settings.items()}
+    return {key: str(value) for key, value in whole.items()}
+
+
+def by_rank(traces: Traces) -> list[tuple[int | None, Trace]]:
     """The traces with the rank that the report calls each by; a trace alone may have none."""
     return sorted(traces.items()) if isinstance(traces, Mapping) else [(traces.meta.rank, traces)]
 
 
 def analyses_of(
-    traces: Trace | Mapping[int, Trace], window: tuple[int | None, int | None] | None = None
+    traces: Traces, window: tuple[int | None, int | None] | None = None
 ) -> list[tuple[int | None, Analysis]]:
     """The traces as they are analysed, with the rank that the report calls each by; arguments as of `diagnose`."""
     return [(rank, restricted(trace, window)) for rank, trace in by_rank(traces)]
@@ -106,13 +137,14 @@ def restricted(trace: Trace, window: tuple[int | None, int | None] | None) -> An
 def _judge(rule: Rule, limits: Any, rank: int | None, analysis: Analysis) -> tuple[list[Finding], Outcome]:
     """One rule on one trace; whatever happens in it, the other rules go on."""
     try:
-        findings = findings_of(rule.slug, rule.hits(analysis, limits), scope_of(analysis, rank))
+        with analysis.timed(rule.slug):
+            findings = findings_of(rule.slug, rule.hits(analysis, limits), scope_of(analysis, rank))
     except Unavailable as reason:
-        return [], Outcome(rule.slug, Status.NOT_APPLICABLE, str(reason), rank)
+        return [], Outcome(rule.slug, Status.NOT_APPLICABLE, str(reason), rank, rule.group)
     except Exception as error:  # a rule may fail in any way; the report says how
         _log.debug("rule %s failed on %s", rule.slug, analysis.trace.meta.source, exc_info=True)
-        return [], Outcome(rule.slug, Status.FAILED, f"{type(error).__name__}: {error}", rank)
-    return findings, Outcome(rule.slug, Status.FOUND if findings else Status.CLEAR, None, rank)
+        return [], Outcome(rule.slug, Status.FAILED, f"{type(error).__name__}: {error}", rank, rule.group)
+    return findings, Outcome(rule.slug, Status.FOUND if findings else Status.CLEAR, None, rank, rule.group)
 
 
 def _in_force(rules: Iterable[Rule], limits: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
