@@ -16,8 +16,7 @@ import click
 import pytest
 
 from tests.builder import TraceBuilder
-from traceanalyzer.cli import exits
-from traceanalyzer.cli import loading
+from traceanalyzer.cli import exits, loading
 from traceanalyzer.cli.app import run as run_here
 from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, emit, guarded
 from traceanalyzer.cli.progress import ProgressLine

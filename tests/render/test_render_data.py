@@ -19,7 +19,6 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS, hit, scope
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Report
-from traceanalyzer.render.data.encode import to_json
 from traceanalyzer.render.data.json import render_json, render_jsonl
 from traceanalyzer.render.data.parquet import FINDINGS, write_accounting, write_findings
 from traceanalyzer.rule.grouping import findings_of
