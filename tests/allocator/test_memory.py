@@ -158,3 +158,11 @@ def test_the_sparkline_holds_the_most_of_each_part_and_the_last_value_between() 
     line = sparkline(values, at, bars="01234567", width=10)
     assert line == "0711111113"
     assert sparkline(np.array([-5]), np.array([3]), bars="01", width=4) == "0000"
+
+
+def test_of_two_equal_peaks_the_first_is_told() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    for at, change, total in ((1_000, 64, 64), (2_000, -64, 0), (3_000, 64, 64)):
+        trace.memory(at, change, allocated=total, reserved=128)
+    device = Analysis(trace.load()).index(MemoryView).devices[0]
+    assert (device.peak_bytes, device.peak_ns) == (64, 1_000)

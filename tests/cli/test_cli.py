@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -268,3 +270,41 @@ def test_version_and_help() -> None:
     assert "traceanalyzer diagnose trace.json.gz" in call("-h").stdout
     for command in ("diagnose", "rules", "explain", "export"):
         assert f"  traceanalyzer {command}" in call(command, "--help").stdout
+
+
+def test_explain_takes_groups_and_causes() -> None:
+    assert "always-failing  (rule, since 0.1)" in call("explain", "rule").stdout
+    assert "idle-device  (rule, since 0.1)" in call("explain", "rule").stdout
+    by_cause = call("explain", "gap").stdout
+    assert "idle-device  (rule, since 0.1)" in by_cause
+    for written in ("host code", "host-code", "host_code", "late_launch:host_code"):
+        page = call("explain", written).stdout
+        assert "holds if" in page
+        assert "host_code" in page
+
+
+def test_the_time_of_a_step_is_taken_and_must_be_one(trace: Path) -> None:
+    assert diagnosed(trace, "--step-ms", "12.5").startswith("traceanalyzer")
+    for wrong in ("0", "-3", "fast"):
+        assert call("diagnose", trace, "--step-ms", wrong).exit_code == 2
+    assert "not a positive time" in refused("diagnose", trace, "--step-ms", "nan")
+
+
+def test_profile_says_how_long_each_part_took(trace: Path) -> None:
+    result = call("diagnose", trace, "--profile")
+    assert "  in all\n" in result.stderr
+    for part in ("DeviceWork", "idle-device"):
+        assert f"  {part}\n" in result.stderr
+    assert result.stdout == call("diagnose", trace).stdout
+
+
+def test_every_command_is_listed() -> None:
+    commands = ("diagnose", "explain", "export", "indexes", "memory", "ops", "rules", "table")
+    assert all(f"  {command} " in call("--help").stdout for command in commands)
+
+
+def test_indexes_print_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ModuleType("index_page")
+    page.index_page = lambda: "Steps, Idle\n"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "traceanalyzer.report.index_page", page)
+    assert call("indexes").stdout == "Steps, Idle\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.report.report_samples import hit, scope
 from tests.rule.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
@@ -13,6 +14,7 @@ from traceanalyzer.model.report import DeviceBusy
 from traceanalyzer.model.trace import Trace, TraceSet
 from traceanalyzer.report.diagnosis import diagnose, restricted
 from traceanalyzer.report.summary import accounting_frame
+from traceanalyzer.rule.grouping import findings_of
 
 MS = 1_000_000
 START = 5 * MS
@@ -169,3 +171,9 @@ def test_the_same_trace_gives_the_same_report() -> None:
 def test_samples_cover_every_status() -> None:
     assert {outcome.status for outcome in diagnose(busy_trace()).outcomes} == set(Status)
     assert len(RULES) == len(Status)
+
+
+def test_a_cost_is_never_negative_whatever_a_rule_says() -> None:
+    (finding,) = findings_of("rule", [hit(0, MS, cost=-5), hit(2 * MS, MS, cost=7)], scope())
+    assert finding.cost_ns == 7
+    assert [occurrence.cost_ns for occurrence in finding.occurrences] == [0, 7]

@@ -203,3 +203,24 @@ def test_notes_tell_what_is_not_exact(tmp_path: Path, capsys: pytest.CaptureFixt
         "FLOPs need shapes",
     ):
         assert part in notes
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "markdown"])
+def test_a_row_limit_of_minus_one_is_all(trace: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    every = output_of(capsys, "table", trace, "--format", form)
+    assert output_of(capsys, "table", trace, "--format", form, "--row-limit", -1) == every
+    assert len(output_of(capsys, "table", trace, "--format", form, "--row-limit", 1)) < len(every)
+
+
+@pytest.mark.parametrize("limit", [0, -2])
+def test_other_row_limits_are_refused(trace: Path, limit: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["table", str(trace), "--row-limit", str(limit)]) == 2
+    assert "-1 for all of them" in capsys.readouterr().err
+
+
+def test_ops_in_ascii_are_ascii(
+    trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traceanalyzer.cli.output.stream_encoding", lambda: "ascii")
+    for command in ("ops", "memory"):
+        assert output_of(capsys, command, trace).isascii()

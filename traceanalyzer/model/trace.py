@@ -67,6 +67,9 @@ class Meta:
     thread_names: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"Meta({self.source!r}, {self.events:,} events, rank={self.rank})"
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -88,6 +91,9 @@ class Trace:
     _made: dict[Any, Any] = field(default_factory=dict, repr=False, init=False)
 
     FRAMES: ClassVar[tuple[str, ...]] = ("cpu", "gpu", "python", "memory")
+
+    def __repr__(self) -> str:
+        return f"Trace({self.meta.source!r}, {len(self.cpu):,} rows of the CPU, {len(self.gpu):,} of the GPU)"
 
     @property
     def python(self) -> pd.DataFrame:
