@@ -9,7 +9,7 @@ demo: .venv/installed
 	$(BIN)/traceanalyzer diagnose $(EXAMPLE)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
 
 lint: .venv/tested
 	$(BIN)/ruff check

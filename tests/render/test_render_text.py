@@ -183,7 +183,7 @@ def test_paths_are_never_broken_and_other_long_words_are() -> None:
     lines = page.lines
     assert lines[1].strip() == path
     assert max(map(len, lines[2:])) == 60
-    assert all(line.startswith("   k") or line.startswith("   ") for line in lines[2:])
+    assert all(line.startswith("   ") for line in lines[2:])
 
 
 def test_what_the_profiler_did_is_one_line_of_the_footer_and_no_finding() -> None:
