@@ -14,6 +14,8 @@ class _Later:
     """Stands for pandas; each name is fetched once and then an attribute of its own."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked of any object, whatever it is
+            raise AttributeError(name)
         import pandas
 
         value = getattr(pandas, name)
