@@ -37,9 +37,7 @@ Ns = NDArray[np.int64]
 _log = logging.getLogger(__name__)
 
 _LEAST_STEPS = 3  # fewer cannot tell a cold start from steps that differ
-_COLD_TIMES = (
-    2.0  # the steady median: steady steps of the recorded loops stay below 1.6, first ones reach 3 to 1000
-)
+_COLD_TIMES = 4.0  # the later steps: first steps of warm loops reach 3.2 (H200), of cold ones 13 to 1,386
 
 _TIME_TYPES = {
     "rank": "Int64",
