@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows
+
+Mask = NDArray[np.bool_]
 
 
-def standing_out(sums: pd.DataFrame, steps: int, spike: float) -> pd.DataFrame:
-    """Which parts stand out in few steps: in leading steps only, or in a single one.
+@dataclass(frozen=True, slots=True)
+class StandingOut:
+    """Per part: it lies in a step that stands out for its key.
+
+    Attributes:
+        leading: all such steps of the key are in the first third; bool (parts,).
+        alone: it is the only such step of the key; bool (parts,).
+    """
+
+    leading: Mask
+    alone: Mask
+
+
+def standing_out(key: Rows, step: Rows, ns: Rows, steps: int, spike: float) -> StandingOut:
+    """Which parts lie in steps where their key takes far more than usual.
 
     Args:
-        sums: columns key (any hashable), step (position) and ns.
+        key: what recurs, numbered from 0; step: position, -1 for before the first; ns: what it took; (parts,) each.
         steps: how many steps there are.
-        spike: a part stands out in a step where it is more than this times its median over all steps.
-
-    Returns:
-        One row per key and step that stands out, with `leading` (all such steps of the key are in the first
-        third) and `alone` (it is the only such step of the key), both bool.
+        spike: a key stands out in a step where it takes more than this times its median over all steps.
     """
-    table = sums.pivot_table(index="key", columns="step", values="ns", aggfunc="sum", fill_value=0)
-    table = table.reindex(columns=range(steps), fill_value=0)
-    spikes = table.gt(spike * table.median(axis=1), axis=0)
-    at, step = np.nonzero(spikes.to_numpy())
-    found = pd.DataFrame({"key": table.index.to_numpy()[at], "step": step})
-    last, count = (found.groupby("key")["step"].transform(how) for how in ("max", "size"))
-    return found.assign(leading=last < max(1, steps // 3), alone=count == 1)
+    inside = step >= 0
+    sums = np.zeros((int(key.max(initial=-1)) + 1, steps))
+    np.add.at(sums, (key[inside], step[inside]), ns[inside])
+    high = sums > spike * np.median(sums, axis=1, keepdims=True)
+    last = np.where(high, np.arange(steps), -1).max(axis=1, initial=-1)
+    high = np.append(high, np.zeros((len(high), 1), bool), axis=1)  # for parts before the first step
+    stands = high[key, step]
+    return StandingOut(stands & (last < max(1, steps // 3))[key], stands & (high.sum(axis=1) == 1)[key])

@@ -46,12 +46,16 @@ def clip(members: Set, start: int, end: int) -> Set:
     return starts[keep], ends[keep]
 
 
-def intersect(a: Set, b: Set) -> Set:
-    """What both sets cover."""
-    if len(a[0]) == 0 or len(b[0]) == 0:
-        return EMPTY
-    low, high = min(a[0][0], b[0][0]), max(a[1][-1], b[1][-1])
-    return difference(a, complement(b, int(low), int(high)))
+def cut(starts: Ns, ends: Ns, at: Ns) -> Set:
+    """Disjoint sorted intervals, cut into touching ones wherever one of the sorted instants lies inside."""
+    inside = np.searchsorted(starts, at, side="right") - 1
+    within = (
+        (inside >= 0) & (at < ends[inside]) & (at > starts[inside])
+        if len(starts)
+        else np.zeros(len(at), bool)
+    )
+    edges = np.unique(at[within])
+    return np.sort(np.concatenate((starts, edges))), np.sort(np.concatenate((ends, edges)))
 
 
 def difference(a: Set, b: Set) -> Set:

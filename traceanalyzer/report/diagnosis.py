@@ -6,18 +6,18 @@ Not called `diagnose`: a module of that name would take the place of the functio
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
-from traceanalyzer.model.finding import Finding, Outcome, Report, Status
+from traceanalyzer.model.finding import Report
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.summary import accounting_of, scope_of, span_of, summarise
-from traceanalyzer.rule.grouping import findings_of, ranked
-from traceanalyzer.rule.registry import Rule, configure, select_rules
+from traceanalyzer.rule.grouping import ranked
+from traceanalyzer.rule.judging import Savings, judge
+from traceanalyzer.rule.registry import configured, select_rules
 
 _log = logging.getLogger(__name__)
 
@@ -58,17 +58,25 @@ def report_of(
     Raises:
         BadOption: an unknown rule or limit.
     """
-    rules = select_rules(select, ignore)
-    limits = configure(rules, settings or {})
-    judged = [_judge(rule, limits[rule.slug], rank, one) for rank, one in analysed for rule in rules]
+    rules = configured(select_rules(select, ignore), settings or {})
+    judged = [judge(rules, one, scope_of(one, rank), _savings(one)) for rank, one in analysed]
     return Report(
         metas=tuple(one.trace.meta for _, one in analysed),
         accounting=tuple(row for rank, one in analysed for row in accounting_of(one, rank)),
         summary=tuple(summarise(one, rank) for rank, one in analysed),
-        findings=ranked(finding for findings, _ in judged for finding in findings),
-        outcomes=tuple(outcome for _, outcome in judged),
-        limits=dict(_in_force(rules, limits)),
+        findings=ranked(finding for one in judged for finding in one.findings),
+        outcomes=tuple(outcome for one in judged for outcome in one.outcomes),
+        limits={f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()},
     )
+
+
+def _savings(analysis: Analysis) -> Savings:
+    """What edits save of the unprofiled step; None where the program cannot be replayed."""
+    try:
+        forecast = analysis.index(Forecast)
+    except Unavailable:
+        return lambda edits: None
+    return forecast.saving
 
 
 def by_rank(traces: Trace | Mapping[int, Trace]) -> list[tuple[int | None, Trace]]:
@@ -101,21 +109,3 @@ def restricted(trace: Trace, window: tuple[int | None, int | None] | None) -> An
     if start >= end:
         raise BadOption("the window ends before it starts", where=trace.meta.source)
     return Analysis(trace, (max(start, first), min(end, last)))
-
-
-def _judge(rule: Rule, limits: Any, rank: int | None, analysis: Analysis) -> tuple[list[Finding], Outcome]:
-    """One rule on one trace; whatever happens in it, the other rules go on."""
-    try:
-        findings = findings_of(rule.slug, rule.hits(analysis, limits), scope_of(analysis, rank))
-    except Unavailable as reason:
-        return [], Outcome(rule.slug, Status.NOT_APPLICABLE, str(reason), rank)
-    except Exception as error:  # a rule may fail in any way; the report says how
-        _log.debug("rule %s failed on %s", rule.slug, analysis.trace.meta.source, exc_info=True)
-        return [], Outcome(rule.slug, Status.FAILED, f"{type(error).__name__}: {error}", rank)
-    return findings, Outcome(rule.slug, Status.FOUND if findings else Status.CLEAR, None, rank)
-
-
-def _in_force(rules: Iterable[Rule], limits: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for rule in rules:
-        for name, value in asdict(limits[rule.slug]).items():
-            yield f"{rule.slug}.{name}", value

@@ -55,7 +55,9 @@ def _row(finding: Finding) -> dict[str, Any]:
 
 def _flat(item: Finding | Occurrence) -> dict[str, Any]:
     row = {field.name: getattr(item, field.name) for field in fields(item)}
-    return row | {"evidence": orjson.dumps(item.evidence, option=_JSON).decode()}
+    if isinstance(item, Finding):
+        row["evidence"] = orjson.dumps(item.evidence, option=_JSON).decode()
+    return row
 
 
 def _write(table: pa.Table, stream: BinaryIO, sources: list[str], **more: Any) -> None:

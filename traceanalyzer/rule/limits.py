@@ -1,0 +1,46 @@
+"""Limits of rules: numbers with their unit in the name, and where each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from traceanalyzer.model.units import format_bytes, format_ns, format_share
+
+Number = TypeVar("Number", int, float)
+
+_SOURCE = "source"
+_FORMS = {"ns": format_ns, "bytes": format_bytes, "share": format_share}
+
+
+def limit(default: Number, source: str) -> Number:
+    """A field of a rule's `Limits`: `min_gap_ns: int = limit(2_000, "shortest gap on an H200, torch 2.11")`.
+
+    Args:
+        default: the number in force where the user sets none.
+        source: where the number comes from: trace, GPU, torch version, data sheet or formula.
+    """
+    made: Any = field(default=default, metadata={_SOURCE: source})
+    return made  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitInfo:
+    """One limit of a rule, as `explain` prints it; `source` is empty where none is given."""
+
+    name: str
+    value: int | float
+    source: str
+
+    @property
+    def shown(self) -> str:
+        """The value with its unit, `2.00 µs`; empty where the name has none."""
+        form = _FORMS.get(self.name.rpartition("_")[2])
+        return form(self.value) if form else ""
+
+
+def limits_of(limits: Any) -> Iterator[LimitInfo]:
+    """Every limit in the order of declaration; `limits` is a dataclass instance, or None for a rule without."""
+    for one in fields(limits) if limits is not None else ():
+        yield LimitInfo(one.name, getattr(limits, one.name), one.metadata.get(_SOURCE, ""))
