@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import shared_names
 from tests.idle.books import Books
 from traceanalyzer.idle.causes import CAUSES
-from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.read.load import load_file
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -49,7 +48,8 @@ def test_the_dominant_cause_and_op_are_right(
 
 def test_no_op_is_open_while_garbage_is_collected(shared: Shared) -> None:
     trace = load_file(shared("pairs/gc_pause.bad"))
-    books, nesting = Books.of(trace), Analysis(trace).index(Nesting)
+    books = Books.of(trace)
+    nesting = books.analysis.index(Nesting)
     pauses = np.flatnonzero(books.idle.dur_ns > 100_000_000)
     pauses = pauses[books.idle.cause[pauses] == CAUSES.index("late_launch:host_code")]
     assert len(pauses) == len(books.steps) - 1  # the last one has no work behind it: the tail
@@ -75,7 +75,8 @@ def test_busy_traces_are_hardly_idle(shared: Shared, name: str) -> None:
 
 def test_gaps_between_the_kernels_of_a_graph_are_in_it(shared: Shared) -> None:
     trace = load_file(shared("pairs/launch_bound.fixed"))
-    idle, work = Books.of(trace).idle, Analysis(trace).index(DeviceWork)
+    books = Books.of(trace)
+    idle, work = books.idle, books.analysis.index(DeviceWork)
     both = (idle.work >= 0) & (idle.before >= 0)
     call, before = work.call[idle.work[both]], work.call[idle.before[both]]
     within = (call == before) & (call >= 0) & (trace.cpu["name"].to_numpy()[call] == "cudaGraphLaunch")
