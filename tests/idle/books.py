@@ -55,11 +55,11 @@ class Books:
         found: dict[int | None, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         books, numbers = self.accounting, [*self.steps.number.tolist(), None]
         for i in np.flatnonzero(books.device == device).tolist():
-            found[numbers[books.step[i]]][CLASSES[books.kind[i]]] += int(books.dur_ns[i])
+            found[numbers[books.step[i]]][CLASSES[books.time_class[i]]] += int(books.dur_ns[i])
         return {step: dict(parts) for step, parts in found.items()}
 
     def causes(self) -> list[tuple[int, int, int, str, str | None]]:
-        """(device, start, end, cause, op) of every gap, relative to the window."""
+        """(device, start, end, cause, op) of every piece, relative to the window."""
         names = self.trace.cpu["name"]
         low = self.steps.window_start_ns
         gaps = zip(

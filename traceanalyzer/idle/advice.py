@@ -8,16 +8,16 @@ ONCE = "-once"  # suffix of a cause that stands out in a single step
 
 # cause -> (what happened, what to do); fields in braces come from the finding's evidence
 TEXTS = {
-    "late_launch:dispatching": (
+    "dispatching": (
         "the CPU was still dispatching when the device ran dry, before {ops}",
         "Launch less often: CUDA graphs (mode='reduce-overhead'), torch.compile where it is not in use yet, fused or "
         "foreach kernels, larger batches.",
     ),
-    "late_launch:python": (
+    "python": (
         "python between ops kept the CPU from launching, before {ops}; the longest in {where}",
         "Move that python out of the loop, vectorise it, or run it while the device has work queued.",
     ),
-    "late_launch:host_code": (
+    "host-code": (
         "for most of it the CPU ran no op and launched nothing, before {ops}; without stacks python cannot be told "
         "from other code",
         "Record with with_stack=True to see the code; suspects are python between ops, garbage collection, logging.",
@@ -26,43 +26,43 @@ TEXTS = {
         "the autograd engine's thread mostly ran no op and launched nothing, before {ops}; stacks do not reach into it",
         "Backward starts and hands over between nodes here. torch.compile or CUDA graphs leave less of it to the CPU.",
     ),
-    "late_launch:data_loading": (
+    "data-loading": (
         "the CPU was waiting for data ({ops})",
         "Load ahead: num_workers above 0, pin_memory, a larger prefetch_factor, cheaper transforms, preprocessed data.",
     ),
-    "late_launch:compilation": (
+    "compilation": (
         "code was being compiled ({ops})",
         "Warm up before measuring; in steady state look for recompilation: TORCH_LOGS=recompiles, mark dynamic shapes.",
     ),
-    "late_launch:module_loading": (
+    "module-loading": (
         "kernels were being loaded for the first time ({ops})",
         "Warm up before measuring; CUDA_MODULE_LOADING=EAGER loads everything at the start.",
     ),
-    "late_launch:long_call": (
+    "long-call": (
         "one call or op stood still for most of it, far longer than its kind does or alone of its kind: {ops}",
         "If it is first use, warm up before measuring. If it comes back, look at what that call waits for.",
     ),
-    "late_launch:allocator": (
+    "allocator": (
         "the CPU was in cudaMalloc or cudaFree, most in {ops}",
         "Keep memory cached: no empty_cache() in the loop, expandable_segments, or a smaller peak.",
     ),
-    "synchronisation_round_trip": (
+    "synchronisation": (
         "the CPU waited for the device at {ops} and then had to launch anew ({outside} of it outside any op)",
         "Avoid the read-back or do it less often: no .item(), .cpu(), nonzero or synchronize() inside the step.",
     ),
-    "blocking_upload": (
+    "blocking-upload": (
         "the CPU was held up in a copy to the device and then had to launch anew: {ops}",
         "Copy from pinned memory (pin_memory=True in the DataLoader) with non_blocking=True, ahead of its use.",
     ),
-    "profiler_overhead": (
+    "profiler-overhead": (
         "the profiler was at work ({ops}), not your code",
         "Nothing to do: without the profiler this time is not lost. A longer warm-up moves it out of the window.",
     ),
-    "launch_latency": (
+    "launch-latency": (
         "work was queued in time and started after the device's usual delay, or when its launch call returned: {ops}",
         "Only fewer and larger kernels reduce it: fusion, CUDA graphs.",
     ),
-    "in_graph": (
+    "in-graph": (
         "gaps between the nodes of a CUDA graph; no launch is involved",
         "Fuse kernels within the graph.",
     ),
@@ -90,10 +90,10 @@ TEXTS = {
 }
 # Only these can be a hiccup or the recording getting under way: the others name what happened.
 NO_MORE_THAN_LATE = (
-    "late_launch:dispatching",
-    "late_launch:python",
-    "late_launch:host_code",
-    "launch_latency",
+    "dispatching",
+    "python",
+    "host-code",
+    "launch-latency",
 )
-NOBODYS_LOSS = ("profiler_overhead", "launch_latency", "in_graph", "unlinked", "tail", "start")
-SURE = {"unknown": Confidence.LOW, "waiting": Confidence.LOW, "late_launch:host_code": Confidence.MEDIUM}
+NOBODYS_LOSS = ("profiler-overhead", "launch-latency", "in-graph", "unlinked", "tail", "start")
+SURE = {"unknown": Confidence.LOW, "waiting": Confidence.LOW, "host-code": Confidence.MEDIUM}
