@@ -12,13 +12,13 @@ from pathlib import Path
 from traceanalyzer.cli.exits import emit
 from traceanalyzer.cli.files import check_outputs, made, written
 from traceanalyzer.cli.heap import keep_freed_memory
-from traceanalyzer.cli.progress import ProgressLine
+from traceanalyzer.cli.progress import told_progress
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Report, Severity, Status
 from traceanalyzer.model.offsets import parse_window
-from traceanalyzer.model.trace import Trace, TraceSet
-from traceanalyzer.read.load import load
+from traceanalyzer.model.trace import Job, Trace
+from traceanalyzer.read.load import load, load_job
 from traceanalyzer.report.diagnosis import analyses_of, report_of
 from traceanalyzer.rule import registry as rules
 
@@ -64,46 +64,22 @@ def run_diagnose(request: Request) -> bool:
 
 def load_all(
     paths: Sequence[Path], *, quiet: bool = False, jobs: int | None = None, cache: bool = False
-) -> Trace | TraceSet:
+) -> Trace | Job:
     """One trace, or the traces of one job by rank; those that declare no rank are numbered as given.
 
     Raises:
-        BadOption: two traces have one rank.
+        UnreadableTrace, NotATrace: as `read.load.load_job` says.
     """
     keep_freed_memory()
-    loaded = [_load(path, quiet, jobs, cache) for path in paths]
-    if len(loaded) == 1:
-        _warn_of_unranked(loaded)
-        return loaded[0]
-    job = TraceSet()
-    for trace in _flat(loaded):
-        rank = len(job) if trace.meta.rank is None else trace.meta.rank
-        if rank in job:
-            names = f"{job[rank].meta.source} and {trace.meta.source}"
-            raise BadOption(f"two traces of rank {rank}: {names}", remedy="Diagnose them one at a time.")
-        job[rank] = trace
-    _warn_of_unranked([job])
-    return job
-
-
-def _warn_of_unranked(loaded: Sequence[Trace | TraceSet]) -> None:
-    """Files of one process each say nothing of a job: that they belong together is the user's word."""
-    traces = _flat(loaded)
-    unranked = sum(trace.meta.rank is None for trace in traces)
-    if unranked and len(traces) > 1:
-        what = f"{unranked} of the {len(traces)} traces declare no rank"
+    with told_progress(quiet) as progress:
+        if len(paths) == 1 and not paths[0].is_dir():
+            return load(paths[0], jobs=jobs, cache=cache, progress=progress)
+        job = load_job(*paths, jobs=jobs, cache=cache, progress=progress)
+    unranked = sum(trace.meta.rank is None for trace in job.values())
+    if unranked and len(job) > 1:
+        what = f"{unranked} of the {len(job)} traces declare no rank"
         print(f"warning: {what} and are numbered in the order given, as if of one job", file=sys.stderr)
-
-
-def _flat(loaded: Sequence[Trace | TraceSet]) -> list[Trace]:
-    return [trace for one in loaded for trace in (one.values() if isinstance(one, TraceSet) else [one])]
-
-
-def _load(path: Path, quiet: bool, jobs: int | None, cache: bool) -> Trace | TraceSet:
-    if quiet or not sys.stderr.isatty():
-        return load(path, jobs=jobs, cache=cache)
-    with ProgressLine(sys.stderr) as progress:
-        return load(path, jobs=jobs, cache=cache, progress=progress)
+    return job
 
 
 def _write_tables(request: Request, report: Report, analysed: Sequence[tuple[int | None, Analysis]]) -> None:
@@ -207,7 +183,7 @@ def export_frames(trace: Path, folder: Path, *, force: bool = False) -> None:
         _refuse_existing([place / name for name in (*names.values(), "meta.json")], force)
     loaded = load_all([trace])
     ranks = (
-        {f"rank{rank}": one for rank, one in loaded.items()} if isinstance(loaded, TraceSet) else {"": loaded}
+        {f"rank{rank}": one for rank, one in loaded.items()} if isinstance(loaded, Job) else {"": loaded}
     )
     for rank, one in ranks.items():
         place = made(folder / rank)

@@ -15,10 +15,10 @@ from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.cli.exits import emit
 from traceanalyzer.cli.files import check_outputs, written
 from traceanalyzer.cli.heap import keep_freed_memory
-from traceanalyzer.cli.progress import ProgressLine
+from traceanalyzer.cli.progress import told_progress
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError, Unavailable
-from traceanalyzer.model.trace import Trace, TraceSet
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load
 from traceanalyzer.render.data import table as table_data
 from traceanalyzer.render.text import memory as memory_text
@@ -148,23 +148,10 @@ def _check(trace: Path, form: str, outputs: Sequence[Path | None], force: bool) 
 
 
 def _loaded(path: Path) -> Trace:
-    """One trace, or the only one of a folder.
-
-    Raises:
-        BadOption: the folder has several.
-    """
+    """One trace, or the only one of a folder."""
     keep_freed_memory()
-    if sys.stderr.isatty():
-        with ProgressLine(sys.stderr) as progress:
-            loaded = load(path, progress=progress)
-    else:
-        loaded = load(path)
-    if not isinstance(loaded, TraceSet):
-        return loaded
-    if len(loaded) == 1:
-        return next(iter(loaded.values()))
-    remedy = "Pass one of the files in it: a table is of one process."
-    raise BadOption(f"holds the traces of {len(loaded)} ranks", where=path, remedy=remedy)
+    with told_progress() as progress:
+        return load(path, progress=progress)
 
 
 @contextmanager
