@@ -196,9 +196,16 @@ def test_only_the_costliest_occurrences_are_listed() -> None:
 )
 def test_message_fields(template: str, text: str) -> None:
     evidence = {
-        **{"op": "aten::mm", "delay_ns": 12_345, "moved_bytes": 1 << 20, "ratio": 0.25},
-        **{"nothing": None, "shape": [4, 1024], "flag": True, "size": np.int64(5)},
-        **{"ops": {"aten::mm": 3, "aten::add": 1}, "one": {"aten::mm": 3}},
+        "op": "aten::mm",
+        "delay_ns": 12_345,
+        "moved_bytes": 1 << 20,
+        "ratio": 0.25,
+        "nothing": None,
+        "shape": [4, 1024],
+        "flag": True,
+        "size": np.int64(5),
+        "ops": {"aten::mm": 3, "aten::add": 1},
+        "one": {"aten::mm": 3},
     }
     found = only((0, MS), (30 * MS, MS), by="gemm", message=template, evidence=evidence)
     assert found.message == text

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-SCHEMA_VERSION = 2
-
 
 class Kind(Enum):
     """How a column is stored: in the growing buffer while reading, and in the pandas frame after."""

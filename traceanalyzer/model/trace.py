@@ -69,6 +69,9 @@ class Meta:
     thread_names: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"Meta({self.source!r}, {self.events:,} events, rank={self.rank})"
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -89,6 +92,9 @@ class Trace:
     lazy: Mapping[str, LazyFrame] = field(default_factory=dict, repr=False)
 
     FRAMES: ClassVar[tuple[str, ...]] = ("cpu", "gpu", *LAZY_FRAMES)
+
+    def __repr__(self) -> str:
+        return f"Trace({self.meta.source!r}, {len(self.cpu):,} rows of the CPU, {len(self.gpu):,} of the GPU)"
 
     @property
     def python(self) -> pd.DataFrame:

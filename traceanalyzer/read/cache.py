@@ -25,11 +25,11 @@ import pandas as pd
 import pyarrow as pa
 from isal import isal_zlib
 
-from traceanalyzer.model.schema import FRAMES, SCHEMA_VERSION, Column, Kind
+from traceanalyzer.model.schema import FRAMES, Column, Kind
 from traceanalyzer.model.trace import LAZY_FRAMES, Damage, Device, LazyFrame, Meta, Trace
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.frames import TEXT_DTYPE, build_frame
-from traceanalyzer.version import __version__
+from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 _log = logging.getLogger(__name__)
 _CHECKSUM_BYTES = 4
