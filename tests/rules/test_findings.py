@@ -13,7 +13,7 @@ import pytest
 
 from tests.rules.test_fixtures import TRACES, _id
 from traceanalyzer import Report, Trace, diagnose, load
-from traceanalyzer.read.sources import Source
+from traceanalyzer.read.text.source import Source
 from traceanalyzer.rule.registry import Rule, all_rules
 
 BAD = [path for path in TRACES if path.name == "bad.json.gz"]

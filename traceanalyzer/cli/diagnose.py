@@ -149,7 +149,7 @@ def _check(request: Request) -> None:
     settings = request.settings or {}
     for slug in (*request.select, *request.ignore, *(key.partition(".")[0] for key in settings)):
         known_rule(slug)
-    rules.configure(rules.select_rules(request.select, request.ignore), settings)
+    rules.configured(rules.select_rules(request.select, request.ignore), settings)
     outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
     check_outputs(outputs, inputs=request.traces, force=request.force)
 

@@ -60,11 +60,12 @@ def _cause_page(name: str, known: tuple[Rule, ...]) -> str:
 
 def _idle_causes(name: str) -> list[tuple[str, str, str]]:
     """Rows of the accounting's table of causes that people call so."""
-    from traceanalyzer.idle.causes import PRECEDENCE
+    from traceanalyzer.idle.cause_table import TABLE
     from traceanalyzer.report.words import in_words
 
     called = _normal(name)
-    return [row for row in PRECEDENCE if called in (_normal(row[0]), _normal(in_words(row[0])))]
+    named = [row for row in TABLE if called in (_normal(row.cause), _normal(in_words(row.cause)))]
+    return [(row.cause, row.holds, row.why) for row in named]
 
 
 def _names(rule: Rule, cause: str) -> bool:

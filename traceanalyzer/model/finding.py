@@ -1,18 +1,23 @@
-"""What rules say: hits, and the findings made of them."""
+"""What rules say of a trace: findings, their occurrences, and what became of each rule."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.units import format_ns
 
+MAX_OCCURRENCES = 1_000  # of a finding that are listed; all are counted
+
 
 class Severity(StrEnum):
-    """Measured share of the analysed window: high from 10 %, medium from 3 %, low from 0.5 %, else info."""
+    """Share of the unprofiled step that fixing it saves: high from 10 %, medium from 3 %, low from 0.5 %, else info.
+
+    Where the program cannot be replayed, the share of the analysed window that it cost.
+    """
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -26,7 +31,7 @@ class Severity(StrEnum):
 
     @staticmethod
     def of(share: float) -> Severity:
-        """Severity of a cost that is this share (0 to 1) of the analysed window."""
+        """Severity of what is this share (0 to 1) of the step or of the window."""
         for severity, least in ((Severity.HIGH, 0.10), (Severity.MEDIUM, 0.03), (Severity.LOW, 0.005)):
             if share >= least:
                 return severity
@@ -63,33 +68,6 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
-    """One occurrence of a rule's pattern.
-
-    Attributes:
-        cost_ns: time lost on the device or on the step, within the span; 0 where nothing was lost.
-        cost_spans: when the lost time is not the span itself, the [start_ns, end_ns) that make up the cost;
-            totals over hits are unions of these.
-        cause: kebab-case; hits of one rule and cause become one finding.
-        message: template with named fields, filled from `evidence` of the finding.
-        advice: what to do, in the imperative.
-        evidence: named numbers and texts behind the message.
-        info: the pattern is worth saying but is nobody's loss: severity stays info whatever its share.
-    """
-
-    span: Span
-    events: tuple[int, ...]
-    cost_ns: int
-    cause: str
-    message: str
-    advice: str
-    confidence: Confidence
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-    cost_spans: tuple[tuple[int, int], ...] | None = None
-    info: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Occurrence:
     """One hit within a finding; times in ns as in the trace."""
 
@@ -101,17 +79,20 @@ class Occurrence:
     thread: int | None
     step: int | None
     event_ids: tuple[int, ...]
-    evidence: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """All occurrences of one rule and cause in one trace, on one device.
+    """All hits of one rule, cause and `by` in one trace, on one device.
 
-    `start_ns`, `end_ns`, `stream`, `thread`, `step` and `event_ids` are those of the costliest occurrence.
-    `cost_ns` is the union of all occurrences' cost, `cost_share` its share of the analysed window (0 to 1).
-    `by` is the op or line that did it, `steps` the number of steps with an occurrence, `cost_per_step_ns` the cost
-    over all steps of the window; `saving` is null where no replay says what a fix would save.
+    Attributes:
+        cause, by: what tells it from other findings of the rule: a kebab-case cause, and the op, line or call.
+        start_ns, end_ns, stream, thread, step, event_ids: those of a typical occurrence.
+        cost_ns: time of the trace that this finding alone owns; `cost_share` of the analysed window (0 to 1).
+        cost_per_step_ns: `cost_ns` over the steps of the window.
+        count: occurrences of the pattern; `steps`: in how many steps they are.
+        occurrences: at most `MAX_OCCURRENCES`, the costliest, by start.
+        saving: what fixing it takes off the unprofiled step; None where it cannot be replayed.
     """
 
     rule: str

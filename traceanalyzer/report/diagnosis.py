@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
-from traceanalyzer.model.finding import Finding, Outcome, Status
+from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.summary import scope_of, span_of, summarise
 from traceanalyzer.report.verdict import verdict_of
-from traceanalyzer.rule.grouping import findings_of, ranked
-from traceanalyzer.rule.registry import Rule, configure, select_rules
+from traceanalyzer.rule.grouping import ranked
+from traceanalyzer.rule.judging import Judgement, judge
+from traceanalyzer.rule.registry import Rule, configured, select_rules
 
 _log = logging.getLogger(__name__)
 
@@ -79,27 +80,44 @@ def report_of(
     """
     if step_ms is not None and not 0 < step_ms < math.inf:
         raise BadOption(f"step time {step_ms} ms: not a positive time")
-    rules = select_rules(select, ignore)
-    limits = configure(rules, _as_text(settings or {}))
-    judged = [_judge(rule, limits[rule.slug], rank, one) for rank, one in analysed for rule in rules]
-    findings = ranked(finding for findings, _ in judged for finding in findings)
-    heads = [summarise(one, rank) for rank, one in analysed]
+    rules = configured(select_rules(select, ignore), settings or {})
+    judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
     return Report(
-        traces=tuple(_with_verdict(head, findings) for head in heads),
-        findings=findings,
-        outcomes=tuple(outcome for _, outcome in judged),
-        limits=dict(_in_force(rules, limits)),
+        traces=tuple(head for head, _ in judged),
+        findings=ranked(finding for _, said in judged for finding in said.findings),
+        outcomes=tuple(outcome for _, said in judged for outcome in said.outcomes),
+        limits={f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()},
     )
 
 
-def _with_verdict(head: TraceReport, findings: Sequence[Finding]) -> TraceReport:
-    return replace(head, verdict=verdict_of(head, findings))
+def _judged(
+    rules: Sequence[Rule], analysis: Analysis, rank: int | None, step_ms: float | None
+) -> tuple[TraceReport, Judgement]:
+    """The head of one trace's report and what the rules say of it."""
+    forecast, why = _forecast(analysis, step_ms)
+    head = summarise(analysis, rank)
+    said = judge(rules, analysis, scope_of(analysis, rank), forecast)
+    fixes = [
+        fix
+        for found, fix in zip(said.findings, said.fixes, strict=True)
+        if found.severity is not Severity.INFO
+    ]
+    if forecast is not None:
+        head = replace(
+            head, step=forecast.step, together=forecast.together([e for fix in fixes for e in fix])
+        )
+    else:
+        head = replace(head, unavailable={**(head.unavailable or {}), "step": why})
+    return replace(head, verdict=verdict_of(head, ranked(said.findings))), said
 
 
-def _as_text(settings: Settings) -> dict[str, str]:
-    """Numbers as the command line would write them: `2e4` is a whole number, too."""
-    whole = {key: int(n) if isinstance(n, float) and n.is_integer() else n for key, n in settings.items()}
-    return {key: str(value) for key, value in whole.items()}
+def _forecast(analysis: Analysis, step_ms: float | None) -> tuple[Forecast | None, str]:
+    """The program's replays, pinned to the user's step time where it was given; None and why not."""
+    try:
+        forecast = analysis.index(Forecast)
+    except Unavailable as reason:
+        return None, str(reason)
+    return (forecast if step_ms is None else forecast.pinned(step_ms)), ""
 
 
 def by_rank(traces: Traces) -> list[tuple[int | None, Trace]]:
@@ -132,22 +150,3 @@ def restricted(trace: Trace, window: tuple[int | None, int | None] | None) -> An
     if start >= end:
         raise BadOption("the window ends before it starts", where=trace.meta.source)
     return Analysis(trace, (max(start, first), min(end, last)))
-
-
-def _judge(rule: Rule, limits: Any, rank: int | None, analysis: Analysis) -> tuple[list[Finding], Outcome]:
-    """One rule on one trace; whatever happens in it, the other rules go on."""
-    try:
-        with analysis.timed(rule.slug):
-            findings = findings_of(rule.slug, rule.hits(analysis, limits), scope_of(analysis, rank))
-    except Unavailable as reason:
-        return [], Outcome(rule.slug, Status.NOT_APPLICABLE, str(reason), rank, rule.group)
-    except Exception as error:  # a rule may fail in any way; the report says how
-        _log.debug("rule %s failed on %s", rule.slug, analysis.trace.meta.source, exc_info=True)
-        return [], Outcome(rule.slug, Status.FAILED, f"{type(error).__name__}: {error}", rank, rule.group)
-    return findings, Outcome(rule.slug, Status.FOUND if findings else Status.CLEAR, None, rank, rule.group)
-
-
-def _in_force(rules: Iterable[Rule], limits: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for rule in rules:
-        for name, value in asdict(limits[rule.slug]).items():
-            yield f"{rule.slug}.{name}", value

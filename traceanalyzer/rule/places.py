@@ -1,72 +1,61 @@
-"""Places something happened, as findings say it: device, stream, thread and step."""
+"""Where occurrences are: span, device, stream, thread, step, and the events that they are made of."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import pick
 from traceanalyzer.model.finding import Span
-from traceanalyzer.model.trace import Trace, ints
-from traceanalyzer.timeline.device_work import KINDS, DeviceWork
-from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.model.trace import ints
+from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.rule.views.selection import Rows
 
-Rows = NDArray[np.int64]
+At = Calls | Work | IdleTime
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Makes spans of findings; steps are numbered as their marks are, and null where nothing marks them."""
+def spans_of(at: At, device: int | None) -> list[Span]:
+    """The place of each row; the device is the finding's."""
+    call = at if isinstance(at, Calls) else at.launch
+    threads = np.where(call.there, call.thread, -1)
+    streams = at.stream if isinstance(at, Work) else np.full(len(at), -1)
+    columns = (at.start_ns, at.end_ns, streams, threads, _step_numbers(at))
+    return [
+        Span(start, end, device, _known(stream), _known(thread), _known(step))
+        for start, end, stream, thread, step in zip(*(column.tolist() for column in columns), strict=True)
+    ]
 
-    work: DeviceWork
-    steps: Steps
-    nesting: Nesting
-    tid: Rows
 
-    @classmethod
-    def build(cls, trace: Trace, work: DeviceWork, steps: Steps, nesting: Nesting) -> Self:
-        return cls(work, steps, nesting, ints(trace.cpu, "tid"))
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
 
-    @property
-    def communicates(self) -> bool:
-        """Whether the trace has communication: without it no work waits for another rank."""
-        return bool((self.work.kind == KINDS.index("communication")).any())
 
-    def computing(self) -> dict[int, intervals.Set]:
-        """Device -> when kernels ran there, communication apart."""
-        kernels = self.work.kind == KINDS.index("compute")
-        chosen = {device: kernels & (self.work.device == device) for device in self.steps.bounds_ns}
-        return {d: intervals.union(self.work.start_ns[of], self.work.end_ns[of]) for d, of in chosen.items()}
+def _step_numbers(at: At) -> Rows:
+    """Number of each row's step as it is marked, -1 where there is none."""
+    steps = at.events.steps
+    if not steps.marked:
+        return np.full(len(at), -1)
+    inside = (at.step >= 0) & (at.step < len(steps))
+    return np.where(inside, pick(steps.number, np.where(inside, at.step, -1)), -1)
 
-    def step(self, position: int) -> int | None:
-        """Number of the step at this position of `Steps`."""
-        if not self.steps.marked or not 0 <= position < len(self.steps):
-            return None
-        return int(self.steps.number[position])
 
-    def of_work(self, entry: int, start_ns: int | None = None, end_ns: int | None = None) -> Span:
-        """A piece of work, or a stretch that it stands for; the thread is the one that launched it."""
-        call = int(self.work.call[entry])
-        return Span(
-            start_ns=int(self.work.start_ns[entry]) if start_ns is None else start_ns,
-            end_ns=int(self.work.end_ns[entry]) if end_ns is None else end_ns,
-            device=int(self.work.device[entry]),
-            stream=int(self.work.stream[entry]),
-            thread=int(self.tid[call]) if call >= 0 else None,
-            step=self.step(int(self.steps.of_work[entry])),
-        )
+def event_ids(hits: Hits, rows: Rows) -> list[tuple[int, ...]]:
+    """The events that some occurrences consist of, the occurrence itself first, each once."""
+    columns = [*_ids(hits.at[rows]), *(ids for also in hits.also for ids in _ids(also[rows]))]
+    table = np.stack(columns, axis=1).tolist() if columns else [[]] * len(rows)
+    return [tuple(dict.fromkeys(found for found in one if found >= 0)) for one in table]
 
-    def of_row(self, row: int, device: int | None = None) -> Span:
-        """A row of the CPU lane, and the device that it concerns; overhead rows have no thread."""
-        start = int(self.nesting.start_ns[row])
-        return Span(
-            start_ns=start,
-            end_ns=int(self.nesting.end_ns[row]),
-            device=device,
-            thread=int(self.tid[row]) if self.nesting.thread[row] >= 0 else None,
-            step=self.step(int(self.steps.at_cpu(np.array([start]))[0])),
-        )
+
+def _ids(at: At) -> Iterator[Rows]:
+    """Event ids of what each row of a selection consists of, -1 where there is none."""
+    trace, work = at.events.trace, at.events.work
+    if isinstance(at, Calls):
+        yield pick(ints(trace.cpu, "event_id"), at.rows)
+        return
+    entries = (at.entries,) if isinstance(at, Work) else (at.before_entries, at.next_entries)
+    for entry in entries:
+        yield pick(ints(trace.gpu, "event_id"), pick(work.row if work else entry, entry))
+    for calls in (at.launch, at.op) if isinstance(at, Work) else (at.launch, at.call, at.op):
+        yield from _ids(calls)

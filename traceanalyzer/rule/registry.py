@@ -13,14 +13,23 @@ from typing import Any
 
 from traceanalyzer.model.analysis import Analysis, Need, needs_of
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.finding import Hit
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits
 
-RuleFunction = Callable[..., Iterator[Hit]]
+RuleFunction = Callable[..., Iterator[Hits]]
+
+MIN_SHARE = "min_share"  # the limit that every rule has, by this name
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: its slug, the page that explains it, the indexes that it needs and its limits."""
+    """One rule: its slug, the page that explains it, the indexes that it needs and its limits.
+
+    Attributes:
+        claims: when it claims its time.
+        min_share: findings that cost and save less are not said: a share of the window, or of the step.
+        limits: an instance of the rule's own dataclass, None where it has no limits.
+    """
 
     slug: str
     group: str
@@ -28,23 +37,38 @@ class Rule:
     title: str
     page: str
     needs: Mapping[str, Need]
+    claims: Claims
+    min_share: float
     limits: Any
     function: RuleFunction
 
-    def hits(self, analysis: Analysis, limits: Any) -> Iterator[Hit]:
+    def hits(self, analysis: Analysis) -> Iterator[Hits]:
         """Every occurrence in the trace.
 
         Raises:
             Unavailable: an index that the rule needs cannot be built.
         """
-        return self.function(**analysis.given(self.needs), limits=limits)
+        own = {} if self.limits is None else {"limits": self.limits}
+        return self.function(**analysis.given(self.needs), **own)
+
+    def in_force(self) -> Iterator[tuple[str, int | float]]:
+        """Every limit, by name."""
+        yield MIN_SHARE, self.min_share
+        if self.limits is not None:
+            yield from ((limit.name, getattr(self.limits, limit.name)) for limit in fields(self.limits))
 
 
-def rule(*, limits: type, since: str) -> Callable[[RuleFunction], RuleFunction]:
-    """Mark a function as a rule; its name is the slug, its docstring the page, its parameters the indexes."""
+def rule(
+    *, since: str, claims: Claims = Claims.EVENT, min_share: float = 0.005, limits: type | None = None
+) -> Callable[[RuleFunction], RuleFunction]:
+    """Mark a function as a rule; its name is the slug, its docstring the page, its parameters the indexes.
+
+    Args:
+        min_share: by default the share from which on the severity is `low`.
+    """
 
     def mark(function: RuleFunction) -> RuleFunction:
-        function.__rule__ = (limits, since)  # type: ignore[attr-defined]
+        function.__rule__ = (since, claims, min_share, limits)  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -63,7 +87,7 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def _describe(function: Any) -> Rule:
-    limits, since = function.__rule__
+    since, claims, min_share, limits = function.__rule__
     page = inspect.cleandoc(function.__doc__)
     return Rule(
         slug=function.__name__.replace("_", "-"),
@@ -72,7 +96,9 @@ def _describe(function: Any) -> Rule:
         title=page.splitlines()[0].rstrip("."),
         page=page,
         needs=needs_of(function, skip=frozenset({"limits", "return"})),
-        limits=limits(),
+        claims=claims,
+        min_share=min_share,
+        limits=None if limits is None else limits(),
         function=function,
     )
 
@@ -100,27 +126,29 @@ def select_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tupl
     return tuple(known for known in all_rules() if known.slug in wanted)
 
 
-def configure(rules: Iterable[Rule], settings: Mapping[str, str]) -> dict[str, Any]:
-    """Limits in force by slug, after `settings` like {"scheduler-gap.min_gap_ns": "20000"}.
+def configured(rules: Iterable[Rule], settings: Mapping[str, str | float]) -> tuple[Rule, ...]:
+    """The rules with limits overridden by `settings` like {"scheduler-gap.min_gap_ns": 20_000}.
 
     Raises:
         BadOption: a setting names no rule, no limit, or its value is no number of the limit's type from 0 on.
     """
-    in_force = {known.slug: known.limits for known in rules}
-    for key, text in settings.items():
+    by_slug = {known.slug: known for known in rules}
+    for key, value in settings.items():
         slug, _, name = key.partition(".")
-        known = find_rule(slug)
-        current = in_force.get(slug, known.limits)
-        names = [f.name for f in fields(current)]
-        if name not in names:
-            raise BadOption(
-                f"rule {slug} has no limit {name!r}", remedy=f"Its limits are: {', '.join(names)}."
-            )
-        in_force[slug] = replace(current, **{name: _as_type(key, text, type(getattr(current, name)))})
-    return in_force
+        known = by_slug.get(slug, find_rule(slug))
+        current = dict(known.in_force())
+        if name not in current:
+            names = ", ".join(current)
+            raise BadOption(f"rule {slug} has no limit {name!r}", remedy=f"Its limits are: {names}.")
+        number = _as_type(key, value, type(current[name]))
+        own = {} if known.limits is None or name == MIN_SHARE else {name: number}
+        share = number if name == MIN_SHARE else known.min_share
+        limits = known.limits and replace(known.limits, **own)
+        by_slug[slug] = replace(known, min_share=share, limits=limits)
+    return tuple(by_slug[known.slug] for known in rules)
 
 
-def _as_type(key: str, text: str, wanted: type) -> Any:
+def _as_type(key: str, text: str | float, wanted: type) -> Any:
     try:
         value = wanted(text)
     except ValueError:

@@ -67,4 +67,5 @@ def _row(finding: Finding) -> dict[str, Any]:
 def _flat(item: Finding | Occurrence) -> dict[str, Any]:
     row = {field.name: getattr(item, field.name) for field in fields(item)}
     texts = {name: unicode_text(value) for name, value in row.items() if isinstance(value, str)}
-    return row | texts | {"evidence": json_text(item.evidence)}
+    evidence = {"evidence": json_text(item.evidence)} if isinstance(item, Finding) else {}
+    return row | texts | evidence

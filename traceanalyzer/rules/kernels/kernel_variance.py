@@ -10,45 +10,51 @@ import numpy as np
 import pandas as pd
 
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.finding import Confidence, Hit
-from traceanalyzer.model.trace import Trace, event_ids, text
-from traceanalyzer.rule.places import Places
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import Resize
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels
-
-_EVENTS_NAMED = 10
+from traceanalyzer.timeline.steps import Steps
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_steps: int = 3  # of the same work; two cannot tell which is the odd one
-    slow: float = (
-        1.25  # times the usual; 99 % of kernels on undisturbed H200 traces (torch 2.11) stay below 1.12
+    min_steps: int = limit(3, "of the same work; two cannot tell which is the odd one")
+    slow: float = limit(
+        1.25, "times the usual; 99 % of kernels on undisturbed H200 traces (torch 2.11) stay below 1.12"
     )
-    usual: float = (
-        0.2  # quantile over the steps taken as usual: a mode shared by a fifth of them still counts
+    usual: float = limit(
+        0.2, "quantile over the steps taken as usual: a mode shared by a fifth of them still counts"
     )
-    rare: float = 0.15  # share of slow executions up to which they are outliers, above it a second mode
-    drift: float = (
-        1.08  # last over first steps; clocks of undisturbed H200 traces move by up to 1.05 in a window
+    rare: float = limit(
+        0.15, "share of slow executions up to which they are outliers, above it they come and go"
     )
-    min_share: float = 0.01  # of the window: the noise of undisturbed H200 traces adds up to 0.7 %
+    drift: float = limit(
+        1.08, "last over first steps; clocks of undisturbed H200 traces move by up to 1.05 in a window"
+    )
+    max_beside_share: float = limit(
+        0.1, "of an execution beside other work of the same program, which makes it slow and is no variance"
+    )
 
 
 # cause -> (message, advice)
 _TEXTS = {
     "drift": (
-        "{kernel} drifts over the steps: median {median_dur}, p10 to p90 {p10} to {p90}, first step {first_step} "
+        "{by} drifts over the steps: median {median_dur}, p10 to p90 {p10} to {p90}, first step {first_step} "
         "and last step {last_step}; the mean ({mean}) hides it",
         "Clocks that ramp or throttle, or work that grows from step to step: warm up, lock the clocks, record shapes.",
     ),
     "outliers": (
-        "{kernel} is usually {median_dur} (p10 to p90 {p10} to {p90}), but {slow} of {executions} executions take up "
+        "{by} is usually {median_dur} (p10 to p90 {p10} to {p90}), but {slow} of {executions} executions take up "
         "to {worst_dur}, in steps {slow_steps}; the mean ({mean}) hides it",
         "Look for another process on the GPU (nvidia-smi), power or thermal throttling at those steps.",
     ),
-    "two-modes": (
-        "{kernel} has two modes: {slow} of {executions} executions take {slowdown} times as long as the rest "
+    "comes-and-goes": (
+        "{by} is slow at times: {slow} of {executions} executions take {slowdown} times as long as the rest "
         "(median {median_dur}, p10 to p90 {p10} to {p90}, worst {worst_dur}), in steps {slow_steps}; the mean "
         "({mean}) hides it",
         "Something shares the GPU at times (a process, a copy, another stream), or steps differ: record shapes.",
@@ -56,10 +62,8 @@ _TEXTS = {
 }
 
 
-@rule(limits=Limits, since="0.1")
-def kernel_variance(
-    executions: RepeatedKernels, where: Places, trace: Trace, limits: Limits
-) -> Iterator[Hit]:
+@rule(since="0.1", claims=Claims.WORK, min_share=0.01, limits=Limits)
+def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """The same kernel takes differently long across steps.
 
     What it looks for: kernels of one name, grid and block at the same place in the step (by order of launch),
@@ -73,19 +77,19 @@ def kernel_variance(
     When it is wrong: data-dependent work (sparse, early exit) varies by nature.
     Source: the noise floors in the limits were measured on an H200 with torch 2.11.
     """
-    steps = where.steps
     if not steps.marked or len(steps) < limits.min_steps:
         raise Unavailable(f"needs {limits.min_steps} marked steps or more: record a longer schedule")
     table = executions.table
+    ran = work[table["entry"].to_numpy()]
+    table = table[ran.beside_ns() <= limits.max_beside_share * ran.dur_ns]
     table = table[table.groupby(["group", "place"])["step"].transform("nunique") >= limits.min_steps]
     base = table.groupby(["group", "place"])["dur"].transform("quantile", limits.usual)
     excess = np.maximum(table["dur"] - base, 0).astype(np.int64)
-    excess[excess < _resolution(trace)] = 0
+    excess[excess < _resolution(work)] = 0
     table = table.assign(ratio=(base + excess) / np.maximum(base, 1), excess=excess)
     for cause, chosen in _causes(table, limits):
-        if chosen["excess"].sum() >= limits.min_share * steps.window_ns:
-            for number, slow in chosen.groupby("group"):
-                yield _hit(cause, slow, table[table["group"] == number], where, trace)
+        for number, slow in chosen.groupby("group"):
+            yield _hits(cause, slow, table[table["group"] == number], work, steps)
 
 
 def _causes(table: pd.DataFrame, limits: Limits) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -97,7 +101,7 @@ def _causes(table: pd.DataFrame, limits: Limits) -> Iterator[tuple[str, pd.DataF
     slow = ~drifting & (table["ratio"] >= limits.slow)
     share = slow.groupby(table["group"]).transform("mean")
     yield "outliers", table[slow & (share <= limits.rare)]
-    yield "two-modes", table[slow & (share > limits.rare)]
+    yield "comes-and-goes", table[slow & (share > limits.rare)]
 
 
 def _ramps(ratios: Any, limits: Limits) -> bool:
@@ -110,23 +114,21 @@ def _ramps(ratios: Any, limits: Limits) -> bool:
     return agreeing >= 5 / 6 and max(first, last) >= limits.drift * min(first, last)
 
 
-def _hit(cause: str, slow: pd.DataFrame, group: pd.DataFrame, where: Places, trace: Trace) -> Hit:
-    """One kernel (name, grid, block) and its slow executions; the cost is what they took above the usual."""
-    entries, excess = slow["entry"].to_numpy(), slow["excess"].to_numpy()
-    costliest = entries[np.argsort(-excess, kind="stable")]
-    ends = where.work.end_ns[entries]
-    numbers = sorted({int(where.steps.number[at]) for at in slow["step"]})
+def _hits(cause: str, slow: pd.DataFrame, group: pd.DataFrame, work: Work, steps: Steps) -> Hits:
+    """One kernel (name, grid, block) and its slow executions; lost is what they took above the usual."""
+    found, excess = work[slow["entry"].to_numpy()], slow["excess"].to_numpy()
+    numbers = sorted({int(steps.number[position]) for position in slow["step"]})
     message, advice = _TEXTS[cause]
-    return Hit(
-        span=where.of_work(int(costliest[0])),
-        events=event_ids(*((trace.gpu, int(where.work.row[i])) for i in costliest[:_EVENTS_NAMED])),
-        cost_ns=int(excess.sum()),
-        cost_spans=tuple(zip((ends - excess).tolist(), ends.tolist(), strict=True)),
+    return Hits(
+        at=found,
+        by=found.name[0],
         cause=cause,
+        lost=Lost.excess(found, excess),
+        fix=Resize(found.entries, found.dur_ns - excess),
         message=message,
         advice=advice,
         confidence=_confidence(slow, group),
-        evidence=_evidence(slow, group, int(where.work.row[costliest[0]]), trace) | {"slow_steps": numbers},
+        evidence={**_evidence(slow, group), "grid": found.text("grid")[0] or "", "slow_steps": numbers},
     )
 
 
@@ -138,18 +140,16 @@ def _confidence(slow: pd.DataFrame, group: pd.DataFrame) -> Confidence:
     return Confidence.LOW if len(in_slow_steps) == len(slow) else Confidence.HIGH
 
 
-def _resolution(trace: Trace) -> int:
+def _resolution(work: Work) -> int:
     """What the clock cannot tell: a start and an end in whole microseconds are each off by up to one."""
-    return 1 if trace.meta.capabilities.get("nanoseconds", True) else 2_001
+    return 1 if work.events.trace.meta.capabilities.get("nanoseconds", True) else 2_001
 
 
-def _evidence(slow: pd.DataFrame, group: pd.DataFrame, row: int, trace: Trace) -> dict[str, Any]:
+def _evidence(slow: pd.DataFrame, group: pd.DataFrame) -> dict[str, Any]:
     durations, rest = group["dur"], group.loc[group.index.difference(slow.index), "dur"]
     by_step = group.groupby("step")["dur"].median()
     p10, p90 = durations.quantile([0.1, 0.9])
     return {
-        "kernel": text(trace.gpu, "name", row) or "",
-        "grid": text(trace.gpu, "grid", row) or "",
         "executions": len(group),
         "slow": len(slow),
         "slowdown": round(float(slow["dur"].median() / max(rest.median(), 1)), 2) if len(rest) else 1.0,

@@ -17,8 +17,12 @@ import orjson
 from traceanalyzer.model.trace import Damage
 
 _SEPARATOR = re.compile(r"(?<=\})\s*,\s*(?=\{)")
-_BAD_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|(?P<bad>))')
+_BAD_ESCAPE = re.compile(
+    r"""\\(?:["\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"""
+    r"""|(?P<surrogate>u[dD][89a-fA-F][0-9a-fA-F]{2})|u[0-9a-fA-F]{4}|(?P<bad>))"""
+)
 _BAD_NUMBER = re.compile(r"(?<=[:\[,\s])[-+]?(?:nan|inf(?:inity)?)(?=\s*[,\]}])", re.IGNORECASE)
+_EXACT_DIGITS = 18  # always within 64 bit
 
 
 class Repairs:
@@ -28,24 +32,24 @@ class Repairs:
         self._events: Counter[str] = Counter()
         self._places: dict[str, list[int]] = {}
 
-    def mend(self, text: bytes, offset: int, *, cut: bool = False) -> list[Any]:
+    def mend(self, text: bytes, offset: int, *, truncated: bool = False) -> list[Any]:
         """The events of a damaged stretch, None for each that is lost.
 
         Args:
             text: events separated by commas, without the brackets around them.
             offset: byte offset of the stretch in the plain JSON.
-            cut: the stretch ends where the file was cut, so its last event may be half there.
+            truncated: the stretch ends where the file does, so its last event may be half there.
         """
         as_it_is = _strictly(text)
         if as_it_is is not None:  # nothing wrong within: the file only ends too early, or a comma too late
             return as_it_is
-        mended = _BAD_NUMBER.sub("null", _BAD_ESCAPE.sub(_escaped, text.decode("utf-8", "replace")))
-        whole = _parse(f"[{mended}]")
+        mended = mended_text(text)
+        whole = parse_leniently(f"[{mended}]")
         if isinstance(whole, list):
             self._note("mended", len(whole), offset)
             return whole
         events, lost_at = _one_by_one(mended)
-        if cut and events and events[-1] is None:
+        if truncated and events and events[-1] is None:
             events.pop()
             self._note("half", 1, offset + len(mended[: lost_at.pop()].encode()))
         if lost_at:
@@ -74,7 +78,9 @@ class Repairs:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    """A backslash that escapes nothing stands for itself."""
+    """A backslash that escapes nothing stands for itself; half of a surrogate pair is no character."""
+    if match["surrogate"] is not None:
+        return r"\ufffd"
     return match.group() if match["bad"] is None else "\\\\"
 
 
@@ -86,9 +92,9 @@ def _one_by_one(text: str) -> tuple[list[Any], list[int]]:
     lost_at: list[int] = []
     held: int | None = None
     for start, piece in pieces:
-        event = _parse(piece)
+        event = parse_leniently(piece)
         failed = held is not None and not isinstance(event, dict)
-        joined = _parse(text[held : start + len(piece)]) if failed else None
+        joined = parse_leniently(text[held : start + len(piece)]) if failed else None
         if isinstance(joined, dict):
             events[-1] = joined
             lost_at.pop()
@@ -103,11 +109,21 @@ def _one_by_one(text: str) -> tuple[list[Any], list[int]]:
     return events, lost_at
 
 
-def _parse(text: str) -> Any:
+def mended_text(text: bytes) -> str:
+    """JSON text in which bad characters, escapes and numbers are replaced."""
+    return _BAD_NUMBER.sub("null", _BAD_ESCAPE.sub(_escaped, text.decode("utf-8", "replace")))
+
+
+def parse_leniently(text: str) -> Any:
+    """What mended text says; None where it says nothing. Numbers as orjson gives them: none beyond 64 bit."""
     try:
-        return json.loads(text, strict=False, parse_constant=lambda _: None)
+        return json.loads(text, strict=False, parse_constant=lambda _: None, parse_int=_integer)
     except (ValueError, RecursionError):
         return None
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _EXACT_DIGITS else float(digits)
 
 
 def _events(count: int) -> str:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from traceanalyzer.model.schema import Frame, Kind
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.model.units import us_text_to_ns, us_to_ns
+from traceanalyzer.read.depth import too_deep
 
 Event = dict[str, Any]
 
-MAX_TS_US = 9.2e15  # beyond it int64 nanoseconds overflow: year 2261
+MAX_TS_US = 4.6e15  # within it the distance of any two times fits int64 nanoseconds: until year 2115
 # A base period (baseTimeNanoseconds is a multiple of it) is longer than any recording; kineto writes unsigned
 # differences that wrapped around as 1.8e16.
 _MAX_DUR_US = 7_889_238 * 1e6
@@ -32,15 +33,22 @@ def head_of(event: Event) -> tuple[Any, ...]:
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON text; also where it holds integers beyond 64 bit, which only a repaired event can."""
+    """A value as JSON text; what is nested too deep to be written is said to be so."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:
-        return json.dumps(value, separators=(",", ":"))
+        return '"nested too deep"'
+
+
+def as_text(value: Any) -> str:
+    """A value as text: a string as it is, others as JSON, which Python's `str` is for numbers."""
+    return (
+        value if isinstance(value, str) else as_json(value) if isinstance(value, dict | list) else str(value)
+    )
 
 
 def destination(category: Any, event: Any) -> tuple[str, str]:
-    """Places an event without a known category belongs: (frame, category) or ("counted", class)."""
+    """Where an event without a known category belongs: (frame, category) or ("counted", class)."""
     if not isinstance(event, dict):
         return "counted", "unreadable"
     phase = event.get("ph")
@@ -51,12 +59,21 @@ def destination(category: Any, event: Any) -> tuple[str, str]:
     if category == "Trace" or (phase in ("i", "I") and category is None):
         return "counted", "window mark"
     if phase in ("s", "t", "f"):
-        return "counted", f"flow:{category}"
+        return "counted", f"flow:{as_text(category)}"
+    if phase == "C":
+        return "counters", as_text(category)
     if phase != "X":
-        return "counted", f"phase {phase}" if phase else "no phase"
+        return "counted", _phase(phase)
     args = event.get("args")
     on_gpu = isinstance(args, dict) and "device" in args and "stream" in args
-    return ("gpu" if on_gpu else "cpu"), str(category)
+    return ("gpu" if on_gpu else "cpu"), as_text(category)
+
+
+def _phase(phase: Any) -> str:
+    """The class of events that have no frame because of their phase, which is one letter."""
+    if not phase:
+        return "no phase"
+    return f"phase {phase}" if isinstance(phase, str) and len(phase) == 1 else "no phase that is known"
 
 
 # -- times -----------------------------------------------------------------------------------------------
@@ -102,10 +119,12 @@ def problem_of(event: Any, frame: str, start: int) -> str | None:
         return "unreadable"
     if start == NULL_INT:
         return "no timestamp"
+    if frame == "counters":
+        return None if series_of(event) else "no value"
     if frame == "memory":
         return None
     if event.get("ph", "X") != "X":
-        return f"phase {event.get('ph')}"
+        return _phase(event.get("ph"))
     try:
         float(event["dur"])
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -113,8 +132,23 @@ def problem_of(event: Any, frame: str, start: int) -> str | None:
     return None
 
 
+def series_of(event: Event) -> list[tuple[str, float]]:
+    """Key and value of each series that a counter event samples."""
+    args = event.get("args")
+    samples = args if isinstance(args, dict) else {"": args}
+    return [(key, float(x)) for key, x in samples.items() if coerced(Kind.FLOAT, x) is not None]
+
+
+def _sample(event: Event) -> Event:
+    """A counter event as a row: its first series, and the others as they are."""
+    (key, value), *others = series_of(event)
+    return {**event, "args": {"key": key, "value": value, **({"series": dict(others)} if others else {})}}
+
+
 def mended(event: Event, frame: Frame, anomalies: Counter[str]) -> Event:
     """The event with args that fit their columns; those that do not are left out and counted."""
+    if frame.name == "counters":
+        return _sample(event)
     args = event.get("args")
     if not isinstance(args, dict):
         args = {} if args is None else {"args": args}
@@ -126,19 +160,13 @@ def mended(event: Event, frame: Frame, anomalies: Counter[str]) -> Event:
             value = coerced(column.kind, value)
             if value is None and args[key] not in BLANK:
                 anomalies[f"unreadable {key}"] += 1
+        elif too_deep(value):
+            anomalies[f"nested too deep: {key}"] += 1
+            value = None
         if value is not None:
-            fitting[key] = _plain(value)
+            fitting[key] = value
     duration = {} if frame.name == "memory" else {"dur": float(event["dur"])}
     return {**event, **duration, "args": fitting}
-
-
-def _plain(value: Any) -> Any:
-    """The value, or its text where orjson cannot write it."""
-    try:
-        orjson.dumps(value)
-    except TypeError:
-        return as_json(value)
-    return value
 
 
 def coerced(kind: Kind, value: Any) -> Any:

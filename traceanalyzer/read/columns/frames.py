@@ -1,4 +1,4 @@
-"""Layouts -> pandas frames in order of event_id, with sorted categories: the same for any chunking.
+"""Groups -> pandas frames in order of event_id, with sorted categories: the same for any chunking.
 
 What is kept as codes becomes columns by looking every distinct value up once. Buffers are released as they are
 used, so that no column is in memory twice; columns that are null throughout share one array.
@@ -10,27 +10,30 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import orjson
 import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.model.schema import FRAMES, Column, Kind
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.read.events import Collector
-from traceanalyzer.read.layouts import Layout
-from traceanalyzer.read.quirks import coerced, lane_number
+from traceanalyzer.read.columns.collector import Collector
+from traceanalyzer.read.columns.declared import MAX_DEVICE
+from traceanalyzer.read.columns.packing import RowGroup
+from traceanalyzer.read.columns.quirks import as_json, as_text, coerced, lane_number
 
 Codes = NDArray[np.int32]
 Head = tuple[Any, Any, Any]
 
+TEXT_DTYPE: Any = (
+    "str" if int(pd.__version__.split(".")[0]) >= 3 else object
+)  # of categories: as pandas itself has
 _NULLS = {Kind.INT: (np.int64, NULL_INT), Kind.FLOAT: (np.float64, np.nan), Kind.ID: (np.int64, 0)}
 
 
 def build_frame(collector: Collector, name: str) -> pd.DataFrame:
     """One frame with every column that `schema` declares. It takes the collector's buffers: build it once."""
     frame = FRAMES[name]
-    layouts = [layout for (of, *_), layout in collector.layouts.items() if of == name and layout.rows]
-    gather = _Gather(layouts)
+    groups = [group for (of, *_), group in collector.groups.items() if of == name and group.rows]
+    gather = _Gather(groups)
     columns: dict[str, Any] = {
         "event_id": gather.numbers("id", Kind.ID),
         "start_ns": gather.numbers("start", Kind.ID),
@@ -44,65 +47,81 @@ def build_frame(collector: Collector, name: str) -> pd.DataFrame:
 
 
 class _Gather:
-    """Brings the buffers of several layouts together, each row at its place in the frame."""
+    """Brings the buffers of several groups together, each row at its place in the frame."""
 
-    def __init__(self, layouts: list[Layout]) -> None:
-        self.layouts = layouts
-        self.rows = sum(layout.rows for layout in layouts)
-        ids = [layout.array("id") for layout in layouts] or [np.empty(0, np.uint32)]
+    def __init__(self, groups: list[RowGroup]) -> None:
+        self.groups = groups
+        self.rows = sum(group.rows for group in groups)
+        ids = [group.array("id") for group in groups] or [np.empty(0, np.uint32)]
         order = np.argsort(np.concatenate(ids), kind="stable")
         places = np.empty(self.rows, np.uint32)
         places[order] = np.arange(self.rows, dtype=np.uint32)
-        ends = np.cumsum([layout.rows for layout in layouts], dtype=np.int64).tolist()
-        self._places = [places[end - layout.rows : end] for layout, end in zip(layouts, ends, strict=True)]
+        ends = np.cumsum([group.rows for group in groups], dtype=np.int64).tolist()
+        self._places = [places[end - group.rows : end] for group, end in zip(groups, ends, strict=True)]
 
     def numbers(self, name: str, kind: Kind) -> NDArray[Any]:
-        """A numeric buffer of all layouts, null where a layout has none."""
+        """A numeric buffer of all groups, null where a group has none."""
         dtype, null = _NULLS[kind]
-        return self._scatter(name, np.full(self.rows, null, dtype), [0] * len(self.layouts))
+        return self._scatter(name, np.full(self.rows, null, dtype), [0] * len(self.groups))
 
     def codes(self, name: str, offsets: Sequence[int]) -> Codes:
-        """A buffer of codes, those of each layout moved by its offset; -1 where a layout has none."""
+        """A buffer of codes, those of each group moved by its offset; -1 where a group has none."""
         return self._scatter(name, np.full(self.rows, -1, np.int32), offsets)
 
-    def layout_of(self) -> Codes:
-        """The number of each row's layout."""
+    def group_of(self) -> Codes:
+        """The number of each row's group."""
         out = np.empty(self.rows, np.int32)
         for number, places in enumerate(self._places):
             out[places] = number
         return out
 
     def _scatter(self, name: str, out: NDArray[Any], offsets: Sequence[int]) -> NDArray[Any]:
-        for layout, places, offset in zip(self.layouts, self._places, offsets, strict=True):
-            if name in layout.buffers:
-                out[places] = layout.array(name) + offset if offset else layout.array(name)
-                layout.release(name)
+        for group, places, offset in zip(self.groups, self._places, offsets, strict=True):
+            if name in group.buffers:
+                out[places] = group.array(name) + offset if offset else group.array(name)
+                group.release(name)
         return out
 
 
 def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[str, Any]) -> dict[str, Any]:
-    """category, name, pid and tid; GPU annotations carry device and stream there instead of in args."""
+    """category, name, pid and tid; GPU rows may carry device and stream there instead of in args."""
     heads: list[Head] = list(collector.heads)
-    categories = [layout.category for layout in gather.layouts]
-    layouts = gather.layout_of()
-    codes = gather.codes("head", [0] * len(gather.layouts))
+    categories = [group.category for group in gather.groups]
+    groups = gather.group_of()
+    codes = gather.codes("head", [0] * len(gather.groups))
     made: dict[str, Any] = {
-        "category": categorical(layouts, categories),
-        "name": categorical(codes, ["" if head[0] is None else str(head[0]) for head in heads]),
+        "category": categorical(groups, categories),
+        "name": categorical(codes, ["" if head[0] is None else as_text(head[0]) for head in heads]),
     }
-    if name != "gpu":
+    if name == "counters":
+        made["device"] = _devices(codes, heads, collector)
+    elif name == "gpu":
+        known = columns.get("device", NULL_INT)
+        made["device"] = _ordinals(
+            np.where(known == NULL_INT, _devices(codes, heads, collector), known), collector
+        )
+        streams = _looked_up(codes, [lane_number(head[2]) for head in heads], Kind.INT)
+        known = columns.get("stream", NULL_INT)
+        made["stream"] = np.where(known == NULL_INT, streams, known)
+    else:
         for column, position in (("pid", 1), ("tid", 2)):
-            numbers = [
-                collector.lanes.get(str(head[position]), lane_number(head[position])) for head in heads
-            ]
+            lanes = (head[position] for head in heads)
+            numbers = [collector.lanes.get(as_text(lane), lane_number(lane)) for lane in lanes]
             made[column] = _looked_up(codes, numbers, Kind.INT)
-        return made
-    annotated = np.array([category == "gpu_user_annotation" for category in categories], np.bool_)[layouts]
-    for column, position in (("device", 1), ("stream", 2)):
-        lanes = _looked_up(codes, [lane_number(head[position]) for head in heads], Kind.INT)
-        known = columns.get(column, NULL_INT)
-        made[column] = np.where(annotated & (known == NULL_INT), lanes, known)
     return made
+
+
+def _devices(codes: Codes, heads: list[Head], collector: Collector) -> NDArray[Any]:
+    """The GPU of each row as its pid tells."""
+    return _looked_up(codes, [collector.declared.device_of(head[1]) for head in heads], Kind.INT)
+
+
+def _ordinals(devices: NDArray[Any], collector: Collector) -> NDArray[Any]:
+    """The devices without those that no machine has."""
+    impossible = (devices != NULL_INT) & ((devices < 0) | (devices > MAX_DEVICE))
+    if impossible.any():
+        collector.anomalies["unreadable device"] += int(impossible.sum())
+    return np.where(impossible, NULL_INT, devices)
 
 
 def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
@@ -114,16 +133,16 @@ def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
             values = [coerced(column.kind, value) for value in known.values(column)]
             lookup = categorical if column.kind.interned else _looked_up
             made[column.name] = lookup(known.codes, values, column.kind)
-        elif any(column.name in layout.buffers for layout in gather.layouts if column.raw):
+        elif any(column.name in group.buffers for group in gather.groups if column.raw):
             made[column.name] = gather.numbers(column.name, column.kind)
     return made
 
 
 class _Distinct:
-    """The distinct combinations of one kind of recurring args over all layouts, and each row's code into them."""
+    """The distinct combinations of one kind of recurring args over all groups, and each row's code into them."""
 
     def __init__(self, gather: _Gather, name: str) -> None:
-        self._parts = [layout.shared.get(name) for layout in gather.layouts]
+        self._parts = [group.shared.get(name) for group in gather.groups]
         self._decoded = [part.values() if part else [] for part in self._parts]
         counts = [len(decoded) for decoded in self._decoded]
         self.codes = gather.codes(name, np.concatenate(([0], np.cumsum(counts)))[:-1].tolist())
@@ -146,7 +165,7 @@ class _Distinct:
 
     def texts(self) -> list[str]:
         """Every combination as a JSON object."""
-        return [orjson.dumps(dict(zip(keys, values, strict=True))).decode() for keys, values in self._each()]
+        return [as_json(dict(zip(keys, values, strict=True))) for keys, values in self._each()]
 
 
 def _looked_up(codes: Codes, values: Sequence[Any], kind: Kind) -> NDArray[Any]:
@@ -168,8 +187,7 @@ def categorical(codes: Codes, texts: Sequence[str | None], kind: Kind = Kind.TEX
 
 
 def _categorical(codes: NDArray[Any], names: list[str]) -> pd.Categorical:
-    categories = pd.Index(names, dtype="str" if pd.__version__ >= "3" else object)
-    return pd.Categorical.from_codes(codes, categories=categories)
+    return pd.Categorical.from_codes(codes, categories=pd.Index(names, dtype=TEXT_DTYPE))
 
 
 class _Whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -13,9 +14,10 @@ from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Damage
 
 STDIN = "-"
-BLOCK_BYTES = 256 * 1024  # as a window of chunks.py: what stays in the cache parses twice as fast as 8 MB
+BLOCK_BYTES = 256 * 1024  # as what is parsed at a time: what stays in the cache parses twice as fast as 8 MB
 _COMPRESSED_BYTES = 8 * 1024  # unpacks to about a block; where the data are damaged, this much is lost
 _GZIP_MAGIC = b"\x1f\x8b"
+_MAX_GZIP_HEADER_BYTES = 128 * 1024  # twice the extra field's maximum, plus name and comment
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -127,7 +129,7 @@ class Source:
                 return
             except Exception:  # each kind of damage has its own class
                 self.consumed = file.seek(len(first))
-        yield from _from(done, self._unpacked(file, first, _gzip_decompressor))
+        yield from _from(done, self._unpacked(file, first, _GzipMember))
 
     def _unpacked(self, file: IO[bytes], first: bytes, make: Callable[[], _Decompressor]) -> Iterator[bytes]:
         """The file decompressed; it may consist of several members, and devices pad it with zeros."""
@@ -144,12 +146,16 @@ class Source:
                 if plain:
                     yield plain
                 data = stream.unused_data.lstrip(b"\0") if stream.eof else b""
+                if stream.eof and isinstance(stream, _GzipMember) and not stream.intact:
+                    self._note("damaged", "do not match their checksum; all that unpacks was read")
         if not stream.eof:
             self._note("truncated", f"end early, at byte {self.consumed:,} of the file")
 
-    def _note(self, kind: str, problem: str) -> None:
+    def _note(self, what: str, problem: str) -> None:
         message = f"the compressed data {problem}"
-        self.damage.append(Damage(f"{kind} compression", message, byte_offset=self.consumed))
+        if any(entry.kind.startswith(what) for entry in self.damage):
+            return
+        self.damage.append(Damage(f"{what} compression", message, byte_offset=self.consumed))
 
 
 _RECORD_AGAIN = "Record the trace again and let the profiler finish before the process exits."
@@ -163,11 +169,74 @@ def _from(start: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
         start = max(start - len(block), 0)
 
 
-def _gzip_decompressor() -> _Decompressor:
-    from isal import isal_zlib
+class _GzipMember:
+    """One member of a gzip file, whose checksum is compared after its data were handed on: a library that finds it
+    wrong keeps back the last of them, though they unpack.
 
-    stream: _Decompressor = isal_zlib.decompressobj(wbits=31)
-    return stream
+    Attributes:
+        intact: whether checksum and size fit; known once `eof` is set.
+    """
+
+    def __init__(self) -> None:
+        from isal import isal_zlib
+
+        self.eof = False
+        self.unused_data = b""
+        self.intact = True
+        self._sum = isal_zlib.crc32
+        self._inflate = isal_zlib.decompressobj(wbits=-15)
+        self._checksum = self._size = 0
+        self._head: bytes | None = b""
+        self._trailer = b""
+
+    def decompress(self, data: bytes, /) -> bytes:
+        """What the next bytes of the file unpack to."""
+        if self._head is not None:
+            self._head += data
+            start = _gzip_header_bytes(self._head)
+            if start is None:
+                return b""
+            data, self._head = self._head[start:], None
+        if self._inflate.eof:
+            self._end(data)
+            return b""
+        plain: bytes = self._inflate.decompress(data)
+        self._checksum = self._sum(plain, self._checksum)
+        self._size += len(plain)
+        if self._inflate.eof:
+            self._end(self._inflate.unused_data)
+        return plain
+
+    def _end(self, data: bytes) -> None:
+        self._trailer += data
+        if len(self._trailer) < 8:
+            return
+        checksum, size = struct.unpack("<II", self._trailer[:8])
+        self.intact = checksum == self._checksum and size == self._size & 0xFFFFFFFF
+        self.eof, self.unused_data = True, self._trailer[8:]
+
+
+def _gzip_header_bytes(data: bytes) -> int | None:
+    """Where the compressed data of a gzip member begin (RFC 1952); None while its header is incomplete.
+
+    Raises:
+        ValueError: no gzip header, or one longer than any that is written.
+    """
+    if not _GZIP_MAGIC.startswith(data[:2]) or len(data) > _MAX_GZIP_HEADER_BYTES + _COMPRESSED_BYTES:
+        raise ValueError("no gzip header")
+    if len(data) < 10:
+        return None
+    flags, at = data[3], 10
+    if flags & 4:
+        at += 2 + int.from_bytes(data[at : at + 2], "little")
+    for flag in (8, 16):  # a file name, a comment
+        if flags & flag:
+            end = data.find(b"\0", at)
+            if end < 0:
+                return None
+            at = end + 1
+    at += 2 if flags & 2 else 0
+    return at if at <= len(data) else None
 
 
 def _zstd_content_bytes(header: bytes) -> int | None:

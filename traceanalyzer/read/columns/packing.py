@@ -19,7 +19,7 @@ import orjson
 from numpy.typing import NDArray
 
 from traceanalyzer.model.schema import IGNORED, Frame, Kind
-from traceanalyzer.read.quirks import BLANK, coerced, durations_ns
+from traceanalyzer.read.columns.quirks import BLANK, coerced, durations_ns
 
 Event = dict[str, Any]
 Args = dict[str, Any]
@@ -113,7 +113,7 @@ class Shared:
         return [(value,) for value in decoded] if len(self.keys) == 1 else [tuple(value) for value in decoded]
 
 
-class Layout:
+class RowGroup:
     """All rows of one category whose args have these keys.
 
     Attributes:

@@ -1,7 +1,8 @@
-"""A stretch of the events' text that is cut and parsed in place: no byte of it is copied or scanned in Python.
+"""The part of the events' text that is in memory, cut and parsed in place: nothing is copied or scanned in Python.
 
-The text always starts at an event and stands behind a bracket; parsing puts the closing bracket at a cut for as
-long as it takes. The parser proves the cut: what starts at an event and parses as a list ends at an event's end.
+A cut is an index just behind an event's closing brace, where a comma follows. The text always starts at an event
+and stands after a bracket; parsing puts the closing bracket at a cut for as long as it takes. The parser proves the
+cut: what starts at an event and parses as a list ends at an event's end.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from traceanalyzer.read.text.brackets import event_ends
+
 _OPEN, _CLOSE = ord("["), ord("]")
 _SEPARATOR = re.compile(rb"\}\s*,\s*\{")
-_MAX_CUTS = 16  # wrong cuts tried at the file's own separator before all spellings of it are tried
-_ARRAY_END = re.compile(rb"\}\s*,?\s*(\])\s*(?:,\s*\"|\}|$)")
+_MAX_LIKELY_CUTS = 3  # tried where the file's own separator stands, before the brackets are counted
+_ARRAY_END = re.compile(rb"\}\s*(?:,\s*)?(\])\s*(?:,\s*\"|\}|$)")
 
 
 class Failure(NamedTuple):
-    """Why a window did not parse: where (an index into the window), and whether the array had ended before."""
+    """Why a text did not parse: where (an index into it), and whether the array had ended before."""
 
     at: int
     over: bool
 
 
-class Window:
-    """Text of events.
+class EventText:
+    """Text of events that starts at one of them.
 
     Attributes:
         offset: byte offset of the text in the plain JSON.
@@ -72,26 +75,35 @@ class Window:
             return characters - 1
         return len(document.decode("utf-8", "replace")[:characters].encode("utf-8", "replace")) - 1
 
-    def cuts(self) -> Iterator[int]:
-        """Places the text may be cut, from the right: indexes just behind an event's closing brace."""
+    def likely_cuts(self) -> Iterator[int]:
+        """The last places where the file's own separator stands, from the right; within a string it may stand, too."""
         if not self.separator:
             self._learn_separator()
         end = len(self._buffer)
-        for _ in range(_MAX_CUTS if self.separator else 0):
+        for _ in range(_MAX_LIKELY_CUTS if self.separator else 0):
             end = self._buffer.rfind(self.separator, 0, end)
             if end < 0:
                 break
             yield end
             end += len(self.separator) - 1
-        yield from (match.start() for match in reversed(list(_SEPARATOR.finditer(self._buffer))))
+
+    def counted_cut(self) -> int | None:
+        """The last cut, found by counting brackets; None where no event is complete. Right where the text is JSON."""
+        return event_ends(self._buffer, 1)
 
     def first_cut(self, start: int) -> int | None:
-        """The first place at or behind `start` where the file's own separator stands."""
+        """The first place at or after `start` where the file's own separator stands."""
         at = self._buffer.find(self.separator, start + 1)
         return None if at < 0 else at
 
+    def learn_separator(self) -> bytes:
+        """The bytes between the first two events."""
+        if not self.separator:
+            self._learn_separator()
+        return self.separator
+
     def _learn_separator(self) -> None:
-        """From the first two events: parsing one event stops behind it."""
+        """From the first two events: parsing one event stops after it."""
         try:
             with memoryview(self._buffer) as whole, whole[1:] as document:
                 orjson.loads(document)
@@ -101,7 +113,7 @@ class Window:
             self.separator = match.group() if match else b""
 
     def drop(self, cut: int) -> None:
-        """Forget the events up to `cut` and the comma behind them; nothing where `cut` is 0."""
+        """Forget the events up to `cut` and the comma after them; nothing where `cut` is 0."""
         comma = self._buffer.find(b",", cut + 1) if cut else 0
         end = len(self._buffer) - 1 if comma < 0 else comma
         self._buffer[end] = _OPEN
@@ -113,6 +125,6 @@ class Window:
         return self._buffer.rfind(b"]", 0, before + 1) - 1
 
     def likely_array_end(self) -> int | None:
-        """Places the events' closing bracket seems to stand in text that does not parse."""
+        """Where the events' closing bracket seems to stand in text that does not parse."""
         matches = list(_ARRAY_END.finditer(self._buffer))
         return matches[-1].start(1) - 1 if matches else None

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.schema import CATEGORIES, FRAMES
+from traceanalyzer.model.schema import CATEGORIES, FRAMES, OTHER_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.model.units import us_to_ns
-from traceanalyzer.read.layouts import UNFIT, Args, Codes, Event, Layout, Rows, getter
-from traceanalyzer.read.quirks import (
+from traceanalyzer.read.columns.declared import Declared
+from traceanalyzer.read.columns.misplaced import drop_misplaced
+from traceanalyzer.read.columns.packing import UNFIT, Args, Codes, Event, RowGroup, Rows, getter
+from traceanalyzer.read.columns.quirks import (
     MAX_TS_US,
+    as_text,
     destination,
     head_of,
     lane_number,
@@ -34,7 +37,6 @@ Positions = NDArray[np.intp]
 
 _FLOWS = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu")
 _FIRST_NAMED_LANE = -1000
-_LONGEST_RECORDING_NS = 3600 * 10**9
 _NEVER = np.iinfo(np.int64).max
 _LARGEST_EXACT_US = 2.0**43  # above it a double does not hold the nanosecond
 _get_category, _get_head = getter("cat"), getter("name", "pid", "tid")
@@ -59,23 +61,25 @@ class Collector:
     """Takes batches of raw events and keeps their columns.
 
     Attributes:
-        layouts: (frame, category, keys of args) -> Layout.
+        groups: (frame, category, keys of args) -> RowGroup.
         heads: (name, pid, tid) -> code.
         lanes: pid or tid that is a name, as other exporters write them -> the number that stands for it.
         counted: class -> number of events that have no frame.
-        metadata: the M events (process and thread names) and the profiler's own marks, with their start in ns.
+        foreign: categories that torch.profiler does not write -> number of events, whatever became of them.
+        declared: what the M events (process and thread names) and the profiler's own marks say.
         whole_microseconds: no time has a fraction of a microsecond.
         absolute_times: times count from 1970, not from a base time.
     """
 
     def __init__(self) -> None:
-        self.layouts: dict[tuple[str, str, frozenset[str]], Layout] = {}
+        self.groups: dict[tuple[str, str, frozenset[str]], RowGroup] = {}
         self.heads = Codes()
         self.lanes: dict[str, int] = {}
         self.counted: Counter[str] = Counter()
         self.anomalies: Counter[str] = Counter()
         self.unknown_categories: Counter[str] = Counter()
-        self.metadata: list[tuple[Event, int]] = []
+        self.foreign: Counter[str] = Counter()
+        self.declared = Declared()
         self.events = 0
         self.whole_microseconds = True
         self.absolute_times = False
@@ -103,16 +107,24 @@ class Collector:
         for position, event in enumerate(events.all):
             category = event.get("cat") if isinstance(event, dict) else None
             fates[destination(category, event)].append(position)
+            if isinstance(category, str) and category not in OTHER_CATEGORIES:
+                self.foreign[category] += 1
         for (frame, category), positions in fates.items():
             chosen = events.take(np.array(positions))
-            if frame != "counted":
+            if frame == "counters":
+                self._add_mended(frame, category, chosen)
+            elif frame == "counted":
+                self._count(category, chosen)
+            else:
                 if category != "cpu_instant_event":
                     self.unknown_categories[category] += len(positions)
                 self._add_rows(frame, category, chosen)
-                continue
-            self.counted[category] += len(positions)
-            if category in ("metadata", "window mark"):
-                self.metadata += zip(chosen.all, chosen.starts.tolist(), strict=True)
+
+    def _count(self, what: str, events: _Events) -> None:
+        self.counted[what] += len(events.all)
+        if what in ("metadata", "window mark"):
+            for event, start in zip(events.all, events.starts.tolist(), strict=True):
+                self.declared.add(event, start)
 
     def _add_rows(self, frame: str, category: str, events: _Events) -> None:
         try:
@@ -133,24 +145,28 @@ class Collector:
         """Keep the parts, except for those whose rows have different keys or one that does not fit: they come back."""
         for part in parts:
             try:
-                self.layout(frame, category, frozenset(part.args[0])).add(part)
+                self.group(frame, category, frozenset(part.args[0])).add(part)
             except UNFIT:
                 yield part
 
     def _add_mended(self, frame: str, category: str, events: _Events) -> None:
         """Events among which some are unusual: those that can be rows, mended, and the others counted."""
         starts = events.starts
-        fitting, keep = [], []
+        fitting, keep, sampled = [], [], list[int]()
         for position, event in enumerate(events.all):
             problem = problem_of(event, frame, int(starts[position]))
-            if problem:
+            if problem == "phase C":
+                sampled.append(position)
+            elif problem:
                 self.counted[problem] += 1
             else:
                 fitting.append(mended(event, FRAMES[frame], self.anomalies))
                 keep.append(position)
+        if sampled:
+            self._add_mended("counters", category, events.take(np.array(sampled)))
         if keep:
             for part in self._rows(frame, fitting, events.ids[keep], starts[keep]).by_keys():
-                self.layout(frame, category, frozenset(part.args[0])).add(part)
+                self.group(frame, category, frozenset(part.args[0])).add(part)
 
     def _rows(self, frame: str, events: Sequence[Event], ids: Starts, starts: Starts) -> Rows:
         """Events of a category as rows.
@@ -168,29 +184,39 @@ class Collector:
         except (KeyError, TypeError):
             return np.array([self.heads[head_of(event)] for event in events], np.int32)
 
-    def layout(self, frame: str, category: str, keys: frozenset[str]) -> Layout:
-        """The layout of these rows, made when first asked for."""
+    def group(self, frame: str, category: str, keys: frozenset[str]) -> RowGroup:
+        """The group of these rows, made when first asked for."""
         try:
-            return self.layouts[frame, category, keys]
+            return self.groups[frame, category, keys]
         except KeyError:
-            layout = self.layouts[frame, category, keys] = Layout(FRAMES[frame], category, keys)
-            return layout
+            group = self.groups[frame, category, keys] = RowGroup(FRAMES[frame], category, keys)
+            return group
 
     def finish(self) -> None:
         """Settle what only the whole trace tells."""
-        self._drop_untimed()
-        self._number_lanes()
-        for (_, category, _), layout in self.layouts.items():
-            impossible = layout.finish()
+        for (_, category, _), group in self.groups.items():
+            impossible = group.finish()
             if impossible:
                 self.anomalies[f"impossible duration of {category}, taken as 0"] += impossible
-            for key, count in layout.unreadable():
+        self.counted += drop_misplaced(self.groups, self.declared.window_ns)
+        self._number_lanes()
+        for group in self.groups.values():
+            for key, count in group.unreadable():
                 self.anomalies[f"unreadable {key}"] += count
-        filled = [layout for layout in self.layouts.values() if layout.rows]
-        self.absolute_times = any(layout.array("start").max() > _LARGEST_EXACT_US * 1000 for layout in filled)
+        filled = [group for group in self.groups.values() if group.rows]
+        self.absolute_times = any(group.array("start").max() > _LARGEST_EXACT_US * 1000 for group in filled)
         self.whole_microseconds = not any(
-            (layout.array(name) % 1000).any() for layout in filled for name in ("start", "dur")
+            (group.array(name) % 1000).any() for group in filled for name in ("start", "dur")
         )
+
+    def counts(self) -> tuple[Counter[str], ...]:
+        """The counters, which those of another part are added to."""
+        return self.counted, self.anomalies, self.unknown_categories, self.foreign
+
+    def names_of_processes(self) -> list[str]:
+        """Names that processes are declared with, and pids that are names."""
+        declared = [text for said in self.declared.processes.values() for text in said.values()]
+        return declared + list({head[1] for head in self.heads if isinstance(head[1], str)})
 
     def _number_lanes(self) -> None:
         """Names of pids, then of tids, count down in order of their first rows, however the file was cut."""
@@ -198,24 +224,12 @@ class Collector:
         if all(lane_number(value) != NULL_INT for head in heads for value in head[1:]):
             return
         first = np.full(len(heads), _NEVER)
-        for layout in self.layouts.values():
-            np.minimum.at(first, layout.array("head"), layout.array("id").astype(np.int64))
+        for group in self.groups.values():
+            np.minimum.at(first, group.array("head"), group.array("id").astype(np.int64))
         order = [code for code in np.argsort(first, kind="stable").tolist() if first[code] != _NEVER]
         for value in (heads[code][position] for position in (1, 2) for code in order):
             if lane_number(value) == NULL_INT:
-                self.lanes.setdefault(str(value), _FIRST_NAMED_LANE - len(self.lanes))
-
-    def _drop_untimed(self) -> None:
-        """GPU rows at time 0 of a recording that starts later: CUPTI had no timing for them (kineto#109)."""
-        timed = [layout.array("start") for layout in self.layouts.values() if layout.rows]
-        first = min((int(starts[starts > 0].min(initial=_NEVER)) for starts in timed), default=_NEVER)
-        if first < _LONGEST_RECORDING_NS or first == _NEVER:
-            return
-        for (frame, *_), layout in self.layouts.items():
-            untimed = layout.array("start") == 0
-            if frame == "gpu" and untimed.any():
-                self.counted["no device time"] += int(untimed.sum())
-                layout.keep(~untimed)
+                self.lanes.setdefault(as_text(value), _FIRST_NAMED_LANE - len(self.lanes))
 
 
 class _Events:
@@ -288,4 +302,5 @@ def _args(events: Sequence[Event]) -> list[Args]:
 
 def _durations(frame: str, events: Sequence[Event]) -> NDArray[np.float64]:
     """In µs. The Python exporter of torch 2.13 gives the allocator's instants one, which means nothing."""
-    return np.zeros(len(events)) if frame == "memory" else _packed(map(_get_dur, events), len(events))
+    instant = frame in ("memory", "counters")
+    return np.zeros(len(events)) if instant else _packed(map(_get_dur, events), len(events))

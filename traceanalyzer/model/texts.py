@@ -1,0 +1,102 @@
+"""A column of texts with few distinct values: asked once per distinct text, compared by number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self, overload
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import numbered
+from traceanalyzer.model.trace import codes
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Texts:
+    """Texts of some rows.
+
+    Attributes:
+        code: int64 (rows,), position in `names`, -1 where there is no text.
+        names: the distinct texts; some may not occur.
+    """
+
+    code: Rows
+    names: NDArray[np.object_]
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    @overload
+    def __getitem__(self, chosen: int) -> str | None: ...
+    @overload
+    def __getitem__(self, chosen: Rows | Mask) -> Self: ...
+    def __getitem__(self, chosen: int | Rows | Mask) -> str | Self | None:
+        if isinstance(chosen, int | np.integer):
+            code = int(self.code[chosen])
+            return str(self.names[code]) if code >= 0 else None
+        return type(self)(self.code[chosen], self.names)
+
+    def meets(self, wanted: Callable[[str], object]) -> Mask:
+        """Which rows satisfy a predicate, asked once per distinct text; bool (rows,), False without text."""
+        asked = np.zeros(len(self.names) + 1, bool)
+        for code in np.unique(self.code[self.code >= 0]).tolist():
+            asked[code] = bool(wanted(str(self.names[code])))
+        return asked[self.code]
+
+    def matches(self, pattern: str | re.Pattern[str]) -> Mask:
+        """Which rows have the pattern anywhere in their text; bool (rows,)."""
+        return self.meets(re.compile(pattern).search)
+
+    def one_of(self, *texts: str) -> Mask:
+        """Which rows have one of these texts; bool (rows,)."""
+        return self.meets(texts.__contains__)
+
+    def or_else(self, other: Texts) -> Texts:
+        """These texts, and the other's where there is none; both of the same shape."""
+        names = np.concatenate((self.names, other.names))
+        return Texts(np.where(self.code >= 0, self.code, shifted(other.code, len(self.names))), names)
+
+    def values(self) -> NDArray[np.object_]:
+        """str, or None where there is no text; object (rows,)."""
+        return np.append(self.names, np.array([None], object))[self.code]
+
+    def distinct(self) -> list[str]:
+        """The texts that occur, sorted."""
+        return sorted(str(self.names[code]) for code in np.unique(self.code[self.code >= 0]))
+
+    def ranks(self) -> Rows:
+        """Numbers that sort like the texts, whatever order they were met in; -1 without text; int64 (rows,)."""
+        place = np.full(len(self.names) + 1, -1, np.int64)
+        place[np.argsort(self.names.astype(str), kind="stable")] = np.arange(len(self.names))
+        return place[self.code]
+
+    def sums(self, weights: Rows) -> dict[str, int]:
+        """Text -> sum of the weights of its rows, largest first; rows without text are left out."""
+        there = self.code >= 0
+        number, used = numbered(self.code[there])
+        total = np.bincount(number, weights=weights[there], minlength=len(used)).astype(np.int64)
+        named = [(str(self.names[code]), int(ns)) for code, ns in zip(used, total, strict=True)]
+        return dict(sorted(named, key=lambda item: (-item[1], item[0])))
+
+    @classmethod
+    def column(cls, frame: pd.DataFrame, name: str, rows: Rows) -> Self:
+        """A text column of a frame, at some rows; -1 stands for no row."""
+        at = np.append(codes(frame, name), -1)[rows]
+        return cls(at, frame[name].cat.categories.to_numpy(object))
+
+    @classmethod
+    def none(cls, rows: int) -> Self:
+        """Texts of rows that have none."""
+        return cls(np.full(rows, -1, np.int64), np.empty(0, object))
+
+
+def shifted(code: Rows, by: int) -> Rows:
+    """Codes into a longer list of names; -1 stays."""
+    return np.where(code >= 0, code + by, -1)

@@ -1,0 +1,181 @@
+"""A program while edits are applied to it: a copy of what an edit may change."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.replay.program import Program
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_STALL_NS = 50_000  # a stall so long leaves caches and clocks cold; REPLAY prototype
+_MAX_COLD_NS = 5_000_000
+_COLD_TIMES = 3  # the stall, what comes after it is still cold; seen around cudaMalloc, H200 host
+
+
+class Draft:
+    """Copies of a program's arrays, for edits to write into; the names are the program's.
+
+    Attributes:
+        cpu_ns: float64 (segments,), as traced.
+        kept: bool (segments,), False for what an edit dropped.
+        added_ns: float64 (segments,), what an edit puts in at the segment's end, without the profiler.
+        dur_ns, gap_ns, latency_ns: float64 (work,).
+        alive: bool (work,), False for work that an edit dropped.
+        stream: int64 (work,); an edit may add streams.
+        launch: int64 (work,), segment in which the launch begins.
+        waits: bool (waits,), False for those that an edit dropped.
+        edges: bool (edges,), likewise.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        device = program.work
+        self.cpu_ns = program.segments.cpu_ns.copy()
+        self.kept = np.ones(len(program.segments.cpu_ns), bool)
+        self.added_ns = np.zeros(len(program.segments.cpu_ns))
+        self.dur_ns, self.gap_ns = device.dur_ns.copy(), device.gap_ns.copy()
+        self.latency_ns = np.full(len(device.entry), device.latency_ns)
+        self.alive = np.ones(len(device.entry), bool)
+        self.stream, self.launch = device.stream.copy(), program.launch.copy()
+        self.streams = device.streams
+        self.waits = np.ones(len(program.waits.row), bool)
+        self.edges = np.ones(len(device.edge_to), bool)
+
+    # -- where rows, spans and entries lie in the program ---------------------------------------------------
+
+    def within(self, starts: Rows, ends: Rows) -> Mask:
+        """Segments that lie in one of the intervals; bool of shape (segments,)."""
+        begins, finishes = self.program.timeline.start_ns, self.program.timeline.end_ns
+        first = np.searchsorted(begins, starts)
+        last = np.maximum(np.searchsorted(finishes, ends, side="right"), first)
+        change = np.zeros(len(begins) + 1, np.int64)
+        np.add.at(change, first, 1)
+        np.add.at(change, last, -1)
+        return np.asarray(np.cumsum(change[:-1]) > 0)
+
+    def of_rows(self, rows: Rows) -> Mask:
+        """Segments within rows of `trace.cpu`."""
+        return self.within(self.program.row_start_ns[rows], self.program.row_end_ns[rows])
+
+    def first_of(self, starts: Rows, ends: Rows) -> Rows:
+        """First segment of each interval, of those intervals that have one."""
+        first = np.searchsorted(self.program.timeline.start_ns, starts)
+        last = np.searchsorted(self.program.timeline.end_ns, ends, side="right")
+        return first[last > first]
+
+    def span_of_launch(self, starts: Rows, ends: Rows) -> tuple[Rows, Rows]:
+        """First segment of each interval, -1 for none; and for each piece of work the interval that launches it, or -1.
+
+        The intervals are disjoint and in order.
+        """
+        first = np.searchsorted(self.program.timeline.start_ns, starts)
+        last = np.searchsorted(self.program.timeline.end_ns, ends, side="right")
+        around = np.searchsorted(first, self.launch, side="right") - 1
+        inside = (around >= 0) & (self.launch < pick(last, around))
+        return np.where(last > first, first, -1), np.where(inside, around, -1)
+
+    def positions(self, entries: Rows) -> Rows:
+        """Positions in the program of entries of `DeviceWork`, -1 for those outside the sample."""
+        known, order = self.program.work.by_entry
+        at = np.minimum(np.searchsorted(known, entries), len(known) - 1)
+        return np.where(known[at] == entries, order[at], -1)
+
+    # -- what edits do ----------------------------------------------------------------------------------------
+
+    def drop(
+        self, segments: Mask, leaving_ns: float = 0.0, at: Rows | None = None, *, work: bool = True
+    ) -> None:
+        """Drop segments with the waits in them and, if `work`, what they launch; the Python around shrinks with them.
+
+        Args:
+            segments: bool (segments,).
+            leaving_ns: CPU time without the profiler that stays at each of the segments `at`.
+        """
+        if not segments.any():
+            return
+        self._rewarm(segments)
+        self.kept &= ~segments
+        if at is not None:
+            np.add.at(self.added_ns, at, leaving_ns)
+        self.waits &= ~segments[self.program.waits.last]
+        if work:
+            self.alive &= ~segments[self.launch]
+        self._collapse(segments)
+
+    def shrink(self, segments: Mask) -> None:
+        """Let each of these gaps take no longer than the usual one."""
+        mine = segments & self.program.segments.gap & self.kept
+        self._rewarm(mine)
+        self.cpu_ns[mine] = np.minimum(self.cpu_ns[mine], self.program.segments.usual_gap_ns)
+
+    def drop_ops(self, positions: Rows) -> None:
+        """Drop work with the outermost ops that launch it, where those launch nothing else that stays."""
+        top = self.program.segments.top_op[self.launch]
+        gone = np.zeros(len(self.alive), bool)
+        gone[positions] = True
+        stays = np.isin(top, top[self.alive & ~gone])
+        whole = np.unique(top[gone & ~stays & (top >= 0)])
+        self.drop(self.of_rows(whole))
+        self.drop_work(np.flatnonzero(gone & self.alive))
+
+    def _collapse(self, dropped: Mask) -> None:
+        """Gaps that touch a dropped stretch shrink together to the usual one: they were the Python around it."""
+        free = self.program.segments.gap & self.kept
+        loose = free | ~self.kept
+        run = np.cumsum(np.concatenate(([True], loose[1:] != loose[:-1]))) - 1
+        touched = np.zeros(run[-1] + 1, bool)
+        touched[run[dropped]] = True
+        mine = free & touched[run]
+        total = np.bincount(run, weights=np.where(mine, self.cpu_ns, 0.0))
+        scale = np.minimum(1.0, self.program.segments.usual_gap_ns / np.maximum(total, 1e-9))
+        self.cpu_ns[mine] *= scale[run[mine]]
+
+    def _rewarm(self, dropped: Mask) -> None:
+        """What ran cold after a stall that is dropped takes what the quicker quarter of its kind takes."""
+        timeline = self.program.timeline
+        edge = np.diff(dropped.astype(np.int8), prepend=0, append=0)
+        first, last = np.flatnonzero(edge > 0), np.flatnonzero(edge < 0) - 1
+        stall = np.minimum(timeline.end_ns[last] - timeline.start_ns[first], _MAX_COLD_NS)
+        long = stall >= _STALL_NS
+        if not long.any():
+            return
+        cold = self._from(timeline.end_ns[last[long]], _COLD_TIMES * stall[long]) & ~dropped
+        quick = quartiles(self.program)
+        self.cpu_ns = np.where(cold, np.minimum(self.cpu_ns, quick), self.cpu_ns)
+
+    def _from(self, starts: Rows, lengths: Rows) -> Mask:
+        return self.within(starts, starts + lengths)
+
+    def aside(self, positions: Rows) -> None:
+        """Put work on a stream of its own that nothing waits for."""
+        moved = np.zeros(len(self.alive), bool)
+        moved[positions] = True
+        self.stream[moved] = self.streams
+        self.streams += 1
+        self.waits &= ~np.append(moved, False)[self.program.waits.copy]
+        device = self.program.work
+        self.edges &= ~moved[device.edge_to] & ~moved[device.edge_from]
+
+    def drop_work(self, positions: Rows) -> None:
+        """Drop work and the calls that launch it, where they launch nothing else that stays."""
+        gone = np.zeros(len(self.alive), bool)
+        gone[positions] = True
+        stays = np.zeros(len(self.kept), bool)
+        stays[self.launch[self.alive & ~gone]] = True
+        self.alive &= ~gone
+        calls = np.unique(self.launch[gone])
+        dropped = np.zeros(len(self.kept), bool)
+        dropped[calls[~stays[calls]]] = True
+        self.drop(dropped, work=False)
+
+
+def quartiles(program: Program) -> Floats:
+    """Lower quartile of the durations of each segment's kind; float64 of shape (segments,)."""
+    order = np.lexsort((program.segments.cpu_ns, program.segments.kind))
+    kinds, first, count = np.unique(program.segments.kind[order], return_index=True, return_counts=True)
+    quick: Floats = program.segments.cpu_ns[order][first + (count - 1) // 4]
+    return np.asarray(quick[np.searchsorted(kinds, program.segments.kind)])

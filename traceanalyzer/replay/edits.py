@@ -1,0 +1,159 @@
+"""What a fix does to a program: small values that rules make of rows of `trace.cpu` and entries of `DeviceWork`.
+
+What lies outside the sampled steps is passed over. Each edit is applied to what the edits before it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.replay.draft import Draft
+
+Ints = Sequence[int] | NDArray[np.int64]
+Floats = Sequence[float] | NDArray[np.float64]
+
+
+def as_ints(values: Ints) -> NDArray[np.int64]:
+    """Whatever a rule has, as an array."""
+    return np.asarray(values, np.int64)
+
+
+Kind = Literal["drop", "work", "rewrite"]
+
+
+class Edit(Protocol):
+    """A change of a program.
+
+    Attributes:
+        kind: which residuals its saving's interval is taken from: "drop" where CPU time that was seen goes, "work"
+            where the device's work changes, "rewrite" where something that was not seen takes the place.
+    """
+
+    @property
+    def kind(self) -> Kind: ...
+
+    def apply(self, draft: Draft) -> None:
+        """Write the change into the draft."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drop:
+    """Rows of `trace.cpu` go, with all inside, the waits in them and the work they launch: a needless op or call."""
+
+    kind: ClassVar[Kind] = "drop"
+    rows: Ints
+    leaving_ns: float = 0.0
+
+    def apply(self, draft: Draft) -> None:
+        rows = as_ints(self.rows)
+        spans = draft.program.row_start_ns[rows], draft.program.row_end_ns[rows]
+        draft.drop(draft.within(*spans), self.leaving_ns, draft.first_of(*spans))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DropSpans:
+    """Stretches of CPU time [starts, ends) go, with what they launch: loading, compilation, a round trip."""
+
+    kind: ClassVar[Kind] = "drop"
+    starts_ns: Ints
+    ends_ns: Ints
+    leaving_ns: float = 0.0
+
+    def apply(self, draft: Draft) -> None:
+        spans = as_ints(self.starts_ns), as_ints(self.ends_ns)
+        draft.drop(draft.within(*spans), self.leaving_ns, draft.first_of(*spans))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DropWork:
+    """Pieces of work go, with the calls that launch them: copies and conversions that an op need not make."""
+
+    kind: ClassVar[Kind] = "work"
+    work: Ints
+
+    def apply(self, draft: Draft) -> None:
+        at = draft.positions(as_ints(self.work))
+        draft.drop_work(at[at >= 0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resize:
+    """Pieces of work take another time each: a faster kernel."""
+
+    kind: ClassVar[Kind] = "work"
+    work: Ints
+    dur_ns: Floats
+
+    def apply(self, draft: Draft) -> None:
+        at = draft.positions(as_ints(self.work))
+        draft.dur_ns[at[at >= 0]] = np.broadcast_to(np.asarray(self.dur_ns, np.float64), at.shape)[at >= 0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scale:
+    """Pieces of work take a part of their time: fewer bytes, quicker arithmetic."""
+
+    kind: ClassVar[Kind] = "work"
+    work: Ints
+    factor: float
+
+    def apply(self, draft: Draft) -> None:
+        at = draft.positions(as_ints(self.work))
+        draft.dur_ns[at[at >= 0]] *= self.factor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aside:
+    """Pieces of work run on a stream of their own that nothing waits for: prefetched copies."""
+
+    kind: ClassVar[Kind] = "work"
+    work: Ints
+    dur_ns: Floats | None = None
+
+    def apply(self, draft: Draft) -> None:
+        at = draft.positions(as_ints(self.work))
+        if self.dur_ns is not None:
+            Resize(self.work, self.dur_ns).apply(draft)
+        draft.aside(at[at >= 0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShrinkGaps:
+    """CPU spans [starts, ends) without any event shrink to the usual gap between ops: Python's work, a pause."""
+
+    kind: ClassVar[Kind] = "drop"
+    starts_ns: Ints
+    ends_ns: Ints
+
+    def apply(self, draft: Draft) -> None:
+        draft.shrink(draft.within(as_ints(self.starts_ns), as_ints(self.ends_ns)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DropWaits:
+    """Rows of `trace.cpu` no longer wait, and what they launch stays: a copy that does not block any more."""
+
+    kind: ClassVar[Kind] = "drop"
+    rows: Ints
+
+    def apply(self, draft: Draft) -> None:
+        draft.waits &= ~np.isin(draft.program.waits.row, as_ints(self.rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Insert:
+    """CPU time without the profiler at the start of each of some rows of `trace.cpu`: what a fix costs."""
+
+    kind: ClassVar[Kind] = "rewrite"
+    rows: Ints
+    cpu_ns: float
+
+    def apply(self, draft: Draft) -> None:
+        rows = as_ints(self.rows)
+        first = draft.first_of(draft.program.row_start_ns[rows], draft.program.row_end_ns[rows])
+        np.add.at(draft.added_ns, first, self.cpu_ns)

@@ -1,0 +1,85 @@
+"""The trace as a program: CPU segments in order, calls that launch work, work in order per stream, and waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.trace import Trace, codes, matching
+from traceanalyzer.replay.sample import Sample
+from traceanalyzer.replay.segments import Segments
+from traceanalyzer.replay.steady_work import SteadyWork
+from traceanalyzer.replay.timeline import Timeline, threads
+from traceanalyzer.replay.waits import Waits
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.names import COMMUNICATION, STREAM_WAIT
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The sampled steps as one block that repeats.
+
+    Attributes:
+        sample: which steps these are.
+        timeline: CPU segments, and the row of `trace.cpu` of each.
+        segments: what each of them is and costs.
+        work: the device's side, and the entry of `DeviceWork` of each piece.
+        launch: int64 (work,), segment in which the launch begins.
+        waits: where the CPU waits for the device.
+        row_start_ns, row_end_ns: int64 (rows of `trace.cpu`,).
+    """
+
+    sample: Sample
+    timeline: Timeline
+    segments: Segments
+    work: SteadyWork
+    launch: Rows
+    waits: Waits
+    row_start_ns: Rows
+    row_end_ns: Rows
+
+    @classmethod
+    def build(cls, trace: Trace, work: DeviceWork, nesting: Nesting, steps: Steps, syncs: SyncCalls) -> Self:
+        """Of the representative steps; the rest is left out, so that the cost is bounded.
+
+        Raises:
+            Unavailable: without CPU rows, or where no launch of the steps' work is in the trace.
+        """
+        linked = work.call >= 0
+        if not linked.any():
+            raise Unavailable("no work is linked to its launch: the program cannot be replayed")
+        sample = Sample.of(steps, nesting)
+        begins, ends = sample.begin_ns, sample.end_ns
+        chosen = linked & _inside(work.call_start_ns, begins, ends)
+        if not chosen.any():
+            raise Unavailable("no launch lies within the steps: the program cannot be replayed")
+        is_op = (trace.cpu["category"] == "cpu_op").to_numpy()
+        lanes = threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
+        timeline = Timeline.of(nesting, lanes, begins, ends)
+        device = _device(trace, work, nesting, chosen)
+        waits = Waits.of(trace, nesting, syncs, work, device, timeline)
+        segments = Segments.of(trace, nesting, work, device, timeline, waits)
+        launch = timeline.at(work.call_start_ns[device.entry])
+        return cls(sample, timeline, segments, device, launch, waits, nesting.start_ns, nesting.end_ns)
+
+
+def _inside(at: Rows, begins: Rows, ends: Rows) -> Mask:
+    step = np.searchsorted(begins, at, side="right") - 1
+    return np.asarray((step >= 0) & (at < pick(ends, step)))
+
+
+def _device(trace: Trace, work: DeviceWork, nesting: Nesting, chosen: Mask) -> SteadyWork:
+    category = codes(trace.gpu, "category")[work.row]
+    talks = matching(trace.gpu, "name", lambda name: bool(COMMUNICATION.search(name)))[work.row]
+    waits = matching(trace.cpu, "name", lambda name: bool(STREAM_WAIT.search(name)))
+    return SteadyWork.of(work, category, talks, chosen, np.sort(nesting.start_ns[waits]))

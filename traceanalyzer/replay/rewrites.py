@@ -1,0 +1,185 @@
+"""Edits that put something else in the place of what they drop: fewer kernels, one launch, a fused loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.replay.draft import Draft, Mask
+from traceanalyzer.replay.edits import Ints, Kind, as_ints
+
+_GRAPH_CPU_NS, _GRAPH_NODE_NS = (
+    8_000.0,
+    30.0,
+)  # a cudaGraphLaunch, and each of its kernels; H200 host, driver 580
+_GRAPH_GAP_NS = 100.0  # between the kernels of a graph; H200
+_OTHER_SIZE = (
+    0.25  # a kernel so much shorter than its neighbours works on something smaller, such as a row's mean
+)
+_LONG_GAP_NS = 100_000.0  # a gap of which no graph takes care: loading, logging
+_COMPILED_CPU_NS, _COMPILED_LAUNCH_NS = 50_000.0, 13_000.0  # guards and wrapper, and each kernel; torch 2.11
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replace:
+    """CPU spans [starts, ends), with all that they launch, become a few kernels and some CPU time each.
+
+    A boolean mask that becomes one `where`, a loop over parameters that becomes a fused optimizer, many small
+    copies that become one.
+
+    Attributes:
+        work_ns: durations of the kernels that stay, the same for each span, or float64 of shape (spans, kernels); a
+            span that launched fewer keeps what it launched.
+        cpu_ns: CPU time of each span without the profiler.
+    """
+
+    kind: ClassVar[Kind] = "rewrite"
+    starts_ns: Ints
+    ends_ns: Ints
+    work_ns: Sequence[float] | NDArray[np.float64]
+    cpu_ns: float
+
+    def apply(self, draft: Draft) -> None:
+        starts, ends = as_ints(self.starts_ns), as_ints(self.ends_ns)
+        durations = np.broadcast_to(
+            np.asarray(self.work_ns, np.float64), (len(starts), np.shape(self.work_ns)[-1])
+        )
+        first, span = draft.span_of_launch(starts, ends)
+        inside = np.flatnonzero(draft.alive & (span >= 0))
+        rank = _rank(span[inside])
+        stays = inside[rank < durations.shape[1]]
+        draft.drop(draft.within(starts, ends), self.cpu_ns, first[first >= 0])
+        draft.alive[stays] = True
+        draft.dur_ns[stays] = durations[span[stays], rank[rank < durations.shape[1]]]
+        draft.launch[stays] = first[span[stays]]
+
+
+def _rank(groups: Rows) -> Rows:
+    """Position of each within its group; the groups come in runs or not."""
+    order = np.argsort(groups, kind="stable")
+    fresh = np.diff(groups[order], prepend=-1) != 0
+    begins = np.maximum.accumulate(np.where(fresh, np.arange(len(groups)), 0))
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = np.arange(len(groups)) - begins
+    return rank
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fuse:
+    """Runs of kernels become one kernel each: the first stays, the others go with the ops that launch them.
+
+    Attributes:
+        work: entries of `DeviceWork`.
+        group: int64 of the same shape, equal for what becomes one kernel.
+        dur_ns: duration of each group's kernel, by group; unless given, the shortest of the group's that are no more
+            than a few times shorter than its longest: what a fused kernel takes to read and write its operands once.
+    """
+
+    kind: ClassVar[Kind] = "work"
+    work: Ints
+    group: Ints
+    dur_ns: Sequence[float] | NDArray[np.float64] | None = None
+
+    def apply(self, draft: Draft) -> None:
+        at, group = draft.positions(as_ints(self.work)), as_ints(self.group)
+        at, group = at[at >= 0], group[at >= 0]
+        if len(at) == 0:
+            return
+        if self.dur_ns is None:
+            longest = np.zeros(int(group.max()) + 1)
+            np.maximum.at(longest, group, draft.dur_ns[at])
+            whole = draft.dur_ns[at] >= _OTHER_SIZE * longest[group]
+            dur = longest
+            np.minimum.at(dur, group[whole], draft.dur_ns[at[whole]])
+        else:
+            dur = np.asarray(self.dur_ns, np.float64)
+        stays = _rank(group) == 0
+        draft.dur_ns[at[stays]] = dur[group[stays]]
+        draft.drop_ops(at[~stays])
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLaunch:
+    """The step becomes one CUDA graph: one launch, kernels back to back; waits and long gaps stay."""
+
+    kind: ClassVar[Kind] = "rewrite"
+
+    def apply(self, draft: Draft) -> None:
+        first, step = _first_segments(draft)
+        idle = draft.program.segments.gap & (draft.cpu_ns > _LONG_GAP_NS)
+        alive = np.flatnonzero(draft.alive)
+        kernels = np.bincount(step[draft.launch[alive]], minlength=len(first))
+        draft.kept &= _waiting(draft) | idle
+        np.add.at(draft.added_ns, first, _GRAPH_CPU_NS + _GRAPH_NODE_NS * kernels)
+        draft.launch[alive] = first[step[draft.launch[alive]]]
+        draft.gap_ns[alive] = np.minimum(draft.gap_ns[alive], _GRAPH_GAP_NS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compile:
+    """The step is compiled: neighbouring pointwise kernels fuse, and CPU time is the wrapper's. Trust the sign only.
+
+    Attributes:
+        pointwise: entries of `DeviceWork` that fuse with such neighbours.
+    """
+
+    kind: ClassVar[Kind] = "rewrite"
+    pointwise: Ints
+
+    def apply(self, draft: Draft) -> None:
+        at = draft.positions(as_ints(self.pointwise))
+        fusible = np.zeros(len(draft.alive), bool)
+        fusible[at[at >= 0]] = True
+        alive = np.flatnonzero(draft.alive)
+        first, step = _first_segments(draft)
+        at_step = step[draft.launch[alive]]
+        joins = fusible[alive] & np.append(False, fusible[alive][:-1] & (at_step[1:] == at_step[:-1]))
+        group = np.cumsum(~joins) - 1
+        longest = np.zeros(group[-1] + 1 if len(group) else 0)
+        np.maximum.at(longest, group, draft.dur_ns[alive])
+        left = alive[~joins]
+        draft.dur_ns[left] = longest
+        draft.alive[alive[joins]] = False
+        idle = draft.program.segments.gap & (draft.cpu_ns > _LONG_GAP_NS)
+        draft.kept &= _waiting(draft) | idle
+        np.add.at(draft.added_ns, first, _COMPILED_CPU_NS)
+        draft.added_ns[draft.launch[left]] += _COMPILED_LAUNCH_NS
+
+
+def _waiting(draft: Draft) -> Mask:
+    waits = np.zeros(len(draft.kept), bool)
+    waits[draft.program.waits.segment[draft.waits]] = True
+    return waits
+
+
+def _first_segments(draft: Draft) -> tuple[Rows, Rows]:
+    """First segment of each sampled step, and the step of each segment."""
+    step = draft.program.timeline.step
+    return np.searchsorted(step, np.arange(int(step[-1]) + 1)), step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Of repeats, CPU spans [starts, ends), the first of each group does for all: the others go, with all inside.
+
+    Attributes:
+        group: int64 (spans,), equal for the repeats of one loop in one step.
+        work_factor: by which the first one's work grows.
+    """
+
+    kind: ClassVar[Kind] = "rewrite"
+    starts_ns: Ints
+    ends_ns: Ints
+    group: Ints
+    work_factor: float = 1.0
+
+    def apply(self, draft: Draft) -> None:
+        starts, ends, group = as_ints(self.starts_ns), as_ints(self.ends_ns), as_ints(self.group)
+        first = _rank(group) == 0
+        draft.dur_ns[draft.within(starts[first], ends[first])[draft.launch]] *= self.work_factor
+        draft.drop(draft.within(starts[~first], ends[~first]))

@@ -1,0 +1,82 @@
+"""The replay: one pass over launches and waits in their order, again and again until a step takes as long as the last.
+
+Between waits a stream's recurrence end_i = max(ready_i, end_(i-1) + gap_i) + dur_i is a running maximum over
+cumulative sums, and CPU time is a cumulative sum; so what is left for the loop is a few numbers per wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edits import Edit
+from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.recurrence import Block
+from traceanalyzer.replay.schedule import Schedule
+
+Floats = NDArray[np.float64]
+Bound = Literal["gpu", "cpu", "wait", "communication"]
+
+_MIN_STEPS = 12  # so often does the block of steps run that a GPU-bound program has filled its queue
+_SETTLED = 1e-3  # two blocks in a row that differ by less
+_TALKING = 0.5  # share of the busiest stream's work that is communication: then that is what bounds the step
+_BOUND = 0.97  # share of the step that a side must be busy for it to be what bounds the step
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the steady state.
+
+    Attributes:
+        ns: from step to step.
+        cpu_ns: the CPU's own time in it, without waiting.
+        gpu_ns: time of the busiest stream in it, the gaps between queued work included.
+        bound: which of these is the step, "communication" where the busiest stream mostly communicates; "wait" where
+            neither is, because each waits for the other.
+    """
+
+    ns: float
+    cpu_ns: float
+    gpu_ns: float
+    bound: Bound
+
+
+def replay(program: Program, edits: Sequence[Edit] = (), slowdown: float | None = None) -> Step:
+    """The step without the profiler, after the edits.
+
+    Args:
+        program: the sampled steps.
+        edits: applied in this order, each to what the one before left.
+        slowdown: by which factor the profiler slowed the CPU; the typical one unless given.
+    """
+    draft = Draft(program)
+    for edit in edits:
+        edit.apply(draft)
+    return run(draft, program.segments.slowed.typical if slowdown is None else slowdown)
+
+
+def run(draft: Draft, slowdown: float) -> Step:
+    """Replay what the edits left."""
+    sample = draft.program.sample
+    schedule = Schedule.of(draft, slowdown)
+    blocks = max(-(-_MIN_STEPS // len(sample)), 3)
+    period = Block.of(schedule).period_ns(blocks, _SETTLED)
+    steps = len(sample) * sample.part
+    gpu = float(schedule.taken_ns.max(initial=0.0))
+    return Step(period / steps, schedule.cpu_ns / steps, gpu / steps, _bound(draft, schedule, period))
+
+
+def _bound(draft: Draft, schedule: Schedule, period: float) -> Bound:
+    gpu = float(schedule.taken_ns.max(initial=0.0))
+    if schedule.cpu_ns >= max(_BOUND * period, gpu):
+        return "cpu"
+    if gpu < _BOUND * period and draft.waits.any():
+        return "wait"
+    mine = draft.alive & (draft.stream == int(np.argmax(schedule.taken_ns)))
+    talking = draft.dur_ns[mine & draft.program.work.communication].sum()
+    return "communication" if talking > _TALKING * draft.dur_ns[mine].sum() else "gpu"

@@ -1,0 +1,154 @@
+"""The step without the profiler, and what edits save of it, each with its interval. Said here and nowhere else.
+
+An interval is the range of the replays over the range of slowdowns, wider by how far such replays were from the truth
+(calibration.py): for a saving by that share of the standard deviation sqrt(s (1 - s)) of the share s, because next to
+nothing and next to all are both easily told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from traceanalyzer.model.saving import Saving, StepEstimate
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.calibration import RESIDUAL, STEP_RESIDUAL
+from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edits import Edit
+from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.run import Step, run
+from traceanalyzer.replay.slowdown import Slowdown
+from traceanalyzer.timeline.steps import Steps
+
+LEAST = 0.005  # of a share: no saving is known better than the step itself from run to run; noise/
+_SOLVED = 1e-3
+_STRENGTHS = (0.0, 2.0)  # of what the profiler is said to add, between which the user's step is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The program's replays: the step, and what any edits save of it.
+
+    Attributes:
+        program: what is replayed.
+        slowdown: by how much the profiler is taken to have slowed the CPU.
+        step: the unprofiled step.
+        base: the replays without edits, at the typical, the low and the high slowdown.
+    """
+
+    program: Program
+    slowdown: Slowdown
+    step: StepEstimate
+    base: tuple[Step, Step, Step]
+
+    @classmethod
+    def build(cls, trace: Trace, steps: Steps, program: Program) -> Self:
+        """From the trace alone; `pinned` where the user knows the step.
+
+        Raises:
+            Unavailable: as from `Program`.
+        """
+        slowdown = program.segments.slowed.range
+        base = _replays(Draft(program), slowdown)
+        times = [step.ns for step in base]
+        typical = base[0]
+        basis = f"{program.sample.text} replayed; slowdown {slowdown.typical:.1f}, {slowdown.basis}"
+        low, high = min(times) * (1 - STEP_RESIDUAL), max(times) * (1 + STEP_RESIDUAL)
+        step = StepEstimate(
+            round(_traced_ns(steps, program)),
+            round(typical.ns),
+            round(low),
+            round(high),
+            typical.bound,
+            basis,
+        )
+        return cls(program, slowdown, step, base)
+
+    def pinned(self, step_ms: float) -> Self:
+        """The same where the user knows the step without the profiler: the slowdown that makes it so.
+
+        Places none does, because the device alone takes longer or less, shares are those of the nearest.
+        """
+        slowdown = _solve(self.program, step_ms * 1e6)
+        base = _replays(Draft(self.program), slowdown)
+        given = step_ms * 1e6
+        basis = f"{self.program.sample.text} replayed; {slowdown.basis}"
+        step = StepEstimate(
+            self.step.traced_ns, round(given), round(given), round(given), base[0].bound, basis
+        )
+        return replace(self, slowdown=slowdown, step=step, base=base)
+
+    def saving(self, edits: Sequence[Edit]) -> Saving:
+        """What the edits save together; they may be those of one finding or of several."""
+        draft = Draft(self.program)
+        for edit in edits:
+            edit.apply(draft)
+        fixed = _replays(draft, self.slowdown)
+        shares = [
+            1 - after.ns / before.ns if before.ns > 0 else 0.0
+            for before, after in zip(self.base, fixed, strict=True)
+        ]
+        share, low, high = shares[0], min(shares), max(shares)
+        wider = max((RESIDUAL[edit.kind] for edit in edits), default=0.0)
+        low, high = low - _spread(low, wider), min(high + _spread(high, wider), 1.0)
+        unit = self.step.unprofiled_ns
+        basis = f"replayed without it: {self.program.sample.text}, bound by the {_WORD[fixed[0].bound]} then"
+        return Saving(round(share * unit), round(low * unit), round(high * unit), share, low, high, basis)
+
+    def together(self, edits: Sequence[Edit]) -> StepEstimate:
+        """The step when all of these edits are made."""
+        saved, unit = self.saving(edits), self.step.unprofiled_ns
+        left = unit - saved.step_ns, max(unit - saved.high_ns, 0), unit - saved.low_ns
+        draft = Draft(self.program)
+        for edit in edits:
+            edit.apply(draft)
+        bound = run(draft, self.slowdown.typical).bound
+        return StepEstimate(self.step.traced_ns, *left, bound, saved.basis)
+
+
+_WORD = {"gpu": "GPU", "cpu": "CPU", "wait": "waits of one for the other", "communication": "communication"}
+
+
+def _spread(share: float, residual: float) -> float:
+    return residual * float(np.sqrt(abs(share) * abs(1 - share))) + LEAST
+
+
+def _replays(draft: Draft, slowdown: Slowdown) -> tuple[Step, Step, Step]:
+    typical = run(draft, slowdown.typical)
+    if slowdown.low == slowdown.high:
+        return typical, typical, typical
+    return typical, run(draft, slowdown.low), run(draft, slowdown.high)
+
+
+def _traced_ns(steps: Steps, program: Program) -> float:
+    """Median of the sampled steps, on the device that has most of them to do, or on the CPU where that is longer.
+
+    A single step has no next one: it lasts until its work is done.
+    """
+    sample = program.sample
+    if len(steps) == 1:
+        begin = int(steps.cpu_start_ns[0])
+        return float(max(int(steps.cpu_end_ns[0]), program.work.end_ns) - begin)
+    on_device = [np.median(steps.durations_ns(device)[sample.steps]) for device in steps.bounds_ns]
+    return float(max([np.median(steps.durations_ns()[sample.steps]), *on_device]))
+
+
+def _solve(program: Program, wanted_ns: float) -> Slowdown:
+    """The slowdown at which the step takes so long, by bisection of what the profiler added."""
+    draft, (low, high) = Draft(program), _STRENGTHS
+    slow, quick = (run(draft, program.segments.slowed.slowdown(strength)).ns for strength in (low, high))
+    basis = "the slowdown is the one that makes the step as long as was given"
+    if not quick < wanted_ns < slow:
+        low = high = low if wanted_ns >= slow else high
+        basis = "no slowdown makes the step as long as was given: savings are shares of it"
+    while high - low > _SOLVED:
+        middle = (low + high) / 2
+        if run(draft, program.segments.slowed.slowdown(middle)).ns > wanted_ns:
+            low = middle
+        else:
+            high = middle
+    slowdown = program.segments.slowed.slowdown((low + high) / 2)
+    return Slowdown(slowdown, slowdown, slowdown, basis)

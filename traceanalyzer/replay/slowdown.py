@@ -1,0 +1,134 @@
+"""By how much the profiler slowed the CPU: what it adds per event, so that short stretches suffer and long ones do not.
+
+Of a stretch between two events, the first few microseconds are the profiler's own recording for a part that depends on
+what the stretch is: most of a gap between ops (an op's exit and the next one's entry), half of an op's dispatch,
+a tenth of a call. With shapes every op costs more, and with stacks every Python call is an event. What goes beyond that
+is the program's. The numbers were fitted on programs whose step is known without the profiler (docs/accuracy.md);
+single programs, even single processes, differ by 30 %.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.trace import Trace
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_GAP, _OP, _CALL = 0, 1, 2
+_MOST_NS = np.array([2_600.0, 39_000.0, 6_500.0])  # of a gap, an op and a call, what may be recording; fitted
+_STAYS = np.array([0.145, 0.45, 0.91])  # share of it that is the program's; fitted
+_BEYOND = 0.16  # share of what goes beyond that is the profiler's still: colder caches; fitted
+_SHAPES = np.array([0.0, -0.09, 0.0])  # with shapes every op's inputs are written down; fitted
+_PYTHON_NS = 770.0  # per Python call with stacks; fitted
+_MAX_PYTHON = 0.7  # share of a gap that recording Python calls may take
+_CLOCK_NS = 670.0  # Python calls that come quicker are a loop on the clock, which lasts as long as it lasts
+_LAUNCH_NS = 5_000.0  # a launch under the profiler, median; H200 host
+_LAUNCH_STAYS = -0.15  # where launches are slower, less of all is the program's; per e-fold, fitted
+_LAUNCH_LIMITS = (-0.3, 0.6)
+_MIN_STAYS = 0.05
+_LOW, _HIGH = 0.7, 1.25  # of what the profiler is said to add: nine of ten programs lie between
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """Traced over unprofiled CPU time of a program.
+
+    Attributes:
+        low, typical, high: the range; nine of ten programs lie within. All equal where the user pinned it.
+        basis: one sentence on where it is from.
+    """
+
+    low: float
+    typical: float
+    high: float
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slowed:
+    """Per segment what the profiler adds; arrays float64 of shape (segments,).
+
+    Attributes:
+        most_ns: how much of a stretch may be recording.
+        stays: share of that which is the program's.
+        spread: share of the whole stretch that is recording: Python calls with stacks, colder caches.
+        total_ns, added_ns: of all segments, traced, and what of that the profiler is said to have added.
+    """
+
+    most_ns: Floats
+    stays: Floats
+    spread: Floats
+    total_ns: float
+    added_ns: float
+
+    @classmethod
+    def of(
+        cls,
+        trace: Trace,
+        cpu_ns: Floats,
+        gap: Mask,
+        call: Mask,
+        launch: Mask,
+        steady: Mask,
+        python_calls: Floats,
+    ) -> Self:
+        """For segments that are gaps, calls (some of them launches), or else within ops.
+
+        Args:
+            steady: segments that the profiler does not slow.
+            python_calls: float64 (segments,), Python calls recorded within each; 0 without stacks.
+        """
+        kind = np.where(gap, _GAP, np.where(call, _CALL, _OP))
+        stays = (
+            _STAYS + _SHAPES * bool(trace.meta.capabilities.get("shapes")) + _slow_launches(cpu_ns[launch])
+        )
+        stays = np.maximum(stays, _MIN_STAYS)[kind]
+        most = np.where(steady, 0.0, _MOST_NS[kind])
+        python = np.where(gap & (python_calls * _CLOCK_NS < cpu_ns), python_calls * _PYTHON_NS, 0.0)
+        spread = np.minimum(python / np.maximum(cpu_ns, 1.0), _MAX_PYTHON)
+        slowed = cls(most, stays, np.where(steady, 0.0, spread), float(cpu_ns.sum()), 0.0)
+        return replace(slowed, added_ns=float((cpu_ns - slowed._left(cpu_ns, 1.0)).sum()))
+
+    def _left(self, cpu_ns: Floats, strength: float) -> Floats:
+        """What is left of the durations when so many times what the profiler added is taken off."""
+        short = np.minimum(cpu_ns, self.most_ns)
+        beyond = np.where(self.most_ns > 0, _BEYOND * (cpu_ns - short), 0.0)
+        added = short * (1 - self.stays) + beyond + cpu_ns * self.spread
+        return np.maximum(cpu_ns - strength * added, _MIN_STAYS * cpu_ns)
+
+    def unprofiled(self, cpu_ns: Floats, slowdown: float) -> Floats:
+        """What segments of these durations take without the profiler; float64 of shape (segments,)."""
+        return self._left(cpu_ns, self.strength(slowdown))
+
+    def strength(self, slowdown: float) -> float:
+        """What the profiler added at that slowdown, over what it is said to have added."""
+        return (1 - 1 / slowdown) * self.total_ns / self.added_ns if self.added_ns else 1.0
+
+    def slowdown(self, strength: float) -> float:
+        """The slowdown at which the profiler added so many times what it is said to have added."""
+        return self.total_ns / max(self.total_ns - strength * self.added_ns, _MIN_STAYS * self.total_ns, 1e-9)
+
+    @property
+    def typical(self) -> float:
+        """The program's slowdown as the trace tells it."""
+        return self.slowdown(1.0)
+
+    @property
+    def range(self) -> Slowdown:
+        """The slowdown to expect, from the trace alone."""
+        basis = "estimated from the number, kind and length of the CPU's events"
+        return Slowdown(self.slowdown(_LOW), self.typical, self.slowdown(_HIGH), basis)
+
+
+def _slow_launches(launch_ns: Floats) -> float:
+    if len(launch_ns) < 20:  # too few for a median
+        return 0.0
+    return float(
+        _LAUNCH_STAYS * np.clip(np.log(max(np.median(launch_ns), 1.0) / _LAUNCH_NS), *_LAUNCH_LIMITS)
+    )

@@ -1,0 +1,152 @@
+"""The device's side of a traced program: pieces of work in the order of their launches, and what each waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, distinct, numbered, pick
+from traceanalyzer.timeline.device_work import DeviceWork
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_QUEUED_NS = (
+    8_000  # work that begins so long after its call returned was waiting in the queue; REPLAY prototype, H200
+)
+_TYPICAL_GAP_NS = 1_000.0  # between queued kernels where the trace has none; H200, torch 2.11
+_LATENCY_NS = (2_000.0, 20_000.0)  # call to start on an idle stream lies within; V100 to B200
+_LATENCY_QUANTILE = 0.2  # the quickest fifth: the rest waited for something else too
+_EDGE_SLACK_NS = (
+    1_000  # work that begins up to so long before another's end may have waited for it: clock rounding
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyWork:
+    """Arrays of shape (work,), in order of launch.
+
+    Attributes:
+        entry: int64, entry of `DeviceWork`.
+        stream: int64, dense number of (device, stream).
+        dur_ns: float64, as traced.
+        gap_ns: float64, least time from the end of the work before it on its stream to its start.
+        category: int64, a code per category.
+        communication: bool, collectives and the like.
+        edge_to, edge_from: int64 of shape (edges,), positions: the first starts when the second has ended.
+        latency_ns: from the call's start to the work's on an idle stream.
+        end_ns: when the last of it ended, as traced.
+    """
+
+    entry: Rows
+    stream: Rows
+    dur_ns: Floats
+    gap_ns: Floats
+    communication: Mask
+    edge_to: Rows
+    edge_from: Rows
+    latency_ns: float
+    end_ns: int
+
+    @property
+    def by_entry(self) -> tuple[Rows, Rows]:
+        """The entries sorted, and the position of each; int64 of shape (work,) both."""
+        order = np.argsort(self.entry, kind="stable")
+        return self.entry[order], order
+
+    @property
+    def streams(self) -> int:
+        """How many streams there are."""
+        return int(self.stream.max(initial=-1)) + 1
+
+    @classmethod
+    def of(cls, work: DeviceWork, category: Rows, talks: Mask, chosen: Mask, stream_waits: Rows) -> Self:
+        """The chosen entries.
+
+        Args:
+            category: int64 (entries,), code of each entry's category.
+            talks: bool (entries,), which of them communicate.
+            chosen: bool (entries,).
+            stream_waits: starts of the calls that make a stream wait for another, sorted.
+        """
+        entry = np.flatnonzero(chosen)
+        entry = entry[np.lexsort((work.start_ns[entry], work.call_start_ns[entry]))]
+        key, _ = numbered(work.device * (1 << 20) + work.stream)
+        stream, _ = numbered(key[entry])
+        before = _previous(work, key, entry)
+        traced = work.start_ns[entry] - pick(work.end_ns, before, 0)
+        gap = _gaps(work, category, entry, before, traced)
+        idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
+        latency = _latency(work.delay_ns[entry][idle & ~work.shared[entry]])
+        to, source = _edges(work, entry, stream, stream_waits)
+        gap[to] = np.minimum(gap[to], _TYPICAL_GAP_NS)
+        dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
+        return cls(
+            entry, stream, dur, gap, talks[entry], to, source, latency, int(work.end_ns[entry].max(initial=0))
+        )
+
+
+def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
+    """Entry of the work before on the same stream, of those near; -1 for none."""
+    before = np.full(len(entry), -1, np.int64)
+    if len(entry) == 0:
+        return before
+    low = max(int(entry.min()) - 1000, 0)
+    near = np.arange(low, int(entry.max()) + 1)
+    order = near[np.argsort(key[near], kind="stable")]
+    previous = np.full(len(near), -1, np.int64)
+    same = key[order[1:]] == key[order[:-1]]
+    previous[order[1:][same] - low] = order[:-1][same]
+    return previous[entry - low]
+
+
+def _gaps(work: DeviceWork, category: Rows, entry: Rows, before: Rows, traced: Rows) -> Floats:
+    """As traced where the work was queued, else the median of its pair of categories."""
+    graph = work.shared[entry] & (pick(work.call, before) == work.call[entry])
+    ended = pick(work.end_ns, before, 0)
+    queued = (before >= 0) & (work.call_end_ns[entry] + _QUEUED_NS < work.start_ns[entry])
+    queued &= work.call_end_ns[entry] <= ended
+    queued |= graph
+    pair = pick(category, before) * 64 + category[entry]
+    gap = traced.astype(np.float64)
+    overall = float(np.median(gap[queued])) if queued.any() else _TYPICAL_GAP_NS
+    for code in distinct(pair).tolist():
+        mine = pair == code
+        known = gap[mine & queued]
+        gap[mine & ~queued] = np.median(known) if len(known) else overall
+    return gap
+
+
+def _latency(delays: Rows) -> float:
+    if len(delays) == 0:
+        return float(np.mean(_LATENCY_NS)) / 2
+    return float(np.clip(np.quantile(delays, _LATENCY_QUANTILE), *_LATENCY_NS))
+
+
+def _edges(work: DeviceWork, entry: Rows, stream: Rows, stream_waits: Rows) -> tuple[Rows, Rows]:
+    """What may wait for what after a call that makes a stream wait: the trace names neither event nor stream.
+
+    The next work of each stream may wait for the newest of each other; it did not where that ended after its start.
+    """
+    streams = int(stream.max(initial=-1)) + 1
+    if streams < 2 or len(stream_waits) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    at = distinct(np.searchsorted(work.call_start_ns[entry], stream_waits))
+    after = [np.flatnonzero(stream == s) for s in range(streams)]
+    pairs = []
+    for to in range(streams):
+        first = pick(after[to], _at(np.searchsorted(after[to], at), len(after[to])))
+        for source in range(streams):
+            newest = pick(after[source], np.searchsorted(after[source], at) - 1)
+            both = (first >= 0) & (newest >= 0) & (to != source)
+            pairs.append(np.stack((first[both], newest[both])))
+    to, source = np.unique(np.concatenate(pairs, axis=1), axis=1)
+    kept = work.end_ns[entry[source]] <= work.start_ns[entry[to]] + _EDGE_SLACK_NS
+    return to[kept], source[kept]
+
+
+def _at(positions: Rows, size: int) -> Rows:
+    return np.where(positions < size, positions, -1)

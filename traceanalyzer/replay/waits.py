@@ -1,0 +1,187 @@
+"""Places the CPU waits for the device, for which streams, and what the call costs beside the waiting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.trace import Trace, matching
+from traceanalyzer.replay.steady_work import SteadyWork
+from traceanalyzer.replay.timeline import Timeline
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.names import COPY_CALL
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_SLACK_NS = 3_000  # work may be seen to end so long after the call that waited for it: clock rounding
+_PAGEABLE_SLACK_NS = 30_000  # a pageable copy's call returns up to so long before its end
+_MIN_PAGEABLE_NS, _MIN_COPY_NS = 20_000, 30_000  # copy calls that took less did not wait
+_OWN_NS = 4_000.0  # a synchronisation that has nothing to wait for; H200 host
+_MAX_TAIL_NS = 15_000.0  # from the awaited end to the call's return
+_FREES = (
+    "cudaFree",
+    "hipFree",
+    "cudaHostAlloc",
+    "hipHostAlloc",
+    "hipHostMalloc",
+    "cudaFreeHost",
+    "hipHostFree",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Arrays of shape (waits,), in order.
+
+    Attributes:
+        row: int64, row of `trace.cpu` of the call.
+        segment: int64, the call's segment that pays its own cost, `own_ns`.
+        own_ns: float64, the call without its waiting.
+        tail_ns: float64, from the end of what it waited for to its return.
+        copy: int64, position of the work that the call itself launched, -1 for none.
+        streams: bool (waits, streams), for which it waits, as far as work was launched before.
+        last: int64, last segment of the call, after which it has waited.
+    """
+
+    row: Rows
+    segment: Rows
+    last: Rows
+    own_ns: Floats
+    tail_ns: Floats
+    copy: Rows
+    streams: Mask
+
+    def less_waiting(self, cpu: Floats) -> Floats:
+        """Durations of the segments where those of a waiting call are its own cost."""
+        inner = np.zeros(len(cpu) + 1)
+        np.add.at(inner, self.segment, 1)
+        np.add.at(inner, self.last + 1, -1)
+        cpu = np.where(np.cumsum(inner[:-1]) > 0, 0.0, cpu)
+        cpu[self.segment] = self.own_ns
+        return cpu
+
+    @classmethod
+    def of(
+        cls,
+        trace: Trace,
+        nesting: Nesting,
+        syncs: SyncCalls,
+        work: DeviceWork,
+        device: SteadyWork,
+        timeline: Timeline,
+    ) -> Self:
+        """Of synchronising calls, of copies that block, and of the allocator's calls that wait for the device."""
+        order = _Order(work, device)
+        is_call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
+        free = np.flatnonzero(is_call & matching(trace.cpu, "name", _FREES.__contains__))
+        explicit = _here(nesting, timeline, syncs.row[~syncs.profiler & ~syncs.copy])
+        copies = np.flatnonzero(
+            is_call & matching(trace.cpu, "name", lambda name: bool(COPY_CALL.search(name)))
+        )
+        pageable = matching(trace.gpu, "name", lambda name: "Pageable" in name)[work.row[device.entry]]
+        parts = [
+            _explicit(explicit, nesting, order, np.isin(explicit, syncs.row[syncs.whole_device])),
+            _frees(_here(nesting, timeline, free), nesting, order),
+            _copies(_here(nesting, timeline, copies), nesting, order, work.call[device.entry], pageable),
+        ]
+        return cls._joined(parts, nesting, timeline, device.streams)
+
+    @classmethod
+    def _joined(cls, parts: list[_Part], nesting: Nesting, timeline: Timeline, streams: int) -> Self:
+        row = np.concatenate([part.row for part in parts])
+        segment = timeline.at(nesting.start_ns[row])
+        last = np.maximum(timeline.at(nesting.end_ns[row] - 1), segment)
+        order = np.lexsort((row, segment))
+        own, tail, copy = (
+            np.concatenate([getattr(part, name) for part in parts])[order]
+            for name in ("own_ns", "tail_ns", "copy")
+        )
+        waited = np.concatenate([part.streams for part in parts]).reshape(-1, streams)[order]
+        return cls(row[order], segment[order], last[order], own, tail, copy, waited)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    row: Rows
+    own_ns: Floats
+    tail_ns: Floats
+    copy: Rows
+    streams: Mask
+
+    def where(self, kept: Mask) -> _Part:
+        return _Part(
+            self.row[kept], self.own_ns[kept], self.tail_ns[kept], self.copy[kept], self.streams[kept]
+        )
+
+
+class _Order:
+    """Newest end per stream of the work that was launched before an instant."""
+
+    def __init__(self, work: DeviceWork, device: SteadyWork) -> None:
+        self.launched = [work.call_start_ns[device.entry[device.stream == s]] for s in range(device.streams)]
+        self.ends = [work.end_ns[device.entry[device.stream == s]] for s in range(device.streams)]
+        self.start, self.end = work.start_ns[device.entry], work.end_ns[device.entry]
+        self.stream = device.stream
+
+    def newest(self, at: Rows) -> Rows:
+        """int64 (instants, streams): end of the newest work, -1 where there is none."""
+        found = [
+            pick(end, np.searchsorted(begun, at) - 1)
+            for begun, end in zip(self.launched, self.ends, strict=True)
+        ]
+        newest: Rows = np.stack(found, axis=1)
+        return newest
+
+
+def _here(nesting: Nesting, timeline: Timeline, rows: Rows) -> Rows:
+    """Those within the sampled steps, on the program's threads."""
+    start = nesting.start_ns[rows]
+    inside = (start >= timeline.start_ns[0]) & (start < timeline.end_ns[timeline.at(start)])
+    return np.asarray(rows[inside & np.isin(nesting.thread[rows], timeline.lanes)], np.int64)
+
+
+def _explicit(rows: Rows, nesting: Nesting, order: _Order, whole: Mask) -> _Part:
+    """A stream's or an event's synchronisation waits for the streams that had come so far when it returned."""
+    start, end = nesting.start_ns[rows], nesting.end_ns[rows]
+    newest = order.newest(start)
+    streams = whole[:, None] | (newest >= 0) & (newest <= end[:, None] + _SLACK_NS)
+    awaited = np.where(streams, newest, -1).max(axis=1, initial=-1)
+    tail = np.where(awaited > start, np.clip(end - awaited, 0, _MAX_TAIL_NS), 0.0)
+    none = np.full(len(rows), -1, np.int64)
+    part = _Part(rows, np.minimum(end - start, _OWN_NS), tail, none, streams)
+    return part.where(np.any(streams, axis=1))
+
+
+def _frees(rows: Rows, nesting: Nesting, order: _Order) -> _Part:
+    """Freeing waits for the whole device, if work was pending and had ended when it returned; its own work follows."""
+    start, end = nesting.start_ns[rows], nesting.end_ns[rows]
+    newest = order.newest(start)
+    awaited = newest.max(axis=1, initial=-1)
+    waited = (awaited > start) & (awaited <= end)
+    tail = np.where(waited, end - awaited, 0.0)
+    none = np.full(len(rows), -1, np.int64)
+    part = _Part(rows, np.zeros(len(rows)), tail, none, newest >= 0)
+    return part.where(waited)
+
+
+def _copies(rows: Rows, nesting: Nesting, order: _Order, call: Rows, pageable: Mask) -> _Part:
+    """A copy's call that waits for its own copy."""
+    by_call = np.argsort(call, kind="stable")
+    at = np.minimum(np.searchsorted(call[by_call], rows), len(call) - 1)
+    own = by_call[at]
+    rows, own = rows[call[own] == rows], own[call[own] == rows]
+    start, end = nesting.start_ns[rows], nesting.end_ns[rows]
+    done = order.end[own]
+    waited = pageable[own] & (done <= end + _PAGEABLE_SLACK_NS) & (end - start > _MIN_PAGEABLE_NS)
+    waited |= (end - start > _MIN_COPY_NS) & (done <= end)
+    tail = np.clip(end - done, 0, _MAX_TAIL_NS)
+    streams = np.arange(len(order.ends)) == order.stream[own][:, None]
+    return _Part(rows, np.minimum(end - start, _OWN_NS), tail, own, streams).where(waited)

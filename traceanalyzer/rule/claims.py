@@ -1,0 +1,91 @@
+"""Every nanosecond of a device has at most one finding: who keeps it where several rules would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.views.selection import Rows
+
+
+class Claims(IntEnum):
+    """When a rule claims its time: the specific before the general. The only table of this order."""
+
+    RECORDING = 0
+    """The profiler's own: nobody's code spent it."""
+    ONCE = 1
+    """What happens once: a cold start, a compilation, a hiccup."""
+    EVENT = 2
+    """A call or op that says what happened: a synchronisation, a copy, an allocation, a wait for data."""
+    WORK = 3
+    """Work that takes longer than it need, by its kind: arithmetic, layout, occupancy, contention."""
+    PATTERN = 4
+    """Calls and work that form a pattern: an optimizer's loop, a chain of pointwise kernels, repeated calls."""
+    GENERAL = 5
+    """What is known of the time but not of its reason: launch-bound loops, host code."""
+    REST = 6
+    """Idle time that nobody else claimed."""
+    NET = 7
+    """What takes the time, whatever it is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """One finding in the making: the hits of one rule, cause and `by` on one device.
+
+    Attributes:
+        which: positions of its occurrences in `hits.at`, int64, ordered.
+        lost: what they lost on this device, owners as in `hits.at`.
+        own: what of it no other finding has; all of it until `settled`.
+    """
+
+    rule: str
+    order: Claims
+    device: int | None
+    hits: Hits
+    which: Rows
+    lost: Lost
+    own: intervals.Set = intervals.EMPTY
+
+    @property
+    def cost_ns(self) -> int:
+        """Time that this finding alone owns."""
+        return intervals.length(self.own)
+
+    def costs_ns(self) -> Rows:
+        """Of each occurrence, parallel to `which`; what two occurrences lost together counts for the earlier."""
+        order = np.lexsort((self.lost.end_ns, self.lost.start_ns))
+        lost = self.lost[order]
+        before = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(lost.end_ns)[:-1]))
+        start = np.maximum(lost.start_ns, before[: len(lost.owner)])
+        held = intervals.covered(self.own, start, np.maximum(lost.end_ns, start))
+        return sums_of(np.searchsorted(self.which, lost.owner), held, len(self.which))
+
+
+def settled(drafts: Sequence[Draft], window: tuple[int, int]) -> list[Draft]:
+    """The drafts of one trace with what each alone owns within the window; order as given.
+
+    The table's order decides, then the larger loss, then the names.
+    """
+    first = sorted(range(len(drafts)), key=lambda i: _turn(drafts[i]))
+    taken: dict[int | None, intervals.Set] = {}
+    result = list(drafts)
+    for i in first:
+        draft = drafts[i]
+        lost = intervals.clip(draft.lost.spans(), *window)
+        others = taken.get(draft.device, intervals.EMPTY)
+        own = intervals.difference(lost, others)
+        taken[draft.device] = intervals.union(*map(np.concatenate, zip(own, others, strict=True)))
+        result[i] = replace(draft, own=own)
+    return result
+
+
+def _turn(draft: Draft) -> tuple[int, int, str, str, str]:
+    lost = intervals.length(draft.lost.spans())
+    return draft.order, -lost, draft.rule, draft.hits.cause, draft.hits.by or ""

@@ -1,0 +1,135 @@
+"""What a rule yields: the occurrences of one pattern, the time that they lost, and what fixing them would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.rule.views.selection import Mask, Rows
+
+if TYPE_CHECKING:
+    from traceanalyzer.replay.edits import Edit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lost:
+    """Time lost on devices: [start_ns, end_ns) each, int64 (stretches,).
+
+    Attributes:
+        owner: position in `Hits.at` of the occurrence that lost it.
+    """
+
+    owner: Rows
+    device: Rows
+    start_ns: Rows
+    end_ns: Rows
+
+    @classmethod
+    def all_of(cls, spent: Work | IdleTime, owner: Rows | None = None) -> Self:
+        """All the time of some work or idle time; by default each row is its own occurrence."""
+        owner = np.arange(len(spent)) if owner is None else owner
+        return cls(owner, spent.device, spent.start_ns, spent.end_ns)
+
+    @classmethod
+    def excess(cls, work: Work, excess_ns: Rows) -> Self:
+        """The last `excess_ns` of each piece of work, at most all of it."""
+        start = np.maximum(work.end_ns - np.maximum(excess_ns, 0), work.start_ns)
+        return cls(np.arange(len(work)), work.device, start, work.end_ns)
+
+    @classmethod
+    def uncovered(cls, work: Work, cover: Work) -> Self:
+        """The time of some work during which none of `cover` ran on its device."""
+        parts = [cls.none()]
+        for device in distinct(work.device).tolist():
+            own = np.flatnonzero(work.device == device)
+            own = own[np.argsort(work.start_ns[own], kind="stable")]
+            over = cover.device == device
+            covered = intervals.union(cover.start_ns[over], cover.end_ns[over])
+            spent = intervals.union(work.start_ns[own], work.end_ns[own])
+            start, end = intervals.difference(spent, covered)
+            start, end = intervals.cut(start, end, work.start_ns[own])
+            owner = own[np.searchsorted(work.start_ns[own], start, side="right") - 1]
+            parts.append(cls(owner, np.full(len(start), device), start, end))
+        return cls.joined(parts)
+
+    @classmethod
+    def idle_within(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
+        """The idle time of every device within [starts_ns[i], ends_ns[i]), disjoint, which is owner i's."""
+        order = np.argsort(starts_ns, kind="stable")
+        first = np.searchsorted(ends_ns[order], idle.start_ns, side="right")
+        last = np.searchsorted(starts_ns[order], idle.end_ns, side="left")
+        count = np.maximum(last - first, 0)
+        stretch = np.repeat(np.arange(len(idle)), count)
+        within = order[np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count) + first[stretch]]
+        start = np.maximum(idle.start_ns[stretch], starts_ns[within])
+        end = np.minimum(idle.end_ns[stretch], ends_ns[within])
+        return cls(within, idle.device[stretch], start, end)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Lost]) -> Self:
+        """All of them."""
+        columns = (
+            [getattr(part, name) for part in parts] for name in ("owner", "device", "start_ns", "end_ns")
+        )
+        return cls(*(np.concatenate(column) for column in columns))
+
+    @classmethod
+    def none(cls) -> Self:
+        """Nothing was lost on a device."""
+        nothing = np.empty(0, np.int64)
+        return cls(nothing, nothing, nothing, nothing)
+
+    def __getitem__(self, chosen: Mask | Rows) -> Self:
+        return type(self)(self.owner[chosen], self.device[chosen], self.start_ns[chosen], self.end_ns[chosen])
+
+    def spans(self) -> intervals.Set:
+        """What is lost on any device, as one set: use it on the stretches of one device."""
+        return intervals.union(self.start_ns, self.end_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hits:
+    """The occurrences of a rule's pattern that have one cause, and are one finding per device.
+
+    Attributes:
+        at: the occurrences, one per row: calls or ops, pieces of work, or idle time.
+        message: template about all of them; CONTRIBUTING.md lists its fields.
+        advice: one remedy, in the imperative.
+        by: the op, line or call that the finding is named by, where a rule has a finding for each.
+        cause: kebab-case, where the rule tells several causes apart.
+        lost: the time lost; by default all the time of work and idle time, and none of calls.
+        fix: edits of the replayed program; none where nobody can fix it or nobody knows what that would do.
+        confidence: how sure the cause is.
+        evidence: numbers and texts about all occurrences, by name with the unit: `moved_bytes`, `wait_ns`.
+        also: further rows parallel to `at` whose events the finding names.
+        info: worth saying, but nobody's loss: the severity stays info.
+    """
+
+    at: Calls | Work | IdleTime
+    message: str
+    advice: str
+    by: str | None = None
+    cause: str = ""
+    lost: Lost | None = None
+    fix: Edit | Sequence[Edit] = ()
+    confidence: Confidence = Confidence.HIGH
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    also: Sequence[Calls | Work] = ()
+    info: bool = False
+
+    def losses(self) -> Lost:
+        """`lost`, or what stands for it."""
+        if self.lost is not None:
+            return self.lost
+        return Lost.none() if isinstance(self.at, Calls) else Lost.all_of(self.at)
+
+    def edits(self) -> tuple[Edit, ...]:
+        """`fix` as a sequence."""
+        return tuple(self.fix) if isinstance(self.fix, Sequence) else (self.fix,)

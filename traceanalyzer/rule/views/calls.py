@@ -1,0 +1,146 @@
+"""Rows of the CPU lane as rules see them: ops, runtime and driver calls, annotations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from traceanalyzer.model.arrays import distinct, pick
+from traceanalyzer.model.containment import inherited
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.rule.views.events import Events
+from traceanalyzer.rule.views.selection import Mask, Rows, Selection
+
+if TYPE_CHECKING:
+    from traceanalyzer.rule.views.work import Work
+
+
+class Calls(Selection):
+    """Rows of threads of the CPU lane. As an index it holds all of them, in order of event_id.
+
+    A row may be missing (a kernel without op has an op that is not there): then `there` is False, texts are
+    null, times and numbers are meaningless.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def build(cls, events: Events) -> Self:
+        return cls(events, np.flatnonzero(events.nesting.thread >= 0))
+
+    @property
+    def rows(self) -> Rows:
+        """Rows of `trace.cpu`, -1 where there is none: what edits are made of."""
+        return self._rows
+
+    @property
+    def there(self) -> Mask:
+        """Whether there is a row."""
+        return self._rows >= 0
+
+    @property
+    def name(self) -> Texts:
+        """Name of the op, call or annotation."""
+        return self.text("name")
+
+    def text(self, column: str) -> Texts:
+        """A text column of `trace.cpu`, such as input_dims."""
+        return Texts.column(self.events.trace.cpu, column, self._rows)
+
+    @property
+    def start_ns(self) -> Rows:
+        return pick(self.events.nesting.start_ns, self._rows)
+
+    @property
+    def end_ns(self) -> Rows:
+        return pick(self.events.nesting.end_ns, self._rows)
+
+    @property
+    def self_ns(self) -> Rows:
+        """Duration less what is inside."""
+        return pick(self.events.nesting.self_ns, self._rows)
+
+    @property
+    def thread(self) -> Rows:
+        """The operating system's thread."""
+        return pick(self.events.tid, self._rows)
+
+    @property
+    def step(self) -> Rows:
+        """Position of the step in which it began."""
+        return np.where(self.there, self.events.steps.at_cpu(self.start_ns), -1)
+
+    @property
+    def is_op(self) -> Mask:
+        """cpu_op rows, annotations left out."""
+        return np.asarray(self.there & (pick(self.events.nesting.op, self._rows) == self._rows))
+
+    @property
+    def is_call(self) -> Mask:
+        """Runtime and driver calls."""
+        return self.text("category").one_of(*CALL_CATEGORIES)
+
+    @property
+    def is_annotation(self) -> Mask:
+        """record_function blocks, step marks among them."""
+        return np.append(self.events.nesting.annotation, False)[self._rows]
+
+    @property
+    def op(self) -> Calls:
+        """The innermost op that is or contains each row."""
+        return Calls(self.events, pick(self.events.nesting.op, self._rows))
+
+    @property
+    def outer_op(self) -> Calls:
+        """The outermost op that is or contains each row: what the user called."""
+        return Calls(self.events, self.events.nesting.top_op(self._rows))
+
+    @property
+    def parent(self) -> Calls:
+        """The innermost row around each."""
+        return Calls(self.events, pick(self.events.nesting.parent, self._rows))
+
+    @property
+    def line(self) -> Texts:
+        """`path.py(12): function` of the user's own code around each row; null without stacks."""
+        return self.events.user_code.around(self._rows)
+
+    @property
+    def annotation(self) -> Texts:
+        """The innermost annotation around each row that is no step mark."""
+        named = Calls(self.events, np.arange(len(self.events.nesting.parent)))
+        marks = named.is_annotation & ~named.name.matches(r"^ProfilerStep#")
+        around = inherited(self.events.nesting.parent, marks)
+        return Calls(self.events, pick(around, self._rows)).name
+
+    def inside(self, outer: Calls) -> Mask:
+        """Which rows lie in, or are, one of the others."""
+        return self.owner(outer) >= 0
+
+    def owner(self, outer: Calls) -> Rows:
+        """Position in `outer` of the nearest of them that is or contains each row, -1 for none."""
+        marked = np.zeros(len(self.events.nesting.parent), bool)
+        marked[outer.rows[outer.there]] = True
+        place = np.full(len(marked) + 1, -1, np.int64)
+        place[outer.rows[outer.there]] = np.flatnonzero(outer.there)
+        nearest = inherited(self.events.nesting.parent, marked)
+        return place[pick(nearest, self._rows)]
+
+    def contents(self) -> Calls:
+        """Everything inside these rows, and themselves."""
+        every = Calls(self.events, np.arange(len(self.events.nesting.parent)))
+        return every[every.inside(self)]
+
+    def launched(self) -> tuple[Work, Rows]:
+        """(the work launched by these rows or what is inside them, position of the row in this selection)."""
+        from traceanalyzer.rule.views.work import Work
+
+        everything = Work.build(self.events)
+        owner = everything.launch.owner(self)
+        return everything[owner >= 0], owner[owner >= 0]
+
+    def distinct(self) -> Calls:
+        """Each row once, none missing."""
+        return Calls(self.events, distinct(self._rows[self.there]))

@@ -1,0 +1,109 @@
+"""Idle time as rules see it: every nanosecond in which nothing ran on a device, with its cause."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+
+from traceanalyzer.idle.accounting import Accounting
+from traceanalyzer.idle.causes import CAUSES, Idle
+from traceanalyzer.model.arrays import pick
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.rule.views.calls import Calls
+from traceanalyzer.rule.views.events import Events
+from traceanalyzer.rule.views.selection import Rows, Selection
+from traceanalyzer.rule.views.work import Work
+
+
+class IdleTime(Selection):
+    """Idle stretches within the window, cut at steps and where the cause changes, by device and start."""
+
+    __slots__ = ("_books", "_idle")
+
+    def __init__(self, events: Events, rows: Rows, books: Accounting, idle: Idle) -> None:
+        super().__init__(events, rows)
+        self._books, self._idle = books, idle
+
+    @classmethod
+    def build(cls, events: Events, books: Accounting, idle: Idle) -> Self:
+        return cls(events, np.flatnonzero(books.piece >= 0), books, idle)
+
+    def __getitem__(self, chosen: Rows | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Self:
+        return type(self)(self.events, self._rows[chosen], self._books, self._idle)
+
+    @property
+    def start_ns(self) -> Rows:
+        return self._books.start_ns[self._rows]
+
+    @property
+    def end_ns(self) -> Rows:
+        return self.start_ns + self._books.dur_ns[self._rows]
+
+    @property
+    def device(self) -> Rows:
+        """GPU ordinal within the process."""
+        return self._books.device[self._rows]
+
+    @property
+    def step(self) -> Rows:
+        """Position of the step on the device."""
+        return self._books.step[self._rows]
+
+    @property
+    def piece(self) -> Rows:
+        """Position in `Idle`."""
+        return self._books.piece[self._rows]
+
+    @property
+    def cause(self) -> Texts:
+        """Name in the table of causes."""
+        return Texts(self._idle.cause[self.piece], np.array(CAUSES, object))
+
+    def charged_to(self, *causes: str) -> Self:
+        """The stretches of these causes.
+
+        Raises:
+            ValueError: there is no such cause.
+        """
+        return self[np.isin(self._idle.cause[self.piece], [CAUSES.index(cause) for cause in causes])]
+
+    @property
+    def call(self) -> Calls:
+        """The row that decided the cause: the synchronising call, the stalled op, the launch."""
+        return Calls(self.events, self._idle.row[self.piece])
+
+    @property
+    def op(self) -> Calls:
+        """The op to name, none where the time went by between ops."""
+        return Calls(self.events, self._idle.op[self.piece])
+
+    @property
+    def launch(self) -> Calls:
+        """The call that launched the work after it."""
+        work = self._idle.work[self.piece]
+        return Calls(self.events, pick(self._launches, work))
+
+    @property
+    def _launches(self) -> Rows:
+        return Work.build(self.events).launch.rows
+
+    @property
+    def has_next(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Whether any work came after it."""
+        return self._idle.work[self.piece] >= 0
+
+    @property
+    def next_work(self) -> Work:
+        """The work after it; ask `has_next` first."""
+        return Work(self.events, self._idle.work[self.piece])
+
+    @property
+    def next_entries(self) -> Rows:
+        """Entry of `DeviceWork` after each row, -1 at the tail."""
+        return self._idle.work[self.piece]
+
+    @property
+    def before_entries(self) -> Rows:
+        """Entry of `DeviceWork` before each row, -1 at the head."""
+        return self._idle.before[self.piece]

@@ -1,0 +1,86 @@
+"""What all views have in common: rows of one kind, chosen by masks, grouped by what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.rule.views.events import Events
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Key = Texts | Rows
+
+
+class Selection:
+    """Some rows; every property is an array parallel to them. `selection[mask]` is a smaller one.
+
+    Subclasses give `start_ns`, `end_ns` and `step` (position in `Steps`, -1 for none), int64 (rows,).
+    """
+
+    __slots__ = ("_rows", "events")
+
+    def __init__(self, events: Events, rows: Rows) -> None:
+        self.events = events
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, chosen: Mask | Rows) -> Self:
+        return type(self)(self.events, self._rows[chosen])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} rows)"
+
+    @property
+    def start_ns(self) -> Rows:
+        raise NotImplementedError  # pragma: no cover
+
+    @property
+    def end_ns(self) -> Rows:
+        raise NotImplementedError  # pragma: no cover
+
+    @property
+    def dur_ns(self) -> Rows:
+        """Duration of each row."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def total_ns(self) -> int:
+        """Sum of all durations."""
+        return int(self.dur_ns.sum())
+
+    def by(self, *keys: Key) -> Iterator[tuple[Any, Self]]:
+        """(key, the rows that have it), most time first; ties by key. Several keys give tuples.
+
+        Args:
+            keys: `Texts` or int64 arrays, parallel to the rows.
+        """
+        if len(self) == 0:
+            return
+        number, first = grouped([key.code if isinstance(key, Texts) else key for key in keys])
+        order = np.argsort(number, kind="stable")
+        parts = np.split(order, np.cumsum(np.bincount(number))[:-1])
+        time = np.bincount(number, weights=self.dur_ns)
+        values = [tuple(_value(key, int(row)) for key in keys) for row in first]
+        for group in sorted(range(len(first)), key=lambda g: (-time[g], tuple(map(_sortable, values[g])))):
+            value = values[group]
+            yield value if len(keys) > 1 else value[0], self[parts[group]]
+
+    @property
+    def step(self) -> Rows:
+        raise NotImplementedError  # pragma: no cover
+
+
+def _value(key: Key, row: int) -> Any:
+    return key[row] if isinstance(key, Texts) else int(key[row])
+
+
+def _sortable(value: Any) -> tuple[bool, Any]:
+    return value is None, value if value is not None else ""

@@ -1,0 +1,164 @@
+"""Pieces of GPU work as rules see them: kernels, copies, memsets."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import ints
+from traceanalyzer.rule.views.calls import Calls
+from traceanalyzer.rule.views.events import Events
+from traceanalyzer.rule.views.selection import Mask, Rows, Selection
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+
+
+class Work(Selection):
+    """Kernels, copies and memsets. As an index it holds all of them, in order of start."""
+
+    __slots__ = ()
+
+    @classmethod
+    def build(cls, events: Events) -> Self:
+        if events.work is None:
+            raise Unavailable("no kernels, copies or memsets in the trace")
+        return cls(events, np.arange(len(events.work.row)))
+
+    @property
+    def _work(self) -> DeviceWork:
+        assert self.events.work is not None
+        return self.events.work
+
+    @property
+    def entries(self) -> Rows:
+        """Entries of `DeviceWork`: what edits are made of."""
+        return self._rows
+
+    @property
+    def name(self) -> Texts:
+        """Name of the kernel or copy."""
+        return self.text("name")
+
+    def text(self, column: str) -> Texts:
+        """A text column of `trace.gpu`, such as grid."""
+        return Texts.column(self.events.trace.gpu, column, self._work.row[self._rows])
+
+    def number(self, column: str) -> Rows:
+        """A number column of `trace.gpu`, such as bytes; null is the least int64."""
+        return ints(self.events.trace.gpu, column)[self._work.row[self._rows]]
+
+    @property
+    def bytes(self) -> Rows:
+        """Bytes of copies and memsets, 0 where not recorded."""
+        return np.maximum(self.number("bytes"), 0)
+
+    @property
+    def kind(self) -> Texts:
+        """compute, communication, copy_h2d, copy_d2h, copy_p2p, copy_d2d, copy_other or memset."""
+        return Texts(self._work.kind[self._rows], np.array(KINDS, object))
+
+    def of_kind(self, *kinds: str) -> Self:
+        """The pieces of these kinds."""
+        return self[np.isin(self._work.kind[self._rows], [KINDS.index(kind) for kind in kinds])]
+
+    @property
+    def start_ns(self) -> Rows:
+        return self._work.start_ns[self._rows]
+
+    @property
+    def end_ns(self) -> Rows:
+        return self._work.end_ns[self._rows]
+
+    @property
+    def device(self) -> Rows:
+        """GPU ordinal within the process."""
+        return self._work.device[self._rows]
+
+    @property
+    def stream(self) -> Rows:
+        return self._work.stream[self._rows]
+
+    @property
+    def step(self) -> Rows:
+        """Position of the step that launched it."""
+        return self.events.steps.of_work[self._rows]
+
+    @property
+    def launch(self) -> Calls:
+        """The call that started it."""
+        return Calls(self.events, self._work.call[self._rows])
+
+    @property
+    def in_graph(self) -> Mask:
+        """Started together with other work by one call: a CUDA graph."""
+        return self._work.shared[self._rows]
+
+    @property
+    def op(self) -> Calls:
+        """The innermost op that launched it."""
+        return Calls(self.events, self._work.op[self._rows])
+
+    @property
+    def outer_op(self) -> Calls:
+        """The outermost op that launched it: what the user called."""
+        return self.op.outer_op
+
+    @property
+    def line(self) -> Texts:
+        """The user's line that launched it; of backward work that of the forward op where it is known."""
+        return self.launch.line.or_else(self.op.line)
+
+    @property
+    def dims(self) -> Texts:
+        """Recorded input shapes of the op, as JSON text."""
+        return self.op.text("input_dims")
+
+    @property
+    def types(self) -> Texts:
+        """Recorded element types of the op, as JSON text."""
+        return self.op.text("input_type")
+
+    @property
+    def blocks(self) -> Rows:
+        """Blocks of the grid, 0 where not recorded."""
+        return _products(self.text("grid"))
+
+    @property
+    def threads(self) -> Rows:
+        """Threads of a block, 0 where not recorded."""
+        return _products(self.text("block"))
+
+    @property
+    def delay_ns(self) -> Rows:
+        """work.start - launch.start; the least int64 where the launch is not in the trace."""
+        return self._work.delay_ns[self._rows]
+
+    def beside_ns(self) -> Rows:
+        """How long work of another stream of the same device ran beside each piece."""
+        beside, every = np.zeros(len(self), np.int64), self._work
+        pairs = np.unique(np.stack((self.device, self.stream)), axis=1)
+        for device, stream in pairs.T.tolist():
+            others = (every.device == device) & (every.stream != stream)
+            cover = intervals.union(every.start_ns[others], every.end_ns[others])
+            own = (self.device == device) & (self.stream == stream)
+            beside[own] = intervals.covered(cover, self.start_ns[own], self.end_ns[own])
+        return beside
+
+    def in_order(self) -> Self:
+        """Sorted by device, stream and start: neighbours ran one after the other."""
+        return self[np.lexsort((self.start_ns, self.stream, self.device))]
+
+
+def _products(texts: Texts) -> Rows:
+    """Product of the numbers in each JSON list."""
+    sizes = np.zeros(len(texts.names) + 1, np.int64)
+    for code in np.unique(texts.code[texts.code >= 0]).tolist():
+        sizes[code] = math.prod(int(size) for size in orjson.loads(texts.names[code]))
+    products: NDArray[np.int64] = sizes[texts.code]
+    return products

@@ -1,0 +1,99 @@
+"""Which line of the user's own code was running: neither torch's, nor python's, nor the profiler's."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.containment import running_at
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import Trace, codes, ints, matching
+from traceanalyzer.timeline.nesting import Nesting
+
+_FRAME = re.compile(r"^(?P<path>[^<(][^(]*\.py)\((?P<line>\d+)\): (?P<function>.+)$")
+_TORCH = re.compile(r"(^|/)torch/")
+
+
+def is_user_code(name: str) -> bool:
+    """Whether a python frame `path.py(12): function` is neither torch's nor the standard library's."""
+    found = _FRAME.match(name)
+    if found is None or found["function"] == "<module>" or _TORCH.search(found["path"]):
+        return False
+    path = found["path"]
+    if "site-packages/" in path or "dist-packages/" in path:
+        return True
+    first = path.lstrip("/").split("/")[0].removesuffix(".py")
+    return first not in sys.stdlib_module_names and not re.search(r"/lib/python3\.\d+/", path)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserCode:
+    """The innermost frame of the user's own code around rows of `trace.cpu`.
+
+    Attributes:
+        start_ns, end_ns, tid, code: int64 (frames,), the user's rows of `trace.python` and their names.
+        names: the distinct names of `trace.python`, object.
+        stack: int64 (rows of trace.cpu,), position in `stack_names` of the row's recorded call stack, -1 for none.
+        stack_names: the user's frame in each distinct recorded stack, object.
+    """
+
+    start_ns: Rows
+    end_ns: Rows
+    tid: Rows
+    code: Rows
+    names: np.ndarray[tuple[int], np.dtype[np.object_]]
+    row_start_ns: Rows
+    row_tid: Rows
+    stack: Rows
+    stack_names: np.ndarray[tuple[int], np.dtype[np.object_]]
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the trace says anything of python at all."""
+        return len(self.start_ns) > 0 or bool((self.stack >= 0).any())
+
+    def around(self, rows: Rows) -> Texts:
+        """`path.py(12): function` around each row of `trace.cpu`; no text where none is known or the row is -1."""
+        return self.at(pick(self.row_start_ns, rows), pick(self.row_tid, rows)).or_else(
+            Texts(pick(self.stack, rows), self.stack_names)
+        )
+
+    def at(self, instants_ns: Rows, tid: Rows) -> Texts:
+        """The frame that is open at each instant on each thread; both int64 of one shape."""
+        if len(self.start_ns) == 0 or len(instants_ns) == 0:
+            return Texts.none(len(instants_ns))
+        found = running_at(self.start_ns, self.end_ns, self.tid, instants_ns, tid)
+        return Texts(pick(self.code, found), self.names)
+
+    @classmethod
+    def build(cls, trace: Trace, nesting: Nesting) -> Self:
+        stacks = trace.cpu["call_stack"].cat
+        frames = [_of_stack(str(text)) for text in stacks.categories]
+        names = np.array([*dict.fromkeys(frame for frame in frames if frame)], object)
+        place = {name: position for position, name in enumerate(names)}
+        table = np.array([place.get(frame or "", -1) for frame in frames] + [-1], np.int64)
+        stack = table[codes(trace.cpu, "call_stack")]
+        row_tid = ints(trace.cpu, "tid")
+        if not trace.meta.rows.get("python"):
+            none, unnamed = np.empty(0, np.int64), np.empty(0, object)
+            return cls(none, none, none, none, unnamed, nesting.start_ns, row_tid, stack, names)
+        python = trace.python
+        rows = np.flatnonzero(matching(python, "name", is_user_code))
+        start = ints(python, "start_ns")[rows]
+        end = start + ints(python, "dur_ns")[rows]
+        code = codes(python, "name")[rows]
+        known = python["name"].cat.categories.to_numpy(object)
+        return cls(
+            start, end, ints(python, "tid")[rows], code, known, nesting.start_ns, row_tid, stack, names
+        )
+
+
+def _of_stack(text: str) -> str | None:
+    """The innermost frame of the user's in a recorded stack, which lists frames newest first."""
+    frames = (frame.strip() for frame in re.split(r";|\n", text))
+    return next((frame for frame in frames if is_user_code(frame)), None)
