@@ -16,7 +16,7 @@ lint: .venv/tested
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python docs/generate.py --check
+	$(BIN)/python tools/docs.py --check
 
 # Needs a GPU and torch; writes what fixtures/README.md lists.
 fixtures: .venv/tested

@@ -30,7 +30,10 @@ def tests(session: nox.Session) -> None:
 @nox.session(python=OLDEST_PYTHON)
 def oldest(session: nox.Session) -> None:
     """Oldest releases of pandas, pyarrow and all else that the analyzer needs."""
-    pinned = [need.replace(">=", "==") for need in PROJECT["dependencies"]]
+    needs = [
+        need for need in PROJECT["dependencies"] if not need.startswith("click")
+    ]  # 8.1 tests itself otherwise
+    pinned = [need.replace(">=", "==") for need in needs]
     session.install(".", *pinned, *TOOLS)
     _run(session)
 

@@ -1,7 +1,7 @@
-"""Write the generated parts of README.md and docs/accounting.md, or check that they are current.
+"""Write the generated parts of README.md and of pages in docs/, or check that they are current.
 
-python docs/generate.py --write
-python docs/generate.py --check
+python tools/docs.py --write
+python tools/docs.py --check
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from traceanalyzer.idle.inflation import COSTS
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.text.rules import rule_table
+from traceanalyzer.report.index_page import index_page
 from traceanalyzer.rule.registry import all_rules
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -74,6 +75,7 @@ Parts = Mapping[str, Callable[[], str]]
 PAGES: dict[str, Parts] = {
     "README.md": {"picture": picture, "rules": rules},
     "docs/accounting.md": {"proven": proven, "judged": judged, "costs": costs},
+    "docs/indexes.md": {"indexes": index_page},
 }
 
 
@@ -111,7 +113,7 @@ def main() -> int:
         elif old != new:
             stale.append(name)
     if stale:
-        print(f"not current: {', '.join(stale)}; run python docs/generate.py --write", file=sys.stderr)
+        print(f"not current: {', '.join(stale)}; run python tools/docs.py --write", file=sys.stderr)
     return int(bool(stale))
 
 
