@@ -25,6 +25,9 @@ from traceanalyzer.rule.registry import Rule, configured, select_rules
 
 Traces = Trace | Mapping[int, Trace]
 Settings = Mapping[str, str | int | float]
+Estimates = tuple[StepEstimate | None, StepEstimate | None]
+
+_NO_ESTIMATES: Estimates = (None, None)
 
 
 def diagnose(
@@ -94,7 +97,7 @@ def _judged(
     unavailable: dict[str, str] = {}
     forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
     said = judge(rules, analysis, scope_of(analysis, rank), forecast)
-    step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), (None, None))
+    step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), _NO_ESTIMATES)
     head = summarise(analysis, rank)
     return replace(
         head, step=step, together=together, unavailable={**(head.unavailable or {}), **unavailable}
@@ -114,7 +117,7 @@ def _forecast(analysis: Analysis, step_ms: float | None) -> Forecast:
 def _estimates(forecast: Forecast | None, said: Judgement) -> tuple[StepEstimate | None, StepEstimate | None]:
     """The step, and the step when everything above `info` is fixed."""
     if forecast is None:
-        return None, None
+        return _NO_ESTIMATES
     pairs = zip(said.findings, said.fixes, strict=True)
     edits = [edit for found, fix in pairs if found.severity is not Severity.INFO for edit in fix]
     return forecast.step, forecast.together(edits)
