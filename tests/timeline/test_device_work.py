@@ -29,7 +29,6 @@ def test_work_is_joined_to_its_call_and_op() -> None:
     work = Analysis(trace.load()).index(DeviceWork)
     assert (work.call[0], work.op[0]) == (call, op)
     assert (work.call_start_ns[0], work.call_end_ns[0], work.delay_ns[0]) == (10, 15, 2)
-    assert work.unlinked == 0
     assert not work.shared[0]
 
 
@@ -43,7 +42,6 @@ def test_a_graph_launch_is_shared_and_a_lost_one_is_null() -> None:
     assert work.call.tolist() == [call, call, -1]
     assert work.shared.tolist() == [True, True, False]
     assert work.delay_ns.tolist() == [10, 20, NULL_INT]
-    assert work.unlinked == 1
 
 
 def test_work_without_a_launch_belongs_to_the_op_of_its_external_id() -> None:
@@ -95,4 +93,3 @@ def test_idle_time_is_the_devices_and_not_the_sum_of_its_streams() -> None:
         ([0], [150]),
         ([-10, 150], [0, 200]),
     ]
-    assert busy.concurrency(0) == pytest.approx(200 / 150)

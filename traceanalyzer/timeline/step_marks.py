@@ -35,7 +35,7 @@ _EMPTY = 0.1  # an empty step took 1/190 of the step before it (MI250, torch 2.x
 
 @dataclass(frozen=True, slots=True)
 class StepMarks:
-    """All steps of the trace.
+    """All steps of the trace, whatever part of it is analysed.
 
     Attributes:
         whole_ns: the window [start, end) of the whole trace.

@@ -18,7 +18,7 @@ Ns = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Window and steps.
+    """The analysed window and the steps in it.
 
     Attributes:
         window_start_ns, window_end_ns: what is analysed, the user's --window if there is one.
