@@ -93,3 +93,19 @@ def test_idle_time_is_the_devices_and_not_the_sum_of_its_streams() -> None:
         ([0], [150]),
         ([-10, 150], [0, 200]),
     ]
+
+
+def test_ties_are_broken_by_what_the_work_is() -> None:
+    """Same instant, device and stream: by launch, duration and name, in whatever order the file has them."""
+    trace = TraceBuilder()
+    for name, dur, correlation in (("b", 0, 1), ("a", 0, 2), ("a", 10, 3)):
+        trace.kernel(100, dur, correlation, name=name)
+    for seed in range(6):
+        loaded = trace.shuffled(seed).load()
+        work = Analysis(loaded).index(DeviceWork)
+        names = loaded.gpu["name"].astype(str).to_numpy()[work.row]
+        assert list(zip(names, (work.end_ns - work.start_ns).tolist(), strict=True)) == [
+            ("a", 0),
+            ("b", 0),
+            ("a", 10),
+        ]

@@ -120,3 +120,25 @@ def test_marks_that_old_exporters_wrote_as_ops_are_annotations() -> None:
     loaded = trace.load()
     assert Analysis(loaded).index(Nesting).annotation.tolist() == [True, True, False]
     assert Analysis(loaded).index(Nesting).op.tolist() == [-1, -1, 2]
+
+
+def test_a_thread_is_a_tid_within_a_process() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100, pid=1, tid=10)
+    trace.op("aten::add", 10, 10, pid=2, tid=10)
+    trace.op("aten::mul", 20, 10, pid=1, tid=11)
+    inner = trace.op("aten::view", 30, 10, pid=1, tid=10)
+    nesting = Analysis(trace.load()).index(Nesting)
+    assert len(set(nesting.thread.tolist())) == 3
+    assert nesting.parent.tolist() == [-1, -1, -1, 0]
+    assert nesting.thread[inner] == nesting.thread[0]
+
+
+def test_of_rows_that_are_equal_but_for_their_names_the_first_in_the_alphabet_is_outside() -> None:
+    for names in (["aten::b", "aten::a"], ["aten::a", "aten::b"]):
+        trace = TraceBuilder()
+        for name in names:
+            trace.op(name, 0, 10)
+        nesting = Analysis(trace.load()).index(Nesting)
+        assert nesting.parent[names.index("aten::b")] == names.index("aten::a")
+        assert nesting.parent[names.index("aten::a")] == -1
