@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, numbered, pick, sums_of
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import Trace, codes
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps

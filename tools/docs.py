@@ -1,7 +1,7 @@
-"""Write the generated parts of README.md and docs/accounting.md and docs/indexes.md, or check that they are current.
+"""Write the generated parts of README.md and of pages in docs/, or check that they are current.
 
-python docs/generate.py --write
-python docs/generate.py --check
+python tools/docs.py --write
+python tools/docs.py --check
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ Parts = Mapping[str, Callable[[], str]]
 PAGES: dict[str, Parts] = {
     "README.md": {"picture": picture, "rules": rules},
     "docs/accounting.md": {"proven": proven, "judged": judged, "costs": costs},
+    "docs/indexes.md": {"indexes": index_page},
 }
 
 
@@ -122,7 +123,7 @@ def main() -> int:
         elif old != new:
             stale.append(name)
     if stale:
-        print(f"not current: {', '.join(stale)}; run python docs/generate.py --write", file=sys.stderr)
+        print(f"not current: {', '.join(stale)}; run python tools/docs.py --write", file=sys.stderr)
     return int(bool(stale))
 
 
