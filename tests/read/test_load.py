@@ -13,7 +13,7 @@ from tests.read.samples import everything
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.model.trace import Job, Trace
-from traceanalyzer.read.load import load, load_job
+from traceanalyzer.read.load import load_job
 
 
 def of_rank(rank: int | None) -> TraceBuilder:

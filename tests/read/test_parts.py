@@ -20,10 +20,10 @@ from tests.builder import Layout, TraceBuilder
 from tests.read.same import assert_same
 from traceanalyzer.model.errors import NotATrace
 from traceanalyzer.read import parallel
-from traceanalyzer.read.text.batches import Batches
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.load import finished, load_file
 from traceanalyzer.read.parallel import receive, work
+from traceanalyzer.read.text.batches import Batches
 from traceanalyzer.read.text.parts import Part, Unsplittable
 from traceanalyzer.read.text.source import Source
 
