@@ -1,0 +1,163 @@
+"""Ops that wait for the GPU to hand a value or a size to the host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.replay.edits import Drop, Edit
+from traceanalyzer.replay.rewrites import Replace
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.rule.views.selection import Mask
+from traceanalyzer.timeline.called_ops import CalledOps
+from traceanalyzer.timeline.host_trips import HostTrips
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_bytes: int = limit(
+        65_536, "read back by one copy; more is data, and the copy itself counts: exposed-copy"
+    )
+    mask_passes: float = limit(
+        2.0,
+        "kernels of a mask's duration that `where` takes: it reads mask and data, and writes; H200, float32",
+    )
+    masked_ns: int = limit(8_000, "CPU time of the op that takes the place; H200 host, torch 2.11")
+
+
+_CAUSES = ("synchronisation_round_trip",)  # of idle time, in the accounting's table
+
+# cause -> (ops, as the user calls them; what they wait for; remedy); the first whose ops match.
+_COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
+_KINDS = {
+    "boolean-mask": (
+        r"^aten::(index|masked_select|index_put_?|_index_put_impl_)$",
+        "waits until the GPU has counted its mask",
+        "Keep the shape: torch.where(mask, x, other), masked_fill or a product with the mask; or index once by numbers "
+        "where the mask stays the same.",
+    ),
+    "data-dependent-size": (
+        rf"^aten::({_COUNTED})$",
+        "waits until the GPU has counted how large its result is",
+        "Give the size (nonzero_static(size=), repeat_interleave(output_size=)), or keep the shape with a mask.",
+    ),
+    "branch": (
+        r"^aten::(is_nonzero|equal|allclose)$",
+        "waits for a value on which the host decides",
+        "Decide on the device (torch.where), check every few steps, or turn the check off (validate_args=False).",
+    ),
+    "copy-to-host": (
+        r"^aten::(to|_to_copy|copy_|cpu|clone)$",
+        "waits for a copy to the host",
+        "Collect on the device and copy once, or copy with non_blocking=True to pinned memory and read it later.",
+    ),
+    "read-back": (
+        r"^aten::(item|_local_scalar_dense)$",
+        "waits for a value on the host",
+        "Keep the value on the device: add it up there, and read it back once every few steps.",
+    ),
+    "inside-op": (
+        r"",
+        "waits for a result on the host before it goes on",
+        "Look for a variant of this op that stays on the device, or call it once for many inputs.",
+    ),
+    "loss-scaling": (
+        r"^$",  # told by what is around it
+        "is GradScaler asking whether a gradient overflowed, and waits for the answer",
+        "Use an optimizer with fused=True, which asks on the device, or bfloat16, which needs no scaler.",
+    ),
+}
+_SCALER_OPS = "aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_update_scale_"
+_ONLY_READS = ("loss-scaling", "branch", "copy-to-host", "read-back")  # the op does nothing else
+
+
+@rule(since="0.2", claims=Claims.EVENT, limits=Limits)
+def implicit_sync(
+    calls: Calls,
+    work: Work,
+    idle: IdleTime,
+    syncs: SyncCalls,
+    called: CalledOps,
+    trips: HostTrips,
+    limits: Limits,
+) -> Iterator[Hits]:
+    """An op reads back from the GPU, and the host waits for it.
+
+    What it looks for: an op that copies some bytes to the host and waits for them: .item(), bool(), .tolist(), .cpu()
+    of small tensors, and ops whose result's size depends on the data (boolean index, nonzero, unique, bincount).
+    Why it costs: the host cannot queue work while it waits, so the GPU runs dry; what the op computes only to count
+    (kernels over the mask) and the copy come on top.
+    Bad: `loss.item()` in every step; `x[x > 0]`. Good: add up on the device and read every 100 steps; `torch.where`.
+    How sure: the op holds the copy and the call that waits. Its cost is the idle time that the accounting charges to
+    that call, the copy and the counting kernels. Where the loop is bound by launches the GPU would be idle anyway:
+    then the saving says so. Reading a CPU tensor launches nothing and is not looked at.
+    When it is wrong: a value that decides what comes next has to be read; then ask for it later or less often.
+    Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
+    """
+    reads = work.of_kind("copy_d2h")
+    reads = reads[(reads.bytes <= limits.max_bytes) & ~np.isin(reads.entries, trips.down)]
+    waits = syncs.row[~syncs.profiler]
+    reading = np.intersect1d(called.of(reads.launch.rows), called.of(waits))
+    ops = Calls(work.events, reading[reading >= 0])
+    ops = ops[np.argsort(ops.start_ns, kind="stable")]
+    asked = _asked_by_scaler(calls, ops)
+    groups = [("loss-scaling", "aten::item", ops[asked])] if asked.any() else []
+    groups += [(_cause(op), op, found) for op, found in ops[~asked].by(ops[~asked].name)]
+    for cause, op, found in groups:
+        _, why, advice = _KINDS[cause]
+        inner = calls[np.isin(calls.rows, np.union1d(waits, reads.launch.rows)) & calls.inside(found)]
+        counting = work[np.isin(work.op.rows, inner.op.rows)] if cause == "boolean-mask" else reads
+        lines = found.line.sums(found.dur_ns)
+        yield Hits(
+            at=found,
+            by=op,
+            cause=cause,
+            lost=_lost(found, counting, idle),
+            fix=_fix(cause, found, inner, work, limits),
+            message=f"{{by}} {why}, {{times_a_step}}: {{total}} of GPU time in all"
+            + (", at {lines}" if lines else ""),
+            advice=advice,
+            evidence={"waited_ns": inner.total_ns, "lines": lines},
+        )
+
+
+def _cause(op: str) -> str:
+    return next(cause for cause, (ops, *_) in _KINDS.items() if re.search(ops, op))
+
+
+def _asked_by_scaler(calls: Calls, ops: Calls) -> Mask:
+    """Which reads are the last between GradScaler's check of the gradients and its update of the scale."""
+    checked, updated = (np.sort(calls[calls.name.one_of(name)].start_ns) for name in _SCALER_OPS)
+    item = np.flatnonzero(ops.name.one_of("aten::item"))
+    last = np.searchsorted(ops.start_ns[item], updated) - 1
+    found = np.zeros(len(ops), bool)
+    found[item[last[last >= 0]]] = True
+    since = np.searchsorted(checked, ops.start_ns) > np.searchsorted(updated, ops.start_ns)
+    return np.asarray(found & since)
+
+
+def _lost(found: Calls, spent: Work, idle: IdleTime) -> Lost:
+    """The idle time charged to what is inside, and the work that is done only to read."""
+    charged = idle.charged_to(*_CAUSES)
+    waiting, working = charged.call.owner(found), spent.launch.owner(found)
+    parts = Lost.all_of(charged[waiting >= 0], waiting[waiting >= 0]), Lost.all_of(spent, working)
+    return Lost.joined([parts[0], parts[1][working >= 0]])
+
+
+def _fix(cause: str, found: Calls, inner: Calls, work: Work, limits: Limits) -> Edit:
+    if cause in _ONLY_READS:
+        return Drop(found.rows)
+    if cause != "boolean-mask":
+        return Drop(inner.rows)  # the op stays, and no longer waits
+    order = np.argsort(work.launch.start_ns, kind="stable")
+    before = np.searchsorted(work.launch.start_ns[order], found.start_ns) - 1  # whose kernel made the mask
+    mask = work.dur_ns[order[np.maximum(before, 0)]] * limits.mask_passes
+    return Replace(found.start_ns, found.end_ns, mask[:, None], limits.masked_ns)
