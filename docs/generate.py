@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from traceanalyzer import diagnose, load
-from traceanalyzer.idle.causes import PRECEDENCE
+from traceanalyzer.idle.cause_table import JUDGED, PROVEN, Judged, Proven
 from traceanalyzer.idle.inflation import COSTS
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.report import render_text
@@ -35,11 +35,24 @@ def rules() -> str:
     return rule_table(all_rules())
 
 
-def causes() -> str:
-    """The precedence of idle causes, as the code has it."""
-    lines = ["| | cause | holds if | stands here because |", "|---|---|---|---|"]
+def proven() -> str:
+    """The causes that are cut out of a gap, from the table that runs."""
+    return _cause_table(PROVEN)
+
+
+def judged() -> str:
+    """The causes of what remains, from the table that runs."""
+    return _cause_table(JUDGED)
+
+
+def _cause_table(table: Sequence[Proven | Judged]) -> str:
+    lines = [
+        "| | cause | whose time | how sure | holds for | stands here because |",
+        "|---|---|---|---|---|---|",
+    ]
     lines += [
-        f"| {i} | `{cause}` | {holds} | {why} |" for i, (cause, holds, why) in enumerate(PRECEDENCE, start=1)
+        f"| {i} | `{row.cause}` | {row.group} | {row.sure} | {row.holds} | {row.why} |"
+        for i, row in enumerate(table, start=1)
     ]
     return "\n".join(lines)
 
@@ -60,7 +73,7 @@ def costs() -> str:
 Parts = Mapping[str, Callable[[], str]]
 PAGES: dict[str, Parts] = {
     "README.md": {"picture": picture, "rules": rules},
-    "docs/accounting.md": {"causes": causes, "costs": costs},
+    "docs/accounting.md": {"proven": proven, "judged": judged, "costs": costs},
 }
 
 

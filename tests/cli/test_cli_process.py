@@ -16,8 +16,7 @@ import click
 import pytest
 
 from tests.builder import TraceBuilder
-from traceanalyzer.cli import exits
-from traceanalyzer.cli import run as commands
+from traceanalyzer.cli import exits, loading
 from traceanalyzer.cli.app import run as run_here
 from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, emit, guarded
 from traceanalyzer.cli.progress import ProgressLine
@@ -250,7 +249,7 @@ def test_progress_goes_to_a_terminal_only(trace: Path, monkeypatch: pytest.Monke
         (terminal, False, True),
     ):
         monkeypatch.setattr(sys, "stderr", stream)
-        commands.load_all([trace], quiet=quiet)
+        loading.load_all([trace], quiet=quiet)
         assert ("events" in stream.getvalue()) is expected
 
 

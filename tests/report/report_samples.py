@@ -10,11 +10,23 @@ from traceanalyzer.model.finding import (
     Finding,
     Hit,
     Outcome,
-    Report,
     Span,
     Status,
 )
+from traceanalyzer.model.report import (
+    AnalysedWindow,
+    DeviceBusy,
+    DeviceTime,
+    IdleCause,
+    Report,
+    Saving,
+    StepEstimate,
+    StepsSummary,
+    StepTimes,
+    TraceReport,
+)
 from traceanalyzer.model.trace import Damage, Device, Meta
+from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.grouping import Scope, findings_of, ranked
 
 ORIGIN = 4_337_560_819_055_477
@@ -58,33 +70,45 @@ def meta(source: str = "trace.json.gz", **changes: Any) -> Meta:
     return replace(made, **changes)
 
 
-def summary(rank: int | None = None, **changes: Any) -> dict[str, Any]:
-    """What `summarise` says of that trace."""
-    window = {"start_ns": ORIGIN, "end_ns": ORIGIN + 100 * MS, "length_ns": 100 * MS}
-    steps = {
-        "kind": "ProfilerStep",
-        "source": "steps are ProfilerStep marks",
-        "marked": True,
-        "count": 4,
-        "device": 0,
-    }
-    times = {"median_ns": 25 * MS, "min_ns": 24 * MS, "max_ns": 27 * MS}
-    made = {
-        "rank": rank,
-        "source": "trace.json.gz",
-        "events": 12_412,
-        "window": window,
-        "asked": False,
-        "steps": steps | times,
-        "busy": [{"device": 0, "busy_ns": 37 * MS, "share": 0.37}],
-        "profiler": {"share": 0.3, "low_share": 0.12, "high_share": 0.6, "basis": "as measured"},
-        "missing": ["stacks", "memory"],
-        "unavailable": {},
-    }
-    return made | changes
+def times(count: int = 4, median: int = 25 * MS) -> StepTimes:
+    """Times of some steps."""
+    return StepTimes(count, median, median - MS, median + 2 * MS, count * median, 0.37)
 
 
-def accounting(rank: int | None = None) -> dict[str, Any]:
+def steps(**changes: Any) -> StepsSummary:
+    """Four marked steps."""
+    made = StepsSummary("ProfilerStep", "steps are ProfilerStep marks", True, 0, 0, times())
+    return replace(made, **changes)
+
+
+def estimate(unprofiled: int = 18 * MS, **changes: Any) -> StepEstimate:
+    """A step of 25 ms that takes 18 ms without the profiler."""
+    made = StepEstimate(25 * MS, unprofiled, unprofiled - MS, unprofiled + MS, "cpu", "replayed")
+    return replace(made, **changes)
+
+
+def saving(share: float = 0.5, step: int = 18 * MS) -> Saving:
+    """A share of the unprofiled step, give or take four points."""
+    low, high = share - 0.04, share + 0.04
+    return Saving(int(share * step), int(low * step), int(high * step), share, low, high, "replayed")
+
+
+def trace(rank: int | None = None, **changes: Any) -> TraceReport:
+    """What the head of the report says of that trace."""
+    made = TraceReport(
+        rank=rank,
+        meta=meta(),
+        window=AnalysedWindow(ORIGIN, ORIGIN + 100 * MS),
+        steps=steps(),
+        busy=(DeviceBusy(0, 37 * MS, 0.37),),
+        accounting=(accounting(),),
+        missing=("stacks", "memory"),
+        unavailable={},
+    )
+    return replace(made, **changes)
+
+
+def accounting(**changes: Any) -> DeviceTime:
     """Places the hundred milliseconds went."""
     parts = {"compute": 35 * MS, "copy_h2d": 2 * MS, "memset": 0}
     idle = {
@@ -93,14 +117,13 @@ def accounting(rank: int | None = None) -> dict[str, Any]:
         "idle:unknown": MS,
     }
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-    causes = [
-        {"cause": "idle:late_launch:data_loading", "op": loader, "ns": 50 * MS},
-        {"cause": "idle:late_launch:dispatching", "op": "aten::mm", "ns": 9 * MS},
-        {"cause": "idle:late_launch:dispatching", "op": None, "ns": 3 * MS},
-        {"cause": "idle:unknown", "op": None, "ns": MS},
-    ]
-    window = {"start_ns": ORIGIN, "end_ns": ORIGIN + 100 * MS}
-    return {"rank": rank, "device": 0, **window, "parts_ns": parts | idle, "idle_causes": causes}
+    causes = (
+        IdleCause("idle:late_launch:data_loading", loader, 50 * MS),
+        IdleCause("idle:late_launch:dispatching", "aten::mm", 9 * MS),
+        IdleCause("idle:late_launch:dispatching", None, 3 * MS),
+        IdleCause("idle:unknown", None, MS),
+    )
+    return replace(DeviceTime(0, ORIGIN, ORIGIN + 100 * MS, parts | idle, causes), **changes)
 
 
 def findings(rank: int | None = None) -> list[Finding]:
@@ -118,24 +141,38 @@ def findings(rank: int | None = None) -> list[Finding]:
     return [found for rule, hits in by_rule.items() for found in findings_of(rule, hits, scope(rank))]
 
 
-def report(**changes: Any) -> Report:
+def report(of: TraceReport | None = None, **changes: Any) -> Report:
     """One trace, four findings, every kind of outcome, some damage."""
     outcomes = (
-        *(Outcome(rule, Status.FOUND) for rule in ("hidden-dtod-copy", "lane-offset")),
-        Outcome("activity-buffer-request", Status.CLEAR),
+        *(Outcome(rule, Status.FOUND) for rule in ("hidden-dtod-copy", "scheduler-gap")),
+        Outcome("lane-offset", Status.FOUND, group="recording"),
+        Outcome("activity-buffer-request", Status.CLEAR, group="recording"),
         Outcome("kernel-variance", Status.NOT_APPLICABLE, "no ProfilerStep marks: call prof.step()"),
         Outcome("broken-rule", Status.FAILED, "ZeroDivisionError: division by zero"),
     )
     damage = (Damage("truncated", "the file ends within an event; 1 event lost", 1_048_576, 1),)
+    damaged = meta(damage=damage, unknown_categories={"mystery": 3}, anomalies={"unreadable Addr": 2})
     made = Report(
-        metas=(meta(damage=damage, unknown_categories={"mystery": 3}, anomalies={"unreadable Addr": 2}),),
-        accounting=(accounting(),),
-        summary=(summary(),),
+        traces=(of or trace(meta=damaged),),
         findings=ranked(findings()),
         outcomes=outcomes,
         limits={"scheduler-gap.min_gap_ns": 10_000, "kernel-variance.min_share": 0.05},
     )
     return replace(made, **changes)
+
+
+def replayed() -> Report:
+    """The same with what the fixes would save."""
+    first, second, third, last = ranked(findings())
+    judged = (
+        replace(first, saving=saving(), by="aten::mm", steps=4, cost_per_step_ns=12 * MS),
+        replace(second, saving=saving(0.001), steps=1, cost_per_step_ns=MS),
+        replace(third, saving=saving(-0.05)),
+        last,
+    )
+    cold, steady = times(1, 60 * MS), times(3)
+    head = trace(step=estimate(), together=estimate(9 * MS), steps=steps(cold=cold, steady=steady, empty=1))
+    return report(replace(head, verdict=verdict_of(head, judged)), findings=judged)
 
 
 def two_ranks() -> Report:
@@ -145,24 +182,22 @@ def two_ranks() -> Report:
         Outcome("scheduler-gap", Status.FOUND, None, 0),
         Outcome("scheduler-gap", Status.NOT_APPLICABLE, "no kernels", 1),
     )
-    return report(
-        metas=(meta("rank0.json", rank=0), meta("rank1.json", rank=1)),
-        accounting=(accounting(0), accounting(1)),
-        summary=(summary(0), summary(1)),
-        findings=ranked(found),
-        outcomes=outcomes,
+    traces = tuple(
+        trace(rank, meta=meta(f"rank{rank}.json", rank=rank), verdict="25.0 ms a step, as recorded")
+        for rank in (0, 1)
     )
+    return report(traces=traces, findings=ranked(found), outcomes=outcomes)
 
 
 def empty() -> Report:
     """A trace without a GPU lane, and nothing found."""
     why = "no kernels, copies or memsets in the trace"
-    return report(
-        metas=(meta(devices=(), capabilities={}),),
+    head = trace(
+        meta=meta(devices=(), capabilities={}),
+        steps=None,
+        busy=(),
         accounting=(),
-        summary=(
-            summary(busy=[], missing=[], steps=None, profiler=None, unavailable={"busy": why, "steps": why}),
-        ),
-        findings=(),
-        outcomes=(Outcome("scheduler-gap", Status.CLEAR),),
+        missing=(),
+        unavailable={"busy": why, "steps": why},
     )
+    return report(head, findings=(), outcomes=(Outcome("scheduler-gap", Status.CLEAR),))

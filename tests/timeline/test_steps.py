@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.idle.accounting import Accounting
+from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.timeline.step_marks import StepMarks
 from traceanalyzer.timeline.steps import Steps
 
 
@@ -74,7 +74,7 @@ def test_the_window_begins_with_unlinked_work_since_the_device_may_have_run_befo
     trace = TraceBuilder()
     trace.step(0, 0, 1_000)
     trace.kernel(300, 100, 1)
-    assert Analysis(trace.load()).index(Steps).whole_ns == (300, 1_000)
+    assert Analysis(trace.load()).index(StepMarks).whole_ns == (300, 1_000)
 
 
 def test_devices_have_bounds_of_their_own() -> None:
@@ -152,7 +152,7 @@ def test_the_profilers_last_wait_is_outside_the_window() -> None:
     trace.launch("cudaLaunchKernel", 10, 10, 1)
     trace.kernel(30, 500, 1)
     trace.launch("cudaDeviceSynchronize", 150, 5_000, 2)
-    assert Analysis(trace.load()).index(Steps).whole_ns == (0, 530)
+    assert Analysis(trace.load()).index(StepMarks).whole_ns == (0, 530)
 
 
 def test_the_users_window_cuts_the_steps_and_changes_no_numbers() -> None:
@@ -179,9 +179,10 @@ def test_a_part_before_the_first_step_has_books_but_no_step() -> None:
     trace.step(7, 100, 900)
     trace.launch("cudaLaunchKernel", 110, 10, 2)
     trace.kernel(600, 100, 2)
-    part = replace(trace.load(), window=(100, 300))
-    assert Analysis(part).index(Steps).at(0, np.array([100, 299])).tolist() == [-1, -1]
-    frame = Analysis(part).index(Accounting).frame(part)
+    part = Analysis(trace.load(), (100, 300))
+    steps = part.index(Steps)
+    assert steps.at(0, np.array([100, 299])).tolist() == [-1, -1]
+    frame = part.index(Accounting).frame(part.trace, part.index(Idle), steps)
     assert (frame["ns"].tolist(), frame["step"].isna().tolist()) == ([200], [True])
 
 

@@ -17,10 +17,11 @@ from tests.torch_table.truth import (
     wrong_rows,
 )
 from traceanalyzer.read.load import load_file
-from traceanalyzer.render.text.table import Layout, render_table
+from traceanalyzer.render.text.table import TableSize, render_table
 from traceanalyzer.torch_table.key_averages import key_averages
+from traceanalyzer.torch_table.printed import printed_table
 
-AS_RECORDED = Layout(sort_by="cuda_time_total", row_limit=40, name_width=80)
+AS_RECORDED = TableSize(row_limit=40, name_width=80)
 
 
 @each_table()
@@ -55,7 +56,9 @@ def test_a_difference_is_seen() -> None:
 
 @each_table()
 def test_the_text_is_torchs_character_by_character(name: str) -> None:
-    ours = render_table(key_averages(load_file(SHARED / f"{name}.json.gz")), AS_RECORDED)
+    ours = render_table(
+        printed_table(key_averages(load_file(SHARED / f"{name}.json.gz")), "cuda_time_total"), AS_RECORDED
+    )
     theirs = (SHARED / f"{name}.txt").read_text()
     assert _stripped(ours) == _stripped(theirs)
 

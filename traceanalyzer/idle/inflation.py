@@ -98,7 +98,7 @@ class Inflation:
         ]
         return (
             f"estimated from {', '.join([*named, f'prof.step() at {format_ns(COSTS.step_ns)}'])} per step; fitted on an"
-            f" H200 with torch 2.11, where 17 of 18 loops lay within {COSTS.low_factor} to {COSTS.high_factor} times it"
+            f" H200 with torch 2.11, where 53 of 66 loops lay within {COSTS.low_factor} to {COSTS.high_factor} times it"
         )
 
     def _share_of(self, ns: Ns) -> float:

@@ -34,9 +34,9 @@ class Draft:
     def __init__(self, program: Program) -> None:
         self.program = program
         device = program.work
-        self.cpu_ns = program.cpu_ns.copy()
-        self.kept = np.ones(len(program.cpu_ns), bool)
-        self.added_ns = np.zeros(len(program.cpu_ns))
+        self.cpu_ns = program.segments.cpu_ns.copy()
+        self.kept = np.ones(len(program.segments.cpu_ns), bool)
+        self.added_ns = np.zeros(len(program.segments.cpu_ns))
         self.dur_ns, self.gap_ns = device.dur_ns.copy(), device.gap_ns.copy()
         self.latency_ns = np.full(len(device.entry), device.latency_ns)
         self.alive = np.ones(len(device.entry), bool)
@@ -80,10 +80,9 @@ class Draft:
 
     def positions(self, entries: Rows) -> Rows:
         """Positions in the program of entries of `DeviceWork`, -1 for those outside the sample."""
-        known = self.program.work.entry
-        order = np.argsort(known)
-        at = np.minimum(np.searchsorted(known[order], entries), len(known) - 1)
-        return np.where(known[order[at]] == entries, order[at], -1)
+        known, order = self.program.work.by_entry
+        at = np.minimum(np.searchsorted(known, entries), len(known) - 1)
+        return np.where(known[at] == entries, order[at], -1)
 
     # -- what edits do ----------------------------------------------------------------------------------------
 
@@ -109,13 +108,13 @@ class Draft:
 
     def shrink(self, segments: Mask) -> None:
         """Let each of these gaps take no longer than the usual one."""
-        mine = segments & self.program.gap & self.kept
+        mine = segments & self.program.segments.gap & self.kept
         self._rewarm(mine)
-        self.cpu_ns[mine] = np.minimum(self.cpu_ns[mine], self.program.usual_gap_ns)
+        self.cpu_ns[mine] = np.minimum(self.cpu_ns[mine], self.program.segments.usual_gap_ns)
 
     def drop_ops(self, positions: Rows) -> None:
         """Drop work with the outermost ops that launch it, where those launch nothing else that stays."""
-        top = self.program.top_op[self.launch]
+        top = self.program.segments.top_op[self.launch]
         gone = np.zeros(len(self.alive), bool)
         gone[positions] = True
         stays = np.isin(top, top[self.alive & ~gone])
@@ -125,14 +124,14 @@ class Draft:
 
     def _collapse(self, dropped: Mask) -> None:
         """Gaps that touch a dropped stretch shrink together to the usual one: they were the Python around it."""
-        free = self.program.gap & self.kept
+        free = self.program.segments.gap & self.kept
         loose = free | ~self.kept
         run = np.cumsum(np.concatenate(([True], loose[1:] != loose[:-1]))) - 1
         touched = np.zeros(run[-1] + 1, bool)
         touched[run[dropped]] = True
         mine = free & touched[run]
         total = np.bincount(run, weights=np.where(mine, self.cpu_ns, 0.0))
-        scale = np.minimum(1.0, self.program.usual_gap_ns / np.maximum(total, 1e-9))
+        scale = np.minimum(1.0, self.program.segments.usual_gap_ns / np.maximum(total, 1e-9))
         self.cpu_ns[mine] *= scale[run[mine]]
 
     def _rewarm(self, dropped: Mask) -> None:
@@ -176,7 +175,7 @@ class Draft:
 
 def quartiles(program: Program) -> Floats:
     """Lower quartile of the durations of each segment's kind; float64 of shape (segments,)."""
-    order = np.lexsort((program.cpu_ns, program.kind))
-    kinds, first, count = np.unique(program.kind[order], return_index=True, return_counts=True)
-    quick = program.cpu_ns[order][first + (count - 1) // 4]
-    return quick[np.searchsorted(kinds, program.kind)]
+    order = np.lexsort((program.segments.cpu_ns, program.segments.kind))
+    kinds, first, count = np.unique(program.segments.kind[order], return_index=True, return_counts=True)
+    quick: Floats = program.segments.cpu_ns[order][first + (count - 1) // 4]
+    return np.asarray(quick[np.searchsorted(kinds, program.segments.kind)])

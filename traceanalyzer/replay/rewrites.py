@@ -111,7 +111,7 @@ class GraphLaunch:
 
     def apply(self, draft: Draft) -> None:
         first, step = _first_segments(draft)
-        idle = draft.program.gap & (draft.cpu_ns > _LONG_GAP_NS)
+        idle = draft.program.segments.gap & (draft.cpu_ns > _LONG_GAP_NS)
         alive = np.flatnonzero(draft.alive)
         kernels = np.bincount(step[draft.launch[alive]], minlength=len(first))
         draft.kept &= _waiting(draft) | idle
@@ -145,7 +145,7 @@ class Compile:
         left = alive[~joins]
         draft.dur_ns[left] = longest
         draft.alive[alive[joins]] = False
-        idle = draft.program.gap & (draft.cpu_ns > _LONG_GAP_NS)
+        idle = draft.program.segments.gap & (draft.cpu_ns > _LONG_GAP_NS)
         draft.kept &= _waiting(draft) | idle
         np.add.at(draft.added_ns, first, _COMPILED_CPU_NS)
         draft.added_ns[draft.launch[left]] += _COMPILED_LAUNCH_NS

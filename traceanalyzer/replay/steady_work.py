@@ -38,6 +38,7 @@ class SteadyWork:
         communication: bool, collectives and the like.
         edge_to, edge_from: int64 of shape (edges,), positions: the first starts when the second has ended.
         latency_ns: from the call's start to the work's on an idle stream.
+        end_ns: when the last of it ended, as traced.
     """
 
     entry: Rows
@@ -48,6 +49,13 @@ class SteadyWork:
     edge_to: Rows
     edge_from: Rows
     latency_ns: float
+    end_ns: int
+
+    @property
+    def by_entry(self) -> tuple[Rows, Rows]:
+        """The entries sorted, and the position of each; int64 of shape (work,) both."""
+        order = np.argsort(self.entry, kind="stable")
+        return self.entry[order], order
 
     @property
     def streams(self) -> int:
@@ -76,7 +84,9 @@ class SteadyWork:
         to, source = _edges(work, entry, stream, stream_waits)
         gap[to] = np.minimum(gap[to], _TYPICAL_GAP_NS)
         dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
-        return cls(entry, stream, dur, gap, talks[entry], to, source, latency)
+        return cls(
+            entry, stream, dur, gap, talks[entry], to, source, latency, int(work.end_ns[entry].max(initial=0))
+        )
 
 
 def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:

@@ -45,6 +45,12 @@ class OpWork:
     steps: int
     peaks: dict[int, Peaks | None]
 
+    def frame(self) -> pd.DataFrame:
+        """One row per op, inputs and kernel, with the rates of the inputs beside each kernel."""
+        keys = ["op", "shapes", "dtypes"]
+        rates = self.shapes.drop(columns=["device", "gpu_ns"]).drop_duplicates(keys)
+        return self.kernels.merge(rates, on=keys, how="left", sort=False)
+
     @classmethod
     def build(cls, trace: Trace, work: DeviceWork, steps: Steps) -> Self:
         peaks = {device.ordinal: device_peaks(device.name) for device in trace.meta.devices}
