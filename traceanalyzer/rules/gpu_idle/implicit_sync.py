@@ -33,7 +33,7 @@ class Limits:
     masked_ns: int = limit(8_000, "CPU time of the op that takes the place; H200 host, torch 2.11")
 
 
-_CAUSES = ("synchronisation_round_trip",)  # of idle time, in the accounting's table
+_CAUSES = ("synchronisation",)  # of idle time, in the accounting's table
 
 # cause -> (ops, as the user calls them; what they wait for; remedy); the first whose ops match.
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
