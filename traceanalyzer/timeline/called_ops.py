@@ -33,6 +33,11 @@ class CalledOps:
         """The op of some rows; -1 stays."""
         return pick(self.row, rows)
 
+    def or_self(self, rows: Rows) -> Rows:
+        """The op of some rows, and the row itself where it is in none."""
+        op = self.of(rows)
+        return np.where(op >= 0, op, rows)
+
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
         library: NDArray[np.bool_] = matching(trace.cpu, "name", lambda name: bool(_LIBRARY_OP.match(name)))

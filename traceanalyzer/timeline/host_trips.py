@@ -31,6 +31,7 @@ class HostTrips:
         down, up: int64, entries of `DeviceWork`: the copy to the host, and the one that comes back.
         start_ns, end_ns: int64, on the CPU from the op that copies down to the end of the one that copies up.
         fetched_ns, sent_ns: int64, the end of the first and the start of the second: the host's own time.
+        next_ns: int64, when the next row of the thread begins; `end_ns` where there is none.
         thread: int64, as in `Nesting`.
     """
 
@@ -40,6 +41,7 @@ class HostTrips:
     fetched_ns: Rows
     sent_ns: Rows
     end_ns: Rows
+    next_ns: Rows
     thread: Rows
 
     @classmethod
@@ -68,9 +70,10 @@ class HostTrips:
         down, up = down[closed], up[closed]
         order = np.argsort(work.call_start_ns[down], kind="stable")
         down, up = down[order], up[order]
-        first, last = (_op_or_call(called, work.call[entries]) for entries in (down, up))
-        start, end = nesting.start_ns, nesting.end_ns
-        return cls(down, up, start[first], end[first], start[last], end[last], nesting.thread[first])
+        first, last = (called.or_self(work.call[entries]) for entries in (down, up))
+        start, end, thread = nesting.start_ns, nesting.end_ns, nesting.thread[first]
+        following = _following(nesting, thread, end[last])
+        return cls(down, up, start[first], end[first], start[last], end[last], following, thread)
 
 
 def _copies(work: DeviceWork, nesting: Nesting, size: Rows) -> Rows:
@@ -80,9 +83,14 @@ def _copies(work: DeviceWork, nesting: Nesting, size: Rows) -> Rows:
     return copies[np.lexsort((work.call_start_ns[copies], nesting.thread[work.call[copies]]))]
 
 
-def _op_or_call(called: CalledOps, calls: Rows) -> Rows:
-    op = called.of(calls)
-    return np.where(op >= 0, op, calls)
+def _following(nesting: Nesting, thread: Rows, end: Rows) -> Rows:
+    """When the next row of each thread begins; `end` itself where there is none."""
+    following = end.copy()
+    for number in distinct(thread).tolist():
+        mine, starts = thread == number, nesting.thread_start_ns[number]
+        at = np.searchsorted(starts, end[mine])
+        following[mine] = np.where(at < len(starts), starts[np.minimum(at, len(starts) - 1)], end[mine])
+    return following
 
 
 def _same_elements(one: Rows, other: Rows) -> Mask:

@@ -29,6 +29,9 @@ class Limits:
     )
     op_ns: int = limit(5_000, "CPU time of that kernel's op; H200 host, torch 2.11")
     min_op_share: float = limit(0.1, "of the time between the copies; a smaller op on the host is not named")
+    max_freeing_share: float = limit(
+        0.2, "of a trip that the gap after it may take to be its own: freeing 2 x 16 MiB takes 9 %, H200 host"
+    )
 
 
 @rule(since="0.2", claims=Claims.EVENT, limits=Limits)
@@ -52,7 +55,7 @@ def host_round_trip(
     for op, found in Work(work.events, trips.down).by(host):
         which = np.flatnonzero(np.isin(trips.down, found.entries))
         down, up = Work(work.events, trips.down[which]), Work(work.events, trips.up[which])
-        start, end = trips.start_ns[which], trips.end_ns[which]
+        start, end = trips.start_ns[which], _until(trips, limits.max_freeing_share)[which]
         lines = up.line.sums(end - start)
         worker = "{by} on the CPU" if op else "code that leaves no events, such as numpy"
         what = op.removeprefix("aten::") if op else "it"
@@ -90,6 +93,13 @@ def _on_host(calls: Calls, trips: HostTrips, min_share: float) -> Calls:
     host = Calls(calls.events, longest)
     lasts = host.dur_ns >= min_share * (trips.sent_ns - trips.fetched_ns)
     return Calls(calls.events, np.where(host.there & lasts, longest, -1))
+
+
+def _until(trips: HostTrips, max_freeing_share: float) -> Rows:
+    """The end of each trip with the gap in which the host's tensors are freed, if there is no more in it."""
+    freeing = trips.next_ns - trips.end_ns
+    short = freeing <= max_freeing_share * (trips.end_ns - trips.start_ns)
+    return np.where(short, trips.next_ns, trips.end_ns)
 
 
 def _lost(down: Work, up: Work, work: Work, idle: IdleTime, start: Rows, end: Rows) -> Lost:

@@ -15,22 +15,19 @@ from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Calls, IdleTime, Work
-from traceanalyzer.rule.views.selection import Mask
-from traceanalyzer.timeline.called_ops import CalledOps
-from traceanalyzer.timeline.host_trips import HostTrips
-from traceanalyzer.timeline.synchronisation import SyncCalls
+from traceanalyzer.rule.views.selection import Rows
+from traceanalyzer.timeline.read_backs import ReadBacks
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_bytes: int = limit(
-        65_536, "read back by one copy; more is data, and the copy itself counts: exposed-copy"
-    )
     mask_passes: float = limit(
-        2.0,
-        "kernels of a mask's duration that `where` takes: it reads mask and data, and writes; H200, float32",
+        2.0, "times the mask's kernel: `where` reads mask and data, and writes; H200, float32"
     )
-    masked_ns: int = limit(8_000, "CPU time of the op that takes the place; H200 host, torch 2.11")
+    fill_ns: int = limit(
+        800, "the kernel that makes a tensor of the scalar given to `where`; H200, torch 2.11"
+    )
+    where_ns: int = limit(20_000, "CPU time of `where`; 42 us under the profiler, H200 host, torch 2.11")
 
 
 _CAUSES = ("synchronisation",)  # of idle time, in the accounting's table
@@ -75,19 +72,12 @@ _KINDS = {
         "Use an optimizer with fused=True, which asks on the device, or bfloat16, which needs no scaler.",
     ),
 }
-_SCALER_OPS = "aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_update_scale_"
 _ONLY_READS = ("loss-scaling", "branch", "copy-to-host", "read-back")  # the op does nothing else
 
 
 @rule(since="0.2", claims=Claims.EVENT, limits=Limits)
 def implicit_sync(
-    calls: Calls,
-    work: Work,
-    idle: IdleTime,
-    syncs: SyncCalls,
-    called: CalledOps,
-    trips: HostTrips,
-    limits: Limits,
+    calls: Calls, work: Work, idle: IdleTime, reads: ReadBacks, limits: Limits
 ) -> Iterator[Hits]:
     """An op reads back from the GPU, and the host waits for it.
 
@@ -102,46 +92,31 @@ def implicit_sync(
     When it is wrong: a value that decides what comes next has to be read; then ask for it later or less often.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
-    reads = work.of_kind("copy_d2h")
-    reads = reads[(reads.bytes <= limits.max_bytes) & ~np.isin(reads.entries, trips.down)]
-    waits = syncs.row[~syncs.profiler]
-    reading = np.intersect1d(called.of(reads.launch.rows), called.of(waits))
-    ops = Calls(work.events, reading[reading >= 0])
-    ops = ops[np.argsort(ops.start_ns, kind="stable")]
-    asked = _asked_by_scaler(calls, ops)
-    groups = [("loss-scaling", "aten::item", ops[asked])] if asked.any() else []
-    groups += [(_cause(op), op, found) for op, found in ops[~asked].by(ops[~asked].name)]
+    ops = Calls(work.events, reads.op)
+    copies, waits = Work(work.events, reads.copy), Calls(work.events, reads.wait)
+    groups = [("loss-scaling", "aten::item", ops[reads.scaler])] if reads.scaler.any() else []
+    others = ops[~reads.scaler]
+    groups += [(_cause(op), op, found) for op, found in others.by(others.name)]
     for cause, op, found in groups:
         _, why, advice = _KINDS[cause]
-        inner = calls[np.isin(calls.rows, np.union1d(waits, reads.launch.rows)) & calls.inside(found)]
-        counting = work[np.isin(work.op.rows, inner.op.rows)] if cause == "boolean-mask" else reads
+        waiting = waits[waits.inside(found)]
+        counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else copies
         lines = found.line.sums(found.dur_ns)
         yield Hits(
             at=found,
             by=op,
             cause=cause,
             lost=_lost(found, counting, idle),
-            fix=_fix(cause, found, inner, work, limits),
-            message=f"{{by}} {why}, {{times_a_step}}: {{total}} of GPU time in all"
+            fix=_fix(cause, found, np.union1d(reads.wait, copies.launch.rows), work, limits),
+            message=f"{{by}} {why}, {{times_a_step}}: the host waits {{waited}}, the GPU loses {{total}} in all"
             + (", at {lines}" if lines else ""),
             advice=advice,
-            evidence={"waited_ns": inner.total_ns, "lines": lines},
+            evidence={"waited_ns": waiting.total_ns, "lines": lines},
         )
 
 
 def _cause(op: str) -> str:
     return next(cause for cause, (ops, *_) in _KINDS.items() if re.search(ops, op))
-
-
-def _asked_by_scaler(calls: Calls, ops: Calls) -> Mask:
-    """Which reads are the last between GradScaler's check of the gradients and its update of the scale."""
-    checked, updated = (np.sort(calls[calls.name.one_of(name)].start_ns) for name in _SCALER_OPS)
-    item = np.flatnonzero(ops.name.one_of("aten::item"))
-    last = np.searchsorted(ops.start_ns[item], updated) - 1
-    found = np.zeros(len(ops), bool)
-    found[item[last[last >= 0]]] = True
-    since = np.searchsorted(checked, ops.start_ns) > np.searchsorted(updated, ops.start_ns)
-    return np.asarray(found & since)
 
 
 def _lost(found: Calls, spent: Work, idle: IdleTime) -> Lost:
@@ -152,12 +127,15 @@ def _lost(found: Calls, spent: Work, idle: IdleTime) -> Lost:
     return Lost.joined([parts[0], parts[1][working >= 0]])
 
 
-def _fix(cause: str, found: Calls, inner: Calls, work: Work, limits: Limits) -> Edit:
+def _fix(cause: str, found: Calls, reading: Rows, work: Work, limits: Limits) -> Edit:
+    """What would be without reading, which is done by the calls `reading`, rows of `trace.cpu`."""
     if cause in _ONLY_READS:
         return Drop(found.rows)
     if cause != "boolean-mask":
-        return Drop(inner.rows)  # the op stays, and no longer waits
+        inner = Calls(found.events, reading)
+        return Drop(inner.rows[inner.inside(found)])  # the op stays, and no longer waits
     order = np.argsort(work.launch.start_ns, kind="stable")
     before = np.searchsorted(work.launch.start_ns[order], found.start_ns) - 1  # whose kernel made the mask
-    mask = work.dur_ns[order[np.maximum(before, 0)]] * limits.mask_passes
-    return Replace(found.start_ns, found.end_ns, mask[:, None], limits.masked_ns)
+    where = work.dur_ns[order[np.maximum(before, 0)]] * limits.mask_passes
+    kernels = np.stack((np.full(len(found), limits.fill_ns), where), axis=1)
+    return Replace(found.start_ns, found.end_ns, kernels, limits.where_ns)

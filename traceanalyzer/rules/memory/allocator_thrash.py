@@ -46,8 +46,8 @@ _TEXTS = {
     ),
     "growing": (
         "no cached block fits, and none is given back: sizes change, or memory that is kept grows",
-        "Pad inputs to a few sizes, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; see whether the loop keeps "
-        "tensors (losses with their graph).",
+        "Pad inputs to a few sizes, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; and keep no tensors from "
+        "step to step (losses with their graph).",
     ),
     "pinned": (
         "pinned host memory is allocated in the loop, which stops the driver for long",
@@ -110,7 +110,7 @@ def _steady(found: Calls, steps: Steps, spike: float) -> Calls:
     """The calls of the loop, none where most steps have none."""
     found = found[found.step >= 0]
     if len(found) == 0 or np.median(sums_of(found.step, np.ones_like(found.step), len(steps))) == 0:
-        return found[:0]
+        return found[np.empty(0, np.int64)]
     once = standing_out(np.zeros_like(found.step), found.step, found.dur_ns, len(steps), spike)
     return found[~once.leading & ~once.alone]
 
