@@ -19,10 +19,10 @@ from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.rule.views.selection import Rows
+from traceanalyzer.timeline.awaited_values import MAX_BYTES
 from traceanalyzer.timeline.called_ops import CalledOps
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.host_trips import HostTrips
-from traceanalyzer.timeline.read_backs import MAX_BYTES
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 

@@ -66,7 +66,7 @@ def host_round_trip(
             lost=_lost(down, up, work, idle, start, end),
             fix=Replace(start, end, _pass_ns(trace, down, up, limits)[:, None], limits.op_ns),
             message=f"data goes to the host, through {worker}, and back to the GPU {{times_a_step}}, {{moved}} in all: "
-            "{total} of GPU time, {copies} of it copies" + (", at {lines}" if lines else ""),
+            "the GPU loses {total} in all, {copies} of it in the copies" + (", at {lines}" if lines else ""),
             advice=f"Do {what} on the device, with torch on the CUDA tensor: one kernel, no copy and no waiting.",
             confidence=Confidence.HIGH if op else Confidence.MEDIUM,
             evidence={

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, Edit
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule.claims import Claims
@@ -15,8 +15,7 @@ from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Calls, IdleTime, Work
-from traceanalyzer.rule.views.selection import Rows
-from traceanalyzer.timeline.read_backs import ReadBacks
+from traceanalyzer.timeline.awaited_values import AwaitedValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,12 @@ _KINDS = {
         "waits for a result on the host before it goes on",
         "Look for a variant of this op that stays on the device, or call it once for many inputs.",
     ),
+    "copy-to-device": (
+        r"^$",  # told by the direction of its copy
+        "waits for a copy of a few bytes to the device, and with it for all that was queued before",
+        "Make it on the device (torch.full, torch.arange with device=), keep it there, or copy from pinned memory with "
+        "non_blocking=True.",
+    ),
     "loss-scaling": (
         r"^$",  # told by what is around it
         "is GradScaler asking whether a gradient overflowed, and waits for the answer",
@@ -77,7 +82,7 @@ _ONLY_READS = ("loss-scaling", "branch", "copy-to-host", "read-back")  # the op 
 
 @rule(since="0.2", claims=Claims.EVENT, limits=Limits)
 def implicit_sync(
-    calls: Calls, work: Work, idle: IdleTime, reads: ReadBacks, limits: Limits
+    calls: Calls, work: Work, idle: IdleTime, values: AwaitedValues, limits: Limits
 ) -> Iterator[Hits]:
     """An op reads back from the GPU, and the host waits for it.
 
@@ -92,22 +97,19 @@ def implicit_sync(
     When it is wrong: a value that decides what comes next has to be read; then ask for it later or less often.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
-    ops = Calls(work.events, reads.op)
-    copies, waits = Work(work.events, reads.copy), Calls(work.events, reads.wait)
-    groups = [("loss-scaling", "aten::item", ops[reads.scaler])] if reads.scaler.any() else []
-    others = ops[~reads.scaler]
-    groups += [(_cause(op), op, found) for op, found in others.by(others.name)]
-    for cause, op, found in groups:
+    ops = Calls(work.events, values.op)
+    copies, waits = Work(work.events, values.copy), Calls(work.events, values.wait)
+    for (cause, op), found in ops.by(_causes(ops, values), ops.name):
         _, why, advice = _KINDS[cause]
-        waiting = waits[waits.inside(found)]
-        counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else copies
+        waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
+        counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
         lines = found.line.sums(found.dur_ns)
         yield Hits(
             at=found,
             by=op,
             cause=cause,
             lost=_lost(found, counting, idle),
-            fix=_fix(cause, found, np.union1d(reads.wait, copies.launch.rows), work, limits),
+            fix=_fix(cause, found, waiting, moved, work, limits),
             message=f"{{by}} {why}, {{times_a_step}}: the host waits {{waited}}, the GPU loses {{total}} in all"
             + (", at {lines}" if lines else ""),
             advice=advice,
@@ -115,8 +117,13 @@ def implicit_sync(
         )
 
 
-def _cause(op: str) -> str:
-    return next(cause for cause, (ops, *_) in _KINDS.items() if re.search(ops, op))
+def _causes(ops: Calls, values: AwaitedValues) -> Texts:
+    """Position in `_KINDS` of each op: by its name, but for those that are told otherwise."""
+    kinds = list(_KINDS)
+    kind = np.select([ops.name.matches(pattern) for pattern, *_ in _KINDS.values()], range(len(kinds)))
+    kind[values.upwards] = kinds.index("copy-to-device")
+    kind[values.scaler] = kinds.index("loss-scaling")
+    return Texts(kind, np.array(kinds, object))
 
 
 def _lost(found: Calls, spent: Work, idle: IdleTime) -> Lost:
@@ -127,13 +134,14 @@ def _lost(found: Calls, spent: Work, idle: IdleTime) -> Lost:
     return Lost.joined([parts[0], parts[1][working >= 0]])
 
 
-def _fix(cause: str, found: Calls, reading: Rows, work: Work, limits: Limits) -> Edit:
-    """What would be without reading, which is done by the calls `reading`, rows of `trace.cpu`."""
+def _fix(cause: str, found: Calls, waiting: Calls, moved: Work, work: Work, limits: Limits) -> Edit:
+    """What would be without the value; where the op does more than read it, the op stays and no longer waits."""
     if cause in _ONLY_READS:
         return Drop(found.rows)
+    if cause == "copy-to-device":
+        return Drop(np.setdiff1d(waiting.rows, moved.launch.rows))
     if cause != "boolean-mask":
-        inner = Calls(found.events, reading)
-        return Drop(inner.rows[inner.inside(found)])  # the op stays, and no longer waits
+        return Drop(np.union1d(waiting.rows, moved.launch.rows))
     order = np.argsort(work.launch.start_ns, kind="stable")
     before = np.searchsorted(work.launch.start_ns[order], found.start_ns) - 1  # whose kernel made the mask
     where = work.dur_ns[order[np.maximum(before, 0)]] * limits.mask_passes

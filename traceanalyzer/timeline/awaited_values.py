@@ -1,4 +1,4 @@
-"""Ops that bring a value or a size from the device to the host, and in which the CPU waits for it."""
+"""Ops that copy a value between host and device, and in which the CPU waits for it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ Mask = NDArray[np.bool_]
 
 MAX_BYTES = 65_536  # of one copy: more is data, and takes longer than the wait for it (PCIe 3: 5 us)
 _CHECKED, _UPDATED = "aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_update_scale_"
+_TO_HOST, _TO_DEVICE = KINDS.index("copy_d2h"), KINDS.index("copy_h2d")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBacks:
+class AwaitedValues:
     """Ops as the user called them, in order of start.
 
     Attributes:
         op: int64 (ops,), row of `trace.cpu`.
+        upwards: bool (ops,), it copies to the device, and nothing to the host.
         scaler: bool (ops,), GradScaler asking whether a gradient overflowed: the last `.item()` between its check of
             the gradients and its update of the scale.
         copy: int64 (copies,), entries of `DeviceWork`: the copies of `MAX_BYTES` at most that these ops make.
@@ -35,6 +37,7 @@ class ReadBacks:
     """
 
     op: Rows
+    upwards: Mask
     scaler: Mask
     copy: Rows
     wait: Rows
@@ -49,15 +52,21 @@ class ReadBacks:
         syncs: SyncCalls,
         trips: HostTrips,
     ) -> Self:
-        small = ints(trace.gpu, "bytes")[work.row] <= MAX_BYTES
-        copy = np.flatnonzero((work.kind == KINDS.index("copy_d2h")) & small & (work.call >= 0))
+        copy = _small_copies(trace, work)
         copy = copy[~among(copy, np.sort(trips.down))]
         wait = syncs.row[~syncs.profiler]
         copying, waiting = called.of(work.call[copy]), called.of(wait)
         op = distinct(copying[among(copying, distinct(waiting)) & (copying >= 0)])
         inside = among(copying, op), among(waiting, op)
         op = op[np.argsort(nesting.start_ns[op], kind="stable")]
-        return cls(op, _by_scaler(trace, nesting, op), copy[inside[0]], wait[inside[1]])
+        upwards = ~among(op, distinct(copying[work.kind[copy] == _TO_HOST]))
+        return cls(op, upwards, _by_scaler(trace, nesting, op), copy[inside[0]], wait[inside[1]])
+
+
+def _small_copies(trace: Trace, work: DeviceWork) -> Rows:
+    between = (work.kind == _TO_HOST) | (work.kind == _TO_DEVICE)
+    small = ints(trace.gpu, "bytes")[work.row] <= MAX_BYTES
+    return np.flatnonzero(between & small & (work.call >= 0))
 
 
 def _by_scaler(trace: Trace, nesting: Nesting, op: Rows) -> Mask:
