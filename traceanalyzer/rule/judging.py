@@ -72,7 +72,8 @@ def _finding(
         edits = draft.hits.edits()
         saving = forecast.saving(edits) if forecast is not None and edits else None
         little = draft.cost_ns < rule.min_share * scope.length_ns if costs else not draft.hits.info
-        if little and (saving is None or saving.share < rule.min_share):
+        sure = saving is not None and (not costs or saving.low_share > 0)
+        if little and (saving is None or not sure or saving.share < rule.min_share):
             return None
         return finding_of(draft, scope, saving)
     except Exception as error:

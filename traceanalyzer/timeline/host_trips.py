@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, among, distinct, grouped
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.timeline.called_ops import CalledOps
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -58,6 +59,8 @@ class HostTrips:
         in one step, and in that step every copy of those sizes belongs to a trip: a loop that sends batches and
         fetches results of the same size has a copy up before its first copy down.
         """
+        if not (work.call >= 0).any():
+            raise Unavailable("no launch calls in the trace: where the host waits cannot be seen")
         size = np.maximum(ints(trace.gpu, "bytes"), 0)[work.row]
         copies = _copies(work, nesting, size)
         down, up = copies[:-1], copies[1:]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Aside, Drop, Edit
@@ -32,11 +33,7 @@ class Limits:
 
 
 _LATE = ("synchronisation",)  # causes of idle time, in the accounting's table
-_WAYS = {
-    "copy_h2d": "host to device",
-    "copy_d2h": "device to host",
-    "copy_p2p": "device to device",
-}
+_WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
 
 # cause -> (what is wrong, remedy of copies to the device, remedy of others)
 _TEXTS = {
@@ -71,7 +68,7 @@ def exposed_copy(
     idle: IdleTime,
     syncs: SyncCalls,
     called: CalledOps,
-    trips: HostTrips,
+    trips: HostTrips | None,
     limits: Limits,
 ) -> Iterator[Hits]:
     """A copy between host and device runs while no kernel does.
@@ -90,8 +87,10 @@ def exposed_copy(
     """
     cover = work.of_kind("compute", "communication")
     copies = work.of_kind(*_WAYS)
-    trip = np.isin(copies.entries, np.union1d(trips.down, trips.up))
-    copies = copies[(copies.bytes > MAX_BYTES) & ~trip]
+    if not len(copies) and len(work.of_kind("copy_other")):
+        raise Unavailable("there are copies, but the trace does not say from where to where")
+    tripping = np.union1d(trips.down, trips.up) if trips else np.empty(0, np.int64)
+    copies = copies[(copies.bytes > MAX_BYTES) & ~np.isin(copies.entries, tripping)]
     bare = Lost.uncovered(copies, cover)
     bare_ns = sums_of(bare.owner, bare.end_ns - bare.start_ns, len(copies))
     copies = copies[bare_ns >= limits.min_bare_share * copies.dur_ns]
@@ -148,5 +147,4 @@ def _evidence(trace: Trace, copies: Work) -> dict[str, Any]:
         "gbps": float(copies.bytes.sum() / max(copies.total_ns, 1)),
         "link": link and link.name,
         "link_gbps": link and link.gbps,
-        "ops": copies.op.name.sums(copies.dur_ns),
     }

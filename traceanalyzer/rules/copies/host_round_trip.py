@@ -51,6 +51,8 @@ def host_round_trip(
     When it is wrong: offloading on purpose (optimizer states, activations) looks alike and is a choice.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
+    if len(trips.down) == 0:
+        return
     host = _on_host(calls, trips, limits.min_op_share).name
     for op, found in Work(work.events, trips.down).by(host):
         which = np.flatnonzero(np.isin(trips.down, found.entries))

@@ -74,7 +74,9 @@ def allocator_thrash(
     Source: PyTorch's notes on CUDA semantics, "Memory management".
     """
     found = calls[calls.is_call & calls.name.matches(ALLOCATOR) & ~calls.name.matches(_STREAM_ORDERED)]
-    found = _one_by_one(found[np.isin(found.thread, work.launch.thread)])
+    if len(found) == 0:
+        return
+    found = _one_by_one(found[np.isin(found.thread, np.unique(work.launch.thread))])
     if len(found) and (not steps.marked or len(steps) < limits.min_steps):
         raise Unavailable(f"memory is allocated, but fewer than {limits.min_steps} steps are marked")
     for host, group in [(flag, found[found.name.matches(_HOST) == flag]) for flag in (False, True)]:
