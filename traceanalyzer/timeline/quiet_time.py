@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -9,9 +11,12 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
+
+OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#")  # its time is torch's, not the user's
 
 _MIN_NS = 20_000  # python between two ops takes up to 15 us under the profiler with stacks (H200, torch 2.11)
 
@@ -22,7 +27,8 @@ class QuietTime:
 
     While the autograd engine runs, its thread has ops open and the thread that called it has none: so a stretch
     counts only where none of them has. Annotations are no ops: what lies in one, but in no op, is such a stretch.
-    Loading of data, compilation and what prof.step() takes are left out; so is what lies outside the steps.
+    Loading of data, compilation, an optimizer's own and what prof.step() takes are left out; so is what lies outside
+    the steps.
 
     Attributes:
         start_ns, end_ns: int64.
@@ -35,7 +41,7 @@ class QuietTime:
     after: Rows
 
     @classmethod
-    def build(cls, nesting: Nesting, activity: Activity, steps: Steps) -> Self:
+    def build(cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps) -> Self:
         rows = activity.rows["dispatching"]
         rows = rows[np.argsort(nesting.start_ns[rows], kind="stable")]
         if len(rows) < 2:
@@ -45,15 +51,20 @@ class QuietTime:
         reached = np.maximum.accumulate(ends)
         latest = np.maximum.accumulate(np.where(ends == reached, np.arange(len(rows)), 0))
         edges = reached[:-1], nesting.start_ns[rows][1:]
-        start, end = _left(intervals.union(*edges), activity, steps)
+        known = [activity.sets[kind] for kind in ("data_loading", "compilation", "profiler")]
+        start, end = _left(intervals.union(*edges), [*known, _optimizers(trace, nesting)], steps)
         gap = np.searchsorted(edges[0], start, side="right") - 1
         gap = np.maximum(gap, np.searchsorted(edges[1], start, side="right"))
         return cls(start, end, rows[latest[gap]], rows[gap + 1])
 
 
-def _left(quiet: intervals.Set, activity: Activity, steps: Steps) -> intervals.Set:
+def _optimizers(trace: Trace, nesting: Nesting) -> intervals.Set:
+    rows = matching(trace.cpu, "name", lambda name: bool(OPTIMIZER.match(name))) & (nesting.thread >= 0)
+    return intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])
+
+
+def _left(quiet: intervals.Set, known: Sequence[intervals.Set], steps: Steps) -> intervals.Set:
     """What counts of the stretches without an op: nothing else explains it, it is in the steps, and long enough."""
-    known = [activity.sets[kind] for kind in ("data_loading", "compilation", "profiler")]
     others = intervals.union(*(np.concatenate(edges) for edges in zip(*known, strict=True)))
     low = max(int(steps.cpu_start_ns[0]), steps.window_start_ns)
     high = min(int(steps.cpu_end_ns[-1]), steps.window_end_ns)

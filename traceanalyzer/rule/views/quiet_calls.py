@@ -6,13 +6,12 @@ from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model.containment import innermost, running_at
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.rule.views.selection import Mask, Rows
 from traceanalyzer.timeline.quiet_time import QuietTime
-
-_SAMPLES = 8  # instants of a stretch at which its line is asked for
 
 
 class QuietCalls(Calls):
@@ -51,13 +50,31 @@ class QuietCalls(Calls):
 
     @property
     def line(self) -> Texts:
-        """The user's line in which most of each stretch went by; null without stacks."""
-        code = self.events.user_code
-        if not len(code.start_ns):
+        """The user's innermost function that is open for most of each stretch; null without stacks.
+
+        What covers more than half of a stretch is open in its middle: from the innermost there, outward.
+        """
+        if not len(self.events.user_code.start_ns) or not len(self):
             return Texts.none(len(self))
-        share = (np.arange(_SAMPLES) + 0.5) / _SAMPLES
-        instants = self.start_ns[:, None] + np.multiply.outer(self.dur_ns, share).astype(np.int64)
-        found = code.at(instants.ravel(), np.repeat(self.thread, _SAMPLES))
-        seen = found.code.reshape(-1, _SAMPLES)
-        votes = (seen[:, :, None] == seen[:, None, :]).sum(axis=2) * (seen >= 0)
-        return Texts(seen[np.arange(len(seen)), votes.argmax(axis=1)], found.names)
+        start, end, thread, names = self._frames()
+        found = running_at(start, end, thread, (self.start_ns + self.end_ns) // 2, self.thread)
+        parent = innermost(start, end, thread)
+        while True:
+            there = np.flatnonzero(found >= 0)
+            overlap = np.minimum(end[found], self.end_ns) - np.maximum(start[found], self.start_ns)
+            short = there[2 * overlap[there] <= self.dur_ns[there]]
+            if len(short) == 0:
+                return names[found]
+            found[short] = parent[found[short]]
+
+    def _frames(self) -> tuple[Rows, Rows, Rows, Texts]:
+        """(start, end, thread, name) of the user's frames that may cover a stretch, by thread and nesting.
+
+        The last name is none, for the position -1.
+        """
+        code = self.events.user_code
+        dur = code.end_ns - code.start_ns
+        long = np.flatnonzero(2 * dur > self.dur_ns.min())
+        order = long[np.lexsort((-dur[long], code.start_ns[long], code.tid[long]))]
+        names = Texts(np.append(code.code[order], -1), code.names)
+        return code.start_ns[order], code.end_ns[order], code.tid[order], names
