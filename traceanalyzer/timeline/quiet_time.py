@@ -1,4 +1,4 @@
-"""When no thread that launches work had an op or a call open: python, garbage collection, other code of the host."""
+"""When threads that launch work launched none: python, garbage collection, ops and other code that run on the CPU."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.names import QUERY
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
@@ -22,13 +24,8 @@ _MIN_NS = 20_000  # python between two ops takes up to 15 us under the profiler 
 
 
 @dataclass(frozen=True, slots=True)
-class QuietTime:
-    """Stretches of 20 us or more, disjoint, by start; arrays of shape (stretches,).
-
-    While the autograd engine runs, its thread has ops open and the thread that called it has none: so a stretch
-    counts only where none of them has. Annotations are no ops: what lies in one, but in no op, is such a stretch.
-    Loading of data, compilation, an optimizer's own and what prof.step() takes are left out; so is what lies outside
-    the steps.
+class Stretches:
+    """Disjoint stretches of the CPU's time, by start; arrays of shape (stretches,).
 
     Attributes:
         start_ns, end_ns: int64.
@@ -41,8 +38,11 @@ class QuietTime:
     after: Rows
 
     @classmethod
-    def build(cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps) -> Self:
-        rows = activity.rows["dispatching"]
+    def between(cls, rows: Rows, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps) -> Self:
+        """The stretches of 20 us or more in the steps in which none of some rows is open.
+
+        Loading of data, compilation, an optimizer's own and what prof.step() takes are left out.
+        """
         rows = rows[np.argsort(nesting.start_ns[rows], kind="stable")]
         if len(rows) < 2:
             none = np.empty(0, np.int64)
@@ -56,6 +56,32 @@ class QuietTime:
         gap = np.searchsorted(edges[0], start, side="right") - 1
         gap = np.maximum(gap, np.searchsorted(edges[1], start, side="right"))
         return cls(start, end, rows[latest[gap]], rows[gap + 1])
+
+
+class QuietTime(Stretches):
+    """Stretches in which no thread that launches work has an op or a call open.
+
+    While the autograd engine runs, its thread has ops open and the thread that called it has none: so a stretch
+    counts only where none of them has. Annotations are no ops: what lies in one, but in no op, is such a stretch.
+    """
+
+    @classmethod
+    def build(cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps) -> Self:
+        return cls.between(activity.rows["dispatching"], trace, nesting, activity, steps)
+
+
+class HostTime(Stretches):
+    """Stretches without any op that makes a call: ops that work on the CPU alone, and what is between ops."""
+
+    @classmethod
+    def build(cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps) -> Self:
+        calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
+        calls &= ~matching(trace.cpu, "name", lambda name: bool(QUERY.search(name)))
+        outer = nesting.top_op(np.flatnonzero(calls))
+        makes = calls.copy()
+        makes[outer[outer >= 0]] = True
+        rows = activity.rows["dispatching"]
+        return cls.between(rows[makes[rows]], trace, nesting, activity, steps)
 
 
 def _optimizers(trace: Trace, nesting: Nesting) -> intervals.Set:

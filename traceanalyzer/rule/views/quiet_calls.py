@@ -1,17 +1,21 @@
-"""Stretches without any op or call, as rules see them: time of the host that has no row of its own."""
+"""Stretches without any op or call, or without any launch, as rules see them: the host's own time."""
 
 from __future__ import annotations
 
+import re
 from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model.arrays import grouped
 from traceanalyzer.model.containment import innermost, running_at
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Mask, Rows
-from traceanalyzer.timeline.quiet_time import QuietTime
+from traceanalyzer.rule.views.selection import Key, Mask, Rows
+from traceanalyzer.timeline.quiet_time import HostTime, QuietTime, Stretches
+
+_NODE = re.compile(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
 
 
 class QuietCalls(Calls):
@@ -19,7 +23,7 @@ class QuietCalls(Calls):
 
     __slots__ = ("_at", "_quiet")
 
-    def __init__(self, events: Events, quiet: QuietTime, at: Rows) -> None:
+    def __init__(self, events: Events, quiet: Stretches, at: Rows) -> None:
         super().__init__(events, quiet.after[at])
         self._quiet, self._at = quiet, at
 
@@ -47,6 +51,22 @@ class QuietCalls(Calls):
     def after(self) -> Calls:
         """The op or call after each, with its own times."""
         return Calls(self.events, self._rows)
+
+    @property
+    def by_autograd(self) -> tuple[Mask, Mask]:
+        """(which are in the autograd engine, or on the way into it; which come right after it)."""
+        every = Calls.build(self.events)
+        nodes = every[every.name.matches(_NODE)]
+        engine = np.setdiff1d(nodes.thread, every.thread[every.is_annotation])
+        into = np.isin(self.thread, engine) | self.after.inside(nodes)
+        leaving = np.isin(self.before.thread, engine) | self.before.inside(nodes)
+        return into, np.asarray(leaving & ~into)
+
+    def in_steps(self, *keys: Key) -> Rows:
+        """In how many steps there is a row of the same keys, for each row."""
+        number, _ = grouped([key.code if isinstance(key, Texts) else key for key in keys])
+        _, first = grouped([number, self.step])
+        return np.asarray(np.bincount(number[first])[number], np.int64)
 
     @property
     def line(self) -> Texts:
@@ -78,3 +98,21 @@ class QuietCalls(Calls):
         order = long[np.lexsort((-dur[long], code.start_ns[long], code.tid[long]))]
         names = Texts(np.append(code.code[order], -1), code.names)
         return code.start_ns[order], code.end_ns[order], code.tid[order], names
+
+
+class HostCalls(QuietCalls):
+    """One row per stretch of `HostTime`, with the ops in it that work on the CPU alone."""
+
+    __slots__ = ()
+
+    @classmethod
+    def build(cls, events: Events, quiet: HostTime) -> Self:  # type: ignore[override]
+        return cls(events, quiet, np.arange(len(quiet.start_ns)))
+
+    def ops(self) -> tuple[Calls, Rows]:
+        """(outermost ops that begin in these stretches, position of the stretch in this selection)."""
+        every = Calls.build(self.events)
+        outermost = every[every.is_op & ~every.parent.op.there]
+        stretch = np.searchsorted(self.start_ns, outermost.start_ns, side="right") - 1
+        inside = (stretch >= 0) & (outermost.end_ns <= self.end_ns[stretch])
+        return outermost[inside], stretch[inside]

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows, distinct, grouped
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import ShrinkGaps
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.rule.views import IdleTime
 from traceanalyzer.rule.views.quiet_calls import QuietCalls
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -37,7 +37,7 @@ class Limits:
 
 @rule(since="0.3", claims=Claims.GENERAL, limits=Limits)
 def host_gap(
-    quiet: QuietCalls, calls: Calls, idle: IdleTime, steps: Steps, syncs: SyncCalls, limits: Limits
+    quiet: QuietCalls, idle: IdleTime, steps: Steps, syncs: SyncCalls, limits: Limits
 ) -> Iterator[Hits]:
     """Between ops the CPU runs something else, and the GPU waits.
 
@@ -53,7 +53,7 @@ def host_gap(
     is a hiccup, and is info.
     Source: the blog's "one event dominates: start there"; measured on an H200 with torch 2.11.
     """
-    lasting = _lasting(quiet[_is_users(quiet, calls, limits)], steps, limits)
+    lasting = _lasting(quiet[_is_users(quiet, limits)], steps, limits)
     if len(steps) == 1:  # nothing comes after the end of the recording
         lasting = lasting[~np.isin(lasting.rows, syncs.row[syncs.profiler])]
     if not len(lasting):
@@ -129,26 +129,15 @@ def _lasting(quiet: QuietCalls, steps: Steps, limits: Limits) -> QuietCalls:
     return quiet[quiet.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)]
 
 
-def _is_users(quiet: QuietCalls, calls: Calls, limits: Limits) -> Mask:
+def _is_users(quiet: QuietCalls, limits: Limits) -> Mask:
     """Not torch's own: in the autograd engine, on the way there, or at its usual end."""
-    nodes = calls[calls.name.matches(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")]
-    engine = np.setdiff1d(nodes.thread, calls.thread[calls.is_annotation])
-    into = np.isin(quiet.thread, engine) | quiet.after.inside(nodes)
-    leaving = np.isin(quiet.before.thread, engine) | quiet.before.inside(nodes)
+    into, leaving = quiet.by_autograd
     return ~into & (~leaving | (quiet.dur_ns >= limits.min_torch_ns))
 
 
 def _recurs(quiet: QuietCalls, steps: Steps, limits: Limits) -> Mask:
     """At the same place in half of the steps; or a pause, wherever it falls, in several."""
-    before, after = quiet.before.name, quiet.name
-    place, _ = grouped([before.code, after.code])
-    often = _in_steps(place, quiet.step)[place] >= limits.min_steps_share * len(steps)
+    often = quiet.in_steps(quiet.before.name, quiet.name) >= limits.min_steps_share * len(steps)
     pause = quiet.dur_ns >= limits.min_pause_ns
     several = len(distinct(quiet.step[pause])) > 1
-    return often | (pause & several)
-
-
-def _in_steps(place: Rows, step: Rows) -> Rows:
-    """In how many steps each place is."""
-    _, first = grouped([place, step])
-    return np.bincount(place[first])
+    return np.asarray(often | (pause & several))
