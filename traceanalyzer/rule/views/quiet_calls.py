@@ -13,6 +13,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.rule.views.selection import Key, Mask, Rows
+from traceanalyzer.timeline.names import ANNOTATION
 from traceanalyzer.timeline.quiet_time import HostTime, QuietTime, Stretches
 
 _NODE = re.compile(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
@@ -57,7 +58,9 @@ class QuietCalls(Calls):
         """(which are in the autograd engine, or on the way into it; which come right after it)."""
         every = Calls.build(self.events)
         nodes = every[every.name.matches(_NODE)]
-        engine = np.setdiff1d(nodes.thread, every.thread[every.is_annotation])
+        marks = every[every.is_annotation & every.name.matches(ANNOTATION)]
+        users = marks if len(marks) else every[every.is_annotation]
+        engine = np.setdiff1d(nodes.thread, users.thread)
         into = np.isin(self.thread, engine) | self.after.inside(nodes)
         leaving = np.isin(self.before.thread, engine) | self.before.inside(nodes)
         return into, np.asarray(leaving & ~into)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.arrays import distinct, grouped
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import ShrinkGaps
 from traceanalyzer.rule.claims import Claims
@@ -53,33 +53,40 @@ def host_gap(
     is a hiccup, and is info.
     Source: the blog's "one event dominates: start there"; measured on an H200 with torch 2.11.
     """
-    lasting = _lasting(quiet[_is_users(quiet, limits)], steps, limits)
+    own = quiet[_is_users(quiet, limits)]
     if len(steps) == 1:  # nothing comes after the end of the recording
-        lasting = lasting[~np.isin(lasting.rows, syncs.row[syncs.profiler])]
-    if not len(lasting):
-        return
-    recurs = _recurs(lasting, steps, limits)
-    step_ns = int(np.median(steps.durations_ns()))
-    for line, found in lasting[recurs].by(lasting[recurs].line):
+        own = own[~np.isin(own.rows, syncs.row[syncs.profiler])]
+    long = own.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)
+    recurs = _recurs(own, steps, limits)
+    least_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
+    groups = list(own[long & recurs].by(own[long & recurs].line))
+    short = own[~long & recurs]
+    if short.total_ns >= limits.min_share * (steps.cpu_end_ns[-1] - steps.cpu_start_ns[0]):
+        groups.append((_leading_line(short), short))
+    for line, found in groups:
+        found = found if line else _main_places(found)
         lost = Lost.idle_within(idle, found.start_ns, found.end_ns)
-        if intervals.length(lost.spans()) >= limits.min_cost_share * step_ns * len(steps):
-            yield _hits(found, lost, line)
-    yield _once(lasting[~recurs], idle)
+        if intervals.length(lost.spans()) >= least_ns:
+            yield _hits(found, lost, line, sure=len(steps) > 1)
+    yield _once(own[long & ~recurs], idle)
 
 
-def _hits(found: QuietCalls, lost: Lost, line: str | None) -> Hits:
-    what = "{by} runs {times_a_step} between ops, {gap} each ({largest} at most)"
-    unknown = "the CPU runs no op {times_a_step} for {gap} ({largest} at most), between {places}: python or garbage "
-    unknown += "collection, which only stacks tell apart"
+def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool) -> Hits:
+    lines = found.line.sums(found.dur_ns)
+    what, advice = "{by} runs {times_a_step} between ops, {gap} each ({largest} at most)", _LINE
+    if not line:
+        what = "the CPU runs no op {times_a_step} for {gap} ({largest} at most), "
+        what += "in {lines}" if lines else "between {places}: python or garbage collection, which only stacks tell apart"
+        advice = _LINE if lines else _UNKNOWN
     return Hits(
         at=found,
         by=line,
         lost=lost,
         fix=ShrinkGaps(found.start_ns, found.end_ns),
-        message=(what if line else unknown) + "; the GPU is idle for {per_step} of each step meanwhile",
-        advice=_LINE if line else _UNKNOWN,
-        confidence=Confidence.HIGH if line else Confidence.MEDIUM,
-        evidence=_evidence(found),
+        message=what + "; the GPU is idle for {per_step} of each step meanwhile",
+        advice=advice,
+        confidence=Confidence.HIGH if line and sure else Confidence.MEDIUM,
+        evidence=_evidence(found) | {"lines": lines},
         also=(found.before,),
     )
 
@@ -105,6 +112,7 @@ def _evidence(found: QuietCalls) -> dict[str, Any]:
     return {"gap_ns": gap_ns, "largest_ns": largest_ns, "places": _places(found)}
 
 
+_MINOR = 0.1  # share of the time below which a place is not told; the message names three
 _LINE = "Move it out of the loop, do it every many steps, or hand it to another thread or process."
 _UNKNOWN = (
     "Record with with_stack=True: it names the line, and a pause without a line of its own is garbage collection "
@@ -121,12 +129,17 @@ def _places(found: QuietCalls) -> dict[str, int]:
     return places
 
 
-def _lasting(quiet: QuietCalls, steps: Steps, limits: Limits) -> QuietCalls:
-    """The stretches that are long, or all where they take much of the steps."""
-    spent = steps.cpu_end_ns[-1] - steps.cpu_start_ns[0]
-    if quiet.total_ns >= limits.min_share * spent:
-        return quiet
-    return quiet[quiet.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)]
+def _leading_line(found: QuietCalls) -> str | None:
+    """The line in which most of the time goes by, if there is one."""
+    line, spent = next(iter(found.line.sums(found.dur_ns).items()), (None, 0))
+    return line if 2 * spent > found.total_ns else None
+
+
+def _main_places(found: QuietCalls) -> QuietCalls:
+    """Without the places that matter little."""
+    place, first = grouped([found.before.name.code, found.name.code])
+    spent = np.bincount(place, weights=found.dur_ns, minlength=len(first))
+    return found[spent[place] >= _MINOR * found.total_ns]
 
 
 def _is_users(quiet: QuietCalls, limits: Limits) -> Mask:

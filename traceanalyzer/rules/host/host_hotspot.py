@@ -23,13 +23,13 @@ from traceanalyzer.timeline.steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_stretch_ns: int = limit(100_000, "without a launch; dispatching an op takes tens of us under the profiler")
+    min_stretch_ns: int = limit(100_000, "without a launch; dispatching an op takes tens of us; twice that with stacks")
     min_cost_share: float = limit(0.02, "of the usual step; below it a stretch is jitter, noise/ traces, H200")
     min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
     most: float = limit(0.5, "of a stretch: an op that takes so much of it is what it is about; by definition")
 
 
-@rule(since="0.3", claims=Claims.NET, limits=Limits)
+@rule(since="0.3", claims=Claims.NET, min_share=0.02, limits=Limits)
 def host_hotspot(stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """The CPU works on something itself while the GPU waits.
 
@@ -45,18 +45,19 @@ def host_hotspot(stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Lim
     Source: the blog's "one event dominates: start there".
     """
     into, leaving = stretches.by_autograd
-    found = stretches[(stretches.dur_ns >= limits.min_stretch_ns) & ~into & ~leaving]
+    least_ns = limits.min_stretch_ns * (2 if stretches.events.user_code.recorded else 1)
+    found = stretches[(stretches.dur_ns >= least_ns) & ~into & ~leaving]
     if not len(found):
         return
     by = _subject(found, limits)
     often = (by.code >= 0) & (found.in_steps(by) >= limits.min_steps_share * len(steps))
-    least_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
+    worth_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
     for key, where in found[often].by(by[often]):
         ops, _ = where.ops()
         own = ops[ops.name.one_of(key)]
         at: Calls = own if len(own) else where
         lost = Lost.idle_within(idle, at.start_ns, at.end_ns)
-        if intervals.length(lost.spans()) >= least_ns:
+        if intervals.length(lost.spans()) >= worth_ns:
             yield _hits(at, lost, key, is_op=bool(len(own)))
 
 
