@@ -1,4 +1,4 @@
-"""What happens once, at the head of a program or at the first use of something: loading, tuning, allocating, compiling."""
+"""What happens once, at the head of a program or at a first use: loading, tuning, allocating, compiling."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _MANY_TIMES = 10
 _ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
 _SLICES = 8  # of a window without steps, in place of them
 _FEWEST_STEPS = 3  # with fewer, a first and a last step are all there is
-_OFTEN = 8  # rows in a slice of such a window: a storm has hundreds a step, the first use of a library a dozen
+_OFTEN = (
+    8  # rows in a slice of such a window: a storm has hundreds a step, the first use of a library a dozen
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def _early(nesting: Nesting, names: Rows, rows: Rows, steps: Steps) -> Mask:
     first = np.full(int(names.max(initial=-1)) + 2, np.iinfo(np.int64).max)
     np.minimum.at(first, names, nesting.start_ns)
     start = nesting.start_ns[rows]
-    return (start <= first[names[rows]]) | (start < steps.cpu_start_ns[max(1, len(steps) // 3)])
+    return np.asarray((start <= first[names[rows]]) | (start < steps.cpu_start_ns[max(1, len(steps) // 3)]))
 
 
 def _usual(self_ns: Rows, names: Rows, rows: Rows) -> Rows:

@@ -54,6 +54,19 @@ class QuietCalls(Calls):
         return Calls(self.events, self._rows)
 
     @property
+    def place(self) -> Texts:
+        """`op before and op after`, the outermost ops or else the calls."""
+        before, after = (
+            self.before.outer_op.name.or_else(self.before.name),
+            self.outer_op.name.or_else(self.name),
+        )
+        if not len(self):
+            return Texts.none(0)
+        number, first = grouped([before.code, after.code])
+        names = [f"{before[row]} and {after[row]}" for row in first.tolist()]
+        return Texts(number, np.array(names, object))
+
+    @property
     def by_autograd(self) -> tuple[Mask, Mask]:
         """(which are in the autograd engine, or on the way into it; which come right after it)."""
         every = Calls.build(self.events)

@@ -26,14 +26,26 @@ _PYTHON = "python before the first op"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(3, "with fewer no step can be called the usual one")
-    times_usual: float = limit(2.0, "a first step that takes as long again as the median of the others is cold")
-    min_excess_ns: int = limit(1_000_000, "the least cold start on an H200 took 2 ms; jitter of a step takes 0.5 ms")
-    min_whole_share: float = limit(0.05, "of a window without usual steps; below it the window is warm enough")
+    times_usual: float = limit(
+        2.0, "a first step that takes as long again as the median of the others is cold"
+    )
+    min_excess_ns: int = limit(
+        1_000_000, "the least cold start on an H200 took 2 ms; jitter of a step takes 0.5 ms"
+    )
+    min_whole_share: float = limit(
+        0.05, "of a window without usual steps; below it the window is warm enough"
+    )
 
 
 @rule(since="0.3", claims=Claims.ONCE, limits=Limits)
 def cold_start(
-    calls: Calls, quiet: QuietCalls, once: FirstUse, activity: Activity, idle: IdleTime, steps: Steps, limits: Limits
+    calls: Calls,
+    quiet: QuietCalls,
+    once: FirstUse,
+    activity: Activity,
+    idle: IdleTime,
+    steps: Steps,
+    limits: Limits,
 ) -> Iterator[Hits]:
     """The recording holds a cold start.
 
@@ -51,7 +63,10 @@ def cold_start(
     cold = _cold_steps(steps, activity, limits)
     stalls = calls[np.isin(calls.rows, once.row)]
     late = quiet[(quiet.dur_ns >= limits.min_excess_ns) & np.isin(quiet.step, cold)]
-    start, end = np.concatenate((stalls.start_ns, late.start_ns)), np.concatenate((stalls.end_ns, late.end_ns))
+    start, end = (
+        np.concatenate((stalls.start_ns, late.start_ns)),
+        np.concatenate((stalls.end_ns, late.end_ns)),
+    )
     spans = intervals.union(start, end)
     if intervals.length(spans) < limits.min_excess_ns:
         return
@@ -64,7 +79,8 @@ def cold_start(
     yield Hits(
         at=found,
         lost=lost,
-        message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}; the GPU is idle for {total} of it",
+        message=_message(cold, steady=steady, most=2 * share >= 1)
+        + ": {kinds}; the GPU is idle for {total} of it",
         advice="Warm up before measuring, schedule(wait=1, warmup=3): the usual step does not pay it."
         if steady
         else "Record after a warm-up, schedule(wait=1, warmup=3, active=5): this window says little of the usual step.",
@@ -85,7 +101,11 @@ def _message(cold: Rows, *, steady: bool, most: bool) -> str:
         return "the first step takes {first} (the others {usual})"
     if steady:
         return "stalls that do not come back take {stall}"
-    return "the window is a cold start for the most part, {stall}" if most else "first uses take {stall} of the window"
+    return (
+        "the window is a cold start for the most part, {stall}"
+        if most
+        else "first uses take {stall} of the window"
+    )
 
 
 def _cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:

@@ -23,10 +23,16 @@ from traceanalyzer.timeline.steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_stretch_ns: int = limit(100_000, "without a launch; dispatching an op takes tens of us; twice that with stacks")
-    min_cost_share: float = limit(0.02, "of the usual step; below it a stretch is jitter, noise/ traces, H200")
+    min_stretch_ns: int = limit(
+        100_000, "without a launch; dispatching an op takes tens of us; twice that with stacks"
+    )
+    min_cost_share: float = limit(
+        0.02, "of the usual step; below it a stretch is jitter, noise/ traces, H200"
+    )
     min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
-    most: float = limit(0.5, "of a stretch: an op that takes so much of it is what it is about; by definition")
+    most: float = limit(
+        0.5, "of a stretch: an op that takes so much of it is what it is about; by definition"
+    )
 
 
 @rule(since="0.3", claims=Claims.NET, min_share=0.02, limits=Limits)

@@ -22,17 +22,25 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    low_share: float = limit(0.93, "of the highest clock seen; boost clocks move by 5 % in normal work, NVIDIA's GPU Boost")
+    low_share: float = limit(
+        0.93, "of the highest clock seen; NVIDIA's GPU Boost moves it by 5 % in normal work"
+    )
     hot_celsius: float = limit(83.0, "NVIDIA data centre boards slow down from 83 to 90 degrees")
     capped_share: float = limit(0.95, "of the highest power seen: at the cap the power stands still")
     min_runs: int = limit(3, "of a kernel at full clock, to say what it takes there")
 
 
 _CAUSES = {
-    "thermal": ("at {temperature_c} C", "See to the cooling: airflow, fan, dust, room; lower the power cap meanwhile."),
-    "power": ("at {power_w} W, its cap", "Raise the power cap (nvidia-smi -pl) where allowed; else count on this clock."),
+    "thermal": (
+        " at {temperature_c} C",
+        "See to the cooling: airflow, fan, dust, room; lower the power cap meanwhile.",
+    ),
+    "power": (
+        " at {power_w} W, the highest seen",
+        "Raise the power cap (nvidia-smi -pl) where allowed.",
+    ),
     "clocks": (
-        "at {power_w} W",
+        " at {power_w} W",
         "See `nvidia-smi -q -d PERFORMANCE` for the reason; lock the clocks (nvidia-smi -lgc) to compare runs.",
     ),
 }
@@ -68,21 +76,20 @@ def _hits(
 ) -> Hits:
     device = int(slow.device[0])
     power, heat = (samples.at(kind, device, slow.start_ns) for kind in ("power", "temperature"))
-    highest = samples.value["power"].max(initial=np.nan)
     cause = "clocks"
     if _middle(heat) >= limits.hot_celsius:
         cause = "thermal"
-    elif _middle(power) >= limits.capped_share * highest:
+    elif _middle(power) >= limits.capped_share * samples.value["power"].max(initial=0.0):
         cause = "power"
     where, advice = _CAUSES[cause]
-    shown = where if np.isfinite(power).any() or cause == "thermal" else ""
+    known = cause == "thermal" or np.isfinite(power).any()
+    message = "the SM clock falls to {low_mhz} of {full_mhz} MHz" + (where if known else "")
     return Hits(
         at=slow,
         cause=cause,
         lost=Lost.excess(slow, (slow.dur_ns - usual).astype(np.int64)),
         fix=Resize(slow.entries, usual),
-        message=f"the SM clock falls to {{low_mhz}} of {{full_mhz}} MHz {shown}: kernels then take {{slowdown}} times as "
-        "long, {total} in all",
+        message=message + ": kernels take {slowdown} times as long, {total} in all",
         advice=advice,
         evidence={
             "low_mhz": round(_middle(clock)),

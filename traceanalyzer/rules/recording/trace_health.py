@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import grouped
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.timeline.lost_records import LostRecords
 from traceanalyzer.timeline.steps import Steps
-
-Mask = NDArray[np.bool_]
-
-_LAUNCH = re.compile(r"^(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel")
-_CAPTURE = re.compile(r"^(cuda|hip|cu)Stream(BeginCapture|EndCapture)")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_lost_share: float = limit(0.01, "of launches or of work; none of 100 recordings from V100 to MI300 lost more")
+    max_lost_share: float = limit(
+        0.01, "of launches or of work; none of 100 recordings from V100 to MI300 lost more"
+    )
     min_lost: int = limit(10, "what the recording's edges cut: a launch before it, work after it")
     max_tail_share: float = limit(0.05, "of the window without any work though launches go on; by definition")
     min_steps: int = limit(3, "fewer cannot tell what recurs from what happens once")
 
 
 @rule(since="0.3", claims=Claims.RECORDING, min_share=0.0, limits=Limits)
-def trace_health(calls: Calls, work: Work | None, trace: Trace, steps: Steps, limits: Limits) -> Iterator[Hits]:
+def trace_health(
+    calls: Calls, work: Work | None, lost: LostRecords, trace: Trace, steps: Steps, limits: Limits
+) -> Iterator[Hits]:
     """The recording is incomplete, or too short to judge by.
 
     What it looks for: launches without work and work without launches inside the window, a device lane that ends
@@ -50,12 +46,10 @@ def trace_health(calls: Calls, work: Work | None, trace: Trace, steps: Steps, li
     """
     if not len(calls):
         return
-    launches = calls[calls.name.matches(_LAUNCH) & ~_captured(calls)]
-    if work is None:
-        yield from _nothing_recorded(launches)
-    elif len(launches):
-        yield from _lost_work(launches, work, steps, limits)
-        yield from _lost_launches(work, limits)
+    if work is None and lost.launches:
+        yield _nothing_recorded(calls, lost)
+    elif work is not None:
+        yield from _lost(calls, work, lost, steps, limits)
     yield from _damaged(calls, trace)
     yield from _short(calls, steps, limits)
     yield from _left_out(calls, trace)
@@ -69,54 +63,43 @@ def _first(calls: Calls) -> Calls:
     return calls[np.array([0])]
 
 
-def _captured(calls: Calls) -> Mask:
-    """Which rows lie within the capture of a graph."""
-    edges = calls[calls.name.matches(_CAPTURE)]
-    begin = edges.name.matches(r"BeginCapture")
-    starts, ends = np.sort(edges.start_ns[begin]), np.sort(edges.end_ns[~begin])
-    following = np.searchsorted(ends, starts)
-    closed = following < len(ends)
-    spans = intervals.union(starts[closed], ends[following[closed]])
-    return intervals.covered(spans, calls.start_ns, calls.start_ns + 1) > 0
+def _nothing_recorded(calls: Calls, lost: LostRecords) -> Hits:
+    message = (
+        "{launches} launches, no device records: CUPTI or roctracer could not record: permissions, another "
+    )
+    advice = "Stop other profilers (nsys, ncu, DCGM), allow profiling (NVreg_RestrictProfilingToAdminUsers=0), and "
+    return _said(
+        Calls(calls.events, lost.launch),
+        "no-device-records",
+        message + "profiler, driver",
+        advice + "see that the driver fits torch's CUDA.",
+        launches=lost.launches,
+    )
 
 
-def _nothing_recorded(launches: Calls) -> Iterator[Hits]:
-    if len(launches):
-        message = "{launches} launches, no device records: CUPTI or roctracer could not record: permissions, "
-        advice = "Stop other profilers (nsys, ncu, DCGM), allow profiling (NVreg_RestrictProfilingToAdminUsers=0), "
-        message, advice = message + "another profiler, driver", advice + "and see that the driver fits torch's CUDA."
-        yield _said(launches, "no-device-records", message, advice, launches=len(launches))
-
-
-def _lost_work(launches: Calls, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
-    """Launches whose work is not there: somewhere, or from some instant on."""
-    missing = launches[~np.isin(launches.rows, work.launch.rows)]
-    if len(missing) < max(limits.min_lost, limits.max_lost_share * len(launches)):
-        return
-    last_ns = int(work.end_ns.max())
-    tail = int(launches.end_ns.max()) - last_ns
-    advice = "Record fewer steps, or raise the buffers (TEARDOWN_CUPTI=0 keeps CUPTI attached between recordings)."
-    if tail > limits.max_tail_share * steps.window_ns:
-        message = "the device lane ends {tail} before the last launch: {missing} launches have no work"
-        yield _said(missing, "truncated-device-lane", message, advice, tail_ns=tail, missing=len(missing))
-        return
-    message = "{missing} of {launches} launches have no work in the trace: idle time after them may not be idle"
-    yield _said(missing, "lost-work", message, advice, missing=len(missing), launches=len(launches))
-
-
-def _lost_launches(work: Work, limits: Limits) -> Iterator[Hits]:
-    """Work without a launch that runs after some with one: what ran before was queued before recording began."""
-    linked = work.launch.there
-    stream, _ = grouped([work.device, work.stream])
-    never = np.iinfo(np.int64).max
-    begins = np.full(int(stream.max()) + 1, never)
-    np.minimum.at(begins, stream[linked], work.start_ns[linked])
-    begins = np.where(begins == never, begins[begins < never].max(initial=never - 1), begins)
-    missing = work[~linked & (work.start_ns > begins[stream])]
-    if len(missing) >= max(limits.min_lost, limits.max_lost_share * len(work)):
+def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, limits: Limits) -> Iterator[Hits]:
+    """Launches without work, somewhere or from some instant on, and work without launches."""
+    missing = Calls(calls.events, lost.launch)
+    if len(missing) >= max(limits.min_lost, limits.max_lost_share * lost.launches):
+        cause, message = (
+            "lost-work",
+            "{missing} of {launches} launches have no work in the trace: idle time after them ",
+        )
+        message += "may not be idle"
+        if lost.tail_ns > limits.max_tail_share * steps.window_ns:
+            cause = "truncated-device-lane"
+            message = "the device lane ends {tail} before the last launch: {missing} launches have no work"
+        counts = {"missing": len(missing), "launches": lost.launches, "tail_ns": lost.tail_ns}
+        yield _said(
+            missing, cause, message, "Record fewer steps at a time, and see to the disk's room.", **counts
+        )
+    if len(lost.entry) >= max(limits.min_lost, limits.max_lost_share * len(work)) and lost.launches:
         message = "{missing} of {work} pieces of work have no launch in the trace, so nothing says what started them"
-        advice = "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches."
-        yield _said(missing, "lost-launches", message, advice, missing=len(missing), work=len(work))
+        advice = (
+            "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches."
+        )
+        found = Work(work.events, lost.entry)
+        yield _said(found, "lost-launches", message, advice, missing=len(found), work=len(work))
 
 
 def _damaged(calls: Calls, trace: Trace) -> Iterator[Hits]:
@@ -125,7 +108,9 @@ def _damaged(calls: Calls, trace: Trace) -> Iterator[Hits]:
     ]
     if places:
         advice = "Export the trace again to a disk with room; do not edit or cut it."
-        yield _said(_first(calls), "damaged", "parts of the file could not be read: {places}", advice, places=places)
+        yield _said(
+            _first(calls), "damaged", "parts of the file could not be read: {places}", advice, places=places
+        )
 
 
 def _short(calls: Calls, steps: Steps, limits: Limits) -> Iterator[Hits]:
@@ -135,7 +120,13 @@ def _short(calls: Calls, steps: Steps, limits: Limits) -> Iterator[Hits]:
     if len(steps) < limits.min_steps and not steps.asked:
         message = "{steps_found}, so what recurs cannot be told from what happens once"
         found = f"{len(steps)} step{'s' * (len(steps) > 1)}" if steps.marked else "no step marks"
-        yield _said(_first(calls), "few-steps", message, "Record at least 5 steps, with prof.step().", steps_found=found)
+        yield _said(
+            _first(calls),
+            "few-steps",
+            message,
+            "Record at least 5 steps, with prof.step().",
+            steps_found=found,
+        )
 
 
 def _left_out(calls: Calls, trace: Trace) -> Iterator[Hits]:
@@ -145,5 +136,10 @@ def _left_out(calls: Calls, trace: Trace) -> Iterator[Hits]:
     }
     absent = [shown[name] for name in shown if not trace.meta.capabilities.get(name)]
     if absent and calls.is_op.any():
-        missing, options = " and ".join(what for what, _ in absent), " and ".join(option for _, option in absent)
-        yield _said(_first(calls), "left-out", "not recorded: {missing}", f"Record with {options}.", missing=missing)
+        missing, options = (
+            " and ".join(what for what, _ in absent),
+            " and ".join(option for _, option in absent),
+        )
+        yield _said(
+            _first(calls), "left-out", "not recorded: {missing}", f"Record with {options}.", missing=missing
+        )
