@@ -31,6 +31,7 @@ class SyncCalls:
         start_ns, end_ns: int64.
         thread: int64, thread as in `Nesting`.
         copy: bool, a copy call that returned only after its copy was done.
+        whole_device: bool, it waits for all streams.
         profiler: bool, the profiler's own: it waits for the device when it starts and stops.
     """
 
@@ -39,6 +40,7 @@ class SyncCalls:
     end_ns: Rows
     thread: Rows
     copy: NDArray[np.bool_]
+    whole_device: NDArray[np.bool_]
     profiler: NDArray[np.bool_]
 
     @classmethod
@@ -64,6 +66,7 @@ class SyncCalls:
             end_ns=nesting.end_ns[row],
             thread=nesting.thread[row],
             copy=copies[row],
+            whole_device=whole,
             profiler=_profilers_own(trace, nesting, row, whole),
         )
 

@@ -39,7 +39,9 @@ Positions = NDArray[np.intp]
 _FLOWS = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu")
 _FIRST_NAMED_LANE = -1000
 _NEVER = np.iinfo(np.int64).max
-_MAX_GROUPS = 2_000  # kinds of rows by category and keys, after which args without a column are one; traces have 100
+_MAX_GROUPS = (
+    2_000  # kinds of rows by category and keys, after which args without a column are one; traces have 100
+)
 _MAX_CATEGORIES = 200  # foreign ones that keep their names
 _LARGEST_EXACT_US = 2.0**43  # above it a double does not hold the nanosecond
 _get_category, _get_head = getter("cat"), getter("name", "pid", "tid")

@@ -75,7 +75,9 @@ def closing_of(text: bytes) -> bytes:
             opening = np.isin(np.frombuffer(text, np.uint8)[found.at], _OPENING)
             known = opening & (level >= 0) & (level < _MAX_OPEN)
             opened[level[known]] = found.at[known]  # of several, the last one stays
-    return bytes(text[at] + 2 for at in reversed(opened[: max(depth, 0)].tolist()))  # `[` and `{` come 2 before
+    return bytes(
+        text[at] + 2 for at in reversed(opened[: max(depth, 0)].tolist())
+    )  # `[` and `{` come 2 before
 
 
 def depth_of(text: bytes) -> int:
