@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from traceanalyzer import diagnose, load
@@ -79,6 +80,9 @@ PAGES: dict[str, Parts] = {
 }
 
 
+WHOLE_PAGES: dict[str, Callable[[], str]] = {"docs/indexes.md": index_page}
+
+
 def generated(text: str, parts: Parts) -> str:
     """The text with what stands between its marks made anew.
 
@@ -94,6 +98,10 @@ def generated(text: str, parts: Parts) -> str:
     return text
 
 
+def _whole(_: str, make: Callable[[], str]) -> str:
+    return make()
+
+
 def main() -> int:
     """0 where all pages are current or have been written."""
     parser = argparse.ArgumentParser(
@@ -104,10 +112,12 @@ def main() -> int:
     choice.add_argument("--check", action="store_true", help="exit with 1 if something is not current")
     options = parser.parse_args()
     stale = []
-    for name, parts in PAGES.items():
+    made = {name: partial(generated, parts=parts) for name, parts in PAGES.items()}
+    made |= {name: partial(_whole, make=make) for name, make in WHOLE_PAGES.items()}
+    for name, make in made.items():
         page = REPOSITORY / name
-        old = page.read_text(encoding="utf-8")
-        new = generated(old, parts)
+        old = page.read_text(encoding="utf-8") if page.exists() else ""
+        new = make(old)
         if options.write:
             page.write_text(new, encoding="utf-8")
         elif old != new:

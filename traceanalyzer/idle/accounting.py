@@ -31,7 +31,7 @@ _COPIES = tuple(i for i, kind in enumerate(KINDS) if kind.startswith("copy"))
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """The books, as segments that tile the window on each device; arrays of shape (segments,).
+    """What each device did at every instant, in segments that tile the window; arrays of shape (segments,).
 
     Attributes:
         device: int64.

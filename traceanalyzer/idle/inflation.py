@@ -55,7 +55,9 @@ COSTS = Costs()
 
 @dataclass(frozen=True, slots=True)
 class Inflation:
-    """Arrays of shape (steps,), parallel to `Steps`.
+    """How much of each step is the profiler's doing, as an estimate.
+
+    Arrays of shape (steps,), parallel to `Steps`.
 
     Attributes:
         cpu_ns: int64, the step on the CPU, from mark to mark.

@@ -1,6 +1,7 @@
-"""The page of indexes: what rules can ask for, with every column's type, and what each is made of.
+"""docs/indexes.md: every index that a rule may ask for, with its columns and what it is built from.
 
-Made from the code: signatures of `build`, attributes in docstrings, properties and methods with their first lines.
+All of it comes from the code: needs from the signature of `build`, dtypes from the annotations, the rest from the
+docstring of the class.
 """
 
 from __future__ import annotations
@@ -9,103 +10,168 @@ import importlib
 import inspect
 import pkgutil
 import re
+import textwrap
+import typing
 from collections.abc import Iterator
-from dataclasses import fields as fields_of
-from dataclasses import is_dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
-from traceanalyzer.model.analysis import depends_on_window, index_needs
+import numpy as np
 
-ROOMS = {
-    "rule.views": "what rules see",
-    "timeline": "what happened",
-    "idle": "why nothing ran",
-    "replay": "what if",
-    "roofline": "how near to the peak",
-    "allocator": "memory",
-    "torch_table": "the profiler's own table",
-    "job": "many ranks",
-}
-_ATTRIBUTES = re.compile(r"^Attributes:\n((?:[ \t]+.*\n?|\n)*)", re.MULTILINE)
-_ATTRIBUTE = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {8,}.*)*)", re.MULTILINE)
+import traceanalyzer
+from traceanalyzer.model.analysis import Window, depends_on_window, index_needs
+from traceanalyzer.model.trace import Trace
+
+_ROOMS = ("timeline", "idle", "roofline", "allocator", "torch_table")
+_ENTRY = re.compile(r"^(\w+(?:, \w+)*): (.*)$")
+_SHAPE = re.compile(r"\((\w+(?: \+ \d+)?),\)")
+_UNITS = {"ns": "ns", "bytes": "bytes", "gbps": "GB/s", "tflops": "TFLOP/s", "share": "0 to 1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One attribute of an index, as texts; empty where there is nothing to say."""
+
+    name: str
+    dtype: str
+    shape: str
+    unit: str
+    meaning: str
 
 
 def index_page() -> str:
-    """Markdown: a section per room, a table per index."""
-    parts = []
-    for room, title in ROOMS.items():
-        found = list(indexes_of(room))
-        if found:
-            parts += [f"## {room.replace('.', '/')}: {title}", *map(_section, found)]
-    return "\n\n".join(parts) + "\n"
-
-
-def indexes_of(room: str) -> Iterator[type]:
-    """Every index that is defined in a package below `traceanalyzer`, by name; none where there is no such package."""
-    try:
-        package = importlib.import_module(f"traceanalyzer.{room}")
-    except ModuleNotFoundError:
-        return
-    names = [info.name for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
-    members = [vars(importlib.import_module(name)).items() for name in names]
-    found = {
-        name: kind
-        for module, items in zip(names, members, strict=True)
-        for name, kind in items
-        if inspect.isclass(kind) and kind.__module__ == module and "build" in vars(kind)
-    }
-    yield from (found[name] for name in sorted(found))
-
-
-def _section(index: type) -> str:
-    title = inspect.cleandoc(index.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-    table = ["| | type | |", "|---|---|---|", *map(_row, _members(index))]
-    return "\n\n".join([f"### `{index.__name__}`", title, _made_of(index), "\n".join(table)])
-
-
-def _made_of(index: type) -> str:
-    needs = [
-        f"`{need.kind.__name__}`{' (may be missing)' if need.optional else ''}"
-        for need in index_needs(index).values()
+    """The whole page as Markdown."""
+    kinds = sorted(all_indexes(), key=lambda kind: (_room(kind), kind.__name__))
+    parts = [_HEAD, "| index | room | in one line | needs |", "|---|---|---|---|"]
+    parts += [
+        f"| [{k.__name__}](#{k.__name__.lower()}) | {_room(k)} | {_title(k)} | {_needs(k)} |" for k in kinds
     ]
-    window = "depends on the window" if depends_on_window(index) else "one for all windows"
-    return f"Made of {', '.join(needs) or 'nothing'}; {window}."
+    return "\n".join([*parts, *(_section(kind) for kind in kinds)]) + "\n"
 
 
-def _row(member: tuple[str, str, str]) -> str:
-    name, kind, meaning = (text.replace("|", "\\|") for text in member)
-    return f"| `{name}` | {f'`{kind}`' if kind else ''} | {meaning} |"
+def all_indexes() -> list[type]:
+    """Every class of the package that has a `build` and declares what it needs."""
+    found: dict[str, type] = {}
+    for module in _modules():
+        for name, kind in vars(module).items():
+            if not isinstance(kind, type) or kind.__module__ != module.__name__:
+                continue
+            if hasattr(kind, "__dataclass_fields__") and inspect.ismethod(getattr(kind, "build", None)):
+                found[name] = kind
+    return list(found.values())
 
 
-def _members(index: type) -> Iterator[tuple[str, str, str]]:
-    """(name, type, meaning) of fields, properties and methods, in the order of the code."""
-    described = _described(index)
-    if is_dataclass(index):
-        yield from ((one.name, str(one.type), described.get(one.name, "")) for one in fields_of(index))
-    own = [kind for kind in reversed(index.__mro__) if kind.__module__.startswith("traceanalyzer.")]
-    members = {name: member for kind in own for name, member in vars(kind).items()}
-    for name, member in members.items():
-        if name.startswith("_"):
+def columns(kind: type) -> list[Column]:
+    """The attributes of an index in the order of its fields.
+
+    Raises:
+        ValueError: a field is not described in the docstring.
+    """
+    told, shape = _described(kind)
+    hints = typing.get_type_hints(kind)
+    made = []
+    for field in fields(kind):
+        if field.name.startswith("_"):
             continue
-        if isinstance(member, property) and member.fget is not None:
-            yield name, _returned(member.fget), _first_line(member)
-        elif inspect.isfunction(member):
-            signature = inspect.signature(member)
-            shown = ", ".join(str(one) for one in list(signature.parameters.values())[1:])
-            yield f"{name}({shown})".replace("'", ""), _returned(member), _first_line(member)
+        if hints[field.name] in (Trace, Window) or hasattr(hints[field.name], "build"):
+            told.setdefault(field.name, "the index")
+        if field.name not in told:
+            raise ValueError(f"{kind.__name__}.{field.name} is not in the docstring's Attributes")
+        made.append(_column(field.name, hints[field.name], told[field.name], shape))
+    return made
 
 
-def _described(index: type) -> dict[str, str]:
-    """What the docstring says of each attribute; several may share a line."""
-    section = _ATTRIBUTES.search(inspect.cleandoc(index.__doc__ or ""))
-    if section is None:
-        return {}
-    said = _ATTRIBUTE.findall(section[1])
-    return {name.strip(): " ".join(text.split()) for names, text in said for name in names.split(",")}
+def _modules() -> Iterator[Any]:
+    for room in _ROOMS:
+        package = importlib.import_module(f"{traceanalyzer.__name__}.{room}")
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            yield importlib.import_module(found.name)
 
 
-def _returned(function: object) -> str:
-    return str(inspect.get_annotations(function).get("return", "")).strip("'")  # type: ignore[arg-type]
+def _room(kind: type) -> str:
+    return kind.__module__.split(".")[1]
 
 
-def _first_line(member: object) -> str:
-    return (inspect.getdoc(member) or "").partition("\n\n")[0].replace("\n", " ")
+def _title(kind: type) -> str:
+    first = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].split("\nAttributes:")[0]
+    return " ".join(first.split()).split(". ")[0].rstrip(".:")
+
+
+def _needs(kind: type) -> str:
+    needs = index_needs(kind).values()
+    return ", ".join(f"{need.kind.__name__}{' or none' if need.optional else ''}" for need in needs)
+
+
+def _section(kind: type) -> str:
+    uses = "the part of the trace that was asked for" if depends_on_window(kind) else "the whole trace"
+    rows = [_row(f"`{c.name}`", c.dtype, c.shape, c.unit, c.meaning) for c in columns(kind)]
+    text = textwrap.fill(_prose(kind), 120)
+    head = f"\n## {kind.__name__}\n\n`from {kind.__module__} import {kind.__name__}`; of {uses}; needs {_needs(kind)}."
+    return "\n".join(
+        [head, "", text, "", "| column | dtype | shape | unit | meaning |", "|---|---|---|---|---|", *rows]
+    )
+
+
+def _row(*cells: str) -> str:
+    return "".join(f"| {cell} " if cell else "| " for cell in cells) + "|"
+
+
+def _prose(kind: type) -> str:
+    before, _, _ = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:")
+    return " ".join(before.split())
+
+
+def _described(kind: type) -> tuple[dict[str, str], str]:
+    """(attribute -> what its docstring says, shape of arrays where the docstring says one for all)."""
+    before, _, listed = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
+    shape = _SHAPE.search(before)
+    told: dict[str, str] = {}
+    current: list[str] = []
+    for line in textwrap.dedent(listed).splitlines():
+        entry = _ENTRY.match(line)
+        if entry:
+            current = entry[1].split(", ")
+            told |= dict.fromkeys(current, entry[2])
+        elif line.startswith(" "):
+            told |= {name: f"{told[name]} {line.strip()}" for name in current}
+        else:
+            current = []
+    return told, f"({shape[1]},)" if shape else ""
+
+
+def _column(name: str, hint: Any, told: str, shape: str) -> Column:
+    dtype = _dtype(hint)
+    own = _SHAPE.search(told)
+    of_array = dtype.startswith(("int", "float", "bool", "uint")) and typing.get_origin(hint) is np.ndarray
+    meaning = re.sub(r"^(?:u?int64|float64|bool)(?: of shape)?(?: \([^)]*\))?[,;]? ?", "", told)
+    unit = next((unit for end, unit in _UNITS.items() if name.endswith(f"_{end}") or name == end), "")
+    return Column(
+        name=name,
+        dtype=dtype,
+        shape=(f"({own[1]},)" if own else shape) if of_array or own else "",
+        unit=unit,
+        meaning="" if meaning in ("", ".") else meaning.replace("|", "\\|"),
+    )
+
+
+def _dtype(hint: Any) -> str:
+    """`int64` for an array, else the type as it is written."""
+    if typing.get_origin(hint) is np.ndarray:
+        members = typing.get_args(typing.get_args(hint)[1])
+        return getattr(members[0], "__name__", "object").rstrip("_") if members else "object"
+    if isinstance(hint, type) and not typing.get_args(hint):
+        return hint.__name__
+    text = str(hint).replace("numpy.ndarray[tuple[typing.Any, ...], numpy.dtype[numpy.int64]]", "int64 array")
+    text = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", text)
+    return text.replace("|", "\\|")
+
+
+_HEAD = f"""# Indexes
+
+What a rule may ask for: each is built once per trace, from the trace and from other indexes, when somebody needs it.
+A rule names them as parameters by type; `Analysis(trace).index(Kind)` gives one. All arrays of an index are parallel
+where they have the same shape. Times are int64 ns as in the frames; -1 stands for no row, and the smallest int64 for
+no number. `{Window.__name__}` is the part of the trace that was asked for, `{Trace.__name__}` the frames.
+
+This page is generated from the code.
+"""

@@ -66,12 +66,14 @@ def _finding(
 ) -> Finding | None:
     """None where it costs and saves too little to be said, or its rule fails."""
     costs = draft.lost.owner.size > 0
-    if costs and draft.cost_ns < max(rule.min_share * scope.length_ns, 1):
+    if costs and draft.cost_ns == 0:
         return None
     try:
         edits = draft.hits.edits()
         saving = forecast.saving(edits) if forecast is not None and edits else None
-        if not costs and not draft.hits.info and (saving is None or abs(saving.share) < rule.min_share):
+        little = draft.cost_ns < rule.min_share * scope.length_ns if costs else not draft.hits.info
+        sure = saving is not None and (not costs or saving.low_share > 0)
+        if little and (saving is None or not sure or saving.share < rule.min_share):
             return None
         return finding_of(draft, scope, saving)
     except Exception as error:
