@@ -111,7 +111,7 @@ class Inflation:
         cls, trace: Trace, steps: Steps, nesting: Nesting, profiler: ProfilerRows, books: Accounting | None
     ) -> Self:
         if not steps.marked:
-            raise Unavailable("no step marks to count the profiler's rows by: call prof.step()")
+            raise Unavailable("no step marks to count the profiler's rows by", "call prof.step()")
         _refuse_gpu_bound(books, steps)
         cpu = steps.durations_ns()
         rows = _rows(trace, steps, nesting)
