@@ -11,12 +11,12 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.conftest import SHARED, shared_names
+from tests.loaded import loaded
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.inflation import COSTS, Inflation
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.read.load import load_file
 from traceanalyzer.timeline.steps import Steps
 
 Shared = Callable[[str], Path]
@@ -51,7 +51,7 @@ def bracketed(name: str) -> bool | None:
     truth_without = unprofiled_ns(name)
     if truth_without is None or any(part in name for part in BY_THE_CLOCK):
         return None
-    trace = load_file(SHARED / f"{name}.json.gz")
+    trace = loaded(SHARED / f"{name}.json.gz")
     try:
         inflation = Analysis(trace).index(Inflation)
     except Unavailable:
@@ -79,7 +79,7 @@ def test_the_range_says_something() -> None:
 )
 def test_gpu_bound_loops_have_none(shared: Shared, name: str) -> None:
     with pytest.raises(Unavailable, match="sets the pace"):
-        Analysis(load_file(shared(f"pairs/{name}"))).index(Inflation)
+        Analysis(loaded(shared(f"pairs/{name}"))).index(Inflation)
 
 
 def steps_of(rows: int) -> TraceBuilder:
