@@ -99,6 +99,12 @@ class Forecast:
         basis = f"replayed without it: {self.program.sample.text}, bound by the {_WORD[fixed[0].bound]} then"
         return Saving(round(share * unit), round(low * unit), round(high * unit), share, low, high, basis)
 
+    @property
+    def idle_share(self) -> float:
+        """Share of the unprofiled step in which the device that has most to do does nothing (0 to 1)."""
+        step = self.base[0]
+        return max(0.0, 1 - step.gpu_ns / step.ns) if step.ns > 0 else 0.0
+
     def together(self, edits: Sequence[Edit]) -> StepEstimate:
         """The step when all of these edits are made."""
         saved, unit = self.saving(edits), self.step.unprofiled_ns
