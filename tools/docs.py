@@ -76,7 +76,6 @@ Parts = Mapping[str, Callable[[], str]]
 PAGES: dict[str, Parts] = {
     "README.md": {"picture": picture, "rules": rules},
     "docs/accounting.md": {"proven": proven, "judged": judged, "costs": costs},
-    "docs/indexes.md": {"indexes": index_page},
 }
 
 
