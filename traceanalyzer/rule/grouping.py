@@ -78,7 +78,9 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         rule=draft.rule,
         cause=hits.cause,
         by=hits.by,
-        severity=Severity.INFO if hits.info else Severity.of(min(share, most) if saving is None else saving.share),
+        severity=Severity.INFO
+        if hits.info
+        else Severity.of(min(share, most) if saving is None else saving.share),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, len(draft.which), in_steps, scope.steps)),
         advice=hits.advice,
