@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from traceanalyzer.model.finding import Confidence
-
 ONCE = "-once"  # suffix of a cause that stands out in a single step
 
 # cause -> (what happened, what to do); fields in braces come from the finding's evidence
@@ -67,12 +65,32 @@ TEXTS = {
         "Fuse kernels within the graph.",
     ),
     "waiting": (
-        "work was launched but held up behind an event or behind work that the trace does not show: {ops}",
+        "work was launched but held up after an event or after work that the trace does not show: {ops}",
         "See which stream or rank it waits for; enable_cuda_sync_events=True in the profiler names the event.",
     ),
     "unlinked": (
         "the next work's launch is not in the trace",
         "It was launched before recording began: record longer.",
+    ),
+    "graph-capture": (
+        "a CUDA graph was being captured, which starts no work",
+        "Capture once, before the loop.",
+    ),
+    "first-use": (
+        "a library or a kernel was used for the first time ({ops})",
+        "Warm up before measuring.",
+    ),
+    "host-work": (
+        "ops that work on the CPU kept it from launching: {ops}",
+        "Do it on the device, in a loader's worker, or while the device has work queued.",
+    ),
+    "autotuning": (
+        "kernels were being tried out: {ops}",
+        "Warm up before measuring; shapes that change start it anew (torch.backends.cudnn.benchmark).",
+    ),
+    "not-recorded": (
+        "work was launched that the trace does not show",
+        "Record longer; what ran here is not known.",
     ),
     "tail": (
         "nothing more was launched before the last step ended",
@@ -95,5 +113,13 @@ NO_MORE_THAN_LATE = (
     "host-code",
     "launch-latency",
 )
-NOBODYS_LOSS = ("profiler-overhead", "launch-latency", "in-graph", "unlinked", "tail", "start")
-SURE = {"unknown": Confidence.LOW, "waiting": Confidence.LOW, "host-code": Confidence.MEDIUM}
+NOBODYS_LOSS = (
+    "profiler-overhead",
+    "launch-latency",
+    "in-graph",
+    "unlinked",
+    "not-recorded",
+    "graph-capture",
+    "tail",
+    "start",
+)

@@ -33,7 +33,7 @@ def round_trips(
 
     Direct: launched late, and the last call that began before the launch reaches into the gap, unless the CPU then
     paused (`_paused`); or the launch is a blocking copy whose call covers most of the gap. Refill: launched in time,
-    right behind work that such a gap held up; or the work is the copy that the call waits for.
+    right after work that such a gap held up; or the work is the copy that the call waits for.
     """
     usable = np.flatnonzero(~syncs.profiler & activity.launching[syncs.thread])
     none = np.full(len(gaps), -1)
@@ -85,7 +85,7 @@ def _reads_back(gaps: Gaps, work: DeviceWork) -> Mask:
 
 
 def _chained(direct: Rows, gaps: Gaps) -> Rows:
-    """The call of the gap before, where each gap since was launched in time behind the work of the last."""
+    """The call of the gap before, where each gap since was launched in time after the work of the last."""
     chained = np.zeros(len(direct), bool)
     follows = (gaps.before[1:] == gaps.work[:-1]) & (gaps.work[1:] >= 0)
     chained[1:] = gaps.in_time[1:] & follows
