@@ -73,8 +73,11 @@ def _paused(nesting: Nesting, activity: Activity, gaps: Gaps, syncs: Rows) -> Ma
 
 
 def _is_blocking(gaps: Gaps, rows: Rows) -> Mask:
-    """The launch that ends the gap is a blocking copy, and most of the gap lies inside the call."""
-    own = (gaps.call >= 0) & np.isin(gaps.call, rows)
+    """The launch that ends the gap is a blocking copy, and most of the gap lies inside the call.
+
+    Not at the head of the trace, where it may wait for work that is not in it.
+    """
+    own = (gaps.call >= 0) & (gaps.before >= 0) & np.isin(gaps.call, rows)
     return own & (gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns) >= MOST * gaps.dur_ns)
 
 
