@@ -6,9 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 
 from tests.builder import TraceBuilder
+from tests.examples import examples
 from tests.idle.generated import has_work, traces
 from tests.idle.test_idle import FIRST, LATE, LOADER, US, gap, judged, pieces
 from traceanalyzer.idle.causes import Idle
@@ -18,7 +19,7 @@ from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.step_marks import StepMarks
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(150)
 @given(traces())
 def test_pieces_tile_their_gaps(trace: TraceBuilder) -> None:
     assume(has_work(trace))

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder, load_bytes
+from tests.examples import examples
 from tests.read.same import assert_same
 from tests.read.samples import everything
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
@@ -234,7 +235,7 @@ def test_a_comma_too_many() -> None:
     assert len(trace.cpu) == 40
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.binary(max_size=300),
     st.sampled_from([b"", b"[", b"\x28\xb5\x2f\xfd", b'{"traceEvents": [', b'[{"ph":"X"},', b"\x1f\x8b\x08"]),
@@ -246,7 +247,7 @@ def test_garbage_raises_nothing_else(content: bytes, prefix: bytes) -> None:
         assert accounted + sum(trace.meta.counted.values()) == trace.meta.events
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_any_bytes_overwritten_lose_little_and_are_told(data: st.DataObject) -> None:
     content = bytearray(everything().to_json())

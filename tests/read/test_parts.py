@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builder import Layout, TraceBuilder
+from tests.examples import examples
 from tests.read.same import assert_same
 from traceanalyzer.model.errors import NotATrace
 from traceanalyzer.read import parallel
@@ -63,7 +64,7 @@ def pieces(path: Path, bounds: list[int | None], batch_bytes: int = WINDOW) -> t
     return first, collector
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_any_parts_and_windows_give_the_same(data: st.DataObject, tmp_path_factory: Any) -> None:
     layout: Layout = data.draw(st.sampled_from(["kineto", "minified", "array"]))
