@@ -16,6 +16,7 @@ from traceanalyzer.rule.views.selection import Key, Mask, Rows
 from traceanalyzer.timeline.names import ANNOTATION
 from traceanalyzer.timeline.quiet_time import HostTime, QuietTime, Stretches
 
+_NEVER = np.iinfo(np.int64).max
 _NODE = re.compile(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
 
 
@@ -90,9 +91,9 @@ class QuietCalls(Calls):
 
         What covers more than half of a stretch is open in its middle: from the innermost there, outward.
         """
-        if not len(self.events.user_code.start_ns) or not len(self):
-            return Texts.none(len(self))
         start, end, thread, names = self._frames()
+        if not len(start):
+            return Texts.none(len(self))
         found = running_at(start, end, thread, (self.start_ns + self.end_ns) // 2, self.thread)
         parent = innermost(start, end, thread)
         while True:
@@ -110,7 +111,7 @@ class QuietCalls(Calls):
         """
         code = self.events.user_code
         dur = code.end_ns - code.start_ns
-        long = np.flatnonzero(2 * dur > self.dur_ns.min())
+        long = np.flatnonzero(2 * dur > self.dur_ns.min(initial=_NEVER))
         order = long[np.lexsort((-dur[long], code.start_ns[long], code.tid[long]))]
         names = Texts(np.append(code.code[order], -1), code.names)
         return code.start_ns[order], code.end_ns[order], code.tid[order], names

@@ -67,23 +67,22 @@ def host_gap(
     own = quiet[_is_users(quiet, limits)]
     if len(steps) == 1:  # nothing comes after the end of the recording
         own = own[~np.isin(own.rows, syncs.row[syncs.profiler])]
+    long = own.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)
     recurs = _recurs(own, steps, limits)
-    for line, found in _groups(own, recurs, steps, limits):
+    for line, found in _groups(own[long & recurs], own[~long & recurs], steps, limits):
         lost = Lost.idle_within(idle, found.start_ns, found.end_ns)
         least_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
         if intervals.length(lost.spans()) >= least_ns:
             yield _hits(found, lost, line, sure=len(steps) > 1)
-    yield _once(own[_is_long(own, limits) & ~recurs], idle)
+    yield _once(own[long & ~recurs], idle)
 
 
 def _groups(
-    own: QuietCalls, recurs: Mask, steps: Steps, limits: Limits
+    long: QuietCalls, short: QuietCalls, steps: Steps, limits: Limits
 ) -> Iterator[tuple[str | None, QuietCalls]]:
     """(line, its stretches): the long ones by line; the short ones together, where they take much of the steps."""
-    long = _is_long(own, limits)
-    for line, found in own[long & recurs].by(own[long & recurs].line):
+    for line, found in long.by(long.line):
         yield line, found if line else _main_places(found)
-    short = own[~long & recurs]
     if short.total_ns >= limits.python_bound_share * (steps.cpu_end_ns[-1] - steps.cpu_start_ns[0]):
         line, spent = next(iter(short.line.sums(short.dur_ns).items()), (None, 0))
         yield line if 2 * spent > short.total_ns else None, _main_places(short)
@@ -136,10 +135,6 @@ def _main_places(found: QuietCalls) -> QuietCalls:
     """Without the places that matter little."""
     place = found.place.code
     return found[np.bincount(place, weights=found.dur_ns)[place] >= _MINOR * found.total_ns]
-
-
-def _is_long(quiet: QuietCalls, limits: Limits) -> Mask:
-    return np.asarray(quiet.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1))
 
 
 def _is_users(quiet: QuietCalls, limits: Limits) -> Mask:
