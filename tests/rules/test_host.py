@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.rules.loops import Loop, loop_of
 from traceanalyzer import Finding, Trace, diagnose, load
 from traceanalyzer.model.finding import Confidence, Severity
 
@@ -26,55 +26,6 @@ def _found(trace: Trace | Path, rule: str) -> list[Finding]:
 
 def _alarms(trace: Trace | Path, rule: str) -> list[Finding]:
     return [found for found in _found(trace, rule) if found.severity is not Severity.INFO]
-
-
-class Loop(TraceBuilder):
-    """Steps of ops that launch a kernel each, with whatever comes between them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0
-        self.steps = 0
-        self.launches = 0
-        self._begin = 0
-
-    def begin(self) -> None:
-        self._begin = self.now
-        self.now += 5_000
-
-    def end(self) -> None:
-        self.step(self.steps, self._begin, self.now - self._begin)
-        self.steps, self.now = self.steps + 1, self.now + 20_000
-
-    def launched(
-        self, name: str = "aten::mm", launch_ns: int = 5_000, kernel_ns: int = 20_000, tid: int = 1000
-    ) -> None:
-        self.launches += 1
-        self.op(name, self.now, launch_ns + 5_000, tid=tid)
-        self.launch("cudaLaunchKernel", self.now + 2_000, launch_ns, self.launches, tid=tid)
-        self.kernel(self.now + launch_ns + 4_000, kernel_ns, self.launches)
-        self.now += launch_ns + 8_000
-
-    def pause(self, ns: int, line: str | None = None) -> None:
-        if line:
-            self.python(line, self.now, ns, python_id=self.launches + 1)
-        self.now += ns
-
-    def host_op(self, name: str, ns: int) -> None:
-        self.op(name, self.now + 1_000, ns)
-        self.now += ns + 2_000
-
-
-def _loop(body: Callable[[Loop, int], None], steps: int = 6) -> Trace:
-    loop = Loop()
-    for number in range(steps):
-        loop.begin()
-        for _ in range(4):
-            loop.launched()
-        body(loop, number)
-        loop.launched()
-        loop.end()
-    return loop.load()
 
 
 # -- dataloader-stall -----------------------------------------------------------------------------------------------
@@ -116,7 +67,7 @@ def _annotated(name: str, ns: int) -> Callable[[Loop, int], None]:
 
 @pytest.mark.parametrize("name", ["load_batch", "next_batch", "## data_loading ##", MULTI])
 def test_the_advice_fits_the_iterator(name: str) -> None:
-    (found,) = _alarms(_loop(_annotated(name, 5 * MS)), "dataloader-stall")
+    (found,) = _alarms(loop_of(_annotated(name, 5 * MS)), "dataloader-stall")
     assert found.by == name
     assert ("workers are not quick enough" in found.advice) == (name == MULTI)
     assert "num_workers=0" not in found.advice
@@ -124,7 +75,7 @@ def test_the_advice_fits_the_iterator(name: str) -> None:
 
 def test_workers_that_fell_back_once_are_info_and_those_that_do_again_and_again_are_not() -> None:
     def stalled(which: set[int]) -> Trace:
-        return _loop(lambda loop, n: _annotated(MULTI, 5 * MS if n in which else 50_000)(loop, n), steps=12)
+        return loop_of(lambda loop, n: _annotated(MULTI, 5 * MS if n in which else 50_000)(loop, n), steps=12)
 
     assert _alarms(stalled({5, 6}), "dataloader-stall") == []
     assert len(_alarms(stalled({3, 7, 11}), "dataloader-stall")) == 1
@@ -171,13 +122,24 @@ def test_the_function_with_the_largest_total_is_named_not_the_longest_once() -> 
         if number == 3:
             loop.pause(9 * MS, "torch/profiler/profiler.py(7): start_trace")
 
-    found = _alarms(_loop(body), "host-gap")
+    found = _alarms(loop_of(body), "host-gap")
     assert [one.by for one in found] == ["train.py(12): metrics"]
     assert found[0].count == 6
 
 
+def test_functions_within_the_named_one_are_told() -> None:
+    def body(loop: Loop, _: int) -> None:
+        for call in range(10):
+            loop.python("data.py(9): clean", loop.now + call * 300_000, 270_000, python_id=100 + call)
+        loop.pause(3 * MS, "data.py(5): encode")
+
+    (found,) = _alarms(loop_of(body), "host-gap")
+    assert found.by == "data.py(5): encode"
+    assert found.evidence["functions"]["data.py(9): clean"] == pytest.approx(6 * 2.7 * MS, rel=0.1)
+
+
 def test_what_does_not_come_back_is_info() -> None:
-    found = _found(_loop(lambda loop, number: loop.pause(9 * MS if number == 3 else 0)), "host-gap")
+    found = _found(loop_of(lambda loop, number: loop.pause(9 * MS if number == 3 else 0)), "host-gap")
     assert [(one.cause, one.severity) for one in found] == [("once", Severity.INFO)]
 
 
@@ -187,7 +149,7 @@ def test_pauses_in_several_steps_recur_wherever_they_fall() -> None:
         loop.pause(9 * MS if number % 3 == 1 else 0)
         loop.launched(f"aten::other{number}")
 
-    (found,) = _alarms(_loop(body, steps=9), "host-gap")
+    (found,) = _alarms(loop_of(body, steps=9), "host-gap")
     assert (found.count, found.steps) == (3, 3)
 
 
@@ -200,11 +162,11 @@ def test_the_autograd_engines_own_time_is_not_the_users() -> None:
         loop.launched("autograd::engine::evaluate_function: AccumulateGrad", tid=ENGINE)
         loop.now += 400_000  # the way out of it
 
-    assert _found(_loop(body), "host-gap") == []
+    assert _found(loop_of(body), "host-gap") == []
 
 
 def test_an_optimizers_python_is_torchs() -> None:
-    assert _found(_loop(_annotated("Optimizer.step#Adam.step", 2 * MS)), "host-gap") == []
+    assert _found(loop_of(_annotated("Optimizer.step#Adam.step", 2 * MS)), "host-gap") == []
 
 
 # -- host-hotspot -----------------------------------------------------------------------------------------------------
@@ -212,7 +174,7 @@ def test_an_optimizers_python_is_torchs() -> None:
 
 @pytest.mark.parametrize("op", ["aten::normal_", "aten::index", "aten::sort"])
 def test_an_op_that_computes_on_the_cpu_is_named(op: str) -> None:
-    (found,) = _alarms(_loop(lambda loop, _: loop.host_op(op, 3 * MS)), "host-hotspot")
+    (found,) = _alarms(loop_of(lambda loop, _: loop.host_op(op, 3 * MS)), "host-hotspot")
     assert (found.by, found.count, found.confidence) == (op, 6, Confidence.HIGH)
     assert found.evidence["host_ns"] == 18 * MS
 
@@ -225,7 +187,7 @@ def test_many_small_ops_on_the_cpu_are_named_by_the_line() -> None:
             loop.now += 12_000
         loop.python("data.py(3): augment", start, loop.now - start, python_id=number + 1)
 
-    (found,) = _alarms(_loop(body), "host-hotspot")
+    (found,) = _alarms(loop_of(body), "host-hotspot")
     assert found.by == "data.py(3): augment"
 
 
@@ -235,7 +197,7 @@ def test_host_work_beside_a_busy_device_is_no_loss() -> None:
         loop.host_op("aten::sort", 3 * MS)
         loop.now += 2 * MS
 
-    assert [one.by for one in _alarms(_loop(body), "host-hotspot") if one.by == "aten::sort"] == []
+    assert [one.by for one in _alarms(loop_of(body), "host-hotspot") if one.by == "aten::sort"] == []
 
 
 def test_a_rule_that_knows_more_keeps_the_time(shared: Shared) -> None:
@@ -259,7 +221,7 @@ def test_a_cold_first_step_is_told_once_and_as_info(shared: Shared) -> None:
     (found,) = _found(shared("seeds/2048_bf16_cold_eager_w0u0a10"), "cold-start")
     assert found.severity is Severity.INFO
     assert {"first calls", "allocating", "loading kernels"} <= found.evidence["kinds"].keys()
-    (built,) = _found(_loop(_cold), "cold-start")
+    (built,) = _found(loop_of(_cold), "cold-start")
     assert built.severity is Severity.INFO
     assert built.evidence["kinds"] == {
         "first calls": 48 * MS,
@@ -277,12 +239,12 @@ def test_a_library_that_times_its_kernels_is_tuning() -> None:
             loop.now += MS
         loop.op("aten::cudnn_convolution", start - 1_000, loop.now - start + 2_000)
 
-    (found,) = _found(_loop(body), "cold-start")
+    (found,) = _found(loop_of(body), "cold-start")
     assert list(found.evidence["kinds"]) == ["tuning"]
 
 
 def test_a_window_without_usual_steps_is_cold_as_a_whole(shared: Shared) -> None:
-    (found,) = _found(_loop(_cold, steps=1), "cold-start")
+    (found,) = _found(loop_of(_cold, steps=1), "cold-start")
     assert found.severity is Severity.HIGH
     (public,) = _found(shared("public/hta_a100_alexnet"), "cold-start")
     assert public.severity is Severity.HIGH
@@ -294,7 +256,7 @@ def test_what_recurs_is_no_cold_start(shared: Shared) -> None:
         loop.launch("cudaMalloc", loop.now, 2 * MS, 0)
         loop.now += 2 * MS
 
-    assert _found(_loop(body), "cold-start") == []
+    assert _found(loop_of(body), "cold-start") == []
     assert _found(shared("pairs/malloc_thrash.bad"), "cold-start") == []
     assert _found(shared("pairs/recompile.bad"), "cold-start") == []
 

@@ -42,7 +42,7 @@ _UNKNOWN = (
     "Record with with_stack=True: it names the line, and a pause without a line of its own is garbage collection "
     "(gc.freeze() after set-up, gc.disable() in the loop)."
 )
-_BETWEEN = "between {places}: python or garbage collection, which only stacks tell apart"
+_BETWEEN = ", between {places}: python or garbage collection, which only stacks tell apart"
 _MINOR = 0.1  # share of the time below which a place is not told; the message names three
 
 
@@ -52,11 +52,10 @@ def host_gap(
 ) -> Iterator[Hits]:
     """Between ops the CPU runs something else, and the GPU waits.
 
-    What it looks for: stretches in which no thread that launches work has an op or a call open, and the idle time
-    in them: python, garbage collection, logging, numpy. Loading of data, compilation and prof.step() are others'.
+    What it looks for: idle time while no thread that launches work has an op or a call open: python, garbage
+    collection, logging, numpy. Loading of data, compilation and prof.step() are others'.
     Why it costs: nothing is launched meanwhile.
-    Bad: a metric computed in python between two layers; gc.collect() in every step. Good: work of the host in
-    another thread or process, or once every many steps.
+    Bad: a metric computed in python between two layers; gc.collect() in every step. Good: another thread or process.
     How sure: the stretches and the idle time are measured. With stacks the user's function in which most of a
     stretch goes by is named, by its total over all steps. Without, python cannot be told from garbage collection.
     The optimizer's and the autograd engine's own time is left out: it is torch's.
@@ -90,10 +89,12 @@ def _groups(
 
 def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool) -> Hits:
     evidence = _evidence(found)
-    where = "{by} runs" if line else "the CPU runs no op"
-    said = where + " {times_a_step}, {gap} each ({largest} at most)"
+    inner = found.functions() if line else {}
+    said = ("{by} runs" if line else "the CPU runs no op") + " {times_a_step}, {gap} each ({largest} at most)"
     if not line:
-        said += ", in {lines}" if evidence["lines"] else ", " + _BETWEEN
+        said += ", in {lines}" if evidence["lines"] else _BETWEEN
+    elif next(iter(inner), line) != line:
+        said += ", in it {functions}"
     return Hits(
         at=found,
         by=line,
@@ -102,21 +103,20 @@ def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool) -> Hit
         message=said + "; nothing is launched meanwhile: the GPU is idle for {per_step} of each step",
         advice=_LINE if evidence["lines"] else _UNKNOWN,
         confidence=Confidence.HIGH if line and sure else Confidence.MEDIUM,
-        evidence=evidence,
+        evidence=evidence | {"functions": inner},
         also=(found.before,),
     )
 
 
 def _once(found: QuietCalls, idle: IdleTime) -> Hits:
-    evidence = _evidence(found)
-    where = "in {lines}" if evidence["lines"] else "between {places}"
+    where = "in {lines}" if (found.line.code >= 0).any() else "between {places}"
     return Hits(
         at=found,
         cause="once",
         lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
         message=f"the CPU runs no op {{times}}, {{in_steps}}, {where}, for {{largest}} at most: it does not come back",
         advice="See whether it comes back in a longer recording before changing anything.",
-        evidence=evidence,
+        evidence=_evidence(found),
         also=(found.before,),
         info=True,
     )
