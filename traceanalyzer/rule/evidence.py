@@ -1,0 +1,65 @@
+"""What rules about GPU work say of it: kernels by short names, shapes, ops and the user's lines, most time first."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.op_work import shapes_of
+from traceanalyzer.rule.views import Work
+
+_WRAPPED = re.compile(r"cutlass::Kernel2?<\s*([\w:]+)")
+_LAMBDA = re.compile(r"(\w+?)(_cuda)?\(at::TensorIteratorBase")
+_FUNCTOR = re.compile(r"(\w*(?:Functor|ReduceOp|Ops)\w*)")
+_PLAIN = re.compile(r"^(?:void )?(?:[\w:]|\(anonymous namespace\)::)*?(\w+)(?=[<(]|$)")
+_MAX_LETTERS = 60
+
+
+def short_name(kernel: str) -> str:
+    """`vectorized_elementwise_kernel(tanh_kernel)`: a kernel's name without namespaces and template arguments."""
+    wrapped = _WRAPPED.search(kernel)
+    if wrapped:
+        return wrapped[1][:_MAX_LETTERS]
+    plain = _PLAIN.search(kernel)
+    if plain is None or "<" not in kernel:
+        return kernel.removeprefix("void ").partition("(")[0][:_MAX_LETTERS]
+    inner = _LAMBDA.search(kernel, plain.end()) or _FUNCTOR.search(kernel, plain.end())
+    return f"{plain[1]}({inner[1]})"[:_MAX_LETTERS] if inner else plain[1][:_MAX_LETTERS]
+
+
+def kernel_times(work: Work) -> dict[str, int]:
+    """Short name -> ns."""
+    sums: dict[str, int] = {}
+    for name, ns in work.name.sums(work.dur_ns).items():
+        sums[short_name(name)] = sums.get(short_name(name), 0) + ns
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def op_times(work: Work) -> dict[str, int]:
+    """What the user called -> ns; autograd's `evaluate_function: XBackward0` as `XBackward0`."""
+    names = work.outer_op.name
+    plain = [str(name).removeprefix("autograd::engine::evaluate_function: ") for name in names.names]
+    return Texts(names.code, np.array(plain, object)).sums(work.dur_ns)
+
+
+def largest_shapes(work: Work) -> str:
+    """`4096x768, 768x50257` of the op that took most; empty where shapes were not recorded."""
+    dims = next(iter(work.dims.sums(work.dur_ns)), None)
+    return shapes_of(Signature.parsed("", dims, None, None)) if dims else ""
+
+
+def told(work: Work) -> dict[str, Any]:
+    """The usual evidence: `kernels`, `ops`, `lines` (ns by text), `shapes`, and `where`, the end of a sentence."""
+    lines, shapes = work.line.sums(work.dur_ns), largest_shapes(work)
+    where = (f", of shapes {shapes}" if shapes else "") + (f", from {next(iter(lines))}" if lines else "")
+    return {
+        "kernels": kernel_times(work),
+        "ops": op_times(work),
+        "lines": lines,
+        "shapes": shapes,
+        "where": where,
+    }
