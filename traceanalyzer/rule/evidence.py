@@ -63,3 +63,12 @@ def told(work: Work) -> dict[str, Any]:
         "shapes": shapes,
         "where": where,
     }
+
+
+def named_ops(work: Work) -> Texts:
+    """The op that launched each piece; where its launch is missing, the op of the same kernel elsewhere, or the kernel."""
+    name, op = work.name, work.op.name
+    known = np.full(len(name.names) + 1, -1, np.int64)
+    known[name.code[op.code >= 0]] = op.code[op.code >= 0]
+    kin = Texts(np.where(op.code >= 0, op.code, known[name.code]), op.names)
+    return kin.or_else(Texts(name.code, np.array([short_name(str(one)) for one in name.names], object)))

@@ -28,6 +28,8 @@ POINTWISE = re.compile(
 REDUCTION = re.compile(
     r"at::native::reduce_kernel|triton_(red|per)_|row_reduce|RowwiseMoments|softmax_warp_|SoftMax"
 )
+EAGER_REDUCTION = re.compile(r"at::native::reduce_kernel|^reduce_kernel|RowwiseMoments")
+FILL = re.compile(r"FillFunctor|fill_kernel|memset", _I)
 SOFTMAX = re.compile(r"softmax", _I)
 
 # Kernels that only move or convert: their op tells which of the two.

@@ -12,7 +12,7 @@ from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence import named_ops, told
 from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
@@ -28,7 +28,7 @@ class Limits:
     floor_ns: int = limit(5_000, "a small kernel takes so long on a device that is wide enough; H200, torch 2.11")
 
 
-@rule(since="0.2", claims=Claims.WORK, limits=Limits)
+@rule(since="0.2", claims=Claims.WORK, min_share=0.02, limits=Limits)
 def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A kernel's grid has fewer blocks than the device has multiprocessors.
 
@@ -54,8 +54,7 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     alone = found.beside_ns() <= limits.max_beside_share * found.dur_ns
     found, wide = found[alone], wide[alone]
     spread = np.maximum(found.dur_ns * (found.blocks / wide), limits.floor_ns)
-    named = found.op.name.or_else(found.name)
-    for op, mine in found.by(named):
+    for op, mine in found.by(named_ops(found)):
         chosen = np.isin(found.entries, mine.entries)
         yield _hits(op, found[chosen], spread[chosen], wide[chosen], work.total_ns)
 

@@ -100,5 +100,8 @@ def _speedup(kind: str, target: str, gpu: Gpu) -> float | None:
     if gpu.peaks is None:
         return None
     word = {"convolution": "conv"}.get(kind, kind)
-    now, then = (gpu.peaks.reached_tflops(word, arithmetic) for arithmetic in ("fp32", target))
+    # cuDNN has no float32 kernels of Hopper's own; before it they reach what matrix products do.
+    own = kind != "convolution" or (gpu.capability or (0, 0)) >= (9, 0)
+    now = gpu.peaks.reached_tflops(word if own else "matmul", "fp32")
+    then = gpu.peaks.reached_tflops(word, target)
     return max(then / now, 1.0) if now and then else None
