@@ -41,12 +41,12 @@ COPY = re.compile(
 # Layout conversions that a convolution library puts around its kernels.
 LAYOUT = re.compile(
     r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|convertTensor_kernel|batched_transpose_\d+x|transposeTensor"
-    r"|nhwcAddPadding|SubTensorOpWithCastTensor.*transpose",
+    r"|SubTensorOpWithCastTensor.*transpose",
     _I,
 )
 # torch's batch norm for NCHW: one block per channel. Channels-last kernels say so in their names.
 NCHW_BATCH_NORM = re.compile(
-    r"batch_norm_(collect_statistics|backward|transform_input|backward_reduce|backward_elemt)\w*kernel(?!.*channels_last)"
+    r"batch_norm_(?!\w*channels_last)(collect_statistics|backward|transform_input)\w*_kernel"
 )
 DEPTHWISE = re.compile(r"conv_depthwise2d_(forward|backward|grad_weight)")
 CONVOLUTION_NCHW = re.compile(
