@@ -20,6 +20,14 @@ from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline import kernel_families as families
 
 
+_IMAGE_NORM = r"1C11_kernel|batch_norm"  # cuDNN's and torch's, a block for each channel
+_ROWS = (
+    "Give it more rows at once (a larger batch, or the longer dimension as rows), or cut each long row into pieces and "
+    "combine them."
+)
+_NORMS = "Use channels_last for model and images: norms of channels first have a block for each channel."
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_grid_share: float = limit(0.5, "of the multiprocessors: with half of them at work nobody gains twofold")
@@ -75,8 +83,7 @@ def _hits(op: str, found: Work, spread: np.ndarray, wide: np.ndarray, busy_ns: i
         fix=Resize(found.entries, spread),
         message="{by} runs {blocks} blocks on a device of {sms} multiprocessors, {typical} each, {times_a_step}: "
         "{gpu} of GPU time in {kernels}{where}",
-        advice="Give it more rows at once (a larger batch, or the longer dimension as rows), or cut each long row into "
-        "pieces and combine them.",
+        advice=_NORMS if found.name.matches(_IMAGE_NORM).all() else _ROWS,
         confidence=Confidence.MEDIUM if product else Confidence.HIGH,
         evidence=evidence,
     )
