@@ -23,7 +23,7 @@ REACHED: Mapping[str, float] = {
     "softmax": 0.40,
     "norm": 0.50,
     "batch norm": 0.14,
-    "pool": 0.30,
+    "pool": 0.10,
     "pool backward": 0.045,
     "thin conv": 0.034,  # few channels in: the first layer of a ResNet; depthwise weights' gradients 0.02 to 0.5
     "gather": 0.14,
@@ -36,27 +36,20 @@ REACHED: Mapping[str, float] = {
 _LONG = 8  # bytes of an index
 _FEW_CHANNELS = 8
 
-_READ_ALL: Mapping[str, str] = {
-    **dict.fromkeys(
-        "sum mean amax amin max min argmax argmin prod norm linalg_vector_norm var std var_mean logsumexp all any "
-        "count_nonzero nansum".split(),
-        "reduction",
-    ),
-    **dict.fromkeys("cumsum cumprod cummax cummin logcumsumexp _logcumsumexp _cummax_helper".split(), "scan"),
-    **dict.fromkeys("cumsum_ cumprod_".split(), "scan"),
-    **dict.fromkeys("_softmax _log_softmax softmax log_softmax".split(), "softmax"),
-    **dict.fromkeys("_softmax_backward_data _log_softmax_backward_data".split(), "softmax"),
-    **dict.fromkeys("native_layer_norm _fused_rms_norm native_group_norm".split(), "norm"),
-    **dict.fromkeys("native_layer_norm_backward native_group_norm_backward".split(), "norm"),
-    **dict.fromkeys(
-        "native_batch_norm native_batch_norm_backward cudnn_batch_norm cudnn_batch_norm_backward miopen_batch_norm "
-        "miopen_batch_norm_backward _batch_norm_impl_index".split(),
-        "batch norm",
-    ),
-    **dict.fromkeys("flip roll tril triu".split(), "transposition"),
+# What reads all of its inputs, by kind; its result is as large as the first of them unless it is a reduction.
+_KINDS = {
+    "reduction": """sum mean amax amin max min argmax argmin prod norm linalg_vector_norm var std var_mean logsumexp
+    all any count_nonzero nansum""",
+    "scan": "cumsum cumprod cummax cummin logcumsumexp _logcumsumexp cumsum_ cumprod_ _cummax_helper",
+    "softmax": """_softmax _log_softmax softmax log_softmax _softmax_backward_data
+    _log_softmax_backward_data""",
+    "norm": """native_layer_norm _fused_rms_norm native_group_norm native_layer_norm_backward
+    native_group_norm_backward""",
+    "batch norm": """native_batch_norm native_batch_norm_backward cudnn_batch_norm cudnn_batch_norm_backward
+    miopen_batch_norm miopen_batch_norm_backward""",
+    "transposition": "flip roll tril triu",
 }
-# Of these the result is as large as the first input; of reductions it is small.
-_SMALL_RESULT = frozenset({"reduction"})
+_READ_ALL = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 
 
 def bound_of(op: Signature) -> Work | None:
@@ -104,7 +97,7 @@ def _read_all(op: Signature, kind: str) -> Work:
     """Reads every tensor, and writes a result as large as the first one unless it reduces."""
     tensors = [i for i, kind_ in enumerate(op.types) if kind_ in ITEM_BYTES and op.dims[i]]
     read = sum(_bytes(op, i) for i in tensors)
-    written = 0 if kind in _SMALL_RESULT else _bytes(op, tensors[0])
+    written = 0 if kind == "reduction" else _bytes(op, tensors[0])
     if not tensors:
         raise LookupError("no tensor")
     return Work(kind, None, read + written, ARITHMETIC.get(op.types[tensors[0]]))

@@ -6,10 +6,9 @@ import re
 from typing import Any
 
 import numpy as np
+import orjson
 
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.roofline.op_model import Signature
-from traceanalyzer.roofline.op_work import shapes_of
 from traceanalyzer.rule.views import Work
 
 _WRAPPED = re.compile(r"cutlass::Kernel2?<\s*([\w:]+)")
@@ -17,6 +16,7 @@ _LAMBDA = re.compile(r"(\w+?)(_cuda)?\(at::TensorIteratorBase")
 _FUNCTOR = re.compile(r"(\w*(?:Functor|ReduceOp|Ops)\w*)")
 _PLAIN = re.compile(r"^(?:void )?(?:[\w:]|\(anonymous namespace\)::)*?(\w+)(?=[<(]|$)")
 _MAX_LETTERS = 60
+_MAX_SHAPES = 3
 
 
 def short_name(kernel: str) -> str:
@@ -46,10 +46,27 @@ def op_times(work: Work) -> dict[str, int]:
     return Texts(names.code, np.array(plain, object)).sums(work.dur_ns)
 
 
+def called_ops(work: Work) -> Texts:
+    """The outermost op where it is one of torch's, within backward and compiled code the op itself."""
+    outer = work.outer_op.name
+    own = outer.matches(r"^aten::")
+    return Texts(np.where(own, outer.code, -1), outer.names).or_else(named_ops(work))
+
+
 def largest_shapes(work: Work) -> str:
     """`4096x768, 768x50257` of the op that took most; empty where shapes were not recorded."""
     dims = next(iter(work.dims.sums(work.dur_ns)), None)
-    return shapes_of(Signature.parsed("", dims, None, None)) if dims else ""
+    return ", ".join(_tensors(orjson.loads(dims))[:_MAX_SHAPES]) if dims else ""
+
+
+def _tensors(shapes: list[Any]) -> list[str]:
+    """Each tensor as `4096x768`, those of lists among them."""
+    found: list[str] = []
+    for shape in shapes:
+        if isinstance(shape, list) and shape:
+            nested = any(isinstance(size, list) for size in shape)
+            found += _tensors(shape) if nested else ["x".join(map(str, shape))]
+    return found
 
 
 def told(work: Work) -> dict[str, Any]:
@@ -66,7 +83,7 @@ def told(work: Work) -> dict[str, Any]:
 
 
 def named_ops(work: Work) -> Texts:
-    """The op that launched each piece; where its launch is missing, the op of the same kernel elsewhere, or the kernel."""
+    """The op that launched each piece; without a launch that of the same kernel elsewhere, or the kernel."""
     name, op = work.name, work.op.name
     known = np.full(len(name.names) + 1, -1, np.int64)
     known[name.code[op.code >= 0]] = op.code[op.code >= 0]

@@ -21,8 +21,11 @@ from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
 _SMALL = 1 / 16  # of the chain's size: a row's mean between kernels over rows of 16 and more
-_SAME_SIZE = 2.0  # times: halves of a tensor, as in a rotary embedding, still belong together
+_SAME_SIZE = 1.0  # times: shapes are exact
 _SAME_GRID = 4.0  # without shapes: elements of a thread differ by type and alignment
+_PAUSE_NS = (
+    200_000  # of CPU time under the profiler; between eager ops it is 5 to 60 us, H200 host, torch 2.11
+)
 _PER_THREAD = re.compile(r"elementwise_kernel<(?:128, )?(\d+)")
 
 
@@ -47,10 +50,14 @@ class KernelChains:
         order = np.lexsort((work.start_ns, work.stream, work.device))
         name = Texts.column(trace.gpu, "name", work.row[order])
         pointwise = name.matches(families.POINTWISE) & ~name.matches(r"^triton_")
-        pointwise &= ~name.matches(families.FILL) & (work.kind[order] == KINDS.index("compute"))
+        pointwise &= (
+            ~name.matches(families.FILL)
+            & ~name.matches(families.STRIDED_COPY)
+            & (work.kind[order] == KINDS.index("compute"))
+        )
         reduction = name.matches(families.EAGER_REDUCTION)
-        fusible = (pointwise | reduction) & ~_in_optimizer(trace, nesting, pick(work.call, order))
-        breaks = ~fusible | ~np.append(False, fusible[:-1])
+        fusible = (pointwise | reduction) & ~_apart(trace, nesting, pick(work.call, order))
+        breaks = ~fusible | ~np.append(False, fusible[:-1]) | _pauses(work, order)
         for column in (work.device[order], work.stream[order], steps.of_work[order]):
             breaks |= starts_of_runs(column)
         shapes = _elements_of_shapes(trace, work.op[order])
@@ -60,8 +67,12 @@ class KernelChains:
         size = np.where(pointwise, size, 0)
         large = fusible & (size > _SMALL * _largest(run, size)[run])
         run = np.cumsum(breaks | _jumps(run, size, large, _SAME_SIZE if sized else _SAME_GRID)) - 1
+        whole = large & pointwise
+        fusible &= (
+            np.maximum.accumulate(np.where(whole, run, -1)) == run
+        )  # what comes before the first is another's end
         numbers = np.cumsum(starts_of_runs(run[fusible])) - 1
-        return cls(order[fusible], numbers, (large & pointwise)[fusible], sized)
+        return cls(order[fusible], numbers, whole[fusible], sized)
 
     def longer_than(self, kernels: int) -> Self:
         """The chains with more whole kernels than that, numbered anew."""
@@ -72,10 +83,18 @@ class KernelChains:
         return type(self)(self.entry[kept], numbers, self.whole[kept], self.sized)
 
 
-def _in_optimizer(trace: Trace, nesting: Nesting, call: Rows) -> Mask:
-    """Which launches lie in an optimizer's step: its loop over parameters is another matter."""
-    marks = Texts.column(trace.cpu, "name", np.arange(len(nesting.parent))).matches(OPTIMIZER_MARK)
+def _apart(trace: Trace, nesting: Nesting, call: Rows) -> Mask:
+    """Which launches lie where no neighbours belong together: an optimizer's step, sums of gradients."""
+    names = Texts.column(trace.cpu, "name", np.arange(len(nesting.parent)))
+    marks = names.matches(OPTIMIZER_MARK) | names.matches(r"AccumulateGrad$")
     return np.asarray(pick(inherited(nesting.parent, marks), call) >= 0)
+
+
+def _pauses(work: DeviceWork, order: Rows) -> Mask:
+    """Launches that come long after the one before them: other code lies between."""
+    start, end = work.call_start_ns[order], work.call_end_ns[order]
+    known = (work.call[order][1:] >= 0) & (work.call[order][:-1] >= 0)
+    return np.append(False, known & (start[1:] - end[:-1] > _PAUSE_NS))
 
 
 def _largest(run: Rows, size: Rows) -> Rows:

@@ -32,10 +32,19 @@ EAGER_REDUCTION = re.compile(r"at::native::reduce_kernel|^reduce_kernel|RowwiseM
 FILL = re.compile(r"FillFunctor|fill_kernel|memset", _I)
 SOFTMAX = re.compile(r"softmax", _I)
 
-# Kernels that only move or convert: their op tells which of the two.
+# Kernels that only move or convert. A copy between equal types is a memcpy where both sides are contiguous, and else
+# the plain elementwise kernel; conversions have an own name or the unrolled kernel.
+STRIDED_COPY = re.compile(
+    r"(?<!vectorized_)(?<!unrolled_)elementwise_kernel<.*direct_copy_kernel|transpose_(read|write)"
+)
+CONCATENATION = re.compile(r"CatArrayBatchedCopy|chunk_cat|triton_poi_fused_cat")
+CONVERSION = re.compile(
+    r"(bfloat16|float16|float8_?\w*)_copy_kernel|unrolled_elementwise_kernel<.*direct_copy_kernel"
+    r"|unrolled_elementwise_kernel<.*(bfloat16|float16)_copy_kernel"
+)
 COPY = re.compile(
-    r"direct_copy_kernel|(bfloat16|float16|float8)_?\w*copy_kernel|CatArrayBatchedCopy|copy_device_to_device"
-    r"|_copy_kernel_cuda|conj_kernel|chunk_cat|split_with_sizes_copy|transpose_(read|write)|batched_transpose",
+    rf"{STRIDED_COPY.pattern}|{CONCATENATION.pattern}|{CONVERSION.pattern}|direct_copy_kernel|_copy_kernel_cuda"
+    r"|split_with_sizes_copy|batched_transpose|repeat_interleave|indexSelect|index_select|gather_kernel|PadKernel|_pad_"
 )
 
 # Layout conversions that a convolution library puts around its kernels.
@@ -57,7 +66,8 @@ CONVOLUTION_NCHW = re.compile(
 # Tensile's single precision (its type comes after the two operands' indices) unless it computes in xf32.
 FP32_ARITHMETIC = re.compile(
     r"simt_s(gemm|fprop|dgrad|wgrad)|f32f32_f32f32_f32.*ffma|(?<![a-z])sgemm_(?!\w*tensorop)|scudnn"
-    r"|convolve_sgemm<float|fft2d_|winograd.*(fp32|<float|<\d, float)|(conv2d|dgrad2d|wgrad2d)_\w+<[^>]*float, float, float"
+    r"|convolve_sgemm<float|fft2d_|winograd.*(fp32|<float|<\d, float)"
+    r"|(conv2d|dgrad2d|wgrad2d)_\w+<[^>]*float, float, float"
     r"|(dgrad2d|wgrad)_alg1_\w+<float|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_S_?B_|(igemm|conv)\w*_fp32|fmha_cutlass[FB]_f32"
 )
 TENSOR_CORES_FP32 = re.compile(r"tf32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, numbered, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import Floats, Resize
+from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.op_model import Signature
@@ -23,10 +24,14 @@ from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Work
 
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    times: float = limit(4.0, "times what well-shaped calls of such ops take; those stay below 2.2 on H200 traces")
+    times: float = limit(
+        3.0, "times what well-shaped calls of such ops take; those stay below 2.2 on H200 traces"
+    )
     min_call_ns: int = limit(10_000, "shorter calls are latency; H200, torch 2.11")
     floor_ns: int = limit(5_000, "no call of several kernels takes less")
     min_gpu_share: float = limit(0.02, "of GPU time that the distance must be")
@@ -37,7 +42,7 @@ def far_from_bound(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """An op takes many times what its shapes and types need.
 
     What it looks for: the bytes and operations that each call needs at least, by its recorded inputs, at the device's
-    peaks; and calls that take more than four times what well-shaped calls of such ops reach.
+    peaks; and calls that take more than three times what well-shaped calls of such ops reach.
     Why it costs: the device waits for something else than memory or arithmetic: too few rows to work on in parallel, a
     dimension that loads or tiles do not fit, addresses that collide, an order that reads memory badly.
     Bad: cumsum along a few very long rows, a product with one dimension of a million and two of sixteen, an index_add_
@@ -117,7 +122,9 @@ def _hits(op: str, found: Work, excess: Rows, fixed: Floats, worst: tuple[Signat
         confidence=Confidence.MEDIUM,
         evidence={
             "shapes": shapes_of(shape),
-            "types": ", ".join(dict.fromkeys(kind for kind in shape.types if kind[:1].islower() or "::" in kind)),
+            "types": ", ".join(
+                dict.fromkeys(kind for kind in shape.types if kind[:1].islower() or "::" in kind)
+            ),
             "call_ns": taken,
             "needed_ns": needed,
             "ratio": round(taken / max(needed, 1)),

@@ -72,7 +72,9 @@ def _hits(found: Work, leak: Work, gpu: Gpu, tf32_off: bool, limits: Limits) -> 
         lost=Lost.excess(found, np.asarray(found.dur_ns - fixed, np.int64)),
         fix=(DropWork(found.entries[casts]), Resize(rest.entries, fixed[~casts])),
         message="{times_a_step} work runs in float64, {spent} in all, in {ops}" + source,
-        advice="Make it float32 where it enters" + (f" ({first})" if first else "") + ": torch.from_numpy(a).float(), "
+        advice="Make it float32 where it enters"
+        + (f" ({first})" if first else "")
+        + ": torch.from_numpy(a).float(), "
         "dtype=torch.float32; numpy arrays are float64 unless told otherwise.",
         confidence=Confidence.HIGH if first else Confidence.MEDIUM,
         evidence={**told(found), "spent_ns": found.total_ns, "first_op": first, "casts": int(casts.sum())},

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, starts_of_runs
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import Floats
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_model import work_of
@@ -28,10 +28,17 @@ _SOFTMAX = r"^aten::_(safe_)?softmax$"
 _SOFTMAX_BACKWARD = r"^aten::_softmax_backward_data$"
 
 
+Floats = NDArray[np.float64]
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_between: int = limit(8, "pieces of work between a product and the softmax: scale, mask, bias, casts, dropout")
-    fused_share: float = limit(0.2, "of bfloat16 attention that a fused kernel takes, shapes unknown; 512 to 2,048 tokens, H200")
+    max_between: int = limit(
+        8, "pieces of work between a product and the softmax: scale, mask, bias, casts, dropout"
+    )
+    fused_share: float = limit(
+        0.2, "of bfloat16 attention that a fused kernel takes, shapes unknown; 512 to 2,048 tokens, H200"
+    )
     fused_share_fp32: float = limit(0.7, "the same of float32 attention")
 
 
@@ -68,7 +75,10 @@ def _spans(ordered: Work, most: int) -> tuple[Rows, Rows, Mask]:
     """(first piece, last piece, whether it is of backward) of each attention, positions in `ordered`."""
     name = ordered.op.name
     product = np.flatnonzero(name.matches(_PRODUCT) & ordered.kind.one_of("compute"))
-    forward, backward = np.flatnonzero(name.matches(_SOFTMAX)), np.flatnonzero(name.matches(_SOFTMAX_BACKWARD))
+    forward, backward = (
+        np.flatnonzero(name.matches(_SOFTMAX)),
+        np.flatnonzero(name.matches(_SOFTMAX_BACKWARD)),
+    )
     softmax = np.concatenate((forward, backward))
     is_backward = np.arange(len(softmax)) >= len(forward)
     order = np.argsort(softmax)
@@ -136,4 +146,5 @@ def _by_operations(found: Work, number: Rows, gpu: Gpu, fp32: bool) -> Floats:
     flops = np.array([model.flops or 0 if model else 0 for model in models], np.float64)[signature]
     rate = gpu.peaks.reached_tflops("attention", "fp32" if fp32 else "bf16") if gpu.peaks else None
     spans = int(number[-1]) + 1
-    return np.bincount(number, weights=flops, minlength=spans) / (rate * 1e3) if rate else np.zeros(spans)
+    rate = rate or np.inf
+    return np.asarray(np.bincount(number, weights=flops, minlength=spans) / (rate * 1e3), np.float64)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import DropWork, Floats, Resize
+from traceanalyzer.replay.edits import DropWork, Resize
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.evidence import told
@@ -23,13 +24,20 @@ _IMAGE = r"^\[\[\d+,\d+,\d+,\d+(,\d+)?\]"  # the first input has four or five di
 _HALF = r"BFloat16|Half"
 
 
+Floats = NDArray[np.float64]
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    depthwise_share: float = limit(0.25, "of the time that depthwise kernels take in channels_last; EfficientNet, H200")
+    depthwise_share: float = limit(
+        0.25, "of the time that depthwise kernels take in channels_last; EfficientNet, H200"
+    )
     transform_share: float = limit(0.6, "the same of the last pass of a batch norm")
     statistics_least_share: float = limit(0.26, "the same of its statistics with 16 to 32 channels")
     backward_least_share: float = limit(0.14, "the same of its backward with 16 to 32 channels")
-    statistics_blocks: float = limit(2.0, "blocks per multiprocessor from which statistics are as quick; H200")
+    statistics_blocks: float = limit(
+        2.0, "blocks per multiprocessor from which statistics are as quick; H200"
+    )
     backward_blocks: float = limit(4.0, "blocks per multiprocessor from which backward is as quick; H200")
     unknown_sms: int = limit(108, "multiprocessors where the trace does not say: A100")
 

@@ -19,7 +19,6 @@ from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline import kernel_families as families
 
-
 _IMAGE_NORM = r"1C11_kernel|batch_norm"  # cuDNN's and torch's, a block for each channel
 _ROWS = (
     "Give it more rows at once (a larger batch, or the longer dimension as rows), or cut each long row into pieces and "
@@ -30,10 +29,16 @@ _NORMS = "Use channels_last for model and images: norms of channels first have a
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_grid_share: float = limit(0.5, "of the multiprocessors: with half of them at work nobody gains twofold")
+    max_grid_share: float = limit(
+        0.5, "of the multiprocessors: with half of them at work nobody gains twofold"
+    )
     min_dur_ns: int = limit(20_000, "shorter kernels are launches rather than work; H200, torch 2.11")
-    max_beside_share: float = limit(0.5, "of a kernel's time that other streams' work may fill the rest of the device")
-    floor_ns: int = limit(5_000, "a small kernel takes so long on a device that is wide enough; H200, torch 2.11")
+    max_beside_share: float = limit(
+        0.5, "of a kernel's time that other streams' work may fill the rest of the device"
+    )
+    floor_ns: int = limit(
+        5_000, "a small kernel takes so long on a device that is wide enough; H200, torch 2.11"
+    )
 
 
 @rule(since="0.2", claims=Claims.WORK, min_share=0.02, limits=Limits)

@@ -29,7 +29,9 @@ class Limits:
     multiple: int = limit(8, "elements of 2 bytes in a 16-byte load; CUTLASS, cuBLAS: align8")
     pad_to: int = limit(64, "multiple that all tile sizes divide well; 50,257 becomes 50,304")
     floor_ns: int = limit(5_000, "shorter products take no less when aligned; H200, torch 2.11")
-    speedup: float = limit(3.5, "of aligned over align2 kernels where shapes are not recorded; H200, torch 2.11, k = 4,002")
+    speedup: float = limit(
+        3.5, "of aligned over align2 kernels where shapes are not recorded; H200, torch 2.11, k = 4,002"
+    )
     speedup_odd: float = limit(7.0, "the same of align1 kernels, n = 50,257 and k = 4,001")
 
 
@@ -63,20 +65,29 @@ def misaligned_gemm(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
 
 def _hits(found: Work, gpu: Gpu, limits: Limits) -> Hits:
     number, signatures = signatures_of(found.events.trace, found.op.rows)
-    fixed = np.maximum(_fixed(found, number, signatures, gpu, limits), np.minimum(found.dur_ns, limits.floor_ns))
+    fixed = np.maximum(
+        _fixed(found, number, signatures, gpu, limits), np.minimum(found.dur_ns, limits.floor_ns)
+    )
     odd = _odd(found, number, signatures, limits.multiple)
     sizes = ", ".join(f"{size:,}" for size in odd)
     padded = ", ".join(f"{size:,} to {-(-size // limits.pad_to) * limits.pad_to:,}" for size in odd)
     shaped = any(one.dims for one in signatures)
     why = f": {sizes} {'is' if len(odd) == 1 else 'are'} no multiple of {limits.multiple}" if odd else ""
-    advice = f"Pad {padded}." if odd else "Pad the dimension that is no multiple of 8 (a vocabulary, a number of classes)."
+    advice = (
+        f"Pad {padded}."
+        if odd
+        else "Pad the dimension that is no multiple of 8 (a vocabulary, a number of classes)."
+    )
     if shaped and not odd:
-        advice = "All dimensions are multiples of 8: make the operand contiguous, or slice it at a multiple of 8."
+        advice = (
+            "All dimensions are multiples of 8: make the operand contiguous, or slice it at a multiple of 8."
+        )
     return Hits(
         at=found,
         lost=Lost.excess(found, np.asarray(found.dur_ns - fixed, np.int64)),
         fix=Resize(found.entries, fixed),
-        message="half-precision products {times_a_step} in kernels with narrow loads, {spent} in all, {kernels}{where}" + why,
+        message="half-precision products {times_a_step} in kernels with narrow loads, {spent} in all, {kernels}{where}"
+        + why,
         advice=advice,
         confidence=Confidence.HIGH if odd else Confidence.MEDIUM,
         evidence={**told(found), "spent_ns": found.total_ns, "sizes": odd},
@@ -89,7 +100,11 @@ def _fixed(
     """What each would take when aligned: by its operations where shapes and peaks are known."""
     odd = found.name.matches(r"align1(?!\d)|_a1_|aligna1_")
     guess = found.dur_ns / np.where(odd, limits.speedup_odd, limits.speedup)
-    rate = gpu.peaks.reached_tflops("matmul", "bf16") or gpu.peaks.reached_tflops("matmul", "fp16") if gpu.peaks else None
+    rate = (
+        gpu.peaks.reached_tflops("matmul", "bf16") or gpu.peaks.reached_tflops("matmul", "fp16")
+        if gpu.peaks
+        else None
+    )
     if rate is None:
         return guess
     models = [work_of(one) for one in signatures]
@@ -104,6 +119,8 @@ def _odd(found: Work, number: np.ndarray, signatures: list[Signature], multiple:
     times = np.bincount(codes, weights=found.dur_ns)
     for one, ns in zip(used.tolist(), times.tolist(), strict=True):
         matrices = [shape for shape in signatures[one].dims if isinstance(shape, list) and len(shape) >= 2]
-        for size in {size for shape in matrices for size in shape[-2:] if isinstance(size, int) and size % multiple}:
+        for size in {
+            size for shape in matrices for size in shape[-2:] if isinstance(size, int) and size % multiple
+        }:
             spent[size] = spent.get(size, 0) + int(ns)
     return sorted(spent, key=lambda size: (-spent[size], size))[:3]

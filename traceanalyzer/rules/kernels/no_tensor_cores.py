@@ -23,7 +23,9 @@ from traceanalyzer.timeline import kernel_families as families
 class Limits:
     min_gpu_share: float = limit(0.05, "of all GPU time; below that nobody changes a model's precision")
     floor_ns: int = limit(5_000, "shorter kernels are not much quicker on tensor cores; H200, torch 2.11")
-    unknown_speedup: float = limit(4.0, "of devices without known peaks: the least of matrix over vector units, MI300X")
+    unknown_speedup: float = limit(
+        4.0, "of devices without known peaks: the least of matrix over vector units, MI300X"
+    )
 
 
 _ADVICE = {
@@ -78,11 +80,17 @@ def _hits(kind: str, found: Work, gpu: Gpu, share: float, limits: Limits) -> Hit
         cause=kind,
         lost=Lost.excess(found, np.asarray(found.dur_ns - fixed, np.int64)),
         fix=Resize(found.entries, fixed),
-        message="float32 {what} {times_a_step} on units that are no tensor cores: {gpu} of GPU time, in {kernels}{where}; "
-        f"{_LONG[target]} is about {{speedup}} times as quick{known}",
+        message="float32 {what} {times_a_step} on units that are no tensor cores: {gpu} of GPU time, in "
+        f"{{kernels}}{{where}}; {_LONG[target]} is about {{speedup}} times as quick{known}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,
-        evidence={**told(found), "what": kind, "gpu_share": share, "speedup": round(speedup, 1), "target": target},
+        evidence={
+            **told(found),
+            "what": kind,
+            "gpu_share": share,
+            "speedup": round(speedup, 1),
+            "target": target,
+        },
     )
 
 

@@ -25,8 +25,12 @@ _CHECKS = ("aten::ne", "aten::isnan", "aten::any", "aten::item", "aten::is_nonze
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    choice_share: float = limit(0.10, "of GPU time up to which checkpointing is the user's choice and no finding")
-    min_checked_share: float = limit(0.5, "of backward nodes with a check for NaN: anomaly mode checks all of them")
+    choice_share: float = limit(
+        0.10, "of GPU time up to which checkpointing is the user's choice and no finding"
+    )
+    min_checked_share: float = limit(
+        0.5, "of backward nodes with a check for NaN: anomaly mode checks all of them"
+    )
 
 
 @rule(since="0.2", claims=Claims.PATTERN, limits=Limits)

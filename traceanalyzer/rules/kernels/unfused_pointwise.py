@@ -6,27 +6,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, numbered, starts_of_runs
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.model.texts import Texts
-from traceanalyzer.replay.edits import Floats
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.evidence import named_ops, told
+from traceanalyzer.rule.evidence import called_ops, told
 from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline.kernel_chains import KernelChains
 
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_kernels: int = limit(3, "pointwise kernels over one size; two are often a product and its bias")
-    per_fused_kernel: int = limit(10, "kernels that one fused kernel stands for at most; Inductor, torch 2.11")
+    per_fused_kernel: int = limit(
+        10, "kernels that one fused kernel stands for at most; Inductor, torch 2.11"
+    )
     min_gpu_share: float = limit(0.03, "of GPU time that fusion saves; the ends of any eager step have some")
-    whole_share: float = limit(0.25, "of the longest kernel of a chain: what is shorter works on something smaller")
+    whole_share: float = limit(
+        0.25, "of the longest kernel of a chain: what is shorter works on something smaller"
+    )
 
 
 @rule(since="0.2", claims=Claims.PATTERN, limits=Limits)
@@ -66,8 +71,8 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, limits: Limi
         at=found,
         lost=Lost.excess(found, np.asarray(found.dur_ns * (1 - kept[chain]), np.int64)),
         fix=Fuse(found.entries, chain, fused),
-        message="{kernels_in_chains} pointwise kernels in {chains} chains that one kernel each could do, {spent} in all: "
-        "{sequences}{where}",
+        message="{kernels_in_chains} pointwise kernels in {chains} chains that one kernel each could do, {spent} in "
+        "all: {sequences}{where}",
         advice=_advice(next(iter(texts), "")),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={
@@ -100,14 +105,14 @@ def _parts(chain: Rows, most: int) -> Rows:
 
 def _texts(found: Work, chain: Rows) -> dict[str, int]:
     """`to > pow > mean > mul`: sequences of ops -> ns, most time first."""
-    ops, total = _called(found), np.bincount(chain, weights=found.dur_ns)
+    ops, total = called_ops(found), np.bincount(chain, weights=found.dur_ns)
     codes, used = numbered(ops.code)
     first = np.flatnonzero(starts_of_runs(chain))
     place = np.arange(len(chain)) - first[chain]
     salt = np.random.default_rng(0).integers(1, 2**62, (len(used),))
     key = np.zeros(len(first), np.int64)
     np.add.at(key, chain, salt[codes] * (2 * place + 1))  # wraps around: equal sequences have equal keys
-    kinds, one, kind = np.unique(key, return_index=True, return_inverse=True)
+    _, one, kind = np.unique(key, return_index=True, return_inverse=True)
     time = np.bincount(kind, weights=total)
     ends = np.append(first[1:], len(chain))
     sums: dict[str, int] = {}
@@ -116,13 +121,6 @@ def _texts(found: Work, chain: Rows) -> dict[str, int]:
         text = " > ".join(str(name).removeprefix("aten::") for name in ops[rows].values()[:12])
         sums[text] = sums.get(text, 0) + int(time[which])
     return sums
-
-
-def _called(found: Work) -> Texts:
-    """What the user called; within backward the op itself."""
-    outer, inner = found.outer_op.name, named_ops(found)
-    own = outer.matches(r"^aten::")
-    return Texts(np.where(own, outer.code, -1), outer.names).or_else(inner)
 
 
 _WHY = "Inductor makes one kernel of it"
