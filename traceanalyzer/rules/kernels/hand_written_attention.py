@@ -92,11 +92,12 @@ def _spans(ordered: Work, most: int) -> tuple[Rows, Rows, Mask]:
     near &= (softmax - low <= most) & (high - softmax <= most)
     for column in (ordered.device, ordered.stream, ordered.step):
         near &= column[low] == column[high]
-    first = np.where(is_backward, _further(product, before, -1, most), low)
-    last = np.where(is_backward, _further(product, after, 1, most), high)
-    first[1:] = np.maximum(first[1:], last[:-1] + 1)
-    near &= first < softmax
-    return first[near], last[near], is_backward[near]
+    before, after, softmax, is_backward = before[near], after[near], softmax[near], is_backward[near]
+    first = np.where(is_backward, _further(product, before, -1, most), low[near])
+    last = np.where(is_backward, _further(product, after, 1, most), high[near])
+    first[1:] = np.maximum(first[1:], last[:-1] + 1)  # what two share belongs to the earlier
+    own = first < softmax
+    return first[own], last[own], is_backward[own]
 
 
 def _further(product: Rows, at: Rows, by: int, most: int) -> Rows:
@@ -145,6 +146,5 @@ def _by_operations(found: Work, number: Rows, gpu: Gpu, fp32: bool) -> Floats:
     models = [work_of(one) if one.name in ("aten::bmm", "aten::baddbmm") else None for one in signatures]
     flops = np.array([model.flops or 0 if model else 0 for model in models], np.float64)[signature]
     rate = gpu.peaks.reached_tflops("attention", "fp32" if fp32 else "bf16") if gpu.peaks else None
-    spans = int(number[-1]) + 1
-    rate = rate or np.inf
-    return np.asarray(np.bincount(number, weights=flops, minlength=spans) / (rate * 1e3), np.float64)
+    done = np.bincount(number, weights=flops) / ((rate or np.inf) * 1e3)
+    return np.asarray(done, np.float64)
