@@ -124,11 +124,14 @@ def _elements_of_shapes(trace: Trace, op: Rows) -> Rows:
 
 
 def _most(shapes: list[object]) -> int:
-    """Elements of the largest tensor, lists of tensors included."""
+    """Elements of the inputs broadcast together; of the largest, where they do not fit, lists of tensors included."""
     tensors = [one for one in shapes if isinstance(one, list)]
     nested = [inner for one in tensors for inner in one if isinstance(inner, list)]
     plain = [one for one in [*tensors, *nested] if all(isinstance(size, int) for size in one)]
-    return max((math.prod(size for size in one if isinstance(size, int)) for one in plain), default=0)
+    try:
+        return int(math.prod(np.broadcast_shapes(*map(tuple, plain))))
+    except ValueError:
+        return max(math.prod(one) for one in plain)
 
 
 def _elements_of_grid(trace: Trace, row: Rows, name: Texts) -> Rows:

@@ -65,11 +65,12 @@ CONVOLUTION_NCHW = re.compile(
 # Float32 products on units that are no tensor cores: CUTLASS's simt, cuBLAS's ffma and sgemm, cuDNN's scudnn, and
 # Tensile's single precision (its type comes after the two operands' indices) unless it computes in xf32.
 FP32_ARITHMETIC = re.compile(
-    r"simt_s(gemm|fprop|dgrad|wgrad)|f32f32_f32f32_f32.*ffma|(?<![a-z])sgemm_(?!\w*tensorop)|scudnn"
+    r"simt_s(gemm|fprop|dgrad|wgrad)|f32f32_f32f32_c?f32.*ffma|cf32cf32_f32f32.*ffma|(?<![a-z])sgemm_(?!\w*tensorop)|scudnn"
     r"|convolve_sgemm<float|fft2d_|winograd.*(fp32|<float|<\d, float)"
     r"|(conv2d|dgrad2d|wgrad2d)_\w+<[^>]*float, float, float"
     r"|(dgrad2d|wgrad)_alg1_\w+<float|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_S_?B_|(igemm|conv)\w*_fp32|fmha_cutlass[FB]_f32"
 )
+FEWER_PRODUCTS = re.compile(r"winograd|fft2d|cf32cf32", _I)  # convolutions that trade products for sums
 TENSOR_CORES_FP32 = re.compile(r"tf32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)
 FP32_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32")
 # A matrix times a vector is bound by memory on whatever unit.

@@ -84,7 +84,7 @@ def _hits(found: Work, gpu: Gpu, limits: Limits) -> Hits:
         at=found,
         lost=Lost.excess(found, np.asarray(found.dur_ns - fixed, np.int64)),
         fix=(DropWork(found.entries[moved]), Resize(slow.entries, fixed[~moved])),
-        message="images are channels first: {spent} in {parts}{where}",
+        message="images are channels first: {spent} in {parts}, of {ops}{where}",
         advice="Use channels_last: model.to(memory_format=torch.channels_last), and images.to(memory_format="
         "torch.channels_last) before the model.",
         confidence=Confidence.HIGH if moved.any() else Confidence.MEDIUM,

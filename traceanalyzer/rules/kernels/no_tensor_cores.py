@@ -11,7 +11,7 @@ from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence import named_ops, told
 from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
@@ -23,6 +23,9 @@ from traceanalyzer.timeline import kernel_families as families
 class Limits:
     min_gpu_share: float = limit(0.05, "of all GPU time; below that nobody changes a model's precision")
     floor_ns: int = limit(5_000, "shorter kernels are not much quicker on tensor cores; H200, torch 2.11")
+    fewer_products: float = limit(
+        2.25, "times fewer in a Winograd convolution F(2x2, 3x3): Lavin and Gray, 2015"
+    )
     unknown_speedup: float = limit(
         4.0, "of devices without known peaks: the least of matrix over vector units, MI300X"
     )
@@ -56,7 +59,8 @@ def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     name = work.name
     slow = name.matches(families.FP32_ARITHMETIC) & ~name.matches(families.TENSOR_CORES_FP32)
     slow &= ~name.matches(families.VECTOR_PRODUCT)
-    attention, convolution = name.matches(families.ATTENTION), name.matches(families.CONVOLUTION)
+    attention = name.matches(families.ATTENTION)
+    convolution = name.matches(families.CONVOLUTION) | named_ops(work).matches("convolution")
     for kind, chosen in (
         ("attention", slow & attention),
         ("convolution", slow & convolution & ~attention),
@@ -71,7 +75,10 @@ def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
 def _hits(kind: str, found: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
     target = _target(kind, gpu)
     speedup = _speedup(kind, target, gpu) or limits.unknown_speedup
-    fixed = np.maximum(found.dur_ns / speedup, np.minimum(found.dur_ns, limits.floor_ns))
+    gains = np.where(
+        found.name.matches(families.FEWER_PRODUCTS), max(speedup / limits.fewer_products, 1), speedup
+    )
+    fixed = np.maximum(found.dur_ns / gains, np.minimum(found.dur_ns, limits.floor_ns))
     known = "" if gpu.peaks else f"; {gpu.shown} is not in the table of peaks, so that is a guess"
     older = gpu.peaks is not None and kind != "attention" and target != "tf32"
     advice = _ADVICE["older"].format(half=_LONG[target]) if older else _ADVICE[kind]
