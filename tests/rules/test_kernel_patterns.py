@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builder import H200, TraceBuilder
-from tests.rules.programs import BF16, F32, NVJET, US, Op, found, program
+from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence, Severity, Status
 
@@ -166,3 +166,18 @@ def test_anomaly_mode_is_seen_by_its_checks() -> None:
                 trace.kernel(at + (26 + 10 * place) * US, 2 * US, number)
     (one,) = found(trace.load(), "recomputation")
     assert (one.cause, one.evidence["checks"]) == ("anomaly-mode", 20)
+
+
+def test_a_net_yields_where_others_claimed_most_of_its_time() -> None:
+    scan = Op(
+        "aten::cumsum",
+        "void at::native::tensor_kernel_scan_innermost_dim<float>(int)",
+        3_000,
+        [[4, 1 << 20], [], []],
+        [F32, "Scalar", ""],
+        grid=4,
+    )
+    trace = program([scan, Op("aten::mm", NVJET, 100)])
+    report = diagnose(trace, select=["low-occupancy", "far-from-bound"])
+    assert [one.rule for one in report.findings] == ["low-occupancy"]
+    assert [one.by for one in found(trace, "far-from-bound")] == ["aten::cumsum"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.builder import H200
-from tests.rules.programs import BF16, F32, F64, NVJET, SGEMM, Op, found, program
+from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, Op, found, program
 from traceanalyzer import Finding, Trace, diagnose, load
 from traceanalyzer.model.finding import Confidence, Severity
 

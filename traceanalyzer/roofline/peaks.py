@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 # Share of the peak that well-shaped work reaches, by kind of work and of arithmetic. Measured on an H200 (torch 2.11,
-# CUDA 13): square products of 2048 and 8192, 3x3 convolutions of 128 and 256 channels, attention over 512 and 2048 tokens;
-# other devices are taken to reach the same shares.
+# CUDA 13): square products of 2048 and 8192, 3x3 convolutions of 128 and 256 channels, attention over 512 and 2048
+# tokens; other devices are taken to reach the same shares.
 _REACHED: Mapping[tuple[str, str], float] = {
     ("matmul", "fp64"): 0.90,
     ("matmul", "fp32"): 0.76,

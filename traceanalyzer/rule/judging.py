@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Saving, Status
-from traceanalyzer.rule.claims import Claims, Draft, settled
+from traceanalyzer.rule.claims import Draft, settled
 from traceanalyzer.rule.grouping import Scope, drafts_of, finding_of
 from traceanalyzer.rule.registry import Rule
 
@@ -70,8 +69,6 @@ def _finding(
         least_ns = min_share * scope.length_ns
         if draft.lost.owner.size and draft.cost_ns < max(least_ns, 1):
             return None
-        if draft.order is Claims.NET and 2 * draft.cost_ns < intervals.length(draft.lost.spans()):
-            return None  # others have named what it is
         saving = saving_of(draft.hits.edits()) if draft.hits.edits() else None
         if not draft.lost.owner.size and not draft.hits.info and (saving is None or saving.share < min_share):
             return None

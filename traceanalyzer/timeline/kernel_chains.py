@@ -129,7 +129,8 @@ def _most(shapes: list[object]) -> int:
     nested = [inner for one in tensors for inner in one if isinstance(inner, list)]
     plain = [one for one in [*tensors, *nested] if all(isinstance(size, int) for size in one)]
     try:
-        return int(math.prod(np.broadcast_shapes(*map(tuple, plain))))
+        broadcast: tuple[int, ...] = np.broadcast_shapes(*map(tuple, plain))
+        return math.prod(broadcast)
     except ValueError:
         return max(math.prod(one) for one in plain)
 
