@@ -129,10 +129,10 @@ def _most(shapes: list[object]) -> int:
     nested = [inner for one in tensors for inner in one if isinstance(inner, list)]
     plain = [one for one in [*tensors, *nested] if all(isinstance(size, int) for size in one)]
     try:
-        broadcast: tuple[int, ...] = np.broadcast_shapes(*map(tuple, plain))
-        return math.prod(broadcast)
+        elements: int = math.prod(np.broadcast_shapes(*map(tuple, plain)))
     except ValueError:
-        return max(math.prod(one) for one in plain)
+        elements = max(math.prod(one) for one in plain)
+    return elements
 
 
 def _elements_of_grid(trace: Trace, row: Rows, name: Texts) -> Rows:
