@@ -9,7 +9,9 @@ _KERNEL = re.compile(
     r"(?P<type>bf16|f16|f32|f64|half|float|double|u?int8_t|i8|u8|int32_t|i32|u32|i64|u64)?\b",
     re.IGNORECASE,
 )
-_OP = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send|recv|barrier)", re.IGNORECASE)
+_OP = re.compile(
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send|recv|barrier)", re.IGNORECASE
+)
 
 
 def collective_of(kernel: str, op: str | None = None) -> str:

@@ -81,4 +81,7 @@ def _of_ops(launched: Rows, rows: Rows) -> Rows:
     """Positions in `launched`, which is sorted, of what these rows launched."""
     low, high = (np.searchsorted(launched, np.sort(rows), side=side) for side in ("left", "right"))
     count = high - low
-    return np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
+    found: Rows = (
+        np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
+    )
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,7 +28,8 @@ class Limits:
         0.3, "of what is hidden is won: compute beside NCCL slows by the rest; DDP on 2 H200, NVLink"
     )
     waiting_times: float = limit(
-        2.0, "the quickest of its size: then the ranks do not arrive together; 1.0 to 1.6 where they do, 2 H200"
+        2.0,
+        "the quickest of its size: then the ranks do not arrive together; 1.0 to 1.6 where they do, 2 H200",
     )
 
 
@@ -45,9 +46,7 @@ _ADVICE = {
 _NEEDED = "Its result is needed at once, so overlap needs a split batch; fewer or smaller collectives (one for several "
 _NEEDED += "layers, a smaller dtype) help without."
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
-_PEERS = (
-    "Record all ranks and diagnose them together: this rank waits for others, and overlap does not take that away."
-)
+_PEERS = "Record all ranks and diagnose them together: this rank waits for others, and overlap does not take that away."
 
 
 @rule(since="0.2", claims=Claims.PATTERN, min_share=0.01, limits=Limits)
@@ -74,13 +73,9 @@ def exposed_communication(work: Work, limits: Limits) -> Iterator[Hits]:
     what = _named(every)
     for name, _ in every.by(what):
         own = np.flatnonzero(what.one_of(name))
-        inside = np.isin(lost.owner, own)
-        mine = Lost(np.searchsorted(own, lost.owner[inside]), *(_columns(lost, inside)))
+        mine = lost[np.isin(lost.owner, own)]
+        mine = replace(mine, owner=np.searchsorted(own, mine.owner))
         yield _hits(every[own], name, mine, exposed[own], transfer[own], limits)
-
-
-def _columns(lost: Lost, chosen: Rows) -> tuple[Rows, Rows, Rows]:
-    return lost.device[chosen], lost.start_ns[chosen], lost.end_ns[chosen]
 
 
 def _named(every: Work) -> Texts:

@@ -94,7 +94,8 @@ def _one_by_one(small: Work, limits: Limits) -> Iterator[Hits]:
                 lost=Lost.all_of(later),
                 fix=Drop(later.outer_op.distinct().rows),
                 confidence=Confidence.MEDIUM,
-                message="{by} reduces {elements} elements or fewer, {times_a_step} more often than once: {total} in all",
+                message="{by} reduces {elements} elements or fewer, {times_a_step} more often than once: {total} "
+                "in all",
                 advice="Stack the values and reduce them once, or every hundred steps.",
                 evidence={"elements": limits.max_small, "lines": later.line.sums(later.dur_ns)},
             )

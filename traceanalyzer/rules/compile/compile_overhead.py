@@ -19,7 +19,9 @@ from traceanalyzer.timeline.steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_times: float = limit(2.0, "the GPU's work in the regions: then the CPU in them is the longer of the two")
+    min_times: float = limit(
+        2.0, "the GPU's work in the regions: then the CPU in them is the longer of the two"
+    )
 
 
 _REGION = r"^Torch-Compiled Region"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -28,7 +27,9 @@ _ENGINE = "autograd::engine::evaluate_function: "
 
 
 @rule(since="0.2", claims=Claims.NET, min_share=0.0, limits=Limits)
-def hotspot(work: Work, steps: Steps, rates: OpWork, forecast: Forecast | None, limits: Limits) -> Iterator[Hits]:
+def hotspot(
+    work: Work, steps: Steps, rates: OpWork, forecast: Forecast | None, limits: Limits
+) -> Iterator[Hits]:
     """The op that takes the largest share of the step, and what bounds it.
 
     What it looks for: GPU time by the outermost op, what the user called or the backward node of it; of that the
@@ -103,7 +104,7 @@ def _bound(found: Work, rates: pd.DataFrame, limits: Limits) -> tuple[str, str]:
     own = rates[(rates["op"] == inner) & rates["peak_share"].notna()]
     if own.empty:
         return "unknown", "what limits it is unknown"
-    best: dict[str, Any] = own.iloc[0].to_dict()
+    best = own.iloc[0]
     rate = f"{best['tflops']:,.0f} TFLOP/s" if best["limit"] == "compute" else f"{best['gbps']:,.0f} GB/s"
     words = f"{rate}, {best['peak_share']:.0%} of the {best['limit']} peak"
     return (best["limit"] if best["peak_share"] >= limits.min_near_share else "below-bounds"), words

@@ -25,9 +25,15 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_pause_ns: int = limit(50_000, "between two ops: longer is the user's own code, not the way to the next op")
-    min_open_share: float = limit(0.1, "idle without the profiler: the replay's step is right within 8 % (calibration)")
-    min_same_share: float = limit(0.5, "of the steps launch the same kernels on the same grids: shapes are static")
+    max_pause_ns: int = limit(
+        50_000, "between two ops: longer is the user's own code, not the way to the next op"
+    )
+    min_open_share: float = limit(
+        0.1, "idle without the profiler: the replay's step is right within 8 % (calibration)"
+    )
+    min_same_share: float = limit(
+        0.5, "of the steps launch the same kernels on the same grids: shapes are static"
+    )
     max_syncs: float = limit(1.0, "a step: one read-back at its end does not cut a graph in two")
     min_compile_share: float = limit(0.1, "saved by it: of its replay only the sign can be trusted (pairs)")
     min_pointwise_share: float = limit(0.3, "of the launches: eager pointwise kernels that a compiler fuses")
@@ -103,13 +109,28 @@ def _remedy(
     waits = syncs.row[~syncs.profiler]
     at = steps.at_cpu(eager.events.nesting.start_ns[waits])
     stops = np.median(np.bincount(at[at >= 0], minlength=len(steps))) if len(steps) else 0
-    if stops <= limits.max_syncs and same_steps(eager.events.trace, eager.events.work, steps) >= limits.min_same_share:
+    if (
+        stops <= limits.max_syncs
+        and same_steps(eager.events.trace, eager.events.work, steps) >= limits.min_same_share
+    ):
         advice = "Capture the step in a CUDA graph: torch.cuda.graph, or torch.compile(mode='reduce-overhead'): every "
-        return "graph", GraphLaunch(), Confidence.HIGH, advice + "step launches the same kernels on the same grids."
+        return (
+            "graph",
+            GraphLaunch(),
+            Confidence.HIGH,
+            advice + "step launches the same kernels on the same grids.",
+        )
     compiled = Compile(eager.entries[pointwise])
     pays = forecast is None or forecast.saving([compiled]).share >= limits.min_compile_share
     if pays and pointwise.mean() >= limits.min_pointwise_share:
-        advice = "Compile the model with torch.compile: {:.0%} of the launches are pointwise kernels that fuse."
+        advice = (
+            "Compile the model with torch.compile: {:.0%} of the launches are pointwise kernels that fuse."
+        )
         return "compile", compiled, Confidence.MEDIUM, advice.format(pointwise.mean())
     advice = "Do more with each launch: a larger batch, or several requests at once; shapes change from step to step "
-    return "batch", GraphLaunch(), Confidence.LOW, advice + "or the CPU waits within it, which rules out a CUDA graph."
+    return (
+        "batch",
+        GraphLaunch(),
+        Confidence.LOW,
+        advice + "or the CPU waits within it, which rules out a CUDA graph.",
+    )

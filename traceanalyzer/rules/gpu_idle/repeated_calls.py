@@ -22,14 +22,22 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_repeats: int = limit(16, "a step: fewer are as likely the layers of a model")
-    few_repeats: int = limit(4, "a step, where shapes change from repeat to repeat, as in a loop over experts")
+    few_repeats: int = limit(
+        4, "a step, where shapes change from repeat to repeat, as in a loop over experts"
+    )
     max_kernel_ns: int = limit(10_000, "on average: what takes longer gains little from fewer launches; H200")
-    kernel_floor_ns: int = limit(2_000, "what a kernel takes that does next to nothing; 1.1 to 2 us on an H200")
+    kernel_floor_ns: int = limit(
+        2_000, "what a kernel takes that does next to nothing; 1.1 to 2 us on an H200"
+    )
     max_layer_ops: int = limit(12, "in a repeat with a matrix product: more are a layer of a model")
 
 
-_HEAVY = re.compile(r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|norm\b|NormB")
-_PICKS = re.compile(r"::(select|slice|narrow|index|index_select|gather|take|where|nonzero|unbind|to|_to_copy|item)$")
+_HEAVY = re.compile(
+    r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|norm\b|NormB"
+)
+_PICKS = re.compile(
+    r"::(select|slice|narrow|index|index_select|gather|take|where|nonzero|unbind|to|_to_copy|item)$"
+)
 _TO_HOST_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 
 
@@ -42,7 +50,8 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> 
     elements of a list. With shapes that change from repeat to repeat 4 times are enough (experts of a mixture).
     Why it costs: every op costs the CPU microseconds and every kernel a start, however little it does; one call on
     all elements at once costs that once.
-    Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: `x * torch.tensor(w, device="cuda")[:, None]`.
+    Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights,
+    `x * torch.tensor(w, device="cuda")[:, None]`.
     How sure: that the calls repeat is measured; that they are independent is not. Repeats that pick from, copy, or
     update one thing of many are medium; those with a matrix product may be layers or time steps, and are low. A
     chain of pointwise ops alone is left to launch-bound: a CUDA graph or fusion, not a batch, is its remedy.
@@ -123,7 +132,9 @@ def _advice(names: tuple[str, ...], copies: bool) -> str:
     if any(map(_HEAVY.search, names)):
         return "Do it once for all: stack or sort the inputs and use one batched product (bmm, vmap, grouped GEMM)."
     if copies:
-        return "Build one tensor of all values on the host, copy it once, and compute on all elements at once."
+        return (
+            "Build one tensor of all values on the host, copy it once, and compute on all elements at once."
+        )
     if all(name.endswith("_") for name in names):
         return "Update all tensors with one call: torch._foreach_ ops take the whole list."
     return "Do it once for all: stack the inputs and use one op on all of them."
