@@ -15,6 +15,7 @@ from traceanalyzer.report.dispatch_facts import (
     profilers_own,
 )
 from traceanalyzer.report.fact import Fact, Facts
+from traceanalyzer.report.serving_facts import serving_steps
 
 BUILDERS: tuple[Callable[[Analysis], Facts], ...] = (
     what_bounds,
@@ -25,6 +26,7 @@ BUILDERS: tuple[Callable[[Analysis], Facts], ...] = (
     addmm_launches,
     adaptive_launches,
     compiled_regions,
+    serving_steps,
     profilers_own,
 )
 

@@ -26,7 +26,10 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_pause_ns: int = limit(
-        50_000, "between two ops: longer is the user's own code, not the way to the next op"
+        20_000, "between two ops: longer is the user's own code, not the way to the next op"
+    )
+    min_idle_share: float = limit(
+        0.25, "of all idle time: less is beside other faults, which are the ones to fix"
     )
     min_open_share: float = limit(
         0.1, "idle without the profiler: the replay's step is right within 8 % (calibration)"
@@ -72,16 +75,18 @@ def launch_bound(
     eager = work[(work.step >= 0) & ~work.in_graph]
     remedy, fix, confidence, advice = _remedy(eager, steps, syncs, forecast, limits)
     only_profiled = busy is not None and busy > 1 - limits.min_open_share
+    minor = found.total_ns < limits.min_idle_share * idle.total_ns
     ops = found.launch.outer_op.name.or_else(found.launch.name).sums(found.dur_ns)
     yield Hits(
         at=found,
-        cause="profiled-only" if only_profiled else remedy,
+        cause="profiled-only" if only_profiled else "minor" if minor else remedy,
         fix=fix,
         confidence=confidence,
         message="idle for {total} while the CPU launched {launches} kernels a step, of {kernel} each"
         + (", one launch in {launch}" if len(eager) else "")
         + ", before {ops}"
-        + ("; without the profiler the GPU is busy all the same" if only_profiled else ""),
+        + ("; without the profiler the GPU is busy all the same" if only_profiled else "")
+        + ("; most idle time has other reasons" if minor and not only_profiled else ""),
         advice=advice,
         evidence={
             "launches": round(len(eager) / max(len(steps), 1)),
@@ -91,7 +96,7 @@ def launch_bound(
             "remedy": remedy,
             "busy_share": busy,
         },
-        info=only_profiled,
+        info=only_profiled or minor,
     )
 
 
@@ -101,36 +106,40 @@ def _pace(eager: Work) -> int:
     return int(np.median(np.diff(starts))) if len(starts) > 1 else 0
 
 
+_GRAPH = (
+    "Capture the step in a CUDA graph: torch.cuda.graph, or torch.compile(mode='reduce-overhead'): every step launches "
+    "the same kernels on the same grids."
+)
+_COMPILE = "Compile the model with torch.compile: {:.0f} % of the launches are pointwise kernels that fuse."
+_BATCH = (
+    "Do more with each launch: a larger batch, or several requests at once. Shapes change from step to step or the CPU "
+    "waits within it, which rules out a CUDA graph, as far as the recorded steps show."
+)
+
+
 def _remedy(
     eager: Work, steps: Steps, syncs: SyncCalls, forecast: Forecast | None, limits: Limits
 ) -> tuple[str, Edit, Confidence, str]:
     """(cause, edit, how sure, advice) of the one remedy that the steps allow."""
+    if _capturable(eager, steps, syncs, limits):
+        return "graph", GraphLaunch(), Confidence.HIGH, _GRAPH
     pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_")
-    waits = syncs.row[~syncs.profiler]
-    at = steps.at_cpu(eager.events.nesting.start_ns[waits])
-    stops = np.median(np.bincount(at[at >= 0], minlength=len(steps))) if len(steps) else 0
-    if (
-        stops <= limits.max_syncs
-        and same_steps(eager.events.trace, eager.events.work, steps) >= limits.min_same_share
-    ):
-        advice = "Capture the step in a CUDA graph: torch.cuda.graph, or torch.compile(mode='reduce-overhead'): every "
-        return (
-            "graph",
-            GraphLaunch(),
-            Confidence.HIGH,
-            advice + "step launches the same kernels on the same grids.",
-        )
-    compiled = Compile(eager.entries[pointwise])
-    pays = forecast is None or forecast.saving([compiled]).share >= limits.min_compile_share
-    if pays and pointwise.mean() >= limits.min_pointwise_share:
-        advice = (
-            "Compile the model with torch.compile: {:.0%} of the launches are pointwise kernels that fuse."
-        )
-        return "compile", compiled, Confidence.MEDIUM, advice.format(pointwise.mean())
-    advice = "Do more with each launch: a larger batch, or several requests at once; shapes change from step to step "
-    return (
-        "batch",
-        GraphLaunch(),
-        Confidence.LOW,
-        advice + "or the CPU waits within it, which rules out a CUDA graph.",
-    )
+    share, compiled = float(pointwise.mean()), Compile(eager.entries[pointwise])
+    fuses = share >= limits.min_pointwise_share and not _compiled(eager)
+    if fuses and (forecast is None or forecast.saving([compiled]).share >= limits.min_compile_share):
+        return "compile", compiled, Confidence.MEDIUM, _COMPILE.format(100 * share)
+    return "batch", GraphLaunch(), Confidence.LOW, _BATCH
+
+
+def _capturable(eager: Work, steps: Steps, syncs: SyncCalls, limits: Limits) -> bool:
+    """Whether several steps launch the same, the CPU does not wait within them, and no other rank is involved."""
+    at = steps.at_cpu(syncs.start_ns[~syncs.profiler])
+    stops = float(np.median(np.bincount(at[at >= 0], minlength=len(steps))))
+    if len(steps) < 2 or stops > limits.max_syncs or len(eager.of_kind("communication")):
+        return False
+    return same_steps(eager.events.trace, eager.events.work, steps) >= limits.min_same_share
+
+
+def _compiled(eager: Work) -> bool:
+    """Whether torch.compile is in use already."""
+    return bool(eager.outer_op.name.matches(r"^Torch-Compiled Region|CompiledFunction").any())
