@@ -57,19 +57,20 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
     """
     outer = outer[np.lexsort((outer.start_ns, outer.thread, outer.step))]
     group, _ = grouped([outer.step, outer.thread])
-    loops = Loops.of(outer.name.code, group, least)
-    starts, shapes, launched = outer.start_ns, outer.text("input_dims").code, work.outer_op.rows
+    names, rows, starts, ends = outer.name, outer.rows, outer.start_ns, outer.end_ns
+    loops = Loops.of(names.code, group, least)
+    shapes, launched = outer.text("input_dims").code, work.outer_op.rows
     order = np.argsort(launched, kind="stable")
     copying, durations = work.kind.one_of("copy_h2d")[order], work.dur_ns[order]
     launched = launched[order]
     for loop in range(len(loops)):
         members = loops.members(loop)
-        own = _of_ops(launched, outer.rows[members.ravel()])
-        following = np.append(starts[members[1:, 0]], outer.end_ns[members[-1, -1]])
+        own = _of_ops(launched, rows[members.ravel()])
+        following = np.append(starts[members[1:, 0]], ends[members[-1, -1]])
         yield Repeats(
             at=outer[members[:, 0]],
             ends_ns=following,
-            names=tuple(str(outer.name[int(member)]) for member in members[0]),
+            names=tuple(str(names[int(member)]) for member in members[0]),
             launches=len(own),
             copies=bool(copying[own].any()),
             kernel_ns=float(durations[own].mean()) if len(own) else 0.0,

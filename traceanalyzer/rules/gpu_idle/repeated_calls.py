@@ -61,14 +61,12 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> 
     outer = calls[calls.is_op]
     outer = outer[(outer.outer_op.rows == outer.rows) & (outer.step >= 0)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
-    found = [
-        (loop, sure)
-        for loop in repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats)
-        if (sure := _how_sure(loop, limits)) is not None
-    ]
-    for key in dict.fromkeys(loop.key for loop, _ in found):
-        same = [loop for loop, _ in found if loop.key == key]
-        yield _hits(same, next(sure for loop, sure in found if loop.key == key), idle, limits)
+    loops: dict[tuple[str, ...], list[tuple[Repeats, Confidence]]] = {}
+    for loop in repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats):
+        if (sure := _how_sure(loop, limits)) is not None:
+            loops.setdefault(loop.key, []).append((loop, sure))
+    for same in loops.values():
+        yield _hits([loop for loop, _ in same], same[0][1], idle, limits)
 
 
 def _how_sure(loop: Repeats, limits: Limits) -> Confidence | None:
