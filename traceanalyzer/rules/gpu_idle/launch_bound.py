@@ -16,6 +16,7 @@ from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.unprofiled import busy_share, only_profiled
 from traceanalyzer.rule.views import IdleTime, Work
 from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.sameness import same_steps
@@ -30,9 +31,6 @@ class Limits:
     )
     min_idle_share: float = limit(
         0.25, "of all idle time: less is beside other faults, which are the ones to fix"
-    )
-    min_open_share: float = limit(
-        0.1, "idle without the profiler: the replay's step is right within 8 % (calibration)"
     )
     min_same_share: float = limit(
         0.5, "of the steps launch the same kernels on the same grids: shapes are static"
@@ -71,22 +69,21 @@ def launch_bound(
     found = idle[late & idle.has_next & ~idle.launch.name.matches(GRAPH_LAUNCH)]
     if len(found) == 0:
         return
-    busy = None if forecast is None else max(step.gpu_ns / max(step.ns, 1.0) for step in forecast.base)
     eager = work[(work.step >= 0) & ~work.in_graph]
     remedy, fix, confidence, advice = _remedy(eager, steps, syncs, forecast, limits)
-    only_profiled = busy is not None and busy > 1 - limits.min_open_share
+    no_fault = only_profiled(forecast)
     minor = found.total_ns < limits.min_idle_share * idle.total_ns
     ops = found.launch.outer_op.name.or_else(found.launch.name).sums(found.dur_ns)
     yield Hits(
         at=found,
-        cause="profiled-only" if only_profiled else "minor" if minor else remedy,
+        cause="profiled-only" if no_fault else "minor" if minor else remedy,
         fix=fix,
         confidence=confidence,
         message="idle for {total} while the CPU launched {launches} kernels a step, of {kernel} each"
         + (", one launch in {launch}" if len(eager) else "")
         + ", before {ops}"
-        + ("; without the profiler the GPU is busy all the same" if only_profiled else "")
-        + ("; most idle time has other reasons" if minor and not only_profiled else ""),
+        + ("; without the profiler the GPU is busy all the same" if no_fault else "")
+        + ("; most idle time has other reasons" if minor and not no_fault else ""),
         advice=advice,
         evidence={
             "launches": round(len(eager) / max(len(steps), 1)),
@@ -94,9 +91,9 @@ def launch_bound(
             "launch_ns": _pace(eager),
             "ops": ops,
             "remedy": remedy,
-            "busy_share": busy,
+            "busy_share": busy_share(forecast),
         },
-        info=only_profiled or minor,
+        info=no_fault or minor,
     )
 
 
