@@ -9,13 +9,13 @@ MIN_OPEN_SHARE = 0.1
 
 
 def busy_share(forecast: Forecast | None) -> float | None:
-    """Share of the unprofiled step that the busiest stream works, at the quickest CPU that is plausible; None unknown."""
+    """Share of the unprofiled step that the busiest stream works, with the quickest CPU that is plausible."""
     if forecast is None:
         return None
     return max(step.gpu_ns / max(step.ns, 1.0) for step in forecast.base)
 
 
 def only_profiled(forecast: Forecast | None) -> bool:
-    """Whether the device may well be busy all the time without the profiler: then idle time in the trace is no fault."""
+    """Whether the device may be busy all the time without the profiler: idle time in the trace is no fault then."""
     busy = busy_share(forecast)
     return busy is not None and busy > 1 - MIN_OPEN_SHARE
