@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.read.sources import Source
+from traceanalyzer.read.text.source import Source
 
 _ID = r'"(?:correlation|External id|external id|Ev Idx|Python id|Python parent id|id)"\s*:\s*|ProfilerStep#'
 _FIELD = re.compile(rf'(?P<id>{_ID})(?P<number>\d+)|(?P<time>"ts"\s*:\s*)(?P<us>\d+(?:\.\d+)?)')

@@ -31,6 +31,8 @@ _FP64_OVER_FP32 = 0.25  # bytes halve twice over FP64 arithmetic at half rate; b
 _POINTWISE = re.compile(r"elementwise_kernel|vectorized_elementwise|unrolled_elementwise|triton_poi")
 _FUSIBLE = re.compile(_POINTWISE.pattern + r"|reduce_kernel")
 _LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|convertTensor_kernel", re.IGNORECASE)
+_NCHW_ONLY = re.compile(r"batch_norm_(collect_statistics|transform_input|backward)_kernel<|conv_depthwise2d_")
+_NHWC_OVER_NCHW = 0.3  # of these kernels; EfficientNet in bf16, H200
 _FP32_GEMM = re.compile(r"simt_sgemm|f32f32_f32f32_f32|[^a-z]sgemm|implicit_convolve_sgemm|ffma")
 _LOADING = re.compile(r"^enumerate\(DataLoader\)")
 
@@ -118,20 +120,12 @@ def item(case: Case) -> list[Edit]:
 
 def boolean_mask(case: Case) -> list[Edit]:
     """An op that counts before it writes becomes one kernel of twice the time of the mask's."""
-    rows = case.cpu(r"^aten::(index|masked_select|nonzero)$")
-    rows = rows[
-        np.isin(case.cpu_name[pick(case.nesting.op, case.nesting.parent[rows])], ["aten::index"]) == False
-    ]  # noqa: E712
-    rows = rows[case.inside(case.syncs.row, rows).any() & _holds(case, rows, case.syncs.row)]
-    mask = _before(case, rows)
-    return [Replace(case.nesting.start_ns[rows], case.nesting.end_ns[rows], 2.0 * mask[:, None], 8_000.0)]
-
-
-def _holds(case: Case, outer: Rows, rows: Rows) -> Mask:
-    """Which of `outer` hold one of `rows`."""
-    starts = np.sort(case.nesting.start_ns[rows])
-    low = np.searchsorted(starts, case.nesting.start_ns[outer])
-    return np.searchsorted(starts, case.nesting.end_ns[outer]) > low
+    top = np.unique(case.nesting.top_op(case.syncs.row))
+    rows = top[
+        np.isin(case.cpu_name[top], ["aten::index", "aten::masked_select", "aten::nonzero"]) & (top >= 0)
+    ]
+    kernels = 2.0 * _before(case, rows)[:, None]
+    return [Replace(case.nesting.start_ns[rows], case.nesting.end_ns[rows], kernels, 8_000.0)]
 
 
 def _before(case: Case, rows: Rows) -> NDArray[np.float64]:
@@ -159,7 +153,6 @@ def optimizer(case: Case) -> list[Edit]:
         )
         if len(mine) == 0:
             continue
-        _, first = grouped([codes(case.trace.gpu, "name")[case.work.row[mine]]])
         tensors = len(mine) / max(_per_tensor(case, mine), 1)
         launches = int(np.ceil(tensors / 36))
         each = case.dur_ns[mine].sum() / max(len(mine) / tensors, 1) / launches
@@ -183,7 +176,9 @@ def addmm_copy(case: Case) -> list[Edit]:
 
 
 def layout(case: Case) -> list[Edit]:
-    return [DropWork(np.flatnonzero(case.gpu(_LAYOUT)))]
+    """Conversions go, and kernels that exist for this layout alone become those of the other one."""
+    slow = case.gpu(_NCHW_ONLY)
+    return [DropWork(np.flatnonzero(case.gpu(_LAYOUT))), Scale(np.flatnonzero(slow), _NHWC_OVER_NCHW)]
 
 
 def tensor_cores(case: Case) -> list[Edit]:
@@ -203,9 +198,17 @@ def round_trip(case: Case) -> list[Edit]:
     same = case.bytes(down) == case.bytes(back)
     down, back = down[same], back[same]
     starts = case.nesting.start_ns[case.nesting.top_op(case.work.call[down])]
-    ends = case.nesting.end_ns[case.nesting.top_op(case.work.call[back])]
+    ends = _next_op(case, case.nesting.end_ns[case.nesting.top_op(case.work.call[back])])
     kernels = 2 * case.bytes(down) / _HBM_BYTES_PER_NS
     return [Replace(starts, ends, kernels[:, None], 5_000.0)]
+
+
+def _next_op(case: Case, instants: Rows) -> Rows:
+    """When the next op of the timeline starts: freeing what was copied is part of the round trip."""
+    timeline = case.program.timeline
+    starts = timeline.start_ns[~case.program.segments.gap]
+    at = np.searchsorted(starts, instants)
+    return np.where(at < len(starts), starts[np.minimum(at, len(starts) - 1)], instants)
 
 
 def copies_aside(case: Case) -> list[Edit]:
@@ -240,7 +243,7 @@ def pointwise(case: Case) -> list[Edit]:
 
 def gaps(case: Case) -> list[Edit]:
     timeline = case.program.timeline
-    long = case.program.gap & (case.program.cpu_ns > 100_000)
+    long = case.program.segments.gap & (case.program.segments.cpu_ns > 100_000)
     return [ShrinkGaps(timeline.start_ns[long], timeline.end_ns[long])]
 
 
@@ -259,7 +262,7 @@ def few_blocks(case: Case) -> list[Edit]:
 
 
 def contention(case: Case) -> list[Edit]:
-    number, first = grouped(
+    number, _ = grouped(
         [codes(case.trace.gpu, "name")[case.work.row], codes(case.trace.gpu, "grid")[case.work.row]]
     )
     dur = case.dur_ns.astype(np.float64)
@@ -287,7 +290,7 @@ def recomputation(case: Case) -> list[Edit]:
 def repeats(case: Case) -> list[Edit]:
     """The longest loop of ops in each step, done once: a loop over rows, experts or parameters."""
     timeline = case.program.timeline
-    top = case.program.top_op
+    top = case.program.segments.top_op
     changed = np.flatnonzero((top >= 0) & np.append(True, top[1:] != top[:-1]))
     names = codes(case.trace.cpu, "name")[top[changed]]
     starts, steps = timeline.start_ns[changed], timeline.step[changed]

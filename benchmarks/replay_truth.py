@@ -1,6 +1,7 @@
-"""How near the replay is to the truth: savings over pairs, and the step without the profiler over all traces.
+"""How near the replay is to the truth: `python -m benchmarks.replay_truth TRACES [pairs] [healthy] [steps FOLDER ...]`.
 
-usage: python -m benchmarks.replay_truth TRACES [pairs|steps]
+pairs: said against true savings. healthy: what CUDA graphs or no synchronisation would save of programs that have
+nothing to save. steps: the step without the profiler, of every trace in the folders that tells it.
 """
 
 from __future__ import annotations
@@ -8,13 +9,21 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.replay_fixes import FIXES, Case
+from benchmarks.replay_fixes import FIXES, Case, graph, item
 from traceanalyzer import load
-from traceanalyzer.replay.run import replay
+from traceanalyzer.replay.saving import Forecast
+
+HEALTHY = (
+    "pairs/clean_gemm.fixed",
+    "pairs/clean_train.fixed",
+    "pairs/unfused_pointwise.fixed",
+    "noise/gemm.a1",
+)
 
 
 def truth_ms(path: Path) -> float:
@@ -23,31 +32,78 @@ def truth_ms(path: Path) -> float:
     return float(statistics.median(told) if isinstance(told, list) else told)
 
 
+def fixed(bad: Path) -> Path:
+    """The other half of a pair."""
+    return Path(str(bad).replace(".bad.", ".fixed."))
+
+
+def forecast(case: Case) -> Forecast:
+    """The replays of a case."""
+    return Forecast.build(case.trace, case.steps, case.program)
+
+
 def pairs(traces: Path) -> None:
     """Said against true saving of every pair that a selector knows."""
-    errors = []
-    print(f"{'pair':24} {'true':>7} {'said':>7} {'range':>16} {'err':>6}  step ms true, said")
-    for bad in sorted([*traces.glob("pairs/*.bad.json.gz"), *traces.glob("pairs4/*.bad.json.gz")]):
-        name = bad.name.split(".")[0]
-        if name not in FIXES:
-            continue
-        true = 1 - truth_ms(Path(str(bad).replace(".bad.", ".fixed."))) / truth_ms(bad)
-        case = Case.of(load(bad))
-        edits = FIXES[name](case)
-        said = []
-        known = case.program.slowed.range
-        for s in (known.typical, known.low, known.high):
-            base, fixed = replay(case.program, (), s), replay(case.program, edits, s)
-            said.append(1 - fixed.ns / base.ns)
-        if "pairs4" not in str(bad):
-            errors.append(abs(said[0] - true) * 100)
-        base = replay(case.program)
-        fixed = replay(case.program, edits)
+    print(f"{'pair':26} {'true':>6} {'said':>6} {'interval':>15} {'err':>6}  step true, said")
+    for folder in ("pairs", "pairs4"):
+        errors, held = [], []
+        for bad in sorted(traces.glob(f"{folder}/*.bad.json.gz")):
+            name = bad.name.split(".")[0]
+            if name not in FIXES:
+                continue
+            case = Case.of(load(bad))
+            known = forecast(case)
+            said, true = known.saving(FIXES[name](case)), 1 - truth_ms(fixed(bad)) / truth_ms(bad)
+            errors.append(abs(said.share - true) * 100)
+            held.append(said.low_share <= true <= said.high_share)
+            print(
+                f"{folder + '/' + name:26} {true:6.1%} {said.share:6.1%} {said.low_share:7.1%} {said.high_share:7.1%}"
+                f" {(said.share - true) * 100:+6.1f}{' ' if held[-1] else '*'} {truth_ms(bad):8.3f}"
+                f" {known.step.unprofiled_ns / 1e6:8.3f} ms, bound by {known.step.bound}"
+            )
         print(
-            f"{bad.parent.name + '/' + name:24} {true:7.1%} {said[0]:7.1%} {min(said):7.1%} {max(said):7.1%} {(said[0] - true) * 100:+6.1f}  {truth_ms(bad):.3f} {base.ns / 1e6:.3f} {base.bound} -> {truth_ms(Path(str(bad).replace('.bad.', '.fixed.'))):.3f} {fixed.ns / 1e6:.3f} {fixed.bound}"
+            f"{folder}: mean {np.mean(errors):.1f}, median {np.median(errors):.1f} points, held {np.mean(held):.0%}"
         )
-    print(f"pairs: mean {np.mean(errors):.1f}, median {np.median(errors):.1f} points over {len(errors)}")
+
+
+def healthy(traces: Path) -> None:
+    """Savings that are none."""
+    for name in HEALTHY:
+        case = Case.of(load(traces / f"{name}.json.gz"))
+        known = forecast(case)
+        said = [known.saving(edits(case)).share for edits in (graph, item)]
+        print(f"{name:32} one graph {said[0]:6.1%}, no read-back {said[1]:6.1%}, bound by {known.step.bound}")
+
+
+def steps(traces: Path, folders: Sequence[str]) -> None:
+    """The step without the profiler."""
+    errors, held = [], []
+    for path in sorted(path for folder in folders for path in traces.glob(f"{folder}/*.json.gz")):
+        if "table" in path.name or not Path(str(path).replace(".json.gz", ".meta.json")).exists():
+            continue
+        said, true = forecast(Case.of(load(path))).step, truth_ms(path) * 1e6
+        errors.append(said.unprofiled_ns / true - 1)
+        held.append(said.low_ns <= true <= said.high_ns)
+        name = f"{path.parent.name}/{path.name.split('.json')[0]}"
+        print(
+            f"{name:36} {true / 1e6:8.3f} {said.unprofiled_ns / 1e6:8.3f}"
+            f" [{said.low_ns / 1e6:8.3f} {said.high_ns / 1e6:8.3f}] ms {errors[-1]:+6.1%} {said.bound}"
+        )
+    size = np.abs(errors)
+    print(
+        f"steps: median error {np.median(size):.1%}, within 20 % {np.mean(size <= 0.2):.0%}, held {np.mean(held):.0%}"
+    )
+
+
+def main() -> None:
+    traces, words = Path(sys.argv[1]), sys.argv[2:] or ["pairs", "healthy"]
+    if "pairs" in words:
+        pairs(traces)
+    if "healthy" in words:
+        healthy(traces)
+    if "steps" in words:
+        steps(traces, words[words.index("steps") + 1 :])
 
 
 if __name__ == "__main__":
-    pairs(Path(sys.argv[1]))
+    main()

@@ -58,7 +58,7 @@ def diagnose(path: str, jobs: int) -> Callable[[], int]:
 
     keep_freed_memory()  # as the command does
 
-    return lambda: run_rules(load_file(path, jobs=jobs)).metas[0].events
+    return lambda: run_rules(load_file(path, jobs=jobs)).traces[0].meta.events
 
 
 def indexes(path: str, *, all_of_them: bool) -> Callable[[], int]:
@@ -99,13 +99,14 @@ def _every_index() -> list[Any]:
 
 def table(path: str, **options: Any) -> Callable[[], int]:
     """The profiler's table and its text, of a trace that is loaded before the clock starts."""
-    from traceanalyzer.render.text.table import Layout, render_table
+    from traceanalyzer.render.text.table import TableSize, render_table
     from traceanalyzer.torch_table.key_averages import key_averages
+    from traceanalyzer.torch_table.printed import printed_table
 
     trace = _loaded(path)
 
     def run() -> int:
-        render_table(key_averages(trace, **options), Layout("device_time_total"))
+        render_table(printed_table(key_averages(trace, **options), "device_time_total"), TableSize())
         return trace.meta.events
 
     return run

@@ -56,13 +56,15 @@ class Fixture:
     name: str
     shows: str
     tabled: bool
+    switches: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> list[str]:
         """Arguments of `python -m capture`, from the repository's root."""
         table = [] if self.tabled else ["--no-table"]
         out = f"fixtures/{self.folder}"
-        return [self.workload, "--variant", self.name, *table, "--out", out, "--name", self.name]
+        switches = [f"--{switch}" for switch in self.switches]
+        return [self.workload, "--variant", self.name, *switches, *table, "--out", out, "--name", self.name]
 
     @property
     def files(self) -> list[str]:
@@ -76,7 +78,8 @@ def all_fixtures() -> Iterator[Fixture]:
     workloads = discover().values()
     for workload in sorted(workloads, key=lambda w: (w.name == "healthy", w.name)):
         for variant, shows in workload.shows.items():
-            yield Fixture(workload.name, workload.dashed, variant, shows, variant in workload.tabled)
+            tabled = variant in workload.tabled
+            yield Fixture(workload.name, workload.dashed, variant, shows, tabled, workload.switches)
 
 
 def record(only: Sequence[str]) -> int:

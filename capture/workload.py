@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 from capture.device import Device
 from capture.errors import CaptureError
@@ -61,6 +62,7 @@ class Workload:
 
     `shows` says, per variant, what its fixture holds; a variant without a line has no fixture.
     `tabled` names the variants whose fixture keeps the tables of `key_averages()` beside it.
+    `switches` are those of the command line with which its fixtures are recorded, such as shapes.
     """
 
     name: str
@@ -71,11 +73,39 @@ class Workload:
     examples: tuple[str, ...] = ()
     shows: Mapping[str, str] = field(default_factory=dict)
     tabled: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
 
     @property
     def dashed(self) -> str:
         """The name as the rule's slug and the fixture's folder have it."""
         return self.name.replace("_", "-")
+
+
+def pair(
+    name: str,
+    summary: str,
+    make: Callable[[Device, bool], Callable[[], object]],
+    *,
+    bad: str,
+    good: str,
+    switches: tuple[str, ...] = ("shapes",),
+    **window: Any,
+) -> Workload:
+    """A workload with the variants bad and good, which differ in one thing.
+
+    Args:
+        make: given the device and whether it is the bad one, makes the step.
+        bad, good: what each fixture shows.
+        window: fields of `Plan` and of `Window` that differ from their defaults.
+    """
+    sizes = {key: window.pop(key) for key in ("wait", "warmup", "active") if key in window}
+
+    def build(args: Namespace, device: Device) -> Plan:
+        return Plan(make(device, args.variant == "bad"), Window(**sizes), **window)
+
+    shows = {"bad": bad, "good": good}
+    examples = (f"{name} --variant bad --out traces",)
+    return Workload(name, summary, build, ("bad", "good"), shows=shows, examples=examples, switches=switches)
 
 
 def discover() -> dict[str, Workload]:
@@ -84,7 +114,7 @@ def discover() -> dict[str, Workload]:
     found: dict[str, Workload] = {}
     for info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
-        workload = getattr(module, "WORKLOAD", None)
-        if isinstance(workload, Workload):
-            found[workload.name] = workload
+        one = getattr(module, "WORKLOAD", None)
+        several = getattr(module, "WORKLOADS", ())
+        found |= {w.name: w for w in (one, *several) if isinstance(w, Workload)}
     return dict(sorted(found.items()))

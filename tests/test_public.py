@@ -15,7 +15,17 @@ def test_every_public_name_is_there() -> None:
     for name in traceanalyzer.__all__:
         assert getattr(traceanalyzer, name) is not None
     assert set(traceanalyzer.__all__) == set(dir(traceanalyzer))
-    assert {"load", "diagnose", "Trace", "TraceSet", "Finding", "Report"} <= set(traceanalyzer.__all__)
+    assert {
+        "load",
+        "diagnose",
+        "kernels",
+        "queue_depth",
+        "Trace",
+        "TraceSet",
+        "Finding",
+        "Report",
+        "Severity",
+    } <= set(traceanalyzer.__all__)
     assert traceanalyzer.__version__ == __version__
 
 
@@ -25,7 +35,7 @@ def test_other_names_are_not() -> None:
 
 
 def test_no_module_takes_the_name_of_a_public_function() -> None:
-    importlib.import_module("traceanalyzer.cli.run")
+    importlib.import_module("traceanalyzer.cli.diagnose")
     assert callable(traceanalyzer.diagnose)
     assert callable(traceanalyzer.load)
     modules = {info.name for info in pkgutil.iter_modules(traceanalyzer.__path__)}

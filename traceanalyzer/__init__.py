@@ -1,8 +1,8 @@
 """Reads a torch.profiler trace and says why the GPU is idle or slow.
 
-    from traceanalyzer import load, diagnose
+    from traceanalyzer import diagnose
 
-    report = diagnose(load("trace.json.gz"))
+    report = diagnose("trace.json.gz")
     for finding in report.findings:
         print(finding.severity, finding.cost_ns, finding.message)
 
@@ -17,27 +17,82 @@ from typing import TYPE_CHECKING, Any
 from traceanalyzer.version import __version__
 
 if TYPE_CHECKING:
-    from traceanalyzer.model.finding import Finding, Report
-    from traceanalyzer.model.trace import Trace, TraceSet
-    from traceanalyzer.read.load import load
+    from traceanalyzer.model.analysis import Analysis
+    from traceanalyzer.model.errors import (
+        BadOption,
+        NotATrace,
+        OutputExists,
+        TraceAnalyzerError,
+        Unavailable,
+        UnreadableTrace,
+    )
+    from traceanalyzer.model.finding import Confidence, Finding, Severity, Status
+    from traceanalyzer.model.report import Report, Saving, StepEstimate, TraceReport
+    from traceanalyzer.model.trace import Job, Meta, Trace, TraceSet
+    from traceanalyzer.read.load import load, load_job
     from traceanalyzer.report.diagnosis import diagnose
-
-__all__ = ["Finding", "Report", "Trace", "TraceSet", "__version__", "diagnose", "load"]
+    from traceanalyzer.report.tables import kernels, queue_depth
 
 _HOMES = {
-    "Finding": "traceanalyzer.model.finding",
-    "Report": "traceanalyzer.model.finding",
-    "Trace": "traceanalyzer.model.trace",
-    "TraceSet": "traceanalyzer.model.trace",
-    "diagnose": "traceanalyzer.report.diagnosis",
-    "load": "traceanalyzer.read.load",
+    "Analysis": "model.analysis",
+    "BadOption": "model.errors",
+    "Confidence": "model.finding",
+    "Finding": "model.finding",
+    "Job": "model.trace",
+    "Meta": "model.trace",
+    "NotATrace": "model.errors",
+    "OutputExists": "model.errors",
+    "Report": "model.report",
+    "Saving": "model.report",
+    "Severity": "model.finding",
+    "Status": "model.finding",
+    "StepEstimate": "model.report",
+    "Trace": "model.trace",
+    "TraceAnalyzerError": "model.errors",
+    "TraceReport": "model.report",
+    "TraceSet": "model.trace",
+    "Unavailable": "model.errors",
+    "UnreadableTrace": "model.errors",
+    "diagnose": "report.diagnosis",
+    "kernels": "report.tables",
+    "load": "read.load",
+    "load_job": "read.load",
+    "queue_depth": "report.tables",
 }
+
+__all__ = [
+    "Analysis",
+    "BadOption",
+    "Confidence",
+    "Finding",
+    "Job",
+    "Meta",
+    "NotATrace",
+    "OutputExists",
+    "Report",
+    "Saving",
+    "Severity",
+    "Status",
+    "StepEstimate",
+    "Trace",
+    "TraceAnalyzerError",
+    "TraceReport",
+    "TraceSet",
+    "Unavailable",
+    "UnreadableTrace",
+    "__version__",
+    "diagnose",
+    "kernels",
+    "load",
+    "load_job",
+    "queue_depth",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(f"traceanalyzer.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

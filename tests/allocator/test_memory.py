@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.loaded import analysed, loaded
 from tests.torch_table.truth import torch_rows
+from traceanalyzer.allocator.memory_ops import ops_by_memory
 from traceanalyzer.allocator.memory_view import NO_OP, MemoryView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, ints
-from traceanalyzer.read.load import load_file
-from traceanalyzer.render.text.memory import memory_curve, ops_by_memory, render_memory, sparkline
-from traceanalyzer.torch_table.key_averages import key_averages
+from traceanalyzer.render.text.memory import render_memory, sparkline
 
 TRACES = ("real/cnn_lab.eager", "real/gpt2_train.eager", "real/gpt2_train.compile")
 SIZES = {
@@ -29,7 +29,7 @@ SIZES = {
 
 @pytest.mark.parametrize("name", TRACES)
 def test_totals_are_the_allocators_own(shared: Callable[[str], Path], name: str) -> None:
-    trace = load_file(shared(name))
+    trace = loaded(shared(name))
     frame = trace.memory.sort_values(["start_ns", "event_id"])
     view = Analysis(trace).index(MemoryView)
     assert {device.device for device in view.devices} == {"CUDA:0", "CPU"}
@@ -46,7 +46,7 @@ def test_totals_are_the_allocators_own(shared: Callable[[str], Path], name: str)
 
 @pytest.mark.parametrize("name", TRACES)
 def test_what_is_alive_at_the_peak_adds_up_to_it(shared: Callable[[str], Path], name: str) -> None:
-    device = Analysis(load_file(shared(name))).index(MemoryView).devices[0]
+    device = analysed(shared(name)).index(MemoryView).devices[0]
     assert device.alive["bytes"].sum() + device.before_bytes == device.peak_bytes
     assert 0 <= device.before_bytes <= device.start_bytes
     assert device.kept["bytes"].sum() >= device.end_bytes - device.start_bytes
@@ -54,7 +54,7 @@ def test_what_is_alive_at_the_peak_adds_up_to_it(shared: Callable[[str], Path], 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_reserved_less_allocated_is_the_traces_own(shared: Callable[[str], Path], name: str) -> None:
-    trace = load_file(shared(name))
+    trace = loaded(shared(name))
     mine = trace.memory[trace.memory["device_type"] == 1]
     spare = ints(mine, "total_reserved") - ints(mine, "total_allocated")
     device = Analysis(trace).index(MemoryView).devices[0]
@@ -64,7 +64,7 @@ def test_reserved_less_allocated_is_the_traces_own(shared: Callable[[str], Path]
 
 @pytest.mark.parametrize("name", TRACES)
 def test_ops_agree_with_torchs_mem_columns(shared: Callable[[str], Path], name: str) -> None:
-    ops = ops_by_memory(key_averages(load_file(shared(name))).rows).to_dict("records")
+    ops = ops_by_memory(loaded(shared(name))).to_dict("records")
     wanted = [row for row in torch_rows(name) if any(row[column] for column in SIZES.values())]
     ours = {(row["name"], *(row[column] for column in SIZES)) for row in ops}
     assert len(ops) == len(wanted) > 0
@@ -89,7 +89,7 @@ def built() -> Trace:
 
 
 def test_blocks_alive_and_kept_by_op_and_line() -> None:
-    view = built().index(MemoryView)
+    view = Analysis(built()).index(MemoryView)
     (device,) = view.devices
     assert (device.peak_bytes, device.peak_ns, device.before_bytes) == (1170, 2000, 1000)
     assert device.alive.to_dict("records") == [
@@ -105,7 +105,7 @@ def test_blocks_alive_and_kept_by_op_and_line() -> None:
 def test_the_text_names_all_of_it() -> None:
     trace = built()
     view = Analysis(trace).index(MemoryView)
-    ops = ops_by_memory(key_averages(trace).rows)
+    ops = ops_by_memory(trace)
     text = render_memory(view, ops, origin_ns=0, limit=1)
     for part in ("CUDA:0: peak 1.14 KiB at 2.00 µs", "aten::mm, train.py(7): step", "other places (1)"):
         assert part in text
@@ -141,13 +141,13 @@ def test_without_running_totals_amounts_count_from_zero() -> None:
     (device,) = view.devices
     assert (device.exact, device.peak_bytes, device.end_bytes) == (False, 40, 10)
     assert device.peak_reserved_bytes is None
-    text = render_memory(view, ops_by_memory(key_averages(loaded).rows), origin_ns=0)
+    text = render_memory(view, ops_by_memory(loaded), origin_ns=0)
     assert "no running totals" in text
     assert "none; all blocks came from the cache" in text
 
 
 def test_curves_of_all_devices_are_in_one_frame() -> None:
-    frame = memory_curve(built().index(MemoryView).devices)
+    frame = Analysis(built()).index(MemoryView).curve
     assert list(frame.columns) == ["device", "time_ns", "allocated_bytes", "reserved_bytes"]
     assert frame["allocated_bytes"].tolist() == [1100, 1150, 1100, 1170, 1070, 70]
     assert frame["device"].unique().tolist() == ["CUDA:0"]
@@ -158,3 +158,11 @@ def test_the_sparkline_holds_the_most_of_each_part_and_the_last_value_between() 
     line = sparkline(values, at, bars="01234567", width=10)
     assert line == "0711111113"
     assert sparkline(np.array([-5]), np.array([3]), bars="01", width=4) == "0000"
+
+
+def test_of_two_equal_peaks_the_first_is_told() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    for at, change, total in ((1_000, 64, 64), (2_000, -64, 0), (3_000, 64, 64)):
+        trace.memory(at, change, allocated=total, reserved=128)
+    device = Analysis(trace.load()).index(MemoryView).devices[0]
+    assert (device.peak_bytes, device.peak_ns) == (64, 1_000)

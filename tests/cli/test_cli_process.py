@@ -16,8 +16,7 @@ import click
 import pytest
 
 from tests.builder import TraceBuilder
-from traceanalyzer.cli import exits
-from traceanalyzer.cli import run as commands
+from traceanalyzer.cli import exits, loading
 from traceanalyzer.cli.app import run as run_here
 from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, emit, guarded
 from traceanalyzer.cli.progress import ProgressLine
@@ -151,6 +150,12 @@ def test_help_imports_nothing_heavy() -> None:
     assert heavy.isdisjoint(imported_by("--help"))
 
 
+@pytest.mark.parametrize("arguments", [("rules",), ("explain", "scheduler-gap"), ("explain", "host-code")])
+def test_what_needs_no_trace_imports_no_pandas(arguments: tuple[str, ...]) -> None:
+    """It takes longer than all else together."""
+    assert {"pandas", "pyarrow", "duckdb"}.isdisjoint(imported_by(*arguments))
+
+
 def test_diagnose_imports_neither_rich_nor_torch(trace: Path) -> None:
     assert {"rich", "torch", "duckdb", "polars"}.isdisjoint(imported_by("diagnose", trace))
 
@@ -250,7 +255,7 @@ def test_progress_goes_to_a_terminal_only(trace: Path, monkeypatch: pytest.Monke
         (terminal, False, True),
     ):
         monkeypatch.setattr(sys, "stderr", stream)
-        commands.load_all([trace], quiet=quiet)
+        loading.load_all([trace], quiet=quiet)
         assert ("events" in stream.getvalue()) is expected
 
 

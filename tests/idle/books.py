@@ -27,15 +27,16 @@ class Books:
     accounting: Accounting
     idle: Idle
     steps: Steps
+    analysis: Analysis
 
     @classmethod
-    def of(cls, trace: Trace) -> Self:
-        return cls(
-            trace,
-            Analysis(trace).index(Accounting),
-            Analysis(trace).index(Idle),
-            Analysis(trace).index(Steps),
-        )
+    def of(cls, trace: Trace, window: tuple[int, int] | None = None) -> Self:
+        return cls.within(Analysis(trace, window))
+
+    @classmethod
+    def within(cls, analysis: Analysis) -> Self:
+        indexes = (analysis.index(Accounting), analysis.index(Idle), analysis.index(Steps))
+        return cls(analysis.trace, *indexes, analysis)
 
     @property
     def devices(self) -> list[int]:
@@ -54,11 +55,11 @@ class Books:
         found: dict[int | None, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         books, numbers = self.accounting, [*self.steps.number.tolist(), None]
         for i in np.flatnonzero(books.device == device).tolist():
-            found[numbers[books.step[i]]][CLASSES[books.kind[i]]] += int(books.dur_ns[i])
+            found[numbers[books.step[i]]][CLASSES[books.time_class[i]]] += int(books.dur_ns[i])
         return {step: dict(parts) for step, parts in found.items()}
 
     def causes(self) -> list[tuple[int, int, int, str, str | None]]:
-        """(device, start, end, cause, op) of every gap, relative to the window."""
+        """(device, start, end, cause, op) of every piece, relative to the window."""
         names = self.trace.cpu["name"]
         low = self.steps.window_start_ns
         gaps = zip(
@@ -117,7 +118,7 @@ def check_against_reference(books: Books, work: list[reference.Work], begins: li
 
 def check_frame(books: Books, device: int) -> None:
     """The table's rows sum to the parts, and to each step's."""
-    frame = books.accounting.frame(books.trace)
+    frame = books.accounting.frame(books.trace, books.idle, books.steps)
     rows = frame[frame["device"] == device]
     steps = [
         None if missing else int(step)

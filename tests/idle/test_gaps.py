@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder
-from traceanalyzer.idle.gaps import Gaps, longest_overlap
+from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -23,7 +23,7 @@ def test_the_longest_overlap_is_the_longest(
     begins, lengths = (np.array([row[i] for row in members], np.int64) for i in (0, 1))
     found = intervals.union(begins, begins + lengths)
     starts, ends = np.array([s for s, _ in wanted], np.int64), np.array([s + d for s, d in wanted], np.int64)
-    position, longest = longest_overlap(found, starts, ends)
+    position, longest = intervals.longest_overlap(found, starts, ends)
     for at, ns, start, end in zip(
         position.tolist(), longest.tolist(), starts.tolist(), ends.tolist(), strict=True
     ):

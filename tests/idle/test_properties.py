@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -36,7 +35,7 @@ def test_the_books_agree_with_the_reference(trace: TraceBuilder) -> None:
     books = Books.of(trace.load())
     work = reference.work_of(raw_events(trace))
     check_against_reference(books, work, books.steps.cpu_start_ns.tolist())
-    busy = books.trace.index(Busy)
+    busy = books.analysis.index(Busy)
     for device in books.devices:
         mine = [member for member in work if member.device == device]
         assert intervals.length(busy.devices[device]) == reference.busy_ns(mine)
@@ -50,7 +49,7 @@ def test_splitting_the_window_anywhere_changes_nothing(trace: TraceBuilder, at: 
     low, high = whole.steps.window_start_ns, whole.steps.window_end_ns
     cut = low + round(at * (high - low))
     assume(low < cut < high)
-    halves = [Books.of(replace(whole.trace, window=side)) for side in ((low, cut), (cut, high))]
+    halves = [Books.within(whole.analysis.within(side)) for side in ((low, cut), (cut, high))]
     for device in whole.devices:
         added = sum((Counter(half.parts(device)) for half in halves), Counter())
         assert added == whole.parts(device)
@@ -81,4 +80,4 @@ def test_a_window_outside_the_trace_is_refused() -> None:
     trace = TraceBuilder()
     trace.kernel(0, 1_000, 1)
     with pytest.raises(Unavailable, match="outside"):
-        Books.of(replace(trace.load(), window=(2_000, 3_000)))
+        Books.of(trace.load(), window=(2_000, 3_000))

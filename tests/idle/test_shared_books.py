@@ -9,7 +9,6 @@ import pytest
 from tests.idle import reference
 from tests.idle.books import Books, check_against_reference
 from traceanalyzer.model import intervals
-from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.read.load import load_file
 from traceanalyzer.timeline.busy import Busy
@@ -25,7 +24,7 @@ def test_the_books_are_exact(shared_trace: Path) -> None:
             Books.of(trace)
         return
     books = Books.of(trace)
-    busy = Analysis(trace).index(Busy)
+    busy = books.analysis.index(Busy)
     for device in books.devices:
         mine = [member for member in work if member.device == device]
         assert intervals.length(busy.devices[device]) == reference.busy_ns(mine)

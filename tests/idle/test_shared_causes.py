@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import shared_names
 from tests.idle.books import Books
 from traceanalyzer.idle.causes import CAUSES
-from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.read.load import load_file
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -25,17 +24,16 @@ RECORDED_ON_H200 = ("pairs/", "real/", "ddp/", "seeds/")
 @pytest.mark.parametrize(
     ("pair", "cause", "ops"),
     [
-        ("dataloader", "late_launch:data_loading", {LOADER}),
-        ("python_between", "late_launch:python", {None}),
-        ("launch_bound", "late_launch:dispatching", {"aten::mul", "aten::add"}),
-        ("optimizer_loop", "late_launch:dispatching", {"aten::mul_"}),
-        ("device_sync", "synchronisation_round_trip", {"cudaDeviceSynchronize"}),
-        ("nonzero", "synchronisation_round_trip", {"aten::nonzero"}),
-        ("cpu_roundtrip", "synchronisation_round_trip", {"aten::copy_"}),
-        ("malloc_thrash", "late_launch:allocator", {"aten::addmm"}),
-        ("recompile", "late_launch:compilation", {"dynamo"}),
-        ("gc_pause", "late_launch:host_code", {None}),
-        ("graph_break", "late_launch:dispatching", {"aten::addmm"}),
+        ("dataloader", "data-loading", {LOADER}),
+        ("python_between", "python", {None}),
+        ("launch_bound", "dispatching", {"aten::mul", "aten::add"}),
+        ("optimizer_loop", "dispatching", {"aten::mul_"}),
+        ("device_sync", "synchronisation", {"cudaDeviceSynchronize"}),
+        ("nonzero", "synchronisation", {"aten::nonzero"}),
+        ("cpu_roundtrip", "synchronisation", {"aten::copy_"}),
+        ("recompile", "compilation", {"dynamo"}),
+        ("gc_pause", "host-code", {None}),
+        ("graph_break", "dispatching", {"aten::addmm"}),
     ],
 )
 def test_the_dominant_cause_and_op_are_right(
@@ -49,9 +47,10 @@ def test_the_dominant_cause_and_op_are_right(
 
 def test_no_op_is_open_while_garbage_is_collected(shared: Shared) -> None:
     trace = load_file(shared("pairs/gc_pause.bad"))
-    books, nesting = Books.of(trace), Analysis(trace).index(Nesting)
+    books = Books.of(trace)
+    nesting = books.analysis.index(Nesting)
     pauses = np.flatnonzero(books.idle.dur_ns > 100_000_000)
-    pauses = pauses[books.idle.cause[pauses] == CAUSES.index("late_launch:host_code")]
+    pauses = pauses[books.idle.cause[pauses] == CAUSES.index("host-code")]
     assert len(pauses) == len(books.steps) - 1  # the last one has no work behind it: the tail
     ops = nesting.op == np.arange(len(trace.cpu))
     for start, end in zip(books.idle.start_ns[pauses], books.idle.end_ns[pauses], strict=True):
@@ -61,7 +60,7 @@ def test_no_op_is_open_while_garbage_is_collected(shared: Shared) -> None:
 
 def test_part_of_the_optimizer_loop_is_the_profilers(shared: Shared) -> None:
     parts = Books.of(load_file(shared("pairs/optimizer_loop.bad"))).parts(0)
-    assert parts["idle:profiler_overhead"] == pytest.approx(
+    assert parts["idle:profiler-overhead"] == pytest.approx(
         2.0e6, rel=0.05
     )  # one buffer request and its flush
 
@@ -75,13 +74,14 @@ def test_busy_traces_are_hardly_idle(shared: Shared, name: str) -> None:
 
 def test_gaps_between_the_kernels_of_a_graph_are_in_it(shared: Shared) -> None:
     trace = load_file(shared("pairs/launch_bound.fixed"))
-    idle, work = Books.of(trace).idle, Analysis(trace).index(DeviceWork)
+    books = Books.of(trace)
+    idle, work = books.idle, books.analysis.index(DeviceWork)
     both = (idle.work >= 0) & (idle.before >= 0)
     call, before = work.call[idle.work[both]], work.call[idle.before[both]]
     within = (call == before) & (call >= 0) & (trace.cpu["name"].to_numpy()[call] == "cudaGraphLaunch")
     assert within.sum() > 1000
-    assert (idle.cause[both][within] == CAUSES.index("in_graph")).all()
-    assert (idle.cause[both][~within] != CAUSES.index("in_graph")).all()
+    assert (idle.cause[both][within] == CAUSES.index("in-graph")).all()
+    assert (idle.cause[both][~within] != CAUSES.index("in-graph")).all()
 
 
 @pytest.mark.parametrize("name", [name for name in shared_names() if name.startswith(RECORDED_ON_H200)])
@@ -94,11 +94,11 @@ def test_hardly_anything_is_unknown(shared: Shared, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "cause", "op"),
     [
-        ("public/kineto_v100_resnet50_nw0", "late_launch:data_loading", LOADER),
-        ("public/hta_a100_alexnet", "late_launch:long_call", "aten::empty_strided"),  # the CUDA context
+        ("public/kineto_v100_resnet50_nw0", "data-loading", LOADER),
+        ("public/hta_a100_alexnet", "first-use", "aten::empty_strided"),  # the CUDA context
         (
             "public/hta_a100_event_sync",
-            "late_launch:long_call",
+            "first-use",
             "aten::empty",
         ),  # not the aten::fill_ after it
         (
@@ -106,9 +106,9 @@ def test_hardly_anything_is_unknown(shared: Shared, name: str) -> None:
             "waiting",
             "aten::copy_",
         ),  # behind work from before the recording
-        ("seeds/2048_bf16_cold_eager_w0u0a10", "late_launch:module_loading", "aten::mm"),
-        ("seeds/4096_bf16_warm_eager_w0u0a20", "profiler_overhead", "Activity Buffer Request"),
-        ("ddp/straggler_cpu.rank1", "late_launch:host_code", None),
+        ("seeds/2048_bf16_cold_eager_w0u0a10", "first-use", "aten::mm"),
+        ("seeds/4096_bf16_warm_eager_w0u0a20", "profiler-overhead", "Activity Buffer Request"),
+        ("ddp/straggler_cpu.rank1", "host-code", None),
     ],
 )
 def test_what_an_expert_sees_in_the_largest_gap(

@@ -75,4 +75,4 @@ def test_a_trace_without_a_cpu_lane_is_diagnosed() -> None:
         trace.kernel(at, 1_000, at + 1)
     report = diagnose(trace.load())
     assert not [outcome for outcome in report.outcomes if outcome.status == "failed"]
-    assert report.accounting[0]["parts_ns"]["idle:unlinked"] == 1_998_000
+    assert report.traces[0].accounting[0].parts_ns["idle:unlinked"] == 1_998_000

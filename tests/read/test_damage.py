@@ -35,7 +35,7 @@ def damaged(before: bytes, after: bytes, count: int = 40) -> Trace:
     """A plain trace in which one place differs."""
     content = ops(count).to_json()
     assert content.count(before) == 1
-    return load_bytes(content.replace(before, after), window_bytes=WINDOW)
+    return load_bytes(content.replace(before, after), batch_bytes=WINDOW)
 
 
 def kinds(trace: Trace) -> list[str]:
@@ -73,8 +73,8 @@ def test_what_cannot_be_read_is_refused(content: bytes, problem: str) -> None:
         (b'{"schema": "1.1", "nodes": []}', "schema, nodes", "execution trace"),
         (b'{"traceEvents": []}', "the list of events is empty", "Record"),
         (b"[]", "the list of events is empty", "Record"),
-        (b"[1, 2, null]", "none of its 3 events", "Record"),
-        (b'[{"ph": "B", "name": "f", "ts": 1}]', "none of its 1 events", "Record"),
+        (b"[1, 2, null]", "none of its 3 events", "Expected"),
+        (b'[{"ph": "B", "name": "f", "ts": 1}]', "none of its 1 events", "Expected"),
     ],
 )
 def test_other_json_is_named(content: bytes, problem: str, remedy: str) -> None:
@@ -143,7 +143,7 @@ def test_damage_in_many_places_is_told_once() -> None:
     content = ops(200).to_json()
     for number in (3, 4, 90, 190):
         content = content.replace(b'"op%d"' % number, b'"op"%d"' % number)
-    trace = load_bytes(content, window_bytes=WINDOW)
+    trace = load_bytes(content, batch_bytes=WINDOW)
     assert len(trace.cpu) == 196
     (damage,) = trace.meta.damage
     assert damage.events_lost == 4
@@ -156,7 +156,7 @@ def test_a_cut_file_keeps_its_whole_events(layout: str) -> None:
     whole = ops(40)
     content = whole.to_json(layout)  # type: ignore[arg-type]
     for keep in range(content.index(b"op2") + 300, len(content) - 60, 97):
-        trace = load_bytes(content[:keep], window_bytes=WINDOW)
+        trace = load_bytes(content[:keep], batch_bytes=WINDOW)
         names = trace.cpu["name"].tolist()
         assert names == [f"op{i}" for i in range(len(names))]
         assert len(names) >= content[:keep].count(b'"op') - 1
@@ -253,7 +253,7 @@ def test_any_bytes_overwritten_lose_little_and_are_told(data: st.DataObject) -> 
     start = data.draw(st.integers(content.index(b'"traceEvents"') + 20, len(content) - 40))
     noise = data.draw(st.binary(min_size=1, max_size=8))
     content[start : start + len(noise)] = noise
-    trace = load_bytes(bytes(content), window_bytes=data.draw(st.integers(600, 5_000)))
+    trace = load_bytes(bytes(content), batch_bytes=data.draw(st.integers(600, 5_000)))
     accounted = sum(sum(rows.values()) for rows in trace.meta.rows.values())
     assert accounted + sum(trace.meta.counted.values()) == trace.meta.events
     assert trace.meta.events >= len(everything().events) - 6

@@ -10,10 +10,10 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.read.samples import everything
-from traceanalyzer import load
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.schema import FRAMES
-from traceanalyzer.model.trace import Trace, TraceSet
+from traceanalyzer.model.trace import Job, Trace
+from traceanalyzer.read.load import load_job
 
 
 def of_rank(rank: int | None) -> TraceBuilder:
@@ -29,8 +29,8 @@ def test_a_folder_gives_its_traces_by_rank(tmp_path: Path) -> None:
     (tmp_path / "rank3.JSON.GZ").write_bytes(gzip.compress(of_rank(3).to_json()))
     (tmp_path / "notes.txt").write_text("{")
     (tmp_path / "sub.json").mkdir()
-    traces = load(tmp_path)
-    assert isinstance(traces, TraceSet)
+    traces = load_job(tmp_path)
+    assert isinstance(traces, Job)
     assert sorted(traces) == [0, 1, 2, 3]
     assert all(trace.meta.rank == rank for rank, trace in traces.items())
 
@@ -38,8 +38,8 @@ def test_a_folder_gives_its_traces_by_rank(tmp_path: Path) -> None:
 def test_traces_without_a_rank_are_numbered(tmp_path: Path) -> None:
     for name in ("b.json", "a.json"):
         of_rank(None).write(tmp_path / name)
-    traces = load(tmp_path)
-    assert isinstance(traces, TraceSet)
+    traces = load_job(tmp_path)
+    assert isinstance(traces, Job)
     assert {rank: Path(trace.meta.source).name for rank, trace in traces.items()} == {
         0: "a.json",
         1: "b.json",
@@ -50,14 +50,14 @@ def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         of_rank(1).write(tmp_path / name)
     with pytest.raises(UnreadableTrace, match=r"two traces of rank 1: .*a\.json and .*b\.json"):
-        load(tmp_path)
+        load_job(tmp_path)
 
 
 def test_other_json_in_a_folder_is_left_out_and_said(tmp_path: Path) -> None:
     of_rank(0).write(tmp_path / "trace.json")
     (tmp_path / "table.json").write_text('{"rows": []}')
-    traces = load(tmp_path)
-    assert isinstance(traces, TraceSet)
+    traces = load_job(tmp_path)
+    assert isinstance(traces, Job)
     (damage,) = traces[0].meta.damage
     assert (damage.kind, damage.message.split(":")[0]) == ("skipped files", "table.json")
 
@@ -70,7 +70,7 @@ def test_frames_are_as_the_schema_declares_also_where_they_are_empty() -> None:
             str
         ).to_dict()
         assert isinstance(made.index, pd.RangeIndex)
-    assert [len(getattr(trace, name)) for name in Trace.FRAMES] == [1, 0, 0, 0]
+    assert [len(getattr(trace, name)) for name in Trace.FRAMES] == [1, 0, 0, 0, 0]
 
 
 def test_a_copy_of_a_frame_can_be_changed() -> None:

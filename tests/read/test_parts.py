@@ -20,11 +20,12 @@ from tests.builder import Layout, TraceBuilder
 from tests.read.same import assert_same
 from traceanalyzer.model.errors import NotATrace
 from traceanalyzer.read import parallel
-from traceanalyzer.read.chunks import Chunks
-from traceanalyzer.read.events import Collector
-from traceanalyzer.read.load import _finished, load_file
-from traceanalyzer.read.parts import Part, Unsplittable, receive, work
-from traceanalyzer.read.sources import Source
+from traceanalyzer.read.columns.collector import Collector
+from traceanalyzer.read.load import finished, load_file
+from traceanalyzer.read.parallel import receive, work
+from traceanalyzer.read.text.batches import Batches
+from traceanalyzer.read.text.parts import Part, Unsplittable
+from traceanalyzer.read.text.source import Source
 
 WINDOW = 2_000
 
@@ -43,22 +44,22 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "WORTH_BYTES", 2_000)
 
 
-def pieces(path: Path, bounds: list[int | None], window_bytes: int = WINDOW) -> tuple[Part, Collector]:
+def pieces(path: Path, bounds: list[int | None], batch_bytes: int = WINDOW) -> tuple[Part, Collector]:
     """The file read part by part in this process; bounds as [0, ..., None]."""
-    style = Chunks(Source(path)).style()
-    first, collector = Part(Source(path), window_bytes, 0, bounds[1], style), Collector()
+    style = Batches(Source(path)).style()
+    first, collector = Part(Source(path), batch_bytes, 0, bounds[1], style), Collector()
     for batch in first.batches():
-        collector.add(batch, first.text)
+        collector.add(batch, first.whole.text_of_batch)
     end = first.end
     for start, stop in pairwise(bounds[1:]):
         assert start is not None
         out = io.BytesIO()
-        work(out, str(path), window_bytes, start, stop, style)
+        work(out, str(path), batch_bytes, start, stop, style)
         out.seek(0)
         begin, after, header = receive(collector, out)
         assert begin == end
         end = after
-        first.envelope.header |= header
+        first.whole.envelope.header |= header
     return first, collector
 
 
@@ -71,9 +72,9 @@ def test_any_parts_and_windows_give_the_same(data: st.DataObject, tmp_path_facto
     inner = st.integers(10, size // 2_000 - 10)
     offset = data.draw(st.integers(0, 1_999))
     middle = [2_000 * k + offset for k in sorted(data.draw(st.sets(inner, min_size=1, max_size=4)))]
-    window_bytes = data.draw(st.integers(1_000, size))
-    part, collector = pieces(path, [0, *middle, None], window_bytes)
-    assert_same(_finished(part, collector), load_file(path, jobs=1))
+    batch_bytes = data.draw(st.integers(1_000, size))
+    part, collector = pieces(path, [0, *middle, None], batch_bytes)
+    assert_same(finished(part.whole, collector), load_file(path, jobs=1))
 
 
 def test_a_part_within_one_event_is_refused(tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_no_process_is_left_behind(
 
     monkeypatch.setattr(subprocess, "Popen", recorded)
     with pytest.raises(error):
-        load_file(path, jobs=3, progress=interrupted, window_bytes=WINDOW)
+        load_file(path, jobs=3, progress=interrupted, batch_bytes=WINDOW)
     assert len(started) == 2
     for worker in started:
         assert worker.returncode is not None
@@ -187,7 +188,7 @@ def test_no_process_is_left_behind(
 
 def test_parts_that_overtake_one_another(tmp_path: Path) -> None:
     path = long_trace().write(tmp_path / "trace.json")
-    style = Chunks(Source(path)).style()
+    style = Batches(Source(path)).style()
     beyond = Part(Source(path), WINDOW, path.stat().st_size + 5, None, style)
     with pytest.raises(Unsplittable):
         next(beyond.batches())
@@ -196,7 +197,7 @@ def test_parts_that_overtake_one_another(tmp_path: Path) -> None:
 def test_progress_of_all_parts(small_parts: None, tmp_path: Path) -> None:
     path = long_trace().write(tmp_path / "trace.json")
     calls: list[tuple[int, int | None, int]] = []
-    load_file(path, jobs=2, progress=lambda *call: calls.append(call), window_bytes=WINDOW)
+    load_file(path, jobs=2, progress=lambda *call: calls.append(call), batch_bytes=WINDOW)
     assert calls
     assert all(total == path.stat().st_size for _, total, _ in calls)
 

@@ -36,9 +36,9 @@ AROUND = (
 
 @settings(max_examples=120, deadline=None)
 @given(st.integers(1, len(CONTENT) + 10), st.sampled_from(["kineto", "minified"]))
-def test_any_window_gives_the_same(window_bytes: int, layout: Layout) -> None:
+def test_any_window_gives_the_same(batch_bytes: int, layout: Layout) -> None:
     content = everything().to_json(layout)
-    assert_same(load_bytes(content, window_bytes=window_bytes), load_bytes(content))
+    assert_same(load_bytes(content, batch_bytes=batch_bytes), load_bytes(content))
 
 
 def test_all_layouts_hold_the_same_events() -> None:
@@ -49,7 +49,7 @@ def test_all_layouts_hold_the_same_events() -> None:
 
 
 def test_a_large_window_gives_the_same_on_real_traces(shared_trace: Path) -> None:
-    assert_same(load_file(shared_trace), load_file(shared_trace, window_bytes=1 << 40))
+    assert_same(load_file(shared_trace), load_file(shared_trace, batch_bytes=1 << 40))
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
@@ -74,14 +74,14 @@ def test_standard_input(pack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not stdin.closed
 
 
-@pytest.mark.parametrize("window_bytes", [1, 300, 1 << 20])
-def test_threads_that_are_names_are_numbered_by_first_row(window_bytes: int) -> None:
+@pytest.mark.parametrize("batch_bytes", [1, 300, 1 << 20])
+def test_threads_that_are_names_are_numbered_by_first_row(batch_bytes: int) -> None:
     rows = [("user_annotation", "d"), ("cpu_op", "c"), ("user_annotation", "b"), ("cpu_op", "a")]
     events = [
         {"ph": "X", "cat": cat, "name": "n", "pid": 1, "tid": tid, "ts": at, "dur": 1, "args": {}}
         for at, (cat, tid) in enumerate(rows)
     ]
-    trace = load_bytes(json.dumps({"traceEvents": events}).encode(), window_bytes=window_bytes)
+    trace = load_bytes(json.dumps({"traceEvents": events}).encode(), batch_bytes=batch_bytes)
     assert trace.cpu["tid"].tolist() == [-1000, -1001, -1002, -1003]
 
 
@@ -92,7 +92,7 @@ def test_a_byte_order_mark_is_no_damage() -> None:
 def test_progress_counts_bytes_and_events(tmp_path: Path) -> None:
     path = everything().write(tmp_path / "trace.json")
     calls: list[tuple[int, int | None, int]] = []
-    load(path, progress=lambda *call: calls.append(call), window_bytes=1_000)
+    load(path, progress=lambda *call: calls.append(call), batch_bytes=1_000)
     assert len(calls) > 3
     assert [done for done, _, _ in calls] == sorted(done for done, _, _ in calls)
     assert calls[-1] == (len(CONTENT), len(CONTENT), len(everything().events))

@@ -16,14 +16,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.report import report_samples as samples
-from tests.report.report_samples import MS, hit, scope
-from traceanalyzer.model.finding import Finding, Report
-from traceanalyzer.render.data.json import SCHEMA_VERSION, render_json, render_jsonl
+from tests.report.report_samples import MS
+from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.report import Report
+from traceanalyzer.render.data.json import render_json, render_jsonl
 from traceanalyzer.render.data.parquet import FINDINGS, write_accounting, write_findings
-from traceanalyzer.rule.grouping import findings_of
-from traceanalyzer.version import __version__
+from traceanalyzer.version import SCHEMA_VERSION, __version__
 
-REPORTS = {"one": samples.report, "two_ranks": samples.two_ranks, "empty": samples.empty}
+REPORTS = {
+    "one": samples.report,
+    "two_ranks": samples.two_ranks,
+    "replayed": samples.replayed,
+    "empty": samples.empty,
+}
 DOCS = Path(__file__).parents[2] / "docs" / "output.md"
 
 
@@ -36,10 +41,7 @@ def parquet(report: Report, path: Path) -> Path:
 
 def from_parquet(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows as the JSON has them: evidence is JSON text in Parquet."""
-    for row in rows:
-        for item in (row, *row["occurrences"]):
-            item["evidence"] = json.loads(item["evidence"])
-    return rows
+    return [row | {"evidence": json.loads(row["evidence"])} for row in rows]
 
 
 def test_json_says_schema_tool_and_every_field_of_a_finding() -> None:
@@ -65,11 +67,12 @@ def test_json_keeps_numbers_and_words() -> None:
     assert document["findings"][0]["severity"] == "high"
     assert document["findings"][0]["start_ns"] == first.start_ns
     assert document["findings"][0]["event_ids"] == list(first.event_ids)
-    assert document["outcomes"][3] == {
+    assert document["outcomes"][4] == {
         "rule": "kernel-variance",
         "status": "not applicable",
         "why": "no ProfilerStep marks: call prof.step()",
         "rank": None,
+        "group": "",
     }
     assert sum(document["accounting"][0]["parts_ns"].values()) == 100 * MS
     assert document["traces"][0]["meta"]["damage"][0]["byte_offset"] == 1_048_576
@@ -83,8 +86,8 @@ def test_json_of_numpy_and_missing_values() -> None:
         "shape": [1, 2],
         "by_device": {0: 1},
     }
-    found = findings_of("rule", [hit(0, MS, message="", evidence=numbers)], scope())
-    evidence = json.loads(render_json(samples.report(findings=tuple(found))))["findings"][0]["evidence"]
+    found = samples.finding(0, evidence=numbers)
+    evidence = json.loads(render_json(samples.report(findings=(found,))))["findings"][0]["evidence"]
     assert evidence["size"] == 5
     assert evidence["by_device"] == {"0": 1}
     assert evidence["none"] is None
@@ -136,7 +139,8 @@ def test_parquet_is_typed_and_signed(tmp_path: Path) -> None:
 def test_duckdb_polars_and_pandas_read_the_same(tmp_path: Path) -> None:
     path = parquet(samples.two_ranks(), tmp_path / "findings.parquet")
     expected = pq.read_table(path).to_pylist()
-    by_duckdb = duckdb.sql(f"select * from '{path}'").to_arrow_table().to_pylist()
+    with duckdb.connect() as connection:
+        by_duckdb = connection.sql(f"select * from '{path}'").to_arrow_table().to_pylist()
     assert by_duckdb == expected
     assert pl.read_parquet(path).to_dicts() == expected
     in_pandas = pd.read_parquet(path, dtype_backend="pyarrow")
@@ -148,7 +152,8 @@ def test_duckdb_polars_and_pandas_read_the_same(tmp_path: Path) -> None:
 def test_duckdb_reaches_into_occurrences_and_evidence(tmp_path: Path) -> None:
     path = parquet(samples.report(), tmp_path / "findings.parquet")
     query = f"select len(occurrences), occurrences[1].cost_ns, evidence->>'op' from '{path}'"
-    assert duckdb.execute(query).fetchone() == (4, 12 * MS, "aten::mm")
+    with duckdb.connect() as connection:
+        assert connection.execute(query).fetchall()[0] == (4, 12 * MS, "aten::mm")
 
 
 def test_accounting_keeps_its_columns_and_types() -> None:
@@ -170,8 +175,18 @@ def test_a_report_becomes_a_frame_for_pandas() -> None:
 
 def test_every_field_is_described_in_the_documentation() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    document = json.loads(render_json(samples.report()))
+    document = json.loads(render_json(samples.replayed()))
     trace, finding = document["traces"][0], document["findings"][0]
-    keys = {*document, *trace, *trace["steps"], *trace["meta"], *finding, *finding["occurrences"][0]}
+    assert trace["step"] is not None
+    keys = {
+        *document,
+        *trace,
+        *trace["steps"],
+        *trace["meta"],
+        *finding,
+        *finding["occurrences"][0],
+        *trace["step"],
+        *finding["saving"],
+    }
     assert {key for key in keys if f"`{key}`" not in text} == set()
     assert f"`schema_version` is {SCHEMA_VERSION}" in text

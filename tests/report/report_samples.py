@@ -8,39 +8,61 @@ from typing import Any
 from traceanalyzer.model.finding import (
     Confidence,
     Finding,
-    Hit,
+    Occurrence,
     Outcome,
-    Report,
-    Span,
+    Severity,
     Status,
 )
+from traceanalyzer.model.report import (
+    AnalysedWindow,
+    DeviceBusy,
+    DeviceTime,
+    IdleCause,
+    Report,
+    Saving,
+    StepEstimate,
+    StepsSummary,
+    StepTimes,
+    TraceReport,
+)
 from traceanalyzer.model.trace import Damage, Device, Meta
-from traceanalyzer.rule.grouping import Scope, findings_of, ranked
+from traceanalyzer.report.verdict import verdict_of
+from traceanalyzer.rule.grouping import ranked
 
 ORIGIN = 4_337_560_819_055_477
 MS = 1_000_000
 
 
-def hit(start: int, length: int, cost: int | None = None, **changes: Any) -> Hit:
-    """A hit at `start` ns after the origin; changes go to the Hit or to its Span."""
-    places = {name: changes.pop(name) for name in ("device", "stream", "thread", "step") if name in changes}
-    begin = ORIGIN + start
-    made = Hit(
-        span=Span(begin, begin + length, **({"device": 0, "stream": 7} | places)),
-        events=(start, start + 1),
-        cost_ns=length if cost is None else cost,
-        cause="late-launch",
-        message="The device ran dry {times} {in_steps}, {total} in all, because {op} was launched late.",
-        advice="Launch earlier, or capture the step in a CUDA graph.",
+def finding(*starts: int, length: int = 12 * MS, **changes: Any) -> Finding:
+    """Occurrences of one length at these times after the origin; changes go to the finding."""
+    occurrences = tuple(
+        Occurrence(ORIGIN + at, ORIGIN + at + length, length, 0, 7, None, None, (at, at + 1)) for at in starts
+    )
+    cost = length * len(starts)
+    made = Finding(
+        rule="scheduler-gap",
+        cause="late",
+        severity=Severity.of(cost / (100 * MS)),
         confidence=Confidence.HIGH,
+        message=f"The GPU waits {len(starts)} times, because aten::mm comes too late.",
+        advice="Launch earlier, or capture the step in a CUDA graph.",
+        rank=None,
+        device=0,
+        stream=7,
+        thread=None,
+        step=None,
+        start_ns=occurrences[0].start_ns,
+        end_ns=occurrences[0].end_ns,
+        cost_ns=cost,
+        cost_share=cost / (100 * MS),
+        count=len(starts),
+        occurrences=occurrences,
+        event_ids=occurrences[0].event_ids,
         evidence={"op": "aten::mm", "delay_ns": 12_345, "moved_bytes": 1 << 20, "ratio": 0.25},
+        steps=len(starts),
+        cost_per_step_ns=cost // 4,
     )
     return replace(made, **changes)
-
-
-def scope(rank: int | None = None, length: int = 100 * MS, steps: int = 4) -> Scope:
-    """A window from the origin on, as findings are measured against."""
-    return Scope(rank, ORIGIN, ORIGIN + length, steps)
 
 
 def meta(source: str = "trace.json.gz", **changes: Any) -> Meta:
@@ -58,84 +80,109 @@ def meta(source: str = "trace.json.gz", **changes: Any) -> Meta:
     return replace(made, **changes)
 
 
-def summary(rank: int | None = None, **changes: Any) -> dict[str, Any]:
-    """What `summarise` says of that trace."""
-    window = {"start_ns": ORIGIN, "end_ns": ORIGIN + 100 * MS, "length_ns": 100 * MS}
-    steps = {
-        "kind": "ProfilerStep",
-        "source": "steps are ProfilerStep marks",
-        "marked": True,
-        "count": 4,
-        "device": 0,
-    }
-    times = {"median_ns": 25 * MS, "min_ns": 24 * MS, "max_ns": 27 * MS}
-    made = {
-        "rank": rank,
-        "source": "trace.json.gz",
-        "events": 12_412,
-        "window": window,
-        "asked": False,
-        "steps": steps | times,
-        "busy": [{"device": 0, "busy_ns": 37 * MS, "share": 0.37}],
-        "profiler": {"share": 0.3, "low_share": 0.12, "high_share": 0.6, "basis": "as measured"},
-        "missing": ["stacks", "memory"],
-        "unavailable": {},
-    }
-    return made | changes
+def times(count: int = 4, median: int = 25 * MS) -> StepTimes:
+    """Times of some steps."""
+    return StepTimes(count, median, median - MS, median + 2 * MS, count * median, 0.37)
 
 
-def accounting(rank: int | None = None) -> dict[str, Any]:
+def steps(**changes: Any) -> StepsSummary:
+    """Four marked steps."""
+    made = StepsSummary("ProfilerStep", "steps are ProfilerStep marks", True, 0, 0, times())
+    return replace(made, **changes)
+
+
+def estimate(unprofiled: int = 18 * MS, **changes: Any) -> StepEstimate:
+    """A step of 25 ms that takes 18 ms without the profiler."""
+    made = StepEstimate(25 * MS, unprofiled, unprofiled - MS, unprofiled + MS, "cpu", "replayed")
+    return replace(made, **changes)
+
+
+def saving(share: float = 0.5, step: int = 18 * MS) -> Saving:
+    """A share of the unprofiled step, give or take four points."""
+    low, high = share - 0.04, share + 0.04
+    return Saving(int(share * step), int(low * step), int(high * step), share, low, high, "replayed")
+
+
+def trace(rank: int | None = None, **changes: Any) -> TraceReport:
+    """What the head of the report says of that trace."""
+    made = TraceReport(
+        rank=rank,
+        meta=meta(),
+        window=AnalysedWindow(ORIGIN, ORIGIN + 100 * MS),
+        steps=steps(),
+        busy=(DeviceBusy(0, 37 * MS, 0.37),),
+        accounting=(accounting(),),
+        missing=("stacks", "memory"),
+        unavailable={},
+    )
+    return replace(made, **changes)
+
+
+def accounting(**changes: Any) -> DeviceTime:
     """Places the hundred milliseconds went."""
     parts = {"compute": 35 * MS, "copy_h2d": 2 * MS, "memset": 0}
     idle = {
-        "idle:late_launch:data_loading": 50 * MS,
-        "idle:late_launch:dispatching": 12 * MS,
+        "idle:data-loading": 50 * MS,
+        "idle:dispatching": 12 * MS,
         "idle:unknown": MS,
     }
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-    causes = [
-        {"cause": "idle:late_launch:data_loading", "op": loader, "ns": 50 * MS},
-        {"cause": "idle:late_launch:dispatching", "op": "aten::mm", "ns": 9 * MS},
-        {"cause": "idle:late_launch:dispatching", "op": None, "ns": 3 * MS},
-        {"cause": "idle:unknown", "op": None, "ns": MS},
-    ]
-    window = {"start_ns": ORIGIN, "end_ns": ORIGIN + 100 * MS}
-    return {"rank": rank, "device": 0, **window, "parts_ns": parts | idle, "idle_causes": causes}
+    causes = (
+        IdleCause("idle:data-loading", loader, 50 * MS),
+        IdleCause("idle:dispatching", "aten::mm", 9 * MS),
+        IdleCause("idle:dispatching", None, 3 * MS),
+        IdleCause("idle:unknown", None, MS),
+    )
+    return replace(DeviceTime(0, ORIGIN, ORIGIN + 100 * MS, parts | idle, causes), **changes)
 
 
 def findings(rank: int | None = None) -> list[Finding]:
     """One of every severity."""
-    late = [hit(step * 25 * MS, 12 * MS, step=step) for step in range(4)]
-    copy = [hit(30 * MS, 4 * MS, cause="bias", confidence=Confidence.MEDIUM, step=1)]
-    sync = [hit(60 * MS, MS, cause="explicit", confidence=Confidence.LOW, step=2, stream=None, thread=1774)]
-    quiet = [hit(80 * MS, 20 * MS, cause="queueing", info=True, message="The CPU runs {delay} ahead.")]
-    by_rule = {
-        "scheduler-gap": late,
-        "hidden-dtod-copy": copy,
-        "long-device-sync": sync,
-        "lane-offset": quiet,
-    }
-    return [found for rule, hits in by_rule.items() for found in findings_of(rule, hits, scope(rank))]
+    late = finding(*(step * 25 * MS for step in range(4)), step=0)
+    copy = finding(30 * MS, length=4 * MS, rule="hidden-dtod-copy", cause="bias", step=1)
+    sync = finding(60 * MS, length=MS, rule="long-device-sync", cause="explicit", step=2)
+    quiet = finding(80 * MS, length=20 * MS, rule="lane-offset", cause="queueing", steps=0)
+    found = (
+        late,
+        replace(copy, confidence=Confidence.MEDIUM),
+        replace(sync, confidence=Confidence.LOW, stream=None, thread=1774),
+        replace(quiet, severity=Severity.INFO, message="The CPU runs 12.3 µs ahead."),
+    )
+    return [replace(one, rank=rank) for one in found]
 
 
-def report(**changes: Any) -> Report:
+def report(of: TraceReport | None = None, **changes: Any) -> Report:
     """One trace, four findings, every kind of outcome, some damage."""
     outcomes = (
-        *(Outcome(rule, Status.FOUND) for rule in ("hidden-dtod-copy", "lane-offset")),
-        Outcome("activity-buffer-request", Status.CLEAR),
+        *(Outcome(rule, Status.FOUND) for rule in ("hidden-dtod-copy", "scheduler-gap")),
+        Outcome("lane-offset", Status.FOUND, group="recording"),
+        Outcome("activity-buffer-request", Status.CLEAR, group="recording"),
         Outcome("kernel-variance", Status.NOT_APPLICABLE, "no ProfilerStep marks: call prof.step()"),
         Outcome("broken-rule", Status.FAILED, "ZeroDivisionError: division by zero"),
     )
     damage = (Damage("truncated", "the file ends within an event; 1 event lost", 1_048_576, 1),)
+    damaged = meta(damage=damage, unknown_categories={"mystery": 3}, anomalies={"unreadable Addr": 2})
     made = Report(
-        metas=(meta(damage=damage, unknown_categories={"mystery": 3}, anomalies={"unreadable Addr": 2}),),
-        accounting=(accounting(),),
-        summary=(summary(),),
+        traces=(of or trace(meta=damaged),),
         findings=ranked(findings()),
         outcomes=outcomes,
         limits={"scheduler-gap.min_gap_ns": 10_000, "kernel-variance.min_share": 0.05},
     )
     return replace(made, **changes)
+
+
+def replayed() -> Report:
+    """The same with what the fixes would save."""
+    first, second, third, last = ranked(findings())
+    judged = (
+        replace(first, saving=saving(), by="aten::mm"),
+        replace(second, saving=saving(0.001)),
+        replace(third, saving=saving(-0.05), steps=0, cost_per_step_ns=0),
+        last,
+    )
+    cold, steady = times(1, 60 * MS), times(3)
+    head = trace(step=estimate(), together=estimate(9 * MS), steps=steps(cold=cold, steady=steady, empty=1))
+    return report(replace(head, verdict=verdict_of(head, judged)), findings=judged)
 
 
 def two_ranks() -> Report:
@@ -145,24 +192,22 @@ def two_ranks() -> Report:
         Outcome("scheduler-gap", Status.FOUND, None, 0),
         Outcome("scheduler-gap", Status.NOT_APPLICABLE, "no kernels", 1),
     )
-    return report(
-        metas=(meta("rank0.json", rank=0), meta("rank1.json", rank=1)),
-        accounting=(accounting(0), accounting(1)),
-        summary=(summary(0), summary(1)),
-        findings=ranked(found),
-        outcomes=outcomes,
+    traces = tuple(
+        trace(rank, meta=meta(f"rank{rank}.json", rank=rank), verdict="25.0 ms a step, as recorded")
+        for rank in (0, 1)
     )
+    return report(traces=traces, findings=ranked(found), outcomes=outcomes)
 
 
 def empty() -> Report:
     """A trace without a GPU lane, and nothing found."""
     why = "no kernels, copies or memsets in the trace"
-    return report(
-        metas=(meta(devices=(), capabilities={}),),
+    head = trace(
+        meta=meta(devices=(), capabilities={}),
+        steps=None,
+        busy=(),
         accounting=(),
-        summary=(
-            summary(busy=[], missing=[], steps=None, profiler=None, unavailable={"busy": why, "steps": why}),
-        ),
-        findings=(),
-        outcomes=(Outcome("scheduler-gap", Status.CLEAR),),
+        missing=(),
+        unavailable={"busy": why, "steps": why},
     )
+    return report(head, findings=(), outcomes=(Outcome("scheduler-gap", Status.CLEAR),))

@@ -6,8 +6,10 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.rule.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Status
+from traceanalyzer.model.report import DeviceBusy
 from traceanalyzer.model.trace import Trace, TraceSet
 from traceanalyzer.report.diagnosis import diagnose, restricted
 from traceanalyzer.report.summary import accounting_frame
@@ -51,11 +53,11 @@ def test_every_rule_has_an_outcome_and_one_failure_stops_no_other() -> None:
 def test_costs_are_shares_of_the_window() -> None:
     report = diagnose(busy_trace(), select=["idle-device"])
     (finding,) = report.findings
-    length = report.summary[0]["window"]["length_ns"]
+    length = report.traces[0].window.length_ns
     assert length == 8 * MS
     assert finding.cost_ns == 4 * MS
     assert finding.cost_share == finding.cost_ns / length
-    assert finding.message == "Idle 5 times, 4.00 ms in all."
+    assert finding.message == "Idle 6 times, 4.00 ms in all."
 
 
 def test_select_ignore_and_settings() -> None:
@@ -66,39 +68,37 @@ def test_select_ignore_and_settings() -> None:
         "nothing-wrong",
     ]
     assert report.limits["idle-device.min_gap_ns"] == 2_000_000
-    assert report.limits["nothing-wrong.min_gap_ns"] == 10_000
+    assert report.limits["nothing-wrong.min_share"] == 0.005
     assert report.findings == ()
     with pytest.raises(BadOption, match="no rule is called 'idle'"):
         diagnose(busy_trace(), select=["idle"])
 
 
 def test_the_summary_says_what_the_header_shows() -> None:
-    summary = diagnose(busy_trace()).summary[0]
-    assert (summary["rank"], summary["asked"], summary["unavailable"]) == (None, False, {})
-    assert (summary["steps"]["count"], summary["steps"]["kind"], summary["steps"]["device"]) == (
-        2,
-        "ProfilerStep",
-        0,
-    )
-    assert summary["steps"]["min_ns"] <= summary["steps"]["median_ns"] <= summary["steps"]["max_ns"]
-    assert summary["busy"] == [{"device": 0, "busy_ns": 4 * MS, "share": 0.5}]
-    assert "shapes" in summary["missing"]
+    head = diagnose(busy_trace()).traces[0]
+    assert (head.rank, head.window.asked, head.unavailable) == (None, False, {})
+    assert head.steps is not None
+    assert (head.steps.every.count, head.steps.kind, head.steps.device) == (2, "ProfilerStep", 0)
+    assert head.steps.every.min_ns <= head.steps.every.median_ns <= head.steps.every.max_ns
+    assert head.busy == (DeviceBusy(0, 4 * MS, 0.5),)
+    assert "shapes" in head.missing
 
 
 def test_a_window_counts_from_the_first_event() -> None:
-    trace = restricted(busy_trace(), (2 * MS, 4 * MS))
-    assert trace.window == (START + 2 * MS, START + 4 * MS)
+    analysis = restricted(busy_trace(), (2 * MS, 4 * MS))
+    assert analysis.window.asked_ns == (START + 2 * MS, START + 4 * MS)
     report = diagnose(busy_trace(), window=(2 * MS, 4 * MS), select=["idle-device"])
-    assert report.summary[0]["window"]["length_ns"] == 2 * MS
-    assert report.summary[0]["asked"] is True
+    assert report.traces[0].window.length_ns == 2 * MS
+    assert report.traces[0].window.asked is True
     assert report.findings[0].cost_ns == MS
 
 
 def test_a_window_may_be_open_and_reach_beyond_the_trace() -> None:
     trace = busy_trace()
-    assert restricted(trace, None) is trace
-    assert restricted(trace, (None, 900 * MS)).window == (START, START + 8 * MS)
-    assert restricted(trace, (MS, None)).window == (START + MS, START + 8 * MS)
+    assert restricted(trace, None).trace is trace
+    assert restricted(trace, None).window.asked_ns is None
+    assert restricted(trace, (None, 900 * MS)).window.asked_ns == (START, START + 8 * MS)
+    assert restricted(trace, (MS, None)).window.asked_ns == (START + MS, START + 8 * MS)
 
 
 def test_a_window_that_misses_the_trace_is_refused() -> None:
@@ -114,8 +114,9 @@ def test_a_trace_without_a_gpu_lane_is_reported_and_says_so() -> None:
     assert idle.status is Status.NOT_APPLICABLE
     assert idle.why is not None
     assert "GPU" in idle.why
-    assert report.accounting == ()
-    assert report.summary[0]["unavailable"]["busy"] == idle.why
+    assert report.traces[0].accounting == ()
+    assert report.traces[0].unavailable is not None
+    assert report.traces[0].unavailable["busy"] == idle.why
 
 
 def python_trace() -> Trace:
@@ -127,21 +128,24 @@ def python_trace() -> Trace:
 
 def test_a_trace_without_either_lane_is_reported_and_says_so() -> None:
     report = diagnose(python_trace())
-    assert report.summary[0]["steps"] is None
-    assert set(report.summary[0]["unavailable"]) == {"steps", "busy", "profiler"}
-    assert report.summary[0]["window"]["length_ns"] == 0
+    head = report.traces[0]
+    assert head.steps is None
+    assert set(head.unavailable or {}) == {"step", "steps", "busy", "accounting"}
+    assert head.window.length_ns == 0
 
 
 def test_books_of_several_ranks_are_one_table() -> None:
-    books = accounting_frame([(0, busy_trace()), (1, cpu_trace()), (2, busy_trace(6))])
+    books = accounting_frame(
+        [(0, Analysis(busy_trace())), (1, Analysis(cpu_trace())), (2, Analysis(busy_trace(6)))]
+    )
     assert books.groupby("rank")["ns"].sum().to_dict() == {0: 8 * MS, 2: 12 * MS}
     assert list(books) == ["rank", "device", "step", "class", "cause", "op", "ns"]
-    assert accounting_frame([(None, cpu_trace())]).dtypes.equals(books.dtypes)
+    assert accounting_frame([(None, Analysis(cpu_trace()))]).dtypes.equals(books.dtypes)
 
 
 def test_ranks_go_by_number_and_findings_say_theirs() -> None:
     report = diagnose(TraceSet({1: busy_trace(6), 0: busy_trace(4)}), select=["idle-device"])
-    assert [summary["rank"] for summary in report.summary] == [0, 1]
+    assert [head.rank for head in report.traces] == [0, 1]
     assert [(finding.rank, finding.cost_ns) for finding in report.findings] == [(1, 6 * MS), (0, 4 * MS)]
     assert [outcome.rank for outcome in report.outcomes] == [0, 1]
 
@@ -152,10 +156,10 @@ def test_a_single_trace_keeps_the_rank_that_it_declares() -> None:
 
 
 def test_accounting_adds_up_to_the_window() -> None:
-    (row,) = diagnose(busy_trace()).accounting
-    assert (row["rank"], row["device"]) == (None, 0)
-    assert sum(row["parts_ns"].values()) == row["end_ns"] - row["start_ns"] == 8 * MS
-    assert sum(ns for name, ns in row["parts_ns"].items() if name.startswith("idle")) == 4 * MS
+    (time,) = diagnose(busy_trace()).traces[0].accounting
+    assert time.device == 0
+    assert sum(time.parts_ns.values()) == time.length_ns == 8 * MS
+    assert sum(time.idle_ns.values()) == time.classes_ns["idle"] == 4 * MS
 
 
 def test_the_same_trace_gives_the_same_report() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.loaded import analysed
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.read.load import load_file
-from traceanalyzer.render.text.ops import ops_frame, render_ops
+from traceanalyzer.render.text.ops import render_ops
 from traceanalyzer.roofline.op_work import NO_OP, OpWork
 from traceanalyzer.roofline.peaks import device_peaks, known_devices
 
@@ -182,7 +182,7 @@ def test_a_trace_of_the_cpu_alone_has_no_gpu_ops() -> None:
 
 
 def test_rows_of_the_data_formats_are_per_kernel() -> None:
-    frame = ops_frame(Analysis(matmuls().load()).index(OpWork))
+    frame = Analysis(matmuls().load()).index(OpWork).frame()
     assert len(frame) == 4
     assert frame.loc[frame["kernel"] == "gemm", "calls"].item() == 2
 
@@ -194,7 +194,28 @@ def test_rows_of_the_data_formats_are_per_kernel() -> None:
 def test_shares_of_the_peak_are_plausible_on_real_traces(
     shared: Callable[[str], Path], name: str, op: str, least: float, most: float
 ) -> None:
-    work = Analysis(load_file(shared(name))).index(OpWork)
+    work = analysed(shared(name)).index(OpWork)
     best = work.shapes.loc[work.shapes["op"] == op, "peak_share"].max()
     assert least < best < most
     assert work.kernels["gpu_ns"].sum() == work.ops["gpu_ns"].sum() == work.shapes["gpu_ns"].sum()
+
+
+@pytest.mark.parametrize(
+    ("name", "gbps", "bf16"),
+    [
+        ("NVIDIA H200", 4800.0, 989.5),
+        ("NVIDIA H100 80GB HBM3", 3350.0, 989.5),
+        ("NVIDIA H100 PCIe", 2000.0, 756.5),
+        ("NVIDIA A100-SXM4-40GB", 1555.0, 312.0),
+        ("NVIDIA A100-SXM4-80GB", 2039.0, 312.0),
+        ("NVIDIA B200", 7700.0, 2250.0),
+        ("AMD Instinct MI210", 1638.4, 181.0),
+        ("AMD Instinct MI250X", 1638.4, 191.5),
+        ("AMD Instinct MI300X", 5300.0, 1307.4),
+        ("Tesla V100-SXM2-16GB", 900.0, None),
+    ],
+)
+def test_peaks_are_those_of_the_data_sheets(name: str, gbps: float, bf16: float | None) -> None:
+    peaks = device_peaks(name)
+    assert peaks is not None
+    assert (peaks.gbps, peaks.tflops.get("bf16")) == (gbps, bf16)

@@ -8,68 +8,60 @@ from dataclasses import dataclass
 import pytest
 
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.finding import Confidence, Hit, Span
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.rule import registry as rule_module
+from traceanalyzer.rule import registry
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import Rule, rule
-from traceanalyzer.timeline.busy import Busy
-from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.rule.views import IdleTime, Work
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What counts as a gap."""
-
-    min_gap_ns: int = 10_000  # a launch takes as long
-    least: float = 0.5
+    min_gap_ns: int = limit(10_000, "a launch takes as long")
+    least: float = limit(0.5, "half")
 
 
-@rule(limits=Limits, since="0.1")
-def idle_device(steps: Steps, busy: Busy, limits: Limits) -> Iterator[Hit]:
+@rule(since="0.1", claims=Claims.REST, min_share=0.0, limits=Limits)
+def idle_device(idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Nothing runs on the device.
 
     Between two kernels the device waits | and nobody says why.
     """
-    for device in busy.devices:
-        starts, ends = busy.gaps(device, steps.window_start_ns, steps.window_end_ns)
-        for start, end in zip(starts, ends, strict=True):
-            if end - start >= limits.min_gap_ns:
-                yield Hit(
-                    span=Span(start, end, device=device),
-                    events=(),
-                    cost_ns=end - start,
-                    cause="gap",
-                    message="Idle {times}, {total} in all.",
-                    advice="Keep it busy.",
-                    confidence=Confidence.HIGH,
-                )
+    yield Hits(
+        at=idle[idle.dur_ns >= limits.min_gap_ns],
+        cause="gap",
+        message="Idle {times}, {total} in all.",
+        advice="Keep it busy.",
+    )
 
 
-@rule(limits=Limits, since="0.1")
-def nothing_wrong(trace: Trace, limits: Limits) -> Iterator[Hit]:
+@rule(since="0.1")
+def nothing_wrong(trace: Trace) -> Iterator[Hits]:
     """Never finds anything."""
     yield from ()
 
 
-@rule(limits=Limits, since="0.1")
-def never_applicable(trace: Trace, limits: Limits) -> Iterator[Hit]:
+@rule(since="0.1")
+def never_applicable(trace: Trace) -> Iterator[Hits]:
     """Lacks what it needs."""
     raise Unavailable("no tea leaves: record with tea=True")
 
 
-@rule(limits=Limits, since="0.1")
-def always_failing(trace: Trace, limits: Limits) -> Iterator[Hit]:
-    """Divides by zero after its first hit."""
-    yield Hit(Span(0, 1), (), 0, "first", "", "", Confidence.LOW)
+@rule(since="0.1")
+def always_failing(work: Work) -> Iterator[Hits]:
+    """Divides by zero after its first hits."""
+    yield Hits(at=work, message="", advice="")
     raise ZeroDivisionError("division by zero")
 
 
 FUNCTIONS = (always_failing, idle_device, never_applicable, nothing_wrong)
-RULES: tuple[Rule, ...] = tuple(map(rule_module._describe, FUNCTIONS))
+RULES: tuple[Rule, ...] = tuple(map(registry._describe, FUNCTIONS))
 
 
 @pytest.fixture
 def sample_rules(monkeypatch: pytest.MonkeyPatch) -> tuple[Rule, ...]:
     """These rules and no others."""
-    monkeypatch.setattr(rule_module, "all_rules", lambda: RULES)
+    monkeypatch.setattr(registry, "all_rules", lambda: RULES)
     return RULES

@@ -1,200 +1,237 @@
-"""Hits to findings: what is grouped, what it costs, what the message may name."""
+"""Hits to findings: what is one finding, whose time it is, what it costs, and what its message may name."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.report.report_samples import MS, ORIGIN, hit, scope
-from traceanalyzer.model.finding import Confidence, Finding, Hit, Severity
-from traceanalyzer.rule.grouping import findings_of, ranked
+from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Saving, Severity
+from traceanalyzer.rule.claims import Claims, settled
+from traceanalyzer.rule.grouping import Scope, drafts_of, finding_of, ranked
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.views import Calls, Work
+
+MS = 1_000_000
+STEP = 25 * MS
+LENGTH = 4 * STEP
+Place = tuple[int, int] | tuple[int, int, int]  # start, duration, and device where it is not 0
 
 
-def only(*hits: Hit) -> Finding:
-    """The one finding that these hits make."""
-    (found,) = findings_of("some-rule", hits, scope())
+def traced(*places: Place) -> Analysis:
+    """Four steps of 25 ms, and a kernel at each place; the first event starts at 0."""
+    trace = TraceBuilder()
+    for number in range(4):
+        trace.step(number, number * STEP, STEP)
+    for number, place in enumerate(places):
+        start, dur, device = (*place, 0)[:3]
+        trace.op("aten::mm", start, 2_000)
+        trace.launch("cudaLaunchKernel", start + 100, 1_000, number + 1)
+        trace.kernel(start + 500, dur, number + 1, device=device, stream=7 + device)
+    return Analysis(trace.load())
+
+
+def scope(length: int = LENGTH, steps: int = 4, rank: int | None = None) -> Scope:
+    return Scope(rank, 0, length, steps)
+
+
+def findings(
+    hits: Sequence[Hits],
+    within: Scope | None = None,
+    order: Claims = Claims.EVENT,
+    saving: Saving | None = None,
+) -> list[Finding]:
+    within = within or scope()
+    drafts = settled(list(drafts_of("some-rule", order, hits)), (within.start_ns, within.end_ns))
+    return [finding_of(draft, within, saving) for draft in drafts]
+
+
+def kernels(*places: Place, **changes: Any) -> Hits:
+    """A hit per place, whose time is lost."""
+    return Hits(at=traced(*places).index(Work), **{"message": "m", "advice": "a.", **changes})
+
+
+def only(*places: Place, **changes: Any) -> Finding:
+    (found,) = findings([kernels(*places, **changes)])
     return found
 
 
-def test_one_finding_per_cause_and_device() -> None:
-    hits = [hit(0, MS), hit(2 * MS, MS), hit(0, MS, cause="other"), hit(0, MS, device=1)]
-    found = findings_of("some-rule", hits, scope(rank=3))
-    assert [(f.cause, f.device, f.count, f.rank) for f in found] == [
-        ("late-launch", 0, 2, 3),
-        ("other", 0, 1, 3),
-        ("late-launch", 1, 1, 3),
+def test_hits_are_one_finding_per_device() -> None:
+    found = findings(
+        [kernels((0, MS), (2 * MS, MS), (0, 2 * MS, 1), by="aten::mm", cause="slow")], scope(rank=3)
+    )
+    assert [(f.cause, f.by, f.device, f.count, f.cost_ns, f.rank) for f in found] == [
+        ("slow", "aten::mm", 0, 2, 2 * MS, 3),
+        ("slow", "aten::mm", 1, 1, 2 * MS, 3),
     ]
 
 
-def test_place_is_the_costliest_occurrence_and_occurrences_go_by_time() -> None:
-    found = only(hit(40 * MS, 2 * MS, step=2), hit(10 * MS, 5 * MS, step=1), hit(60 * MS, MS, step=3))
-    assert (found.start_ns - ORIGIN, found.step, found.event_ids) == (10 * MS, 1, (10 * MS, 10 * MS + 1))
-    assert [o.step for o in found.occurrences] == [1, 2, 3]
+def test_place_is_a_typical_occurrence_with_its_device_stream_thread_and_step() -> None:
+    found = only((MS, 9 * MS), (30 * MS, 2 * MS), (60 * MS, 3 * MS, 0))
+    assert (found.start_ns, found.end_ns) == (60 * MS + 500, 63 * MS + 500)
+    assert (found.device, found.stream, found.thread, found.step) == (0, 7, 1000, 2)
+    assert [o.step for o in found.occurrences] == [0, 1, 2]
+    assert [o.cost_ns for o in found.occurrences] == [9 * MS, 2 * MS, 3 * MS]
 
 
-def test_of_equally_costly_occurrences_the_first_is_the_place() -> None:
-    assert only(hit(40 * MS, MS), hit(10 * MS, MS)).start_ns == ORIGIN + 10 * MS
+def test_device_and_stream_are_those_of_the_work() -> None:
+    (found,) = findings([kernels((0, MS, 3))])
+    assert (found.device, found.stream) == (3, 10)
+    assert {(o.device, o.stream) for o in found.occurrences} == {(3, 10)}
 
 
-def test_overlapping_costs_count_once() -> None:
-    assert only(hit(0, 10 * MS), hit(5 * MS, 10 * MS)).cost_ns == 15 * MS
+def test_events_are_the_work_its_launch_and_its_op() -> None:
+    assert only((0, MS)).event_ids == (6, 5, 4)
 
 
-def test_a_hit_costs_no_more_than_it_claims() -> None:
-    found = only(hit(0, 10 * MS, cost=MS), hit(20 * MS, 2 * MS))
-    assert found.cost_ns == 3 * MS
-    assert [o.cost_ns for o in found.occurrences] == [MS, 2 * MS]
+def test_overlapping_losses_count_once() -> None:
+    found = only((0, 10 * MS), (5 * MS, 10 * MS))
+    assert (found.cost_ns, sum(o.cost_ns for o in found.occurrences)) == (15 * MS, 15 * MS)
 
 
-def test_a_wide_cheap_hit_hides_no_overlap_elsewhere() -> None:
-    wide = hit(0, 10 * MS, cost=MS)
-    doubled = [hit(50 * MS, 4 * MS) for _ in range(3)]
-    assert only(wide, *doubled).cost_ns == 5 * MS
+def test_losses_outside_the_window_are_not_counted() -> None:
+    (found,) = findings([kernels((8 * MS, 10 * MS))], scope(length=10 * MS))
+    assert found.cost_ns == 2 * MS - 500
+    assert found.cost_share == pytest.approx(0.2, abs=1e-3)
 
 
-def test_cost_lies_in_the_cost_spans_not_in_the_span() -> None:
-    spans = ((ORIGIN + 50 * MS, ORIGIN + 52 * MS), (ORIGIN + 60 * MS, ORIGIN + 61 * MS))
-    found = only(hit(0, 10 * MS, cost=3 * MS, cost_spans=spans), hit(51 * MS, 4 * MS))
-    assert found.cost_ns == 6 * MS
+def test_no_window_no_share() -> None:
+    (found,) = findings([kernels((0, MS))], scope(length=0))
+    assert (found.cost_ns, found.cost_share) == (0, 0.0)
 
 
-def test_a_claim_of_several_spans_is_spread_to_the_nanosecond() -> None:
-    spans = tuple((ORIGIN + at, ORIGIN + at + length) for at, length in ((0, 7), (100, 11), (300, 3)))
-    assert only(hit(0, 400, cost=10, cost_spans=spans)).cost_ns == 10
+def test_hits_without_occurrences_are_no_finding() -> None:
+    work = traced((0, MS)).index(Work)
+    assert findings([Hits(at=work[np.array([], np.int64)], message="", advice="")]) == []
 
 
-def test_cost_spans_may_touch_overlap_and_come_in_any_order() -> None:
-    spans = tuple((ORIGIN + start, ORIGIN + end) for start, end in ((50, 90), (0, 40), (40, 60)))
-    assert only(hit(0, 100, cost=90, cost_spans=spans)).cost_ns == 90
+def test_calls_lose_nothing_on_a_device_unless_it_is_said() -> None:
+    analysis = traced((0, 4 * MS))
+    calls, work = analysis.index(Calls), analysis.index(Work)
+    ops = calls[calls.is_op]
+    (cpu_only,) = findings([Hits(at=ops, message="", advice="")])
+    assert (cpu_only.device, cpu_only.cost_ns, cpu_only.thread) == (None, 0, 1000)
+    (lost,) = findings([Hits(at=ops, lost=Lost.all_of(work, np.array([0])), message="", advice="")])
+    assert (lost.device, lost.cost_ns, lost.start_ns) == (0, 4 * MS, 0)
 
 
-def test_cost_outside_the_window_is_not_counted() -> None:
-    found = only(hit(98 * MS, 10 * MS), hit(200 * MS, 5 * MS))
-    assert (found.cost_ns, found.cost_share, found.count) == (2 * MS, 0.02, 2)
+spans = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), min_size=1, max_size=6)
 
 
-@given(st.lists(st.tuples(*[st.integers(0, 200)] * 3), min_size=1, max_size=12))
-def test_cost_lies_between_the_largest_claim_and_the_least_of_union_and_sum(
-    parts: list[tuple[int, int, int]],
-) -> None:
-    hits = [hit(start, length, cost=min(cost, length)) for start, length, cost in parts]
-    instants = {at for start, length, _ in parts for at in range(start, start + length)}
-    claims = [h.cost_ns for h in hits]
-    assert max(claims) <= only(*hits).cost_ns <= min(sum(claims), len(instants))
+@given(st.lists(st.tuples(st.sampled_from(list(Claims)), spans), min_size=1, max_size=4))
+def test_every_nanosecond_belongs_to_one_finding(rules: list[tuple[Claims, list[tuple[int, int]]]]) -> None:
+    work = traced(*((start, dur) for _, of_rule in rules for start, dur in of_rule)).index(Work)
+    drafts, begin = [], 0
+    for order, of_rule in rules:
+        number = np.argsort(work.launch.start_ns, kind="stable")[begin : begin + len(of_rule)]
+        drafts += drafts_of(f"rule-{begin}", order, [Hits(at=work[number], message="", advice="")])
+        begin += len(of_rule)
+    done = settled(drafts, (0, LENGTH))
+    owned = [set(range(int(s), int(e))) for draft in done for s, e in zip(*draft.own, strict=True)]
+    every = {at for start, end in zip(work.start_ns, work.end_ns, strict=True) for at in range(start, end)}
+    assert set().union(*owned) == every
+    assert sum(map(len, owned)) == len(every)
+    for draft in done:
+        assert (draft.costs_ns() >= 0).all()
+        assert draft.costs_ns().sum() == draft.cost_ns
+
+
+def test_the_specific_keeps_what_the_general_would_have() -> None:
+    work = traced((0, 10 * MS)).index(Work)
+    general = drafts_of("a-general", Claims.REST, [Hits(at=work, message="", advice="")])
+    half = Lost.excess(work, np.array([4 * MS]))
+    specific = drafts_of("b-specific", Claims.EVENT, [Hits(at=work, lost=half, message="", advice="")])
+    assert [draft.cost_ns for draft in settled([*general, *specific], (0, LENGTH))] == [6 * MS, 4 * MS]
 
 
 @pytest.mark.parametrize(
     ("cost", "severity"),
     [(10 * MS, "high"), (10 * MS - 1, "medium"), (3 * MS, "medium"), (MS // 2, "low"), (MS // 2 - 1, "info")],
 )
-def test_severity_is_the_share_of_the_window(cost: int, severity: str) -> None:
-    assert only(hit(0, cost)).severity == severity
+def test_severity_is_the_share_of_the_window_where_nothing_was_replayed(cost: int, severity: str) -> None:
+    assert only((0, cost)).severity == severity
 
 
-def test_nobodys_loss_stays_info_unless_a_hit_is_a_loss() -> None:
-    assert only(hit(0, 50 * MS, info=True)).severity is Severity.INFO
-    assert only(hit(0, 50 * MS, info=True), hit(60 * MS, MS)).severity is Severity.HIGH
+def test_severity_is_the_share_that_is_saved_where_it_was_replayed() -> None:
+    little = Saving(1, 0, 2, 0.001, 0.0, 0.002, "replayed")
+    (found,) = findings([kernels((0, 50 * MS))], saving=little)
+    assert (found.severity, found.saving) == (Severity.INFO, little)
 
 
-@pytest.mark.parametrize(
-    ("high", "low", "expected"), [(5, 4, Confidence.HIGH), (4, 5, Confidence.LOW), (5, 5, Confidence.LOW)]
-)
-def test_confidence_is_the_lowest_that_covers_most_of_the_cost(
-    high: int, low: int, expected: Confidence
-) -> None:
-    found = only(hit(0, high), hit(100, low, confidence=Confidence.LOW))
-    assert found.confidence is expected
+def test_nobodys_loss_stays_info() -> None:
+    assert only((0, 50 * MS), info=True).severity is Severity.INFO
 
 
-def test_confidence_of_costless_hits_goes_by_their_number() -> None:
-    unsure = [hit(at, 5, cost=0, confidence=Confidence.MEDIUM) for at in (0, 10)]
-    assert only(*unsure, hit(20, 5, cost=0)).confidence is Confidence.MEDIUM
+def test_costs_per_step_and_steps() -> None:
+    found = only((0, 4 * MS), (2 * MS * 13, 4 * MS), (27 * MS, MS))
+    assert (found.steps, found.cost_per_step_ns) == (2, found.cost_ns // 4)
 
 
-def test_evidence_has_the_costliest_numbers_the_prevailing_text_and_totals() -> None:
-    small = [hit(at * MS, 2 * MS, evidence={"op": "aten::add", "delay_ns": 1}, step=at) for at in (0, 10, 20)]
-    found = only(*small, hit(40 * MS, 5 * MS, evidence={"op": "aten::mm", "delay_ns": 9}, step=40))
-    expected = {"op": "aten::add", "delay_ns": 9, "count": 4, "total_ns": 11 * MS, "steps": 4}
-    assert expected.items() <= found.evidence.items()
-    assert (found.evidence["median_ns"], found.evidence["worst_ns"]) == (2 * MS, 5 * MS)
-
-
-def test_evidence_may_differ_from_hit_to_hit() -> None:
-    found = only(hit(0, 2 * MS, message="{op}", evidence={"op": "aten::mm"}), hit(10 * MS, MS, evidence={}))
-    assert found.message == "aten::mm"
-
-
-def test_evidence_that_a_rule_names_wins_over_totals() -> None:
-    assert only(hit(0, MS, evidence={"count": 77}, message="{count}")).message == "77"
+def test_only_the_costliest_occurrences_are_listed() -> None:
+    many = [(number * 20_000, 1_000 + number) for number in range(MAX_OCCURRENCES + 5)]
+    found = only(*many)
+    assert (found.count, len(found.occurrences)) == (MAX_OCCURRENCES + 5, MAX_OCCURRENCES)
+    assert min(o.cost_ns for o in found.occurrences) == 1_005
 
 
 @pytest.mark.parametrize(
     ("template", "text"),
     [
         ("{op} {delay} {moved} {ratio}", "aten::mm 12.3 µs 1.00 MiB 0.25"),
-        ("{delay_ns} {count} {times}", "12,345 1 once"),
-        ("{total} {share} {median} {worst}", "1.00 ms 1.0 % 1.00 ms 1.00 ms"),
-        ("{in_steps}", "over the window"),
+        ("{delay_ns} {count} {times}", "12,345 2 twice"),
+        ("{total} {share} {per_step}", "2.00 ms 2.0 % 500 µs"),
+        ("{in_steps} {times_a_step}", "in 2 of 4 steps once a step"),
         ("{nothing} {shape} {flag}", "unknown 4, 1,024 True"),
+        ("{ops}", "aten::mm (75 %), aten::add (25 %)"),
+        ("{one}", "aten::mm"),
+        ("{size}", "5"),
+        ("{by}", "gemm"),
     ],
 )
 def test_message_fields(template: str, text: str) -> None:
-    more = {"nothing": None, "shape": [4, 1024], "flag": True}
-    given_hit = hit(0, MS, message=template)
-    assert only(hit(0, MS, message=template, evidence={**given_hit.evidence, **more})).message == text
+    evidence = {
+        "op": "aten::mm",
+        "delay_ns": 12_345,
+        "moved_bytes": 1 << 20,
+        "ratio": 0.25,
+        "nothing": None,
+        "shape": [4, 1024],
+        "flag": True,
+        "size": np.int64(5),
+        "ops": {"aten::mm": 3, "aten::add": 1},
+        "one": {"aten::mm": 3},
+    }
+    found = only((0, MS), (30 * MS, MS), by="gemm", message=template, evidence=evidence)
+    assert found.message == text
+    assert type(found.evidence["size"]) is int
 
 
-def test_a_unit_alone_is_a_name() -> None:
-    assert only(hit(0, MS, message="{bytes}", evidence={"bytes": 4096})).message == "4.00 KiB"
+def test_in_steps_as_people_say_it() -> None:
+    every = [(number * STEP, MS) for number in range(4)]
+    assert only(*every, message="{in_steps}").message == "in every step"
+    (one,) = findings([kernels((0, MS), message="{in_steps}")], scope(steps=1))
+    assert one.message == "in the only step"
 
 
-@pytest.mark.parametrize(
-    ("steps", "text"), [([0, 1, 2, 3], "in every step"), ([2, 2], "in step 2"), ([1, 3], "in 2 of 4 steps")]
-)
-def test_message_says_in_which_steps(steps: list[int], text: str) -> None:
-    hits = [hit(at * MS, MS, step=step, message="{in_steps}") for at, step in enumerate(steps)]
-    assert only(*hits).message == text
-
-
-def test_a_single_step_recurs_in_nothing() -> None:
-    (found,) = findings_of("some-rule", [hit(0, MS, step=2, message="{in_steps}")], scope(steps=1))
-    assert found.message == "in the only step"
-
-
-def test_message_says_that_there_are_other_ops() -> None:
-    ops = ["aten::mm", "aten::mm", "aten::add", "aten::sum"]
-    hits = [hit(2 * at * MS, MS, message="{times} at {op}", evidence={"op": op}) for at, op in enumerate(ops)]
-    assert only(*hits).message == "4 times at aten::mm and 2 others"
-    assert only(*hits[1:3]).message == "twice at aten::mm and 1 other"
+def test_evidence_that_a_rule_names_wins_over_totals() -> None:
+    assert only((0, MS), evidence={"count": 77}, message="{count}").message == "77"
 
 
 def test_a_message_without_its_evidence_is_a_fault_of_the_rule() -> None:
     with pytest.raises(KeyError, match="absent"):
-        only(hit(0, MS, message="{absent}"))
+        only((0, MS), message="{absent}")
 
 
-def test_numpy_scalars_become_python_numbers() -> None:
-    found = only(
-        hit(0, MS, step=np.int64(3), message="", evidence={"size": np.int64(5), "shape": np.array([1, 2])})
-    )
-    assert type(found.step) is int
-    assert (found.evidence["size"], found.evidence["shape"]) == (5, [1, 2])
-    assert type(found.evidence["size"]) is int
-
-
-def test_no_window_no_share() -> None:
-    (found,) = findings_of("some-rule", [hit(0, MS)], scope(length=0))
-    assert (found.cost_ns, found.cost_share) == (0, 0.0)
-
-
-def test_ranked_by_cost_with_info_last_whatever_the_order_of_rules() -> None:
+def test_ranked_by_what_is_saved_with_info_last_whatever_the_order_of_rules() -> None:
     made = [
-        *findings_of("b", [hit(0, 4 * MS)], scope()),
-        *findings_of("a", [hit(0, 4 * MS)], scope()),
-        *findings_of("c", [hit(0, 50 * MS, info=True)], scope()),
-        *findings_of("d", [hit(0, 20 * MS)], scope()),
+        only((0, cost), cause=cause, info=cause == "c")
+        for cause, cost in zip("abcd", (4 * MS, 4 * MS, 50 * MS, 20 * MS), strict=True)
     ]
-    assert [f.rule for f in ranked(made)] == ["d", "a", "b", "c"]
+    assert [f.cause for f in ranked(made)] == ["d", "a", "b", "c"]
     assert ranked(reversed(made)) == ranked(made)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.rules.test_fixtures import TRACES, _id
 from traceanalyzer import Report, Trace, diagnose, load
-from traceanalyzer.read.sources import Source
+from traceanalyzer.read.text.source import Source
 from traceanalyzer.rule.registry import Rule, all_rules
 
 BAD = [path for path in TRACES if path.name == "bad.json.gz"]
@@ -43,10 +43,10 @@ def test_event_ids_are_ordinals_of_the_file_and_lie_where_the_finding_says(path:
 @pytest.mark.parametrize("path", TRACES, ids=_id)
 def test_costs_lie_within_the_window_and_messages_are_complete(path: Path) -> None:
     report = _report(path)
-    window = report.summary[0]["window"]
+    window = report.traces[0].window
     for found in report.findings:
-        assert 0 <= found.cost_ns <= window["length_ns"]
-        assert found.cost_share == pytest.approx(found.cost_ns / window["length_ns"])
+        assert 0 <= found.cost_ns <= window.length_ns
+        assert found.cost_share == pytest.approx(found.cost_ns / window.length_ns)
         assert found.cost_ns <= sum(occurrence.cost_ns for occurrence in found.occurrences)
         assert found.count == len(found.occurrences)
         assert not re.search(r"[{}]|None|nan", found.message), found.message

@@ -12,7 +12,7 @@ import pytest
 from tests.builder import load_bytes
 from tests.rules.test_fixtures import TRACES, _id
 from traceanalyzer import diagnose, load
-from traceanalyzer.read.sources import Source
+from traceanalyzer.read.text.source import Source
 from traceanalyzer.render.data.json import render_json
 
 Document = dict[str, Any]

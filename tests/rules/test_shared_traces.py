@@ -11,7 +11,7 @@ import pytest
 
 from traceanalyzer import Finding, Report, Trace, diagnose, load
 from traceanalyzer.model.finding import Severity, Status
-from traceanalyzer.read.sources import Source
+from traceanalyzer.read.text.source import Source
 
 Shared = Callable[[str], Path]
 

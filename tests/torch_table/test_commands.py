@@ -14,6 +14,7 @@ import pytest
 from tests.builder import TraceBuilder
 from tests.roofline.test_ops import matmuls
 from traceanalyzer.cli.app import run
+from traceanalyzer.version import SCHEMA_VERSION
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_table_unsorted_is_in_order_of_first_sight(trace: Path, capsys: pytest.C
 
 def test_table_as_json_is_exact(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(output_of(capsys, "table", trace, "--format", "json", "--row-limit", 1))
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == SCHEMA_VERSION
     assert document["self_device_total_ns"] == 9_700
     assert document["notes"]
     (row,) = document["rows"]
@@ -96,7 +97,8 @@ def test_table_as_parquet_reads_back_with_its_metadata(trace: Path, tmp_path: Pa
     path = tmp_path / "rows.parquet"
     assert run(["table", str(trace), "--format", "parquet", "--output", str(path)]) == 0
     assert pq.read_schema(path).metadata[b"traceanalyzer.source"].endswith(b"trace.json")
-    found = duckdb.sql(f"select device_ns from '{path}' where name = 'aten::mm'").fetchall()
+    with duckdb.connect() as connection:
+        found = connection.execute(f"select device_ns from '{path}' where name = 'aten::mm'").fetchall()
     assert found == [(8_000,)]
 
 
@@ -179,7 +181,7 @@ def test_a_folder_of_several_ranks_is_refused_and_of_one_is_read(
         built.header["distributedInfo"] = {"rank": rank, "world_size": 2}
         built.write(folder / f"rank{rank}.json")
     assert run(["table", str(folder)]) == 2
-    assert "2 ranks" in capsys.readouterr().err
+    assert "holds several traces" in capsys.readouterr().err
     (folder / "rank1.json").unlink()
     assert "aten::mm" in output_of(capsys, "table", folder)
 
@@ -201,3 +203,24 @@ def test_notes_tell_what_is_not_exact(tmp_path: Path, capsys: pytest.CaptureFixt
         "FLOPs need shapes",
     ):
         assert part in notes
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "markdown"])
+def test_a_row_limit_of_minus_one_is_all(trace: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    every = output_of(capsys, "table", trace, "--format", form)
+    assert output_of(capsys, "table", trace, "--format", form, "--row-limit", -1) == every
+    assert len(output_of(capsys, "table", trace, "--format", form, "--row-limit", 1)) < len(every)
+
+
+@pytest.mark.parametrize("limit", [0, -2])
+def test_other_row_limits_are_refused(trace: Path, limit: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["table", str(trace), "--row-limit", str(limit)]) == 2
+    assert "-1 for all of them" in capsys.readouterr().err
+
+
+def test_ops_in_ascii_are_ascii(
+    trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traceanalyzer.cli.output.stream_encoding", lambda: "ascii")
+    for command in ("ops", "memory"):
+        assert output_of(capsys, command, trace).isascii()

@@ -12,10 +12,11 @@ from tests.roofline.test_ops import matmuls
 from traceanalyzer.cli.app import run
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.render.text.table import Layout, render_table, sorted_rows, table_markdown
+from traceanalyzer.render.text.table import TableSize, render_table, table_markdown
 from traceanalyzer.torch_table.group_keys import shapes_text
 from traceanalyzer.torch_table.key_averages import KeyAverages, key_averages
 from traceanalyzer.torch_table.notes import table_notes
+from traceanalyzer.torch_table.printed import printed_table, sorted_rows
 
 
 def only_uncounted() -> Trace:
@@ -35,7 +36,9 @@ def test_a_trace_of_the_gpu_alone_has_device_rows_only() -> None:
     averages = key_averages(trace.load())
     assert averages.rows["device_ns"].tolist() == [70]
     assert averages.self_cpu_total_ns == 0
-    assert render_table(averages, Layout()).splitlines()[-1] == "Self CUDA time total: 0.070us"
+    assert (
+        render_table(printed_table(averages), TableSize()).splitlines()[-1] == "Self CUDA time total: 0.070us"
+    )
 
 
 def test_calls_without_any_op_run_on_the_first_thread() -> None:
@@ -50,7 +53,11 @@ def test_a_table_without_rows_is_empty_and_an_error_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     averages = key_averages(only_uncounted())
-    assert render_table(averages, Layout()) == table_markdown(averages, Layout()) == ""
+    assert (
+        render_table(printed_table(averages), TableSize())
+        == table_markdown(printed_table(averages), TableSize())
+        == ""
+    )
     built = TraceBuilder()
     built.op("aten::is_leaf", 0, 10)
     assert run(["table", str(built.write(tmp_path / "trace.json"))]) == 2
@@ -64,7 +71,9 @@ def test_xpu_calls_name_the_device() -> None:
     trace.kernel(50, 40, correlation=1, external_id=1)
     averages = key_averages(trace.load())
     assert averages.device == "XPU"
-    assert "Self XPU time total: 0.040us" in render_table(averages, Layout("self_xpu_time_total"))
+    assert "Self XPU time total: 0.040us" in render_table(
+        printed_table(averages, "self_xpu_time_total"), TableSize()
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,14 +93,14 @@ def test_shapes_are_printed_as_torch_prints_them(dims: str, shown: str) -> None:
 def test_without_python_rows_there_are_no_stacks() -> None:
     averages = key_averages(matmuls().load(), by_stack=2)
     assert all(stack == [] for stack in averages.rows["stack"])
-    assert "Source Location" not in render_table(averages, Layout())
+    assert "Source Location" not in render_table(printed_table(averages), TableSize())
 
 
 def test_long_paths_are_cut_from_the_left() -> None:
     trace = TraceBuilder(with_stack=1)
     trace.python("a/very/long/path/" * 8 + "train.py(3): step", 0, 200, python_id=1)
     trace.op("aten::mm", 50, 100)
-    line = render_table(key_averages(trace.load(), by_stack=1), Layout()).splitlines()[3]
+    line = render_table(printed_table(key_averages(trace.load(), by_stack=1)), TableSize()).splitlines()[3]
     assert line.rstrip().endswith("train.py(3): step")
     assert "  ..." in line
 
@@ -100,7 +109,7 @@ def test_memory_of_the_cpu_alone_has_no_device_columns() -> None:
     trace = TraceBuilder(profile_memory=1)
     trace.op("aten::empty", 0, 100)
     trace.memory(50, 3_000_000, device_type=0, device=-1)
-    header, _, row = render_table(key_averages(trace.load()), Layout()).splitlines()[1:4]
+    header, _, row = render_table(printed_table(key_averages(trace.load())), TableSize()).splitlines()[1:4]
     assert "CUDA Mem" not in header
     assert row.split()[-5:] == ["2.86", "MB", "2.86", "MB", "1"]
 
@@ -111,7 +120,9 @@ def test_memory_of_the_cpu_alone_has_no_device_columns() -> None:
 def test_times_have_torchs_units(ns: int, shown: str) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, ns)
-    assert f"Self CPU time total: {shown}" in render_table(key_averages(trace.load()), Layout())
+    assert f"Self CPU time total: {shown}" in render_table(
+        printed_table(key_averages(trace.load())), TableSize()
+    )
 
 
 def test_exact_rows_sort_by_any_of_torchs_names() -> None:

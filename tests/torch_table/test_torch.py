@@ -11,8 +11,9 @@ import pytest
 
 from tests.torch_table.truth import COLUMNS
 from traceanalyzer.read.load import load_file
-from traceanalyzer.render.text.table import Layout, render_table
+from traceanalyzer.render.text.table import TableSize, render_table
 from traceanalyzer.torch_table.key_averages import KeyAverages, key_averages
+from traceanalyzer.torch_table.printed import printed_table
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -112,7 +113,9 @@ def test_the_text_equals_torchs(tmp_path: Path, switches: dict[str, bool]) -> No
     profiler, trace = captured(tmp_path, train, **switches)
     ours = key_averages(trace, python_functions=lists_python(profiler))
     theirs = profiler.key_averages().table(sort_by="cpu_time_total", row_limit=20)
-    assert render_table(ours, Layout("cpu_time_total", 20)).split("\n") == theirs.split("\n")
+    assert render_table(printed_table(ours, "cpu_time_total"), TableSize(20)).split("\n") == theirs.split(
+        "\n"
+    )
 
 
 def test_the_text_by_shape_has_flops_and_shapes(tmp_path: Path) -> None:
@@ -122,4 +125,6 @@ def test_the_text_by_shape_has_flops_and_shapes(tmp_path: Path) -> None:
     flops = {(row["name"], row["input_shapes"]): row["flops"] for row in ours.rows.to_dict("records")}
     assert flops == {(row.key, str(row.input_shapes)): row.flops for row in theirs}
     text = theirs.table(sort_by="self_cpu_time_total", row_limit=15)
-    assert render_table(ours, Layout("self_cpu_time_total", 15)).split("\n") == text.split("\n")
+    assert render_table(printed_table(ours, "self_cpu_time_total"), TableSize(15)).split("\n") == text.split(
+        "\n"
+    )

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.containment import running_at
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.torch_table.function_events import threads_of
 
@@ -77,11 +77,20 @@ class MemoryView:
     calls: pd.DataFrame
     out_of_memory: int
 
+    @property
+    def curve(self) -> pd.DataFrame:
+        """Curves of all allocators below each other: device, time_ns, allocated_bytes, reserved_bytes."""
+        import pandas as pd
+
+        curves = [device.curve.assign(device=device.device) for device in self.devices]
+        frame = pd.concat(curves, ignore_index=True)
+        return frame[["device", "time_ns", "allocated_bytes", "reserved_bytes"]]
+
     @classmethod
     def build(cls, trace: Trace) -> Self:
         names = trace.memory["name"].astype(str) if trace.meta.rows.get("memory") else pd.Series(dtype=str)
         if not (names == "[memory]").any():
-            raise Unavailable("no memory events: record with profile_memory=True")
+            raise Unavailable("no memory events", "record with profile_memory=True")
         frame = trace.memory[names == "[memory]"]
         frame = frame.sort_values(["start_ns", "event_id"], kind="stable", ignore_index=True)
         op, line = _owners(trace, frame)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -44,3 +46,13 @@ class ProgressLine:
         if self._shown:
             self._stream.write(_ERASE)
             self._stream.flush()
+
+
+@contextmanager
+def told_progress(quiet: bool = False) -> Iterator[ProgressLine | None]:
+    """A line on the terminal, where the user looks at one and did not ask for quiet."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    with ProgressLine(sys.stderr) as progress:
+        yield progress

@@ -1,22 +1,22 @@
 """Places the time went: every nanosecond of the window, on every device, in exactly one class.
 
 At each instant the kinds of work that run decide the class; where nothing runs the time is idle and takes the
-cause of its gap from `Idle`. Rules draw their costs from here; nothing else computes idle time.
+cause of its piece from `Idle`. Rules draw their costs from here; nothing else computes idle time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, numbered, pick, sums_of
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import Trace, codes
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
@@ -31,21 +31,21 @@ _COPIES = tuple(i for i, kind in enumerate(KINDS) if kind.startswith("copy"))
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """The books, as segments that tile the window on each device; arrays of shape (segments,).
+    """What each device did at every instant, in segments that tile the window; arrays of shape (segments,).
 
     Attributes:
         device: int64.
         step: int64, position in `Steps`, -1 for before the first step.
-        kind: int64, position in `CLASSES`.
-        gap: int64, entry of `Idle` for idle segments, else -1.
+        time_class: int64, position in `CLASSES`.
+        piece: int64, entry of `Idle` for idle segments, else -1.
         start_ns, dur_ns: int64.
         summaries: one JSON-ready mapping per device, see `docs/output.md`.
     """
 
     device: Rows
     step: Rows
-    kind: Rows
-    gap: Rows
+    time_class: Rows
+    piece: Rows
     start_ns: Rows
     dur_ns: Rows
     summaries: tuple[Mapping[str, Any], ...]
@@ -54,32 +54,33 @@ class Accounting:
     def build(cls, trace: Trace, work: DeviceWork, idle: Idle, steps: Steps) -> Self:
         devices = distinct(work.device).tolist()
         parts = [_segments(work, idle, steps, device) for device in devices]
-        device, start, end, kind = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        gap = _gap_of(idle, device, start, kind)
+        device, start, end, time_class = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        piece = _piece_of(idle, device, start, time_class)
         step = np.empty(len(device), np.int64)
         for ordinal in devices:
-            here = device == ordinal
-            step[here] = steps.at(ordinal, start[here])
-        books = cls(device, step, kind, gap, start, end - start, ())
-        rows = tuple(_summary(trace, books, idle, ordinal, steps) for ordinal in devices)
-        return cls(device, step, kind, gap, start, end - start, rows)
+            own = device == ordinal
+            step[own] = steps.at(ordinal, start[own])
+        books = cls(device, step, time_class, piece, start, end - start, ())
+        return replace(
+            books, summaries=tuple(_summary(trace, books, idle, ordinal, steps) for ordinal in devices)
+        )
 
     def parts_ns(self, idle: Idle, device: int | None = None) -> dict[str, int]:
         """Class -> ns, `idle:<cause>` for idle time; largest first."""
-        here = np.ones(len(self.device), bool) if device is None else self.device == device
-        code = self._code(idle)[here]
-        sums = sums_of(code, self.dur_ns[here], len(CLASSES) + len(CAUSES))
+        chosen = np.ones(len(self.device), bool) if device is None else self.device == device
+        code = self._code(idle)[chosen]
+        sums = sums_of(code, self.dur_ns[chosen], len(CLASSES) + len(CAUSES))
         named = {_name(i): int(ns) for i, ns in enumerate(sums.tolist()) if ns}
         return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))
 
     def _code(self, idle: Idle) -> Rows:
         """Class, or len(CLASSES) + cause."""
-        return np.where(self.gap >= 0, len(CLASSES) + pick(idle.cause, self.gap), self.kind)
+        return np.where(self.piece >= 0, len(CLASSES) + pick(idle.cause, self.piece), self.time_class)
 
     def frame(self, trace: Trace, idle: Idle, steps: Steps) -> pd.DataFrame:
         """One row per device, step, class, cause and op: columns device, step (Int64, the mark's number, null
         before the first step), class, cause, op (str, null where there is none) and ns (int64)."""
-        op = pick(idle.op, self.gap)
+        op = pick(idle.op, self.piece)
         op_code = pick(codes(trace.cpu, "name"), op)
         keys = pd.DataFrame({"device": self.device, "at": self.step, "code": self._code(idle), "op": op_code})
         sums = keys.assign(ns=self.dur_ns).groupby(list(keys), as_index=False)["ns"].sum()
@@ -107,28 +108,28 @@ def _name(code: int) -> str:
 def _segments(work: DeviceWork, idle: Idle, steps: Steps, device: int) -> tuple[Rows, ...]:
     """(device, start, end, class) of the stretches between any two edges on one device.
 
-    Gaps have edges of their own: work that lasts no time lies between two of them and leaves no other trace.
+    Pieces have edges of their own; also, work that lasts no time lies between two gaps and leaves no other trace.
     """
     low, high = steps.window_start_ns, steps.window_end_ns
-    mine = work.device == device
+    own = work.device == device
     sets = []
     for kind in range(len(KINDS)):
-        chosen = mine & (work.kind == kind)
+        chosen = own & (work.kind == kind)
         sets.append(intervals.clip(intervals.union(work.start_ns[chosen], work.end_ns[chosen]), low, high))
-    gaps = np.clip(idle.start_ns[idle.device == device], low, high)
+    pieces = np.clip(idle.start_ns[idle.device == device], low, high)
     members = [edge for found in sets for edge in found]
-    edges = distinct(np.concatenate([*members, gaps, steps.bounds_ns[device], [low, high]]))
+    edges = distinct(np.concatenate([*members, pieces, steps.bounds_ns[device], [low, high]]))
     start, end = edges[:-1], edges[1:]
     runs = np.stack([_covers(members, start) for members in sets])
     return np.full(len(start), device), start, end, _class_of(runs)
 
 
-def _covers(members: intervals.Set, at: Rows) -> NDArray[np.bool_]:
+def _covers(members: intervals.Set, instants: Rows) -> NDArray[np.bool_]:
     """Whether each instant lies in the set."""
-    index = np.searchsorted(members[0], at, side="right") - 1
+    index = np.searchsorted(members[0], instants, side="right") - 1
     if len(members[0]) == 0:
-        return np.zeros(len(at), bool)
-    return (index >= 0) & (at < members[1][np.maximum(index, 0)])
+        return np.zeros(len(instants), bool)
+    return (index >= 0) & (instants < members[1][np.maximum(index, 0)])
 
 
 def _class_of(runs: NDArray[np.bool_]) -> Rows:
@@ -144,25 +145,25 @@ def _class_of(runs: NDArray[np.bool_]) -> Rows:
     return first
 
 
-def _gap_of(idle: Idle, device: Rows, start: Rows, kind: Rows) -> Rows:
-    """The gap around each idle segment: gaps are ordered by device and start."""
-    gap = np.full(len(start), -1, np.int64)
+def _piece_of(idle: Idle, device: Rows, start: Rows, time_class: Rows) -> Rows:
+    """The piece around each idle segment: pieces are ordered by device and start."""
+    piece = np.full(len(start), -1, np.int64)
     for ordinal in distinct(device).tolist():
-        here = np.flatnonzero((device == ordinal) & (kind == _IDLE))
-        gaps = np.flatnonzero(idle.device == ordinal)
-        gap[here] = gaps[np.searchsorted(idle.start_ns[gaps], start[here], side="right") - 1]
-    return gap
+        segments = np.flatnonzero((device == ordinal) & (time_class == _IDLE))
+        pieces = np.flatnonzero(idle.device == ordinal)
+        piece[segments] = pieces[np.searchsorted(idle.start_ns[pieces], start[segments], side="right") - 1]
+    return piece
 
 
 def _summary(trace: Trace, books: Accounting, idle: Idle, device: int, steps: Steps) -> dict[str, Any]:
     """One device's books, with its idle causes and their ops, largest first."""
-    here = np.flatnonzero((books.device == device) & (books.gap >= 0))
-    gaps = books.gap[here]
+    segments = np.flatnonzero((books.device == device) & (books.piece >= 0))
+    pieces = books.piece[segments]
     names = trace.cpu["name"].cat
-    op = pick(codes(trace.cpu, "name"), idle.op[gaps])
+    op = pick(codes(trace.cpu, "name"), idle.op[pieces])
     width = len(names.categories) + 1
-    number, code = numbered(idle.cause[gaps] * width + op + 1)
-    sums = sums_of(number, books.dur_ns[here], len(code))
+    number, code = numbered(idle.cause[pieces] * width + op + 1)
+    sums = sums_of(number, books.dur_ns[segments], len(code))
     causes = [
         {
             "cause": f"idle:{CAUSES[c // width]}",

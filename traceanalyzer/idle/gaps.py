@@ -58,6 +58,15 @@ class Gaps:
         inside: Rows = np.minimum(self.end_ns, ends) - np.maximum(self.start_ns, starts)
         return np.maximum(inside, 0)
 
+    def in_graph(self, work: DeviceWork) -> Mask:
+        """The launch that ends the gap had already started other work: it lies between the nodes of a graph."""
+        shared = np.asarray((self.work >= 0) & work.shared[self.work])
+        calls, entry = np.unique(
+            work.call, return_index=True
+        )  # in order of start, so the first is the earliest
+        found = np.minimum(np.searchsorted(calls, self.call), max(len(calls) - 1, 0))
+        return shared & (work.start_ns[entry[found]] < self.start_ns)
+
     @classmethod
     def of(cls, work: DeviceWork, window: tuple[int, int]) -> Self:
         """The gaps of every device within the window."""
@@ -84,26 +93,6 @@ def _of_device(work: DeviceWork, device: int, window: tuple[int, int]) -> tuple[
     return np.full(count, device), starts[gap], ends[gap], after[gap], before[gap]
 
 
-def longest_overlap(members: intervals.Set, starts: Rows, ends: Rows) -> tuple[Rows, Rows]:
-    """(position of the member of the set that overlaps each interval longest, -1 for none; that overlap in ns).
-
-    Every overlapping pair is looked at: of disjoint intervals there are no more than members and intervals.
-    """
-    first = np.searchsorted(members[1], starts, side="right")
-    count = np.maximum(np.searchsorted(members[0], ends, side="left") - first, 0)
-    owner = np.repeat(np.arange(len(starts)), count)
-    begins = np.cumsum(count) - count
-    at = np.arange(len(owner)) - begins[owner] + first[owner]
-    pairs = np.minimum(members[1][at], ends[owner]) - np.maximum(members[0][at], starts[owner])
-    best, longest = np.full(len(starts), -1), np.zeros(len(starts), np.int64)
-    some = count > 0
-    if some.any():
-        longest[some] = np.maximum.reduceat(pairs, begins[some])
-        winner = np.flatnonzero((pairs == longest[owner]) & (pairs > 0))[::-1]
-        best[owner[winner]] = at[winner]  # the earliest is written last
-    return best, longest
-
-
 def longest_row(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows) -> Rows:
     """For each interval the outermost of `rows` that overlaps it longest, -1 for none."""
     row_start, row_end = nesting.start_ns[rows], nesting.end_ns[rows]
@@ -111,5 +100,5 @@ def longest_row(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows) -> Rows:
     rows, row_start, row_end = rows[order], row_start[order], row_end[order]
     running = np.maximum.accumulate(row_end)
     outer = np.concatenate(([True], row_start[1:] >= running[:-1]))[: len(rows)]
-    best, _ = longest_overlap((row_start[outer], row_end[outer]), starts, ends)
+    best, _ = intervals.longest_overlap((row_start[outer], row_end[outer]), starts, ends)
     return pick(rows[outer], best)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.idle.gaps import Gaps, longest_overlap
+from traceanalyzer.idle.gaps import Gaps
+from traceanalyzer.idle.pieces import MOST
 from traceanalyzer.model import intervals
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -15,7 +16,6 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-MOST = 0.5  # share of a gap from which on an activity counts as most of it
 # A stretch without ops below this says nothing: after a synchronisation the step's end and prof.step() alone take
 # up to 0.10 ms on an H200 under the profiler (torch 2.11, device_sync), and deliberate pauses start at 0.3 ms.
 LONG_PAUSE_NS = 200_000
@@ -44,8 +44,7 @@ def round_trips(
     at = np.searchsorted(starts, gaps.launched_ns, side="left") - 1
     last = np.maximum(at, 0)
     inside = gaps.overlap_ns(starts[last], ends[last])
-    # At the head of the trace nothing is known to have been drained, unless the wait itself is most of the gap.
-    drained = (gaps.before >= 0) | (inside >= MOST * gaps.dur_ns)
+    drained = gaps.before >= 0  # at the head of the trace nothing is known to have been
     # A call that began when the device was dry already, and did not wait, explains no more than a short gap.
     dry = np.searchsorted(starts, gaps.start_ns, side="right") - 1
     waited = (dry >= 0) & (ends[np.maximum(dry, 0)] >= gaps.start_ns)
@@ -66,7 +65,7 @@ def _paused(nesting: Nesting, activity: Activity, gaps: Gaps, syncs: Rows) -> Ma
     """
     low, high = int(gaps.start_ns.min(initial=0)), int(gaps.end_ns.max(initial=0))
     stretches = intervals.complement(activity.sets["dispatching"], low, high)
-    _, pause = longest_overlap(stretches, gaps.start_ns, gaps.end_ns)
+    _, pause = intervals.longest_overlap(stretches, gaps.start_ns, gaps.end_ns)
     since = nesting.start_ns[np.where(nesting.op[syncs] >= 0, nesting.op[syncs], syncs)]
     at = np.maximum(np.searchsorted(nesting.start_ns[syncs], gaps.start_ns, side="right") - 1, 0)
     waited = np.where(nesting.end_ns[syncs[at]] >= gaps.start_ns, gaps.start_ns - since[at], 0)

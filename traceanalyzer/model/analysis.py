@@ -12,9 +12,11 @@ no `Window`, itself or through others, is shared by all windows of a trace.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from time import perf_counter_ns
 from types import NoneType
 from typing import Any, Protocol, TypeVar
 
@@ -88,6 +90,7 @@ class Analysis:
     Attributes:
         trace: the frames; its `window` is
         window: the part that was asked for.
+        times: index or rule -> ns spent on it alone, without the indexes that it asked for.
     """
 
     def __init__(self, trace: Trace, window: tuple[int, int] | None = None) -> None:
@@ -95,6 +98,7 @@ class Analysis:
         self.window = Window(window)
         self._shared: dict[type, Any] = {Trace: trace}
         self._own: dict[type, Any] = {Window: self.window}
+        self.times: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"Analysis({self.trace!r}, window={self.window.asked_ns})"
@@ -114,13 +118,24 @@ class Analysis:
         made = self._own if depends_on_window(kind) else self._shared  # type: ignore[arg-type]
         if kind not in made:
             try:
-                made[kind] = kind.build(**self.given(index_needs(kind)))  # type: ignore[attr-defined, arg-type]
+                with self.timed(kind.__name__):
+                    made[kind] = kind.build(**self.given(index_needs(kind)))  # type: ignore[attr-defined, arg-type]
             except Unavailable as reason:
                 made[kind] = reason
         built = made[kind]
         if isinstance(built, Unavailable):
             raise built
         return built  # type: ignore[no-any-return]
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the time that the block takes to `times`, less what is timed within it."""
+        begun, before = perf_counter_ns(), sum(self.times.values())
+        try:
+            yield
+        finally:
+            within = sum(self.times.values()) - before
+            self.times[name] = self.times.get(name, 0) + perf_counter_ns() - begun - within
 
     def given(self, needs: Mapping[str, Need]) -> dict[str, Any]:
         """A value for every need.

@@ -38,5 +38,17 @@ class BadOption(TraceAnalyzerError):
 class Unavailable(Exception):
     """An index cannot be built from this trace; the rules that need it are not applicable.
 
-    The text completes the sentence "not applicable: ..." and says what would make it available.
+    Attributes:
+        problem: what is missing; completes the sentence "not applicable: ...".
+        remedy: what would make it available, in the imperative.
     """
+
+    def __init__(self, problem: str, remedy: str | None = None) -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(problem if remedy is None else f"{problem}: {remedy}")
+
+    def for_user(self, where: str | Path) -> TraceAnalyzerError:
+        """The same as an error that ends a command."""
+        remedy = f"{self.remedy[:1].upper()}{self.remedy[1:]}." if self.remedy else None
+        return TraceAnalyzerError(self.problem, where=where, remedy=remedy)

@@ -1,17 +1,14 @@
-"""What the analysis says: findings, what fixing them saves, and the report that renderers receive."""
+"""What rules say of a trace: findings, their occurrences, and what became of each rule."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from traceanalyzer.model.trace import Meta
-
+from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.units import format_ns
 
 MAX_OCCURRENCES = 1_000  # of a finding that are listed; all are counted
 
@@ -71,19 +68,6 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
-    """What fixing something takes off the unprofiled step: ns and shares (0 to 1) of it, with the interval."""
-
-    step_ns: int
-    low_ns: int
-    high_ns: int
-    share: float
-    low_share: float
-    high_share: float
-    basis: str
-
-
-@dataclass(frozen=True, slots=True)
 class Occurrence:
     """One hit within a finding; times in ns as in the trace."""
 
@@ -135,47 +119,16 @@ class Finding:
     cost_per_step_ns: int = 0
     saving: Saving | None = None
 
+    def __repr__(self) -> str:
+        return f"Finding({self.rule}: {self.cause}, {self.severity}, cost {format_ns(self.cost_ns)})"
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one rule: `why` says why it does not apply or how it failed."""
+    """What became of one rule of a group: `why` says why it does not apply or how it failed."""
 
     rule: str
     status: Status
     why: str | None = None
     rank: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """All that a renderer receives.
-
-    Attributes:
-        metas: metadata of each analysed trace, by rank order.
-        accounting: one mapping per device: rank, device, start_ns, end_ns, parts_ns.
-        summary: one mapping per trace: window, steps, step times, busy share; see `diagnose.summarise`.
-        findings: ranked, costliest first.
-        outcomes: one per rule and trace.
-        limits: `rule.limit` -> value in force.
-    """
-
-    metas: tuple[Meta, ...]
-    accounting: tuple[Mapping[str, Any], ...]
-    summary: tuple[Mapping[str, Any], ...]
-    findings: tuple[Finding, ...]
-    outcomes: tuple[Outcome, ...]
-    limits: Mapping[str, int | float | str]
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per finding, columns as the fields of `Finding`; times int64 ns, lists as objects."""
-        from dataclasses import fields
-
-        import pandas as pd
-
-        names = [f.name for f in fields(Finding)]
-        frame = pd.DataFrame([[getattr(f, name) for name in names] for f in self.findings], columns=names)
-        for name in ("rank", "device", "stream", "thread", "step"):
-            frame[name] = frame[name].astype("Int64")
-        for name in ("severity", "confidence"):
-            frame[name] = frame[name].astype("str")
-        return frame
+    group: str = ""

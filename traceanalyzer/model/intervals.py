@@ -89,3 +89,26 @@ def _covered_before(members: Set, at: Ns) -> Ns:
     index = np.searchsorted(members[0], at, side="right") - 1
     inside = np.minimum(at, members[1][np.maximum(index, 0)]) - members[0][np.maximum(index, 0)]
     return np.where(index < 0, 0, before[np.maximum(index, 0)] + inside)
+
+
+def overlaps(members: Set, starts: Ns, ends: Ns) -> tuple[Ns, Ns]:
+    """(interval, member) of every pair that overlaps, ordered by interval and member, int64 of shape (pairs,).
+
+    Of disjoint members there are no more pairs than members and intervals, where the intervals are disjoint too.
+    """
+    first = np.searchsorted(members[1], starts, side="right")
+    count = np.maximum(np.searchsorted(members[0], ends, side="left") - first, 0)
+    owner = np.repeat(np.arange(len(starts)), count)
+    begins = np.cumsum(count) - count
+    return owner, np.arange(len(owner)) - begins[owner] + first[owner]
+
+
+def longest_overlap(members: Set, starts: Ns, ends: Ns) -> tuple[Ns, Ns]:
+    """(position of the member that overlaps each interval longest, -1 for none; that overlap in ns)."""
+    owner, member = overlaps(members, starts, ends)
+    pairs = np.minimum(members[1][member], ends[owner]) - np.maximum(members[0][member], starts[owner])
+    best, longest = np.full(len(starts), -1), np.zeros(len(starts), np.int64)
+    np.maximum.at(longest, owner, pairs)
+    winner = np.flatnonzero((pairs == longest[owner]) & (pairs > 0))[::-1]
+    best[owner[winner]] = member[winner]  # the earliest is written last
+    return best, longest

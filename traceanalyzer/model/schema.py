@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-SCHEMA_VERSION = 1
-
 
 class Kind(Enum):
     """How a column is stored: in the growing buffer while reading, and in the pandas frame after."""
@@ -69,7 +67,7 @@ class Frame:
 _RECURRING = frozenset(
     {"device", "stream", "context", "registers", "shared_memory", "blocks_per_sm", "warps_per_sm"}
     | {"occupancy_pct", "graph_id", "wait_on_stream", "device_type", "fwd_thread"}
-    | {"group_size", "in_elements", "out_elements"}
+    | {"group_size", "in_elements", "out_elements", "priority", "original_stream"}
 )
 
 _T, _I, _N, _F, _S, _J = Kind.TIME, Kind.ID, Kind.INT, Kind.FLOAT, Kind.TEXT, Kind.JSON
@@ -99,6 +97,7 @@ _COMMUNICATION = (
     Column("group_desc", _S, "process group's description", raw=("Process Group Description",)),
     Column("group_ranks", _S, "ranks of the process group, as text", raw=("Process Group Ranks",)),
     Column("comm_seq", _N, "sequence number within the process group", raw=("Seq",)),
+    Column("comm_id", _S, "communicator's id, as text", raw=("Comms Id",)),
 )
 _OTHER = (
     Column("finished", _J, "false: still running at the window's end, where it was cut", raw=("finished",)),
@@ -134,7 +133,12 @@ GPU = Frame(
         Column("stream", _N, "stream; of annotations, which carry none, the tid", raw=("stream",)),
         *_LINK,
         Column("context", _N, "CUDA context", raw=("context",)),
+        Column("original_stream", _N, "stream of graph work shown on another", raw=("original_stream",)),
+        Column("priority", _N, "of the stream; lower runs first", raw=("priority",)),
         Column("bytes", _N, "bytes copied or set", "bytes", ("bytes",)),
+        Column("copy_kind", _S, "HtoD, DtoH, DtoD; null where the name says it", raw=("copy kind",)),
+        Column("src_kind", _S, "memory copied from: pageable, pinned, device", raw=("src kind",)),
+        Column("dst_kind", _S, "memory copied to, as src_kind", raw=("dst kind",)),
         Column("bandwidth_gbps", _F, "copy rate as exported", "GB/s", ("memory bandwidth (GB/s)",)),
         Column("grid", _J, "grid dimensions", "blocks", ("grid",)),
         Column("block", _J, "block dimensions", "threads", ("block",)),
@@ -143,6 +147,9 @@ GPU = Frame(
         Column("blocks_per_sm", _F, "grid size over SM count, not residency", "blocks", ("blocks per SM",)),
         Column("warps_per_sm", _F, "as blocks_per_sm", "warps", ("warps per SM",)),
         Column("occupancy_pct", _F, "theoretical", "%", ("est. achieved occupancy %",)),
+        Column(
+            "occupancy", _J, "what limits it: blocks by registers, shared memory, warps", raw=("occupancy",)
+        ),
         Column("graph_id", _N, "CUDA graph that launched it", raw=("graph id",)),
         Column("graph_node_id", _N, "node within the graph", raw=("graph node id",)),
         Column("sync_kind", _S, "of a synchronisation record", raw=("cuda_sync_kind",)),
@@ -183,7 +190,19 @@ MEMORY = Frame(
     ),
 )
 
-FRAMES = {frame.name: frame for frame in (CPU, GPU, PYTHON, MEMORY)}
+COUNTERS = Frame(
+    "counters",
+    "samples of counters (ph C): clocks, power, temperature, SM and memory activity of newer profilers",
+    (
+        *(column for column in _COMMON if column.name != "dur_ns"),
+        Column("device", _N, "GPU ordinal; null where the event names none"),
+        Column("key", _S, "series within the counter; empty where there is but one", raw=("key",)),
+        Column("value", _F, "the sample, in the unit that the name ends with", raw=("value",)),
+        Column("other_args", _J, "series beyond the first, as one JSON object"),
+    ),
+)
+
+FRAMES = {frame.name: frame for frame in (CPU, GPU, PYTHON, MEMORY, COUNTERS)}
 
 BUSY_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 CALL_CATEGORIES = (
@@ -203,6 +222,7 @@ CATEGORIES: dict[str, tuple[str, str]] = {
     **{name: ("gpu", name) for name in BUSY_CATEGORIES},
     **{name: ("gpu", name) for name in ("gpu_user_annotation", "cuda_sync", "cuda_event", "xpu_sync")},
     **{name: ("gpu", name) for name in ("cuda_profiler_range", "mtia_ccp_events", "collective_comm")},
+    **{name: ("gpu", name) for name in ("graph_event_node", "graph_host_node")},
     "python_function": ("python", "python_function"),
     "cpu_instant_event": ("memory", "cpu_instant_event"),
     "Operator": ("cpu", "cpu_op"),
@@ -211,6 +231,12 @@ CATEGORIES: dict[str, tuple[str, str]] = {
     "Memcpy": ("gpu", "gpu_memcpy"),
     "Memset": ("gpu", "gpu_memset"),
 }
+
+# Categories that torch.profiler writes and that have no frame of their own: they show whose file it is.
+OTHER_CATEGORIES = frozenset(
+    {"Trace", "mtia_insight", "mtia_counters", "xpu_scope_profiler", "external_correlation"}
+    | {"hardware_counters", "privateuse1", "ac2g", "fwdbwd", "async_cpu_to_gpu", "async_gpu"}
+)
 
 # Raw keys below `args` that are dropped on purpose.
 IGNORED: dict[str, str] = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+LAZY_FRAMES = ("python", "memory", "counters")  # those few analyses need, made when first asked for
 NULL_INT = np.iinfo(np.int64).min  # stands for null inside numpy arrays; never printed, never in a frame
 
 
@@ -67,6 +69,9 @@ class Meta:
     thread_names: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"Meta({self.source!r}, {self.events:,} events, rank={self.rank})"
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -77,37 +82,87 @@ class Trace:
         gpu: rows of the GPU lane, columns as `schema.GPU`.
         meta: what the file says of itself and the account of what was read.
 
-    The frames `python` and `memory` (`schema.PYTHON`, `schema.MEMORY`) are made when first asked for.
-    Columns may share memory and be read-only: to change a frame, change its copy.
+    The frames `python`, `memory` and `counters` (`schema.PYTHON` ...) are made when first asked for, once for all
+    copies of the trace. Columns may share memory and be read-only: to change a frame, change its copy.
     """
 
     cpu: pd.DataFrame
     gpu: pd.DataFrame
     meta: Meta
-    _lazy: Mapping[str, Callable[[], pd.DataFrame]] = field(default_factory=dict, repr=False)
-    _made: dict[Any, Any] = field(default_factory=dict, repr=False, init=False)
+    lazy: Mapping[str, LazyFrame] = field(default_factory=dict, repr=False)
 
-    FRAMES: ClassVar[tuple[str, ...]] = ("cpu", "gpu", "python", "memory")
+    FRAMES: ClassVar[tuple[str, ...]] = ("cpu", "gpu", *LAZY_FRAMES)
+
+    def __repr__(self) -> str:
+        return f"Trace({self.meta.source!r}, {len(self.cpu):,} rows of the CPU, {len(self.gpu):,} of the GPU)"
 
     @property
     def python(self) -> pd.DataFrame:
         """The CPU lane's python_function rows, columns as `schema.PYTHON`."""
-        return self._frame("python")
+        return self.lazy["python"].frame()
 
     @property
     def memory(self) -> pd.DataFrame:
         """The allocator's instants, columns as `schema.MEMORY`."""
-        return self._frame("memory")
+        return self.lazy["memory"].frame()
 
-    def _frame(self, name: str) -> pd.DataFrame:
-        if name not in self._made:
-            self._made[name] = self._lazy[name]()
-        frame: pd.DataFrame = self._made[name]
-        return frame
+    @property
+    def counters(self) -> pd.DataFrame:
+        """Samples of counters, such as the SM clock, columns as `schema.COUNTERS`; empty in most traces."""
+        return self.lazy["counters"].frame()
 
 
-class TraceSet(dict[int, Trace]):
-    """Traces of one job by rank."""
+class LazyFrame:
+    """A frame that is made when it is first asked for; whoever holds this sees the same one.
+
+    What makes it may be used once only: the reader's buffers become the columns.
+    """
+
+    def __init__(self, make: Callable[[], pd.DataFrame]) -> None:
+        self._make: Callable[[], pd.DataFrame] | None = make
+        self._made: pd.DataFrame | None = None
+        self._lock = Lock()
+
+    def frame(self) -> pd.DataFrame:
+        """The frame."""
+        with self._lock:
+            if self._made is None:
+                assert self._make is not None
+                self._made, self._make = self._make(), None
+            return self._made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_already, (self.frame(),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LazyFrame:
+        return _made_already(self.frame().copy())
+
+
+def _made_already(frame: pd.DataFrame) -> LazyFrame:
+    return LazyFrame(lambda: frame)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file of a job that is not among its traces, and why."""
+
+    path: str
+    problem: str
+
+
+class Job(dict[int, Trace]):
+    """Traces of one job by rank.
+
+    Attributes:
+        skipped: files that were passed over because they could not be read or are no traces.
+    """
+
+    def __init__(self, traces: Mapping[int, Trace] | None = None, skipped: Sequence[Skipped] = ()) -> None:
+        super().__init__(traces or {})
+        self.skipped = tuple(skipped)
+
+
+TraceSet = Job  # its name until 0.1
 
 
 def ints(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, Overflow
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ns = NDArray[np.int64]
 
+_MAX_DIGITS = 30  # int64 has 19; a number of a billion digits would take minutes to write out
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
 
@@ -31,10 +32,10 @@ def us_text_to_ns(text: str) -> int:
     """
     try:
         value = Decimal(text.strip()) * 1000
-    except InvalidOperation:
-        raise ValueError(f"not a number: {text!r}") from None
-    if not value.is_finite():
-        raise ValueError(f"not a finite number: {text!r}")
+    except (InvalidOperation, Overflow):
+        raise ValueError(f"not a number: {text[:40]!r}") from None
+    if not value.is_finite() or value.adjusted() > _MAX_DIGITS:
+        raise ValueError(f"not a time: {text[:40]!r}")
     return int(value.to_integral_value())
 
 

@@ -25,11 +25,11 @@ import pandas as pd
 import pyarrow as pa
 from isal import isal_zlib
 
-from traceanalyzer.model.schema import FRAMES, SCHEMA_VERSION, Column, Kind
-from traceanalyzer.model.trace import Damage, Device, Meta, Trace
-from traceanalyzer.read.events import Collector
-from traceanalyzer.read.frames import build_frame
-from traceanalyzer.version import __version__
+from traceanalyzer.model.schema import FRAMES, Column, Kind
+from traceanalyzer.model.trace import LAZY_FRAMES, Damage, Device, LazyFrame, Meta, Trace
+from traceanalyzer.read.columns.collector import Collector
+from traceanalyzer.read.columns.frames import TEXT_DTYPE, build_frame
+from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 _log = logging.getLogger(__name__)
 _CHECKSUM_BYTES = 4
@@ -119,12 +119,12 @@ def _opened(place: Path, path: Path) -> Trace | None:
         source = pa.BufferReader(pa.py_buffer(content))
         tables = {name: pa.ipc.open_stream(source).read_all() for name in Trace.FRAMES}
         meta = _meta(json.loads(tables[Trace.FRAMES[0]].schema.metadata[_META_KEY]))
-        lazy = {name: partial(_frame, name, tables[name]) for name in ("python", "memory")}
+        lazy = {name: LazyFrame(partial(_frame, name, tables[name])) for name in LAZY_FRAMES}
         cpu, gpu = _frame("cpu", tables["cpu"]), _frame("gpu", tables["gpu"])
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         _log.debug("the cache of %s is not usable: %s", path, error)
         return None
-    return Trace(cpu, gpu, replace(meta, source=str(path)), _lazy=lazy)
+    return Trace(cpu, gpu, replace(meta, source=str(path)), lazy=lazy)
 
 
 def _verified(place: Path) -> memoryview | None:
@@ -162,7 +162,7 @@ def _column(column: Column, chunked: Any) -> Any:
     values = chunked.combine_chunks() if chunked.num_chunks != 1 else chunked.chunk(0)
     if column.kind.interned:
         codes = values.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        texts = pd.Index(values.dictionary.to_pylist(), dtype="str" if pd.__version__ >= "3" else object)
+        texts = pd.Index(values.dictionary.to_pylist(), dtype=TEXT_DTYPE)
         return pd.Categorical.from_codes(codes, categories=texts)
     if column.kind is Kind.FLOAT:
         return values.fill_null(np.nan).to_numpy(zero_copy_only=False)

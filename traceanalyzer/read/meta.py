@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from traceanalyzer.model.schema import CPU
-from traceanalyzer.model.trace import NULL_INT, Device, Meta
-from traceanalyzer.read.chunks import Chunks
-from traceanalyzer.read.events import Collector
-from traceanalyzer.read.quirks import durations_ns
+from traceanalyzer.model.schema import BUSY_CATEGORIES, CPU
+from traceanalyzer.model.trace import Device, Meta
+from traceanalyzer.read.columns.collector import Collector
+from traceanalyzer.read.text.batches import Batches
 
 _FLAGS = {
     "record_shapes": "shapes",
@@ -27,21 +25,21 @@ _VERSION_KEYS = re.compile(r"version$")
 _READ_ELSEWHERE = {"deviceProperties", "distributedInfo", "baseTimeNanoseconds", "traceEvents", *_FLAGS}
 
 
-def build_meta(chunks: Chunks, collector: Collector, cpu: pd.DataFrame, gpu: pd.DataFrame) -> Meta:
+def build_meta(batches: Batches, collector: Collector, cpu: pd.DataFrame, gpu: pd.DataFrame) -> Meta:
     """Metadata of a trace that has been read to its end."""
-    header = chunks.envelope.header
+    header = batches.envelope.header
     distributed = header.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
     return Meta(
-        source=chunks.source.name,
+        source=batches.source.name,
         events=collector.events,
         rows=_rows(collector),
         counted=dict(sorted(collector.counted.items())),
         dialect=dialect_of(header, collector, cpu, gpu),
-        envelope=chunks.envelope.kind,
+        envelope=batches.envelope.form,
         base_time_ns=_integer(header.get("baseTimeNanoseconds")) or 0,
         origin_ns=int(min((int(f["start_ns"].min()) for f in (cpu, gpu) if len(f)), default=0)),
-        window_ns=_recorded_window(collector),
+        window_ns=collector.declared.window_ns,
         devices=_devices(header.get("deviceProperties"), gpu),
         rank=_integer(distributed.get("rank")),
         world_size=_integer(distributed.get("world_size")),
@@ -50,8 +48,8 @@ def build_meta(chunks: Chunks, collector: Collector, cpu: pd.DataFrame, gpu: pd.
         anomalies=dict(sorted(collector.anomalies.items())),
         unknown_categories=dict(sorted(collector.unknown_categories.items())),
         other_args=_other_args(collector),
-        damage=tuple(chunks.damage),
-        thread_names=_thread_names(collector),
+        damage=tuple(batches.damage),
+        thread_names=dict(sorted(collector.declared.threads.items())),
         extra={k: v for k, v in sorted(header.items()) if k not in _READ_ELSEWHERE},
     )
 
@@ -87,32 +85,19 @@ def _eras(header: Mapping[str, Any], collector: Collector, gpu: pd.DataFrame) ->
 
 def _rows(collector: Collector) -> dict[str, dict[str, int]]:
     rows: dict[str, Counter[str]] = {}
-    for (frame, category, _), layout in sorted(collector.layouts.items(), key=lambda item: item[0][:2]):
-        if layout.rows:
-            rows.setdefault(frame, Counter())[category] += layout.rows
+    for (frame, category, _), group in sorted(collector.groups.items(), key=lambda item: item[0][:2]):
+        if group.rows:
+            rows.setdefault(frame, Counter())[category] += group.rows
     return {frame: dict(by_category) for frame, by_category in rows.items()}
 
 
 def _other_args(collector: Collector) -> dict[str, int]:
     """ "category.key" -> rows in which an arg without a column occurs."""
     counts: Counter[str] = Counter()
-    for (_, category, _), layout in collector.layouts.items():
-        for key in layout.shared["other"].keys if "other" in layout.shared and layout.rows else ():
-            counts[f"{category}.{key}"] += layout.rows
+    for (_, category, _), group in collector.groups.items():
+        for key in group.shared["other"].keys if "other" in group.shared and group.rows else ():
+            counts[f"{category}.{key}"] += group.rows
     return dict(sorted(counts.items()))
-
-
-def _recorded_window(collector: Collector) -> tuple[int, int] | None:
-    """The span that the profiler says it recorded."""
-    for event, start in collector.metadata:
-        if event.get("cat") == "Trace" and str(event.get("name")).startswith("PyTorch Profiler"):
-            try:
-                length, impossible = durations_ns(np.array([float(event["dur"])]))
-            except (KeyError, TypeError, ValueError):
-                continue
-            if not impossible and start != NULL_INT:
-                return start, start + int(length[0])
-    return None
 
 
 def _devices(properties: Any, gpu: pd.DataFrame) -> tuple[Device, ...]:
@@ -120,9 +105,11 @@ def _devices(properties: Any, gpu: pd.DataFrame) -> tuple[Device, ...]:
     agent numbers that deviceProperties do not know: with one entry it is the one that is meant."""
     listed = [p for p in properties if isinstance(p, dict)] if isinstance(properties, list) else []
     by_id = {_integer(p.get("id")): p for p in listed}
-    used = sorted(int(d) for d in gpu["device"].dropna().unique())
+    used = {int(device) for device in gpu["device"].dropna().unique()}
+    if gpu["category"][gpu["device"].isna()].isin(BUSY_CATEGORIES).any():
+        used.add(0)  # what work counts to whose device nobody tells
     only = listed[0] if len(listed) == 1 else {}
-    return tuple(_device(ordinal, by_id.get(ordinal, only)) for ordinal in used)
+    return tuple(_device(ordinal, by_id.get(ordinal, only)) for ordinal in sorted(used))
 
 
 def _device(ordinal: int, known: Mapping[str, Any]) -> Device:
@@ -138,8 +125,8 @@ def _device(ordinal: int, known: Mapping[str, Any]) -> Device:
 
 def _capabilities(header: Mapping[str, Any], collector: Collector) -> dict[str, bool]:
     """What the recording has: declared, or seen in the rows (filtered files lose the declaration)."""
-    keys = {key for layout in collector.layouts.values() if layout.rows for key in layout.keys}
-    frames = {frame for (frame, *_), layout in collector.layouts.items() if layout.rows}
+    keys = {key for group in collector.groups.values() if group.rows for key in group.keys}
+    frames = {frame for (frame, *_), group in collector.groups.items() if group.rows}
     seen = {
         "shapes": not keys.isdisjoint(CPU["input_dims"].raw),
         "stacks": "python" in frames or not keys.isdisjoint(CPU["call_stack"].raw),
@@ -150,18 +137,10 @@ def _capabilities(header: Mapping[str, Any], collector: Collector) -> dict[str, 
     return {**flags, "nanoseconds": not collector.whole_microseconds}
 
 
-def _thread_names(collector: Collector) -> dict[str, str]:
-    """ "pid/tid" -> name as the M events declare it."""
-    names = {}
-    for event, _ in collector.metadata:
-        args = event.get("args")
-        if event.get("name") == "thread_name" and isinstance(args, dict):
-            names[f"{event.get('pid')}/{event.get('tid')}"] = str(args.get("name", "")).strip()
-    return dict(sorted(names.items()))
-
-
 def _integer(value: Any) -> int | None:
+    """A whole number within int64, None for anything else."""
     try:
-        return None if value is None or isinstance(value, bool) else int(value)
+        number = None if value is None or isinstance(value, bool) else int(value)
     except (TypeError, ValueError, OverflowError):
         return None
+    return number if number is not None and abs(number) < 2**63 else None

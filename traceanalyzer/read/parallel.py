@@ -8,13 +8,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
 
 from traceanalyzer.model.errors import TraceAnalyzerError
-from traceanalyzer.read.chunks import Chunks
-from traceanalyzer.read.events import Collector
-from traceanalyzer.read.parts import Part, Unsplittable, receive
-from traceanalyzer.read.sources import Source
+from traceanalyzer.read.columns.collector import Collector
+from traceanalyzer.read.columns.packing import Codes
+from traceanalyzer.read.text.batches import Batches, Style
+from traceanalyzer.read.text.parts import Part, Unsplittable
+from traceanalyzer.read.text.source import Source
 
 # A worker costs 0.15 s to start and to hand its part over, in which one process reads this much.
 WORTH_BYTES = 16 << 20
@@ -25,7 +28,7 @@ _PROGRAM = """
 import gc, pickle, sys
 gc.disable()
 sys.path[:] = pickle.load(sys.stdin.buffer)
-from traceanalyzer.read.parts import work
+from traceanalyzer.read.parallel import work
 work(sys.stdout.buffer, *pickle.load(sys.stdin.buffer))
 """
 
@@ -41,28 +44,29 @@ def _cores() -> int:
 
 
 def read_in_parts(
-    path: str, parts: int, window_bytes: int, progress: Callable[[Source, int], None]
-) -> tuple[Chunks, Collector] | None:
+    path: str, parts: int, batch_bytes: int, progress: Callable[[Source, int], None]
+) -> tuple[Batches, Collector] | None:
     """What reading the file as one gives, or None where it has to be read as one."""
     try:
-        style = Chunks(Source(path), window_bytes).style()
+        style = Batches(Source(path), batch_bytes).style()
         if not style.separator:
             return None
         size = Source(path).plain_bytes() or 0
         bounds = [size * part // parts for part in range(parts)] + [None]
-        with _workers([(path, window_bytes, *bounds[k : k + 2], style) for k in range(1, parts)]) as outputs:
-            first, collector = Part(Source(path), window_bytes, 0, bounds[1], style), Collector()
+        with _workers([(path, batch_bytes, *bounds[k : k + 2], style) for k in range(1, parts)]) as outputs:
+            first, collector = Part(Source(path), batch_bytes, 0, bounds[1], style), Collector()
             for batch in first.batches():
-                collector.add(batch, first.text)
-                progress(first.source, first.events)
+                collector.add(batch, first.whole.text_of_batch)
+                progress(first.whole.source, first.whole.events)
             end = first.end
             for output in outputs:
                 begin, after, header = receive(collector, output)
                 if begin != end:
                     return None
-                first.envelope.header |= header
+                first.whole.envelope.header |= header
                 end = after
-        return first, collector
+        first.whole.events = collector.events
+        return first.whole, collector
     except (Unsplittable, TraceAnalyzerError, OSError, EOFError, pickle.UnpicklingError):
         return None
 
@@ -86,3 +90,64 @@ def _workers(tasks: list[tuple[object, ...]]) -> Iterator[list[IO[bytes]]]:
         for worker in started:
             worker.kill()
             worker.__exit__(None, None, None)
+
+
+# -- from a worker to its parent -------------------------------------------------------------------------
+
+
+def work(out: IO[bytes], path: str, batch_bytes: int, start: int, stop: int | None, style: Style) -> None:
+    """Read a part and write what was read.
+
+    Raises:
+        Unsplittable: the part is not plain events from end to end.
+    """
+    part, collector = Part(Source(path), batch_bytes, start, stop, style), Collector()
+    try:
+        for batch in part.batches():
+            collector.add(batch, part.whole.text_of_batch)
+    except TraceAnalyzerError as error:
+        raise Unsplittable from error
+    send(part, collector, out)
+
+
+def send(part: Part, collector: Collector, out: IO[bytes]) -> None:
+    """Write a part, group by group, freeing each: it is never in memory twice."""
+    _dump((part.begin, part.end, part.whole.envelope.header), out)
+    _dump((list(collector.heads), collector.events, collector.counts(), collector.declared), out)
+    _dump(len(collector.groups), out)
+    while collector.groups:
+        key = next(iter(collector.groups))
+        group = collector.groups.pop(key)
+        codes = {name: list(shared.codes) for name, shared in group.shared.items()}
+        _dump((key, group.rows, codes, group.buffers), out)
+
+
+def receive(collector: Collector, stream: IO[bytes]) -> tuple[int, int | None, dict[str, Any]]:
+    """Add the part after those that the collector has; returns its begin, its end and its part of the header."""
+    begin, end, header = pickle.load(stream)
+    heads, events, counts, declared = pickle.load(stream)
+    code_of = _translation(heads, collector.heads)
+    for _ in range(pickle.load(stream)):
+        key, rows, codes, buffers = pickle.load(stream)
+        group = collector.group(*key)
+        translations = {
+            name: _translation(codes[name], shared.codes) for name, shared in group.shared.items()
+        }
+        for name, translation in {"head": code_of, **translations}.items():
+            buffers[name] = translation[np.frombuffer(buffers[name], np.int32)].tobytes()
+        buffers["id"] = (np.frombuffer(buffers["id"], np.uint32) + np.uint32(collector.events)).tobytes()
+        group.absorb(rows, buffers)
+    collector.events += events
+    for mine, theirs in zip(collector.counts(), counts, strict=True):
+        mine.update(theirs)
+    collector.declared.update(declared)
+    return begin, end, header
+
+
+def _translation(values: list[Any], codes: Codes) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Code there -> code here."""
+    return np.array([codes[value] for value in values], np.int32)
+
+
+def _dump(message: Any, out: IO[bytes]) -> None:
+    pickle.dump(message, out, protocol=pickle.HIGHEST_PROTOCOL)

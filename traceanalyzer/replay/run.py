@@ -15,15 +15,18 @@ from numpy.typing import NDArray
 
 from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.edits import Edit
-from traceanalyzer.replay.plan import Plan
 from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.recurrence import Block
+from traceanalyzer.replay.schedule import Schedule
 
 Floats = NDArray[np.float64]
 Bound = Literal["gpu", "cpu", "wait", "communication"]
 
 _MIN_STEPS = 12  # so often does the block of steps run that a GPU-bound program has filled its queue
 _SETTLED = 1e-3  # two blocks in a row that differ by less
-_TALKING = 0.5  # share of the busiest stream's work that is communication: then that is what bounds the step
+_TALKING = (
+    0.5  # share of the busiest stream's work that is communication, to bound the step; by definition most
+)
 _BOUND = 0.97  # share of the step that a side must be busy for it to be what bounds the step
 
 
@@ -56,24 +59,26 @@ def replay(program: Program, edits: Sequence[Edit] = (), slowdown: float | None 
     draft = Draft(program)
     for edit in edits:
         edit.apply(draft)
-    return run(draft, program.slowed.typical if slowdown is None else slowdown)
+    return run(draft, program.segments.slowed.typical if slowdown is None else slowdown)
 
 
 def run(draft: Draft, slowdown: float) -> Step:
     """Replay what the edits left."""
-    steps = len(draft.program.steps)
-    plan = Plan.of(draft, slowdown)
-    period = plan.period(max(-(-_MIN_STEPS // steps), 3), _SETTLED) / steps
-    cpu, gpu = plan.cpu_ns / steps, plan.gpu_ns / steps
-    return Step(period, cpu, gpu, _bound(draft, plan, period * steps))
+    sample = draft.program.sample
+    schedule = Schedule.of(draft, slowdown)
+    blocks = max(-(-_MIN_STEPS // len(sample)), 3)
+    period = Block.of(schedule).period_ns(blocks, _SETTLED)
+    steps = len(sample) * sample.part
+    gpu = float(schedule.taken_ns.max(initial=0.0))
+    return Step(period / steps, schedule.cpu_ns / steps, gpu / steps, _bound(draft, schedule, period))
 
 
-def _bound(draft: Draft, plan: Plan, period: float) -> Bound:
-    if plan.cpu_ns >= max(_BOUND * period, plan.gpu_ns):
+def _bound(draft: Draft, schedule: Schedule, period: float) -> Bound:
+    gpu = float(schedule.taken_ns.max(initial=0.0))
+    if schedule.cpu_ns >= max(_BOUND * period, gpu):
         return "cpu"
-    if plan.gpu_ns < _BOUND * period and draft.waits.any():
+    if gpu < _BOUND * period and draft.waits.any():
         return "wait"
-    mine = draft.alive & (draft.stream == plan.busiest)
-    total = draft.dur_ns[mine].sum()
+    mine = draft.alive & (draft.stream == int(np.argmax(schedule.taken_ns)))
     talking = draft.dur_ns[mine & draft.program.work.communication].sum()
-    return "communication" if talking > _TALKING * total else "gpu"
+    return "communication" if talking > _TALKING * draft.dur_ns[mine].sum() else "gpu"

@@ -2,41 +2,96 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
-_SLOW = 1.6  # times the median: a hiccup, or the profiler's buffers; REPLAY prototype
-_RARE = 0.2  # share of the steps that may be hiccups; what is slow more often is the program
-_MAX_ROWS = 60_000  # of the CPU lane, so that a replay takes milliseconds
+_SLOW = 1.6  # times the median: a hiccup, or the profiler's buffers; chosen on traces from an H200
+_RARE = 0.2  # share of the steps that may be hiccups; what is slow more often is the program; ranks/hiccup
+_MAX_ROWS = 30_000  # of the CPU lane, so that a replay takes milliseconds
 
 
-def sample(steps: Steps, nesting: Nesting) -> Rows:
-    """Positions of the sampled steps, ascending; at least one."""
-    dur = steps.cpu_end_ns - steps.cpu_start_ns
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Steps of the program that are replayed.
+
+    Attributes:
+        steps: int64, positions in `Steps`, ascending, at least one.
+        begin_ns, end_ns: int64, where they lie on the CPU.
+        part: share of its step that each of them is; below 1 where a single step is too long to be replayed whole.
+        of_steps: how many steps the trace has.
+    """
+
+    steps: Rows
+    begin_ns: Rows
+    end_ns: Rows
+    part: float
+    of_steps: int
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def text(self) -> str:
+        """What was replayed, in words."""
+        if self.part < 1:
+            return f"{self.part:.0%} of a step"
+        return f"{len(self)} of {self.of_steps} step{'s' * (self.of_steps != 1)}"
+
+    @classmethod
+    def of(cls, steps: Steps, nesting: Nesting) -> Self:
+        """A run of warm and typical steps from the middle of the trace."""
+        begin, end = steps.cpu_start_ns, steps.cpu_end_ns
+        usable = _usual(end - begin)
+        first, last = (_rows_before(nesting, edges[usable]) for edges in (begin, end))
+        chosen = _middle(usable, last - first)
+        begin, end = begin[chosen], end[chosen]
+        if len(chosen) == 1 and (rows := int((last - first)[usable == chosen[0]][0])) > _MAX_ROWS:
+            whole = int(end[0] - begin[0])
+            begin, end = _cut(nesting, int(begin[0]), int(end[0]), rows)
+            return cls(chosen, begin, end, int(end[0] - begin[0]) / whole, len(steps))
+        return cls(chosen, begin, end, 1.0, len(steps))
+
+
+def _usual(dur: Rows) -> Rows:
+    """Positions of steps that are neither empty, nor the first, nor hiccups."""
     usable = np.flatnonzero(dur > 0)
+    if len(usable) == 0:
+        return np.zeros(1, np.int64)
     if len(usable) > 2:
         usable = usable[1:]
     slow = dur[usable] > _SLOW * np.median(dur[usable])
-    if slow.mean() <= _RARE or slow.sum() <= 1:
-        usable = usable[~slow]
-    starts = (
-        np.sort(np.concatenate(nesting.thread_start_ns)) if nesting.thread_start_ns else np.empty(0, np.int64)
-    )
-    rows = np.searchsorted(starts, steps.cpu_end_ns[usable]) - np.searchsorted(
-        starts, steps.cpu_start_ns[usable]
-    )
-    return _typical(usable, dur, rows)
+    return usable[~slow] if slow.mean() <= _RARE or slow.sum() <= 1 else usable
 
 
-def _typical(usable: Rows, dur: Rows, rows: Rows) -> Rows:
-    """As many as fit: a run of steps in the middle of the trace, where all is warm."""
-    total: NDArray[np.int64] = np.cumsum(rows)
-    if len(usable) == 0 or total[-1] <= _MAX_ROWS:
-        return usable if len(usable) else np.zeros(1, np.int64)
+def _middle(usable: Rows, rows: Rows) -> Rows:
+    """As many as fit, from the middle of the trace on, where all is warm; one at least."""
+    total = np.cumsum(rows)
+    if total[-1] <= _MAX_ROWS:
+        return usable
     first = len(usable) // 2
-    last = np.searchsorted(total, total[first] - rows[first] + _MAX_ROWS, side="right")
-    return usable[first : max(int(last), first + 1)]
+    last = int(np.searchsorted(total, total[first] - rows[first] + _MAX_ROWS, side="right"))
+    return usable[first : max(last, first + 1)]
+
+
+def _cut(nesting: Nesting, begin: int, end: int, rows: int) -> tuple[Rows, Rows]:
+    """The middle part of a step that holds so many rows."""
+    busiest = max(nesting.thread_start_ns, key=len)
+    low, high = np.searchsorted(busiest, (begin, end))
+    half = int((high - low) * _MAX_ROWS / rows / 2)
+    middle = (int(low) + int(high)) // 2
+    edges = busiest[[max(middle - half, low), min(middle + half, high - 1)]]
+    return edges[:1], np.maximum(edges[1:], edges[:1] + 1)
+
+
+def _rows_before(nesting: Nesting, instants: Rows) -> Rows:
+    """How many rows of all threads start before each instant."""
+    found = np.zeros(len(instants), np.int64)
+    for starts in nesting.thread_start_ns:
+        found += np.searchsorted(starts, instants)
+    return found

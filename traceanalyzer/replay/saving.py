@@ -13,56 +13,20 @@ from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model.saving import Saving, StepEstimate
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.calibration import RESIDUAL, STEP_RESIDUAL
 from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.edits import Edit
+from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.program import Program
-from traceanalyzer.replay.run import Bound, Step, run
+from traceanalyzer.replay.run import Step, run
 from traceanalyzer.replay.slowdown import Slowdown
 from traceanalyzer.timeline.steps import Steps
 
-_LEAST = 0.005  # of a share: no saving is known better than the step itself from run to run; noise/
+LEAST = 0.005  # of a share: no saving is known better than the step itself from run to run; noise/
 _SOLVED = 1e-3
 _STRENGTHS = (0.0, 2.0)  # of what the profiler is said to add, between which the user's step is looked for
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """What edits take off the unprofiled step; negative where they make it longer.
-
-    Attributes:
-        step_ns, low_ns, high_ns: per step, and the interval.
-        share, low_share, high_share: the same, of the unprofiled step.
-        basis: one sentence on what was replayed.
-    """
-
-    step_ns: float
-    low_ns: float
-    high_ns: float
-    share: float
-    low_share: float
-    high_share: float
-    basis: str
-
-
-@dataclass(frozen=True, slots=True)
-class UnprofiledStep:
-    """The step as traced, and as it is without the profiler.
-
-    Attributes:
-        traced_ns: from step to step under the profiler, median.
-        unprofiled_ns, low_ns, high_ns: replayed, and the interval.
-        bound: what limits the unprofiled step.
-        basis: one sentence on which steps were replayed, and what the slowdown is from.
-    """
-
-    traced_ns: float
-    unprofiled_ns: float
-    low_ns: float
-    high_ns: float
-    bound: Bound
-    basis: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +42,7 @@ class Forecast:
 
     program: Program
     slowdown: Slowdown
-    step: UnprofiledStep
+    step: StepEstimate
     base: tuple[Step, Step, Step]
 
     @classmethod
@@ -88,13 +52,20 @@ class Forecast:
         Raises:
             Unavailable: as from `Program`.
         """
-        slowdown = program.slowed.range
+        slowdown = program.segments.slowed.range
         base = _replays(Draft(program), slowdown)
         times = [step.ns for step in base]
         typical = base[0]
-        basis = f"{_sampled(program)} replayed; slowdown {slowdown.typical:.1f}, {slowdown.basis}"
+        basis = f"{program.sample.text} replayed; slowdown {slowdown.typical:.1f}, {slowdown.basis}"
         low, high = min(times) * (1 - STEP_RESIDUAL), max(times) * (1 + STEP_RESIDUAL)
-        step = UnprofiledStep(_traced_ns(steps, program), typical.ns, low, high, typical.bound, basis)
+        step = StepEstimate(
+            round(_traced_ns(steps, program)),
+            round(typical.ns),
+            round(low),
+            round(high),
+            typical.bound,
+            basis,
+        )
         return cls(program, slowdown, step, base)
 
     def pinned(self, step_ms: float) -> Self:
@@ -105,14 +76,16 @@ class Forecast:
         slowdown = _solve(self.program, step_ms * 1e6)
         base = _replays(Draft(self.program), slowdown)
         given = step_ms * 1e6
-        basis = f"{_sampled(self.program)} replayed; {slowdown.basis}"
-        step = UnprofiledStep(self.step.traced_ns, given, given, given, base[0].bound, basis)
+        basis = f"{self.program.sample.text} replayed; {slowdown.basis}"
+        step = StepEstimate(
+            self.step.traced_ns, round(given), round(given), round(given), base[0].bound, basis
+        )
         return replace(self, slowdown=slowdown, step=step, base=base)
 
     def saving(self, edits: Sequence[Edit]) -> Saving:
         """What the edits save together; they may be those of one finding or of several."""
         draft = Draft(self.program)
-        for edit in edits:
+        for edit in merged(edits):
             edit.apply(draft)
         fixed = _replays(draft, self.slowdown)
         shares = [
@@ -123,20 +96,25 @@ class Forecast:
         wider = max((RESIDUAL[edit.kind] for edit in edits), default=0.0)
         low, high = low - _spread(low, wider), min(high + _spread(high, wider), 1.0)
         unit = self.step.unprofiled_ns
-        basis = f"replayed without it: {_sampled(self.program)}, bound by the {_WORD[fixed[0].bound]} then"
-        return Saving(share * unit, low * unit, high * unit, share, low, high, basis)
+        basis = f"replayed without it: {self.program.sample.text}, bound by the {_WORD[fixed[0].bound]} then"
+        return Saving(round(share * unit), round(low * unit), round(high * unit), share, low, high, basis)
+
+    def together(self, edits: Sequence[Edit]) -> StepEstimate:
+        """The step when all of these edits are made."""
+        saved, unit = self.saving(edits), self.step.unprofiled_ns
+        left = unit - saved.step_ns, max(unit - saved.high_ns, 0), unit - saved.low_ns
+        draft = Draft(self.program)
+        for edit in edits:
+            edit.apply(draft)
+        bound = run(draft, self.slowdown.typical).bound
+        return StepEstimate(self.step.traced_ns, *left, bound, saved.basis)
 
 
 _WORD = {"gpu": "GPU", "cpu": "CPU", "wait": "waits of one for the other", "communication": "communication"}
 
 
 def _spread(share: float, residual: float) -> float:
-    return residual * float(np.sqrt(abs(share) * abs(1 - share))) + _LEAST
-
-
-def _sampled(program: Program) -> str:
-    count = len(program.steps)
-    return f"{count} of {program.of_steps} step{'s' * (program.of_steps > 1)}"
+    return residual * float(np.sqrt(abs(share) * abs(1 - share))) + LEAST
 
 
 def _replays(draft: Draft, slowdown: Slowdown) -> tuple[Step, Step, Step]:
@@ -147,25 +125,31 @@ def _replays(draft: Draft, slowdown: Slowdown) -> tuple[Step, Step, Step]:
 
 
 def _traced_ns(steps: Steps, program: Program) -> float:
-    """Median of the sampled steps: on the device that has most of them to do, or on the CPU where that is longer."""
-    on_cpu = steps.durations_ns()[program.steps]
-    on_device = [np.median(steps.durations_ns(device)[program.steps]) for device in steps.bounds_ns]
-    return float(max([np.median(on_cpu), *on_device]))
+    """Median of the sampled steps, on the device that has most of them to do, or on the CPU where that is longer.
+
+    A single step has no next one: it lasts until its work is done.
+    """
+    sample = program.sample
+    if len(steps) == 1:
+        begin = int(steps.cpu_start_ns[0])
+        return float(max(int(steps.cpu_end_ns[0]), program.work.end_ns) - begin)
+    on_device = [np.median(steps.durations_ns(device)[sample.steps]) for device in steps.bounds_ns]
+    return float(max([np.median(steps.durations_ns()[sample.steps]), *on_device]))
 
 
 def _solve(program: Program, wanted_ns: float) -> Slowdown:
     """The slowdown at which the step takes so long, by bisection of what the profiler added."""
     draft, (low, high) = Draft(program), _STRENGTHS
-    slow, quick = (run(draft, program.slowed.slowdown(strength)).ns for strength in (low, high))
+    slow, quick = (run(draft, program.segments.slowed.slowdown(strength)).ns for strength in (low, high))
     basis = "the slowdown is the one that makes the step as long as was given"
     if not quick < wanted_ns < slow:
         low = high = low if wanted_ns >= slow else high
         basis = "no slowdown makes the step as long as was given: savings are shares of it"
     while high - low > _SOLVED:
         middle = (low + high) / 2
-        if run(draft, program.slowed.slowdown(middle)).ns > wanted_ns:
+        if run(draft, program.segments.slowed.slowdown(middle)).ns > wanted_ns:
             low = middle
         else:
             high = middle
-    slowdown = program.slowed.slowdown((low + high) / 2)
+    slowdown = program.segments.slowed.slowdown((low + high) / 2)
     return Slowdown(slowdown, slowdown, slowdown, basis)

@@ -14,9 +14,7 @@ from traceanalyzer.timeline.device_work import DeviceWork
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_QUEUED_NS = (
-    8_000  # work that begins so long after its call returned was waiting in the queue; REPLAY prototype, H200
-)
+_QUEUED_NS = 8_000  # work that begins so long after its call returned was waiting in the queue, H200
 _TYPICAL_GAP_NS = 1_000.0  # between queued kernels where the trace has none; H200, torch 2.11
 _LATENCY_NS = (2_000.0, 20_000.0)  # call to start on an idle stream lies within; V100 to B200
 _LATENCY_QUANTILE = 0.2  # the quickest fifth: the rest waited for something else too
@@ -38,6 +36,7 @@ class SteadyWork:
         communication: bool, collectives and the like.
         edge_to, edge_from: int64 of shape (edges,), positions: the first starts when the second has ended.
         latency_ns: from the call's start to the work's on an idle stream.
+        end_ns: when the last of it ended, as traced.
     """
 
     entry: Rows
@@ -48,6 +47,13 @@ class SteadyWork:
     edge_to: Rows
     edge_from: Rows
     latency_ns: float
+    end_ns: int
+
+    @property
+    def by_entry(self) -> tuple[Rows, Rows]:
+        """The entries sorted, and the position of each; int64 of shape (work,) both."""
+        order = np.argsort(self.entry, kind="stable")
+        return self.entry[order], order
 
     @property
     def streams(self) -> int:
@@ -76,7 +82,9 @@ class SteadyWork:
         to, source = _edges(work, entry, stream, stream_waits)
         gap[to] = np.minimum(gap[to], _TYPICAL_GAP_NS)
         dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
-        return cls(entry, stream, dur, gap, talks[entry], to, source, latency)
+        return cls(
+            entry, stream, dur, gap, talks[entry], to, source, latency, int(work.end_ns[entry].max(initial=0))
+        )
 
 
 def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:

@@ -18,7 +18,7 @@ from traceanalyzer.timeline.steps import Steps
 Mask = NDArray[np.bool_]
 
 _MAX_ENCLOSING = (
-    0.1  # share of a thread's outermost rows that may hold an edge of the main thread; REPLAY prototype
+    0.1  # share of a thread's outermost rows that may hold an edge of the main one; traces of training
 )
 
 
@@ -62,10 +62,19 @@ class Timeline:
 
 def _edges(nesting: Nesting, lane: int, low: int, high: int) -> Rows:
     """Starts and ends of a thread's rows in [low, high]."""
-    rows = nesting.thread_rows[lane]
-    rows = rows[: np.searchsorted(nesting.thread_start_ns[lane], high, side="right")]
+    rows = np.concatenate((_within(nesting, lane, low, high), _open_at(nesting, lane, low)))
     both = np.concatenate((nesting.start_ns[rows], nesting.end_ns[rows]))
     return both[(both >= low) & (both <= high)]
+
+
+def _open_at(nesting: Nesting, lane: int, at: int) -> Rows:
+    """Rows of a thread that are open at an instant."""
+    row = int(nesting.around(lane, np.array([at]), np.array([at]))[0])
+    found = []
+    while row >= 0:
+        found.append(row)
+        row = int(nesting.parent[row])
+    return np.array(found, np.int64)
 
 
 def threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows, low: int, high: int) -> Rows:

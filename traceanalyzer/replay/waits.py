@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.timeline import Timeline
@@ -76,10 +77,10 @@ class Waits:
         work: DeviceWork,
         device: SteadyWork,
         timeline: Timeline,
-        is_call: Mask,
     ) -> Self:
         """Of synchronising calls, of copies that block, and of the allocator's calls that wait for the device."""
         order = _Order(work, device)
+        is_call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
         free = np.flatnonzero(is_call & matching(trace.cpu, "name", _FREES.__contains__))
         explicit = _here(nesting, timeline, syncs.row[~syncs.profiler & ~syncs.copy])
         copies = np.flatnonzero(
@@ -136,25 +137,27 @@ class _Order:
             pick(end, np.searchsorted(begun, at) - 1)
             for begun, end in zip(self.launched, self.ends, strict=True)
         ]
-        return np.stack(found, axis=1)
+        newest: Rows = np.stack(found, axis=1)
+        return newest
 
 
 def _here(nesting: Nesting, timeline: Timeline, rows: Rows) -> Rows:
     """Those within the sampled steps, on the program's threads."""
     start = nesting.start_ns[rows]
     inside = (start >= timeline.start_ns[0]) & (start < timeline.end_ns[timeline.at(start)])
-    return rows[inside & np.isin(nesting.thread[rows], timeline.lanes)]
+    return np.asarray(rows[inside & np.isin(nesting.thread[rows], timeline.lanes)], np.int64)
 
 
 def _explicit(rows: Rows, nesting: Nesting, order: _Order, whole: Mask) -> _Part:
     """A stream's or an event's synchronisation waits for the streams that had come so far when it returned."""
     start, end = nesting.start_ns[rows], nesting.end_ns[rows]
     newest = order.newest(start)
-    streams = (newest >= 0) & (whole[:, None] | (newest <= end[:, None] + _SLACK_NS))
+    streams = whole[:, None] | (newest >= 0) & (newest <= end[:, None] + _SLACK_NS)
     awaited = np.where(streams, newest, -1).max(axis=1, initial=-1)
     tail = np.where(awaited > start, np.clip(end - awaited, 0, _MAX_TAIL_NS), 0.0)
     none = np.full(len(rows), -1, np.int64)
-    return _Part(rows, np.minimum(end - start, _OWN_NS), tail, none, streams)
+    part = _Part(rows, np.minimum(end - start, _OWN_NS), tail, none, streams)
+    return part.where(np.any(streams, axis=1))
 
 
 def _frees(rows: Rows, nesting: Nesting, order: _Order) -> _Part:

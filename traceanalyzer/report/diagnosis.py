@@ -5,45 +5,63 @@ Not called `diagnose`: a module of that name would take the place of the functio
 
 from __future__ import annotations
 
-import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.errors import BadOption, Unavailable
-from traceanalyzer.model.finding import Report
+from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.report.summary import accounting_of, scope_of, span_of, summarise
+from traceanalyzer.report.summary import attempt, scope_of, span_of, summarise
+from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.grouping import ranked
-from traceanalyzer.rule.judging import Savings, judge
-from traceanalyzer.rule.registry import configured, select_rules
+from traceanalyzer.rule.judging import Judgement, judge
+from traceanalyzer.rule.registry import Rule, configured, select_rules
 
-_log = logging.getLogger(__name__)
+Traces = Trace | Mapping[int, Trace]
+Settings = Mapping[str, str | int | float]
+Estimates = tuple[StepEstimate | None, StepEstimate | None]
+
+_NO_ESTIMATES: Estimates = (None, None)
 
 
 def diagnose(
-    traces: Trace | Mapping[int, Trace],
+    traces: Traces | str | Path,
     *,
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
-    settings: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
     window: tuple[int | None, int | None] | None = None,
+    step_ms: float | None = None,
 ) -> Report:
     """Run rules over a trace, or over all traces of a job, and report what they found.
 
     Args:
-        traces: what `load` returned.
+        traces: what `load` returned, or the path of a file or folder to load.
         select: slugs of the rules to run; all when empty.
         ignore: slugs of rules to leave out.
-        settings: limits to override, `{"scheduler-gap.min_gap_ns": "20000"}`.
+        settings: limits to override, `{"scheduler-gap.min_gap_ns": 20_000}`.
         window: analyse only [start, end), in ns from each trace's first event; None leaves a side open.
+        step_ms: how long a step takes without the profiler, where you have measured it, in ms.
 
     Raises:
-        BadOption: an unknown rule or limit, or a window outside the trace.
+        UnreadableTrace, NotATrace: the file cannot be read.
+        BadOption: an unknown rule or limit, a window outside the trace, or a step time that is not positive.
     """
-    analysed = analyses_of(traces, window)
-    return report_of(analysed, select=select, ignore=ignore, settings=settings)
+    given = _loaded(traces) if isinstance(traces, str | Path) else traces
+    analysed = analyses_of(given, window)
+    return report_of(analysed, select=select, ignore=ignore, settings=settings, step_ms=step_ms)
+
+
+def _loaded(path: str | Path) -> Traces:
+    from traceanalyzer.read.load import load, load_job
+
+    return load_job(path) if Path(path).is_dir() else load(path)
 
 
 def report_of(
@@ -51,41 +69,67 @@ def report_of(
     *,
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
-    settings: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
+    step_ms: float | None = None,
 ) -> Report:
     """As `diagnose`, of what `analyses_of` returned.
 
     Raises:
-        BadOption: an unknown rule or limit.
+        BadOption: an unknown rule or limit, or a step time that is not positive.
     """
+    if step_ms is not None and not 0 < step_ms < math.inf:
+        raise BadOption(f"step time {step_ms} ms: not a positive time")
     rules = configured(select_rules(select, ignore), settings or {})
-    judged = [judge(rules, one, scope_of(one, rank), _savings(one)) for rank, one in analysed]
+    judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
+    findings = ranked(finding for _, said in judged for finding in said.findings)
     return Report(
-        metas=tuple(one.trace.meta for _, one in analysed),
-        accounting=tuple(row for rank, one in analysed for row in accounting_of(one, rank)),
-        summary=tuple(summarise(one, rank) for rank, one in analysed),
-        findings=ranked(finding for one in judged for finding in one.findings),
-        outcomes=tuple(outcome for one in judged for outcome in one.outcomes),
+        traces=tuple(replace(head, verdict=verdict_of(head, findings)) for head, _ in judged),
+        findings=findings,
+        outcomes=tuple(outcome for _, said in judged for outcome in said.outcomes),
         limits={f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()},
     )
 
 
-def _savings(analysis: Analysis) -> Savings:
-    """What edits save of the unprofiled step; None where the program cannot be replayed."""
-    try:
-        forecast = analysis.index(Forecast)
-    except Unavailable:
-        return lambda edits: None
-    return forecast.saving
+def _judged(
+    rules: Sequence[Rule], analysis: Analysis, rank: int | None, step_ms: float | None
+) -> tuple[TraceReport, Judgement]:
+    """The head of one trace's report and what the rules say of it."""
+    unavailable: dict[str, str] = {}
+    forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
+    said = judge(rules, analysis, scope_of(analysis, rank), forecast)
+    step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), _NO_ESTIMATES)
+    head = summarise(analysis, rank)
+    return replace(
+        head, step=step, together=together, unavailable={**(head.unavailable or {}), **unavailable}
+    ), said
 
 
-def by_rank(traces: Trace | Mapping[int, Trace]) -> list[tuple[int | None, Trace]]:
+def _forecast(analysis: Analysis, step_ms: float | None) -> Forecast:
+    """The program's replays, pinned to the user's step time where it was given.
+
+    Raises:
+        Unavailable: the program cannot be replayed.
+    """
+    forecast = analysis.index(Forecast)
+    return forecast if step_ms is None else forecast.pinned(step_ms)
+
+
+def _estimates(forecast: Forecast | None, said: Judgement) -> tuple[StepEstimate | None, StepEstimate | None]:
+    """The step, and the step when everything above `info` is fixed."""
+    if forecast is None:
+        return _NO_ESTIMATES
+    pairs = zip(said.findings, said.fixes, strict=True)
+    edits = [edit for found, fix in pairs if found.severity is not Severity.INFO for edit in fix]
+    return forecast.step, forecast.together(edits)
+
+
+def by_rank(traces: Traces) -> list[tuple[int | None, Trace]]:
     """The traces with the rank that the report calls each by; a trace alone may have none."""
     return sorted(traces.items()) if isinstance(traces, Mapping) else [(traces.meta.rank, traces)]
 
 
 def analyses_of(
-    traces: Trace | Mapping[int, Trace], window: tuple[int | None, int | None] | None = None
+    traces: Traces, window: tuple[int | None, int | None] | None = None
 ) -> list[tuple[int | None, Analysis]]:
     """The traces as they are analysed, with the rank that the report calls each by; arguments as of `diagnose`."""
     return [(rank, restricted(trace, window)) for rank, trace in by_rank(traces)]

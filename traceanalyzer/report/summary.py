@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
-from traceanalyzer.idle.inflation import Inflation
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.report import (
+    AnalysedWindow,
+    DeviceBusy,
+    DeviceTime,
+    IdleCause,
+    StepsSummary,
+    StepTimes,
+    TraceReport,
+)
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.rule.grouping import Scope
 from traceanalyzer.timeline.busy import Busy
 from traceanalyzer.timeline.steps import Steps
 
-_BOOKS = {
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+Ns = NDArray[np.int64]
+
+_log = logging.getLogger(__name__)
+
+_LEAST_STEPS = 3  # fewer cannot tell a cold start from steps that differ
+_COLD_TIMES = 4.0  # the later steps: first steps of warm loops reach 3.2 (H200), of cold ones 13 to 1,386
+
+_TIME_TYPES = {
     "rank": "Int64",
     "device": "int64",
     "step": "Int64",
@@ -28,7 +48,6 @@ _BOOKS = {
     "op": "str",
     "ns": "int64",
 }
-_EMPTY_BOOKS = pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _BOOKS.items()})
 
 
 def span_of(trace: Trace) -> tuple[int, int]:
@@ -40,91 +59,125 @@ def span_of(trace: Trace) -> tuple[int, int]:
 
 def scope_of(analysis: Analysis, rank: int | None) -> Scope:
     """The analysed window that costs are shares of."""
-    try:
-        steps = analysis.index(Steps)
-    except Unavailable:
+    steps = attempt({}, "steps", lambda: analysis.index(Steps), None)
+    if steps is None:
         return Scope(rank, *(analysis.window.asked_ns or span_of(analysis.trace)))
     return Scope(rank, steps.window_start_ns, steps.window_end_ns, len(steps))
 
 
-def summarise(analysis: Analysis, rank: int | None) -> dict[str, Any]:
-    """One JSON-ready mapping per trace; docs/output.md describes every field."""
-    scope, trace = scope_of(analysis, rank), analysis.trace
+def summarise(analysis: Analysis, rank: int | None) -> TraceReport:
+    """The head of one trace's report, without estimates and verdict; what cannot be computed says why."""
+    scope, meta = scope_of(analysis, rank), analysis.trace.meta
     unavailable: dict[str, str] = {}
-    summary = {
-        "rank": rank,
-        "source": trace.meta.source,
-        "events": trace.meta.events,
-        "window": {"start_ns": scope.start_ns, "end_ns": scope.end_ns, "length_ns": scope.length_ns},
-        "asked": analysis.window.asked_ns is not None,
-        "steps": _try(unavailable, "steps", _steps, analysis),
-        "busy": _try(unavailable, "busy", _busy, analysis, scope) or [],
-        "profiler": _try(unavailable, "profiler", _profiler, analysis),
-        "missing": [name for name, there in trace.meta.capabilities.items() if not there],
-    }
-    return summary | {"unavailable": unavailable}
+    return TraceReport(
+        rank=rank,
+        meta=meta,
+        window=AnalysedWindow(scope.start_ns, scope.end_ns, analysis.window.asked_ns is not None),
+        steps=attempt(unavailable, "steps", lambda: _steps(analysis), None),
+        busy=attempt(unavailable, "busy", lambda: _busy(analysis, scope), ()),
+        accounting=attempt(unavailable, "accounting", lambda: _accounting(analysis), ()),
+        missing=tuple(name for name, there in meta.capabilities.items() if not there),
+        unavailable=unavailable,
+    )
 
 
-def accounting_of(analysis: Analysis, rank: int | None) -> list[Mapping[str, Any]]:
-    """One mapping per device: rank, device, start_ns, end_ns, parts_ns, and the largest idle causes."""
+def attempt(unavailable: dict[str, str], name: str, make: Callable[[], T], otherwise: T) -> T:
+    """What `make` gives; where it cannot, or fails in any way, `otherwise`, and the reason is written down."""
     try:
-        accounting = analysis.index(Accounting)
-    except Unavailable:
-        return []
-    return [{**row, "rank": rank} for row in accounting.summaries]
+        return make()
+    except Unavailable as reason:
+        unavailable[name] = str(reason)
+    except Exception as error:  # a fault in one part of the head costs neither the others nor the findings
+        _log.debug("%s failed", name, exc_info=True)
+        unavailable[name] = f"failed: {type(error).__name__}: {error}"
+    return otherwise
+
+
+def _accounting(analysis: Analysis) -> tuple[DeviceTime, ...]:
+    return tuple(
+        DeviceTime(
+            device=row["device"],
+            start_ns=row["start_ns"],
+            end_ns=row["end_ns"],
+            parts_ns=row["parts_ns"],
+            idle_causes=tuple(IdleCause(**cause) for cause in row["idle_causes"]),
+        )
+        for row in analysis.index(Accounting).summaries
+    )
+
+
+def _busy(analysis: Analysis, scope: Scope) -> tuple[DeviceBusy, ...]:
+    found = []
+    for device, busy in analysis.index(Busy).devices.items():
+        ns = intervals.length(intervals.clip(busy, scope.start_ns, scope.end_ns))
+        found.append(DeviceBusy(device, ns, ns / scope.length_ns if scope.length_ns else 0.0))
+    return tuple(found)
+
+
+def _steps(analysis: Analysis) -> StepsSummary:
+    """Their number and times: on the first device, where there is one, because the CPU may run far ahead."""
+    steps = analysis.index(Steps)
+    device = min(steps.bounds_ns, default=None)
+    first, last = _in_use(steps)
+    durations = steps.durations_ns(device)[first:last]
+    cold = _cold(durations) if steps.marked else 0
+
+    def times(begin: int, end: int) -> StepTimes:
+        return _times(analysis, steps, device, first + begin, first + end)
+
+    return StepsSummary(
+        kind=steps.kind,
+        source=steps.source,
+        marked=steps.marked,
+        device=device,
+        empty=len(steps) - len(durations),
+        every=times(0, len(durations)),
+        cold=times(0, cold) if cold else None,
+        steady=times(cold, len(durations)) if cold else None,
+    )
+
+
+def _in_use(steps: Steps) -> tuple[int, int]:
+    """First and last step (exclusive) that launched work; all where none did."""
+    launched = steps.of_work[steps.of_work >= 0]
+    if len(launched) == 0:
+        return 0, len(steps)
+    return int(launched.min()), int(launched.max()) + 1
+
+
+def _cold(durations: Ns) -> int:
+    """Number of leading steps that took much longer than the later half; 0 where they are not a minority."""
+    if len(durations) < _LEAST_STEPS:
+        return 0
+    steady = float(np.median(durations[len(durations) // 2 :]))
+    slow = durations > _COLD_TIMES * steady
+    leading = int(np.argmin(slow)) if not slow.all() else len(durations)
+    return leading if 2 * leading <= len(durations) else 0
+
+
+def _times(analysis: Analysis, steps: Steps, device: int | None, first: int, last: int) -> StepTimes:
+    durations = steps.durations_ns(device)[first:last]
+    total = int(durations.sum())
+    busy = None
+    if device is not None and total:
+        edges = steps.bounds_ns[device]
+        ran = intervals.clip(analysis.index(Busy).devices[device], int(edges[first]), int(edges[last]))
+        busy = intervals.length(ran) / total
+    median, least, most = (int(of(durations)) for of in (np.median, np.min, np.max))
+    return StepTimes(len(durations), median, least, most, total, busy)
 
 
 def accounting_frame(analyses: Iterable[tuple[int | None, Analysis]]) -> pd.DataFrame:
     """One row per rank, device, step, class, cause and op: what they took of the window, in ns."""
-    frames = [_EMPTY_BOOKS]
+    import pandas as pd
+
+    frames = [pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _TIME_TYPES.items()})]
     for rank, analysis in analyses:
         try:
             idle, steps = analysis.index(Idle), analysis.index(Steps)
-            books = analysis.index(Accounting).frame(analysis.trace, idle, steps)
+            made = analysis.index(Accounting).frame(analysis.trace, idle, steps)
         except Unavailable:
             continue
-        ranks = pd.array([rank] * len(books), "Int64")
-        frames.append(books.assign(rank=ranks)[list(_BOOKS)].astype(_BOOKS))
+        ranks = pd.array([rank] * len(made), "Int64")
+        frames.append(made.assign(rank=ranks)[list(_TIME_TYPES)].astype(_TIME_TYPES))
     return pd.concat(frames, ignore_index=True)
-
-
-def _try(unavailable: dict[str, str], name: str, make: Any, *args: Any) -> Any:
-    """What `make` gives, or None and the reason written down."""
-    try:
-        return make(*args)
-    except Unavailable as reason:
-        unavailable[name] = str(reason)
-        return None
-
-
-def _steps(analysis: Analysis) -> dict[str, Any]:
-    """Their number and times: on the first device, where there is one, because the CPU may run far ahead."""
-    steps = analysis.index(Steps)
-    device = min(steps.bounds_ns, default=None)
-    times = steps.durations_ns(device)
-    return {
-        "kind": steps.kind,
-        "source": steps.source,
-        "marked": steps.marked,
-        "count": len(steps),
-        "device": device,
-        "median_ns": int(np.median(times)),
-        "min_ns": int(times.min()),
-        "max_ns": int(times.max()),
-    }
-
-
-def _profiler(analysis: Analysis) -> dict[str, Any]:
-    """How much of the CPU's step time is the profiler's own: an estimate, with its range and its basis."""
-    inflation = analysis.index(Inflation)
-    low, high = inflation.share_range
-    return {"share": inflation.share, "low_share": low, "high_share": high, "basis": inflation.basis}
-
-
-def _busy(analysis: Analysis, scope: Scope) -> list[dict[str, Any]]:
-    found = []
-    for device, busy in analysis.index(Busy).devices.items():
-        ns = intervals.length(intervals.clip(busy, scope.start_ns, scope.end_ns))
-        share = ns / scope.length_ns if scope.length_ns else 0.0
-        found.append({"device": device, "busy_ns": ns, "share": share})
-    return found

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import pandas as pd
 
 from traceanalyzer.model.arrays import Rows, grouped, sums_of
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import Trace, codes
 from traceanalyzer.roofline.op_model import Signature, Work, work_of
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
@@ -44,6 +44,12 @@ class OpWork:
     window_ns: int
     steps: int
     peaks: dict[int, Peaks | None]
+
+    def frame(self) -> pd.DataFrame:
+        """One row per op, inputs and kernel, with the rates of the inputs beside each kernel."""
+        keys = ["op", "shapes", "dtypes"]
+        rates = self.shapes.drop(columns=["device", "gpu_ns"]).drop_duplicates(keys)
+        return self.kernels.merge(rates, on=keys, how="left", sort=False)
 
     @classmethod
     def build(cls, trace: Trace, work: DeviceWork, steps: Steps) -> Self:

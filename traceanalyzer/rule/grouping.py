@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Saving, Severity
+from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity
+from traceanalyzer.model.saving import Saving
 from traceanalyzer.rule.claims import Claims, Draft
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.messages import message_fields

@@ -16,7 +16,10 @@ from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import (
     ALLOCATOR,
+    CAPTURE_BEGIN,
+    CAPTURE_END,
     DATA_LOADING,
+    INSTANTIATION,
     MODULE_LOADING,
     QUERY,
     STEP_MARK,
@@ -24,7 +27,6 @@ from traceanalyzer.timeline.names import (
 )
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.profiler_rows import ProfilerRows
-from traceanalyzer.timeline.synchronisation import SyncCalls
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -32,13 +34,18 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Kind -> rows of `trace.cpu` and the interval set that they cover, ns.
+    """What launching threads did, by activity; activities overlap: an allocator call is inside an op.
 
-    Kinds: data_loading, compilation, module_loading, allocator, synchronisation, dispatching (any op or call that
-    lies in no other op), profiler. Kinds overlap: an allocator call is inside an op. Two sets reach further than
-    their rows: that of module_loading (see `_loading`), and that of profiler, which holds what prof.step() takes
-    and has no row for it. Threads that never launch anything (a loader's workers, pinning) are left out, since
-    their work is not what the device waits for.
+    Activities: data_loading, compilation, module_loading, library_start (what a library does before it loads a
+    kernel, see `_before_loading`), allocator, capture (of a graph), dispatching (any op or call that lies in no other
+    op), profiler. The sets of capture and profiler reach further than their rows: from a capture's begin to its end,
+    and over what prof.step() takes and has no row for. Threads that never launch anything (a loader's workers,
+    pinning) are left out, since their work is not what the device waits for.
+
+    Attributes:
+        rows: activity -> int64 of shape (rows,), rows of `trace.cpu`.
+        sets: activity -> interval set in ns, a pair of int64 arrays of shape (intervals,).
+        launching: bool of shape (threads + 1,), threads that launch work or carry the step marks; last for no thread.
     """
 
     rows: Mapping[str, Rows]
@@ -46,9 +53,7 @@ class Activity:
     launching: Mask
 
     @classmethod
-    def build(
-        cls, trace: Trace, nesting: Nesting, work: DeviceWork, syncs: SyncCalls, profiler: ProfilerRows
-    ) -> Self:
+    def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork, profiler: ProfilerRows) -> Self:
         cpu = trace.cpu
         launching = _launching_threads(trace, nesting, work)
         on_thread = launching[nesting.thread] & (nesting.thread >= 0)
@@ -64,11 +69,16 @@ class Activity:
             & ((nesting.op == np.arange(len(cpu))) | call)
             & (pick(nesting.op, nesting.parent) < 0),
         }
-        rows = {kind: np.flatnonzero(mask) for kind, mask in chosen.items()}
-        rows["synchronisation"] = syncs.row[~syncs.profiler & on_thread[syncs.row]]
-        sets = {kind: intervals.union(nesting.start_ns[of], nesting.end_ns[of]) for kind, of in rows.items()}
+        rows = {activity: np.flatnonzero(mask) for activity, mask in chosen.items()}
+        sets = {
+            activity: intervals.union(nesting.start_ns[found], nesting.end_ns[found])
+            for activity, found in rows.items()
+        }
         query = call & matching(cpu, "name", lambda name: bool(QUERY.search(name)))
-        sets["module_loading"] = _loading(nesting, launching, rows["module_loading"], call, ~query)
+        reached = _before_loading(nesting, launching, rows["module_loading"], call, ~query)
+        rows["library_start"] = np.empty(0, np.int64)
+        sets["library_start"] = intervals.difference(reached, sets["module_loading"])
+        rows["capture"], sets["capture"] = _captures(trace, nesting, call & on_thread)
         rows["profiler"] = profiler.row[profiler.stalled >= 0]
         between = _between_marks(trace, nesting)
         starts, ends = (np.concatenate(pair) for pair in zip(profiler.stalls, between, strict=True))
@@ -93,7 +103,26 @@ def _between_marks(trace: Trace, nesting: Nesting) -> intervals.Set:
     return intervals.union(ends[:-1], starts[1:])
 
 
-def _loading(nesting: Nesting, launching: Mask, rows: Rows, call: Mask, telling: Mask) -> intervals.Set:
+def _captures(trace: Trace, nesting: Nesting, call: Mask) -> tuple[Rows, intervals.Set]:
+    """(calls, set) of graph captures: from each begin to the next end on its thread, and what makes a graph of it."""
+    begin, end, making = (
+        call & matching(trace.cpu, "name", lambda name, wanted=wanted: bool(wanted.search(name)))  # type: ignore[misc]
+        for wanted in (CAPTURE_BEGIN, CAPTURE_END, INSTANTIATION)
+    )
+    starts, ends = [nesting.start_ns[making]], [nesting.end_ns[making]]
+    for thread in np.unique(nesting.thread[begin]).tolist():
+        own = nesting.thread == thread
+        begun, closed = np.sort(nesting.start_ns[begin & own]), np.sort(nesting.end_ns[end & own])
+        following = np.searchsorted(closed, begun)
+        ended = following < len(closed)  # a capture that the recording cuts has no end
+        starts.append(begun[ended])
+        ends.append(closed[following[ended]])
+    return np.flatnonzero(begin | making), intervals.union(np.concatenate(starts), np.concatenate(ends))
+
+
+def _before_loading(
+    nesting: Nesting, launching: Mask, rows: Rows, call: Mask, telling: Mask
+) -> intervals.Set:
     """When kernels were loaded: the rows, and of the overhead rows also the stretch right before them.
 
     The row of a function or module being loaded names no thread and covers the end of the work only: the library

@@ -12,7 +12,19 @@ SYNCHRONISING = re.compile(
 DEVICE_SYNC = re.compile(r"^(cuda|hip)(DeviceSynchronize|ThreadSynchronize)|^cuCtxSynchronize")
 COPY_CALL = re.compile(r"^(cuda|hip)Memcpy|^cuMemcpy")
 STREAM_WAIT = re.compile(r"^(cuda|hip)StreamWaitEvent|^cuStreamWait")
-GRAPH_LAUNCH = re.compile(r"GraphLaunch")
+# Calls that start work, unless a graph is being captured.
+LAUNCH = re.compile(
+    r"^(cuda|hip)(Ext)?(Module)?LaunchKernel|^cu(LaunchKernel|GraphLaunch)|^(cuda|hip)GraphLaunch|^hipExtLaunch"
+)
+CAPTURE_BEGIN = re.compile(r"^(cuda|hip)StreamBeginCapture|^cuStreamBeginCapture")
+CAPTURE_END = re.compile(r"^(cuda|hip)StreamEndCapture|^cuStreamEndCapture")
+INSTANTIATION = re.compile(r"^(cuda|hip|cu)GraphInstantiate")
+EVENT_SYNC = re.compile(r"^(cuda|hip|cu)EventSynchronize")
+# Ops that pick the fastest of several kernels by running them (cuDNN's benchmark mode, MIOpen's search, TunableOp).
+TUNING_OP = re.compile(
+    r"cudnn|miopen|conv|gemm_and_bias|^aten::(_?addmm|mm|bmm|baddbmm|linear)", re.IGNORECASE
+)
+ALLOCATING_OP = re.compile(r"^aten::(empty|new_empty|resize_?$|set_$|_empty)|^\[")
 
 # cudaMalloc and cudaFree synchronise with the driver's allocator, and cudaFree with the device.
 ALLOCATOR = re.compile(
@@ -48,8 +60,10 @@ PROFILER_OVERHEAD = re.compile(
 BUFFER_OVERHEAD = re.compile(r"^(Activity Buffer Request|Buffer Flush)$")
 
 COMMUNICATION = re.compile(
-    r"^(ncclDevKernel|ncclKernel|ncclSymk|rccl)|^mscclKernel|deep_ep::|nvshmem|::(all_?reduce|all_?gather|reduce_scatter)"
-    r"_(one|two)_shot|multimem_|cross_device_reduce|symm_mem",
+    r"^(ncclDevKernel|ncclKernel|ncclSymk|rccl)|msccl|deep_ep::|nvshmem|pplx|oneccl|^(void )?hcom"
+    r"|(all_?reduce|all_?gather|reduce_scatter|all_?to_?all)_?(one|two)_?shot"
+    r"|(one|two)_?shot_?(all_?reduce|all_?gather|reduce_scatter|all_?to_?all)"
+    r"|allreduce_fusion|multimem_|cross_device_reduce|symm_mem",
     re.IGNORECASE,
 )
 
@@ -58,13 +72,21 @@ ANNOTATION = re.compile(
     r"^(ProfilerStep#|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|DistributedDataParallel\.forward)"
 )
 STEP_MARK = re.compile(r"^ProfilerStep#(\d+)$")
+# Written by c10d around collectives, also asynchronous ones.
+COMMUNICATION_MARK = re.compile(r"^(nccl|rccl|gloo|mpi|ucc|xccl|hccl):|^c10d::")
 OPTIMIZER_MARK = re.compile(r"^Optimizer\.step#")
-SERVING_MARK = re.compile(r"^(execute_(context_)?\d+|step\[)")
+SERVING_MARK = re.compile(r"^(execute_(context_)?\d+|(step|prefill|decode)\[)")
+COMPILED_REGION = re.compile(r"^Torch-Compiled Region")
 
 
 def is_compilation(name: str) -> bool:
     """Compiling, not running what was compiled."""
     return bool(COMPILATION.search(name)) and not COMPILED_RUN.search(name)
+
+
+def runs_compiled_code(name: str) -> bool:
+    """Running what was compiled, or looking it up."""
+    return bool(COMPILED_RUN.search(name))
 
 
 def copy_kind(name: str) -> str:

@@ -1,36 +1,27 @@
-"""Steps of inference servers, as vLLM and SGLang mark them: what kind of step, and how many requests."""
+"""What the step marks of serving engines say: phase and batch size."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-# vLLM: execute_context_2(6144)_generation_3(3), execute_32_context_0(..)_generation_32(..): requests in either phase.
-_EXECUTE = re.compile(r"^execute_(?:\d+_)?context_(?P<prefill>\d+).*?_generation_(?P<decode>\d+)")
-# SGLang: step[DECODE bs=64 ..], step[EXTEND bs=2 toks=4096]; also prefill[bs=2 ..], decode[bs=117/128 ..] of 128 slots.
-_STEP = re.compile(
-    r"^(?:step\[\s*(?P<mode>\w+)|(?P<phase>prefill|decode)\[)(?:.*?\bbs=(?P<batch>\d+))?", re.IGNORECASE
-)
-_PHASES = {"extend": "prefill", "decode": "decode", "prefill": "prefill", "mixed": "mixed"}
+# vLLM: requests in prefill and in decode, as execute_context_2(6144)_generation_3(3) or execute_32_context_0(..)_...
+_CONTEXT = re.compile(r"^execute_.*?context_(\d+)\(.*?\)_generation_(\d+)\(")
+# SGLang: step[DECODE bs=64 ..], step[EXTEND bs=2 toks=14721 ..]; ATOM: prefill[..], decode[bs=117/128 ..]
+_BRACKETS = re.compile(r"^(?:step\[(\w+)|(prefill|decode)\[)")
+_BATCH = re.compile(r"\bbs=(\d+)")
+_PHASES = {"extend": "prefill"}
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ServingStep:
-    """Phase ("prefill", "decode", "mixed", or the server's own word) and requests in the batch, None if not said."""
-
-    phase: str
-    batch: int | None
-
-    @classmethod
-    def parsed(cls, name: str) -> ServingStep | None:
-        """From the mark's name; None where it is no server's."""
-        executed = _EXECUTE.match(name)
-        if executed:
-            prefill, decode = int(executed["prefill"]), int(executed["decode"])
-            phase = "mixed" if prefill and decode else "prefill" if prefill else "decode"
-            return cls(phase, prefill + decode)
-        step = _STEP.match(name)
-        if not step:
-            return None
-        word = (step["mode"] or step["phase"]).lower()
-        return cls(_PHASES.get(word, word), int(step["batch"]) if step["batch"] else None)
+def phase_and_batch(name: str) -> tuple[str | None, int]:
+    """("prefill", "decode", "mixed" or what the engine calls it; batch size); None and -1 where the name is silent."""
+    context = _CONTEXT.match(name)
+    if context:
+        prefills, decodes = int(context[1]), int(context[2])
+        phase = "mixed" if prefills and decodes else "prefill" if prefills else "decode"
+        return phase, prefills + decodes
+    brackets = _BRACKETS.match(name)
+    if not brackets:
+        return None, -1
+    phase = (brackets[1] or brackets[2]).lower()
+    batch = _BATCH.search(name)
+    return _PHASES.get(phase, phase), int(batch[1]) if batch else -1

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, fields
 from typing import Any
 
 import orjson
 
-from traceanalyzer.model.finding import Report
-from traceanalyzer.version import __version__
+from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.report import Report, StepsSummary, TraceReport
+from traceanalyzer.render.data.encode import INDENTED, LINE, to_json
+from traceanalyzer.version import SCHEMA_VERSION, __version__
 
-SCHEMA_VERSION = 1
-"""Raised when a field goes away or changes its meaning; new fields leave it as it is."""
-
-_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+FINDING_FIELDS = tuple(field.name for field in fields(Finding))
 
 
 def head(report: Report) -> dict[str, Any]:
@@ -27,11 +27,12 @@ def head(report: Report) -> dict[str, Any]:
 
 def document(report: Report) -> dict[str, Any]:
     """The whole report as one mapping; its values may still be dataclasses."""
-    traces = [{**summary, "meta": meta} for summary, meta in zip(report.summary, report.metas, strict=True)]
     return {
         **head(report),
-        "traces": traces,
-        "accounting": report.accounting,
+        "traces": [_trace(trace) for trace in report.traces],
+        "accounting": [
+            {"rank": trace.rank, **asdict(device)} for trace in report.traces for device in trace.accounting
+        ],
         "findings": report.findings,
         "outcomes": report.outcomes,
     }
@@ -39,17 +40,42 @@ def document(report: Report) -> dict[str, Any]:
 
 def render_json(report: Report) -> bytes:
     """One JSON document, indented by two."""
-    return orjson.dumps(document(report), option=_OPTIONS | orjson.OPT_INDENT_2)
+    return to_json(document(report), INDENTED)
 
 
 def render_jsonl(report: Report) -> bytes:
     """One record per line; `record` says what it is: report, trace, accounting, finding or outcome."""
-    return b"".join(orjson.dumps(record, option=_OPTIONS) for record in _records(report))
+    return b"".join(to_json(record, LINE) for record in _records(report))
 
 
 def _records(report: Report) -> Iterator[dict[str, Any]]:
-    whole = orjson.loads(orjson.dumps(document(report), option=_OPTIONS))
+    whole = orjson.loads(to_json(document(report)))
     yield {"record": "report", **head(report)}
     for name in ("traces", "accounting", "findings", "outcomes"):
         for item in whole[name]:
             yield {"record": name.removesuffix("s"), **item}
+
+
+def _trace(trace: TraceReport) -> dict[str, Any]:
+    window = trace.window
+    return {
+        "rank": trace.rank,
+        "source": trace.meta.source,
+        "events": trace.meta.events,
+        "verdict": trace.verdict,
+        "step": trace.step,
+        "together": trace.together,
+        "window": {"start_ns": window.start_ns, "end_ns": window.end_ns, "length_ns": window.length_ns},
+        "asked": window.asked,
+        "steps": None if trace.steps is None else _steps(trace.steps),
+        "busy": trace.busy,
+        "missing": trace.missing,
+        "unavailable": trace.unavailable or {},
+        "meta": trace.meta,
+    }
+
+
+def _steps(steps: StepsSummary) -> dict[str, Any]:
+    """The times of every step beside what they are of."""
+    described = {name: value for name, value in asdict(steps).items() if name != "every"}
+    return {**asdict(steps.every), **described}

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from traceanalyzer.model.finding import Outcome, Report, Status
+from traceanalyzer.model.finding import Finding, Outcome, Status
+from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Meta
+from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.page import Page
 
 _UNDERSTOOD = ("flow:", "metadata", "window mark")
 
 
-def footer(page: Page, report: Report) -> None:
-    """Nothing that was left out goes unsaid."""
+def footer(page: Page, report: Report, own: Sequence[Finding]) -> None:
+    """Nothing that was left out goes unsaid; `own` is what the profiler itself did."""
     page.blank()
     page.lines.append(page.styled("-" * page.width, "dim"))
+    if own:
+        page.pair("profiler", f"its own doing, not the program's: {'; '.join(map(_own, own))}")
+    several = len(report.traces) > 1
     for status in Status:
         found = [outcome for outcome in report.outcomes if outcome.status is status]
-        _status(page, status, found, several=len(report.metas) > 1)
-    for meta in report.metas:
-        prefix = f"{meta.source}: " if len(report.metas) > 1 else ""
-        for problem in _not_understood(meta):
+        _status(page, status, found, several=several)
+    for trace in report.traces:
+        prefix = f"{trace.meta.source}: " if several else ""
+        for problem in _not_understood(trace.meta):
             page.pair("events", prefix + problem)
-        for damage in meta.damage:
+        for damage in trace.meta.damage:
             page.pair("damage", prefix + damage.message)
     page.put(
-        "Costs of different findings overlap and do not add up. Times count from the trace's first event; "
-        'a Perfetto timestamp goes into its command "Pan to timestamp".',
+        "Times count from the trace's first event; a Perfetto timestamp goes into Perfetto's command "
+        '"Pan to timestamp".',
         style="dim",
     )
+
+
+def _own(finding: Finding) -> str:
+    rank = "" if finding.rank is None else f" (rank {finding.rank})"
+    cost = f" {format_ns(finding.cost_ns)}, {format_share(finding.cost_share)}" if finding.cost_ns else ""
+    return f"{finding.rule}: {finding.cause}{rank}{cost}"
 
 
 def _status(page: Page, status: Status, outcomes: list[Outcome], *, several: bool) -> None:

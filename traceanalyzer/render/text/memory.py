@@ -1,17 +1,21 @@
-"""The memory view as text and as data."""
+"""The memory view as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
 from traceanalyzer.render.data.table import records
+from traceanalyzer.render.text.escape import printable, shortened
+from traceanalyzer.render.text.page import as_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WIDTH = 80  # of the bars and of owners
 _AMOUNTS_WIDTH = 56  # of the columns before an op's name
@@ -36,15 +40,7 @@ def render_memory(
         lines += [*_device(device, origin_ns, limit, _ASCII_BARS if ascii_only else _BARS), ""]
     lines += [*_ops(ops, limit, width), ""]
     lines += _calls(view)
-    return "\n".join(lines) + "\n"
-
-
-def ops_by_memory(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the profiler's table that allocate or free, largest own amount first; columns as there."""
-    sizes = ["self_device_bytes", "device_bytes", "self_cpu_bytes", "cpu_bytes"]
-    touched = rows[(rows[sizes] != 0).any(axis="columns")]
-    order = np.lexsort((-touched["self_cpu_bytes"].abs(), -touched["self_device_bytes"].abs()))
-    return touched.iloc[order][["name", "calls", *sizes]].reset_index(drop=True)
+    return as_text(lines, ascii_only=ascii_only)
 
 
 def _device(device: DeviceMemory, origin_ns: int, limit: int, bars: str) -> Iterator[str]:
@@ -76,8 +72,7 @@ def _spare(device: DeviceMemory) -> str:
 
 
 def _owners(owners: pd.DataFrame, whole: int, limit: int) -> Iterator[str]:
-    shown = owners.head(limit)
-    for row in records(shown):
+    for row in records(owners.head(limit)):
         line = "" if row["python"] == NO_LINE else f", {row['python']}"
         yield _amount(row["bytes"], whole, f"{row['op']}{line}", row["blocks"])
     rest = owners.iloc[limit:]
@@ -89,11 +84,7 @@ def _owners(owners: pd.DataFrame, whole: int, limit: int) -> Iterator[str]:
 def _amount(size: int, whole: int, owner: str, blocks: int | None = None) -> str:
     share = format_share(size / whole) if whole else ""
     count = "" if blocks is None else f"{blocks:,} x"
-    return f"  {format_bytes(size):>10} {share:>7} {count:>7} {_shortened(owner, WIDTH - 29)}"
-
-
-def _shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
+    return f"  {format_bytes(size):>10} {share:>7} {count:>7} {shortened(printable(owner), WIDTH - 29)}"
 
 
 def sparkline(values: NDArray[np.int64], at: NDArray[np.int64], bars: str = _BARS, width: int = 76) -> str:
@@ -112,9 +103,10 @@ def _ops(ops: pd.DataFrame, limit: int, width: int) -> Iterator[str]:
     yield "Net allocation by op, MiB (allocated less freed while it ran):"
     yield f"  {'self':>10} {'total':>10} {'CPU self':>10} {'CPU total':>10} {'calls':>7}  op"
     columns = ("self_device_bytes", "device_bytes", "self_cpu_bytes", "cpu_bytes")
+    room = max(width - _AMOUNTS_WIDTH, _SHORTEST_NAME)
     for row in records(ops.head(limit)):
         amounts = " ".join(f"{row[name] / _MIB:10.2f}" for name in columns)
-        yield f"  {amounts} {row['calls']:>7}  {_shortened(row['name'], max(width - _AMOUNTS_WIDTH, _SHORTEST_NAME))}"
+        yield f"  {amounts} {row['calls']:>7}  {shortened(printable(row['name']), room)}"
 
 
 def _calls(view: MemoryView) -> Iterator[str]:
@@ -123,36 +115,6 @@ def _calls(view: MemoryView) -> Iterator[str]:
     else:
         yield "Allocator calls to the driver:"
     for row in records(view.calls):
-        yield f"  {row['calls']:>7,} x {row['name']:<28} {format_ns(row['total_ns'])}"
+        yield f"  {row['calls']:>7,} x {printable(row['name']):<28} {format_ns(row['total_ns'])}"
     if view.out_of_memory:
         yield f"Out of memory: {view.out_of_memory} times."
-
-
-# -- data ----------------------------------------------------------------------------------------------------
-
-_PLAIN = (
-    "device allocations frees start_bytes end_bytes peak_bytes peak_ns peak_reserved_bytes"
-    " fragmentation_at_peak_bytes fragmentation_most_bytes before_bytes exact"
-)
-
-
-def memory_fields(view: MemoryView, ops: pd.DataFrame) -> Mapping[str, Any]:
-    """Fields of the JSON document; the curve is in Parquet only."""
-    return {
-        "devices": [_fields(device) for device in view.devices],
-        "ops": records(ops),
-        "calls": records(view.calls),
-        "out_of_memory": view.out_of_memory,
-    }
-
-
-def _fields(device: DeviceMemory) -> Mapping[str, Any]:
-    plain = {name: getattr(device, name) for name in _PLAIN.split()}
-    return {**plain, "alive_at_peak": records(device.alive), "not_freed": records(device.kept)}
-
-
-def memory_curve(devices: Sequence[DeviceMemory]) -> pd.DataFrame:
-    """Curves of all allocators below each other, with a column `device`."""
-    curves = [device.curve.assign(device=device.device) for device in devices]
-    frame = pd.concat(curves, ignore_index=True)
-    return frame[["device", "time_ns", "allocated_bytes", "reserved_bytes"]]

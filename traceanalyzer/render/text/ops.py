@@ -1,21 +1,24 @@
-"""Ops with their kernels as text and as data."""
+"""Ops with their kernels as text."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.data.table import records
+from traceanalyzer.render.text.escape import printable, shortened
+from traceanalyzer.render.text.page import as_text
 from traceanalyzer.roofline.op_work import OpWork
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHAPES, KERNELS = 5, 4
 
 
-def render_ops(work: OpWork, *, limit: int = 10, width: int = 100) -> str:
+def render_ops(work: OpWork, *, limit: int = 10, width: int = 100, ascii_only: bool = False) -> str:
     """The ops with the most GPU time: below each its inputs, below these the kernels; in lines of `width`."""
     lines = [*textwrap.wrap(_header(work), width), ""]
     for op in records(work.ops.head(limit)):
@@ -27,7 +30,7 @@ def render_ops(work: OpWork, *, limit: int = 10, width: int = 100) -> str:
     lines += [
         line for source in _sources(work) for line in textwrap.wrap(source, width, subsequent_indent="  ")
     ]
-    return "\n".join(lines) + "\n"
+    return as_text(lines, ascii_only=ascii_only)
 
 
 def _header(work: OpWork) -> str:
@@ -80,35 +83,10 @@ def rate_text(row: Mapping[str, Any]) -> str:
 
 def _sides(left: str, right: str, width: int) -> str:
     room = width - len(right) - 2
-    if len(left) > room:
-        left = left[: room - 3] + "..."
-    return f"{left:<{room}}  {right}"
+    return f"{shortened(printable(left), room):<{room}}  {right}"
 
 
 def _sources(work: OpWork) -> Iterator[str]:
     for device, peaks in sorted(work.peaks.items()):
         known = f"{peaks.name}, {peaks.source}" if peaks else "not in the table of peaks"
         yield f"Peaks of device {device}: {known}"
-
-
-def ops_fields(work: OpWork) -> Mapping[str, Any]:
-    """Fields of the JSON document."""
-    peaks = {
-        str(device): None if known is None else {"name": known.name, "source": known.source}
-        for device, known in work.peaks.items()
-    }
-    return {
-        "window_ns": work.window_ns,
-        "steps": work.steps,
-        "peaks": peaks,
-        "ops": records(work.ops),
-        "inputs": records(work.shapes),
-        "kernels": records(work.kernels),
-    }
-
-
-def ops_frame(work: OpWork) -> pd.DataFrame:
-    """One row per op, inputs and kernel, with the rates of the inputs beside each kernel."""
-    keys = ["op", "shapes", "dtypes"]
-    rates = work.shapes.drop(columns=["device", "gpu_ns"]).drop_duplicates(keys)
-    return work.kernels.merge(rates, on=keys, how="left", sort=False)

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+from traceanalyzer.render.text.escape import JOINED, printable
 
 NARROWEST, WIDEST = 60, 160
 FILE_WIDTH = 80
-JOINED = "\N{NO-BREAK SPACE}"  # stands for a space at which no line ends
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "bold": "1", "dim": "2"}
-_ASCII = str.maketrans({"█": "#", "▓": "+", "▒": "=", "░": "~", "·": ".", "µ": "u", "×": "x", "…": "."})
+_ASCII = str.maketrans(
+    {"█": "#", "▓": "%", "▒": "=", "▚": "&", "▼": "v", "▲": "^", "◆": "*", "▶": ">", "■": "o", "░": "~"}
+    | {"·": ".", "µ": "u", "×": "x", "…": "."}
+)
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
 
 
 def stream_width() -> int:
     """Columns of the terminal, within what a page can have; of files and pipes 80."""
     return min(max(shutil.get_terminal_size((FILE_WIDTH, 24)).columns, NARROWEST), WIDEST)
+
+
+def as_text(lines: Iterable[str], *, ascii_only: bool = False) -> str:
+    """The lines, each without blanks at its end, in characters that the stream can show."""
+    whole = "\n".join(line.rstrip() for line in lines) + "\n"
+    if not ascii_only:
+        return whole
+    return whole.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
 
 
 @dataclass(slots=True)
@@ -39,18 +53,12 @@ class Page:
 
     def put(self, text: str, *, indent: int = 0, hang: int = 0, style: str = "") -> None:
         """Text wrapped to the width; lines after the first are indented by `hang` more."""
-        wrapped = textwrap.wrap(
-            printable(text),
-            self.width,
-            initial_indent=" " * indent,
-            subsequent_indent=" " * (indent + hang),
-            break_on_hyphens=False,
-        )
+        wrapped = _wrapped(joined_units(printable(text)), self.width, indent, hang)
         self.lines += [self.styled(line.replace(JOINED, " "), style) for line in wrapped]
 
-    def pair(self, label: str, text: str, *, indent: int = 0, width: int = 10) -> None:
+    def pair(self, label: str, text: str, *, indent: int = 0, width: int = 10, style: str = "") -> None:
         """A label and its text beside it, wrapped below itself."""
-        self.put(f"{label:<{width}} {text}", indent=indent, hang=width + 1)
+        self.put(f"{label:<{width}} {text}", indent=indent, hang=width + 1, style=style)
 
     def sides(self, left: str, right: str, *, style: str = "", indent: int = 0) -> None:
         """Two texts at the two margins; on two lines where one does not hold both."""
@@ -69,19 +77,32 @@ class Page:
 
     def text(self) -> str:
         """The page, ending in a newline."""
-        whole = "\n".join(line.rstrip() for line in self.lines) + "\n"
-        if not self.ascii_only:
-            return whole
-        return whole.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+        return as_text(self.lines, ascii_only=self.ascii_only)
 
 
-def printable(text: str) -> str:
-    """Names come from the trace: what would move the cursor or change colours shows as an escape."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() or c == JOINED else " " if c.isspace() else ascii(c)[1:-1] for c in text
+def joined_units(text: str) -> str:
+    """The text with numbers and their units held together: no line ends in `12` of `12 %`."""
+    return _UNIT.sub(JOINED, text)
+
+
+def _wrapped(text: str, width: int, indent: int, hang: int) -> Iterator[str]:
+    """Lines of the width; only paths are longer where they must be, so that they can be copied."""
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hang),
+        break_on_hyphens=False,
+        break_long_words=False,
     )
+    for line in lines:
+        yield from [line] if len(line) <= width or "/" in line.split()[-1] else _broken(line, width)
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """A line that holds a word longer than the page: the word goes on below where it began."""
+    begin = len(line) - len(line.lstrip())
+    return textwrap.wrap(line, width, subsequent_indent=" " * begin, drop_whitespace=True)
 
 
 def bar(parts: Sequence[tuple[str, int]], width: int) -> str:
@@ -95,11 +116,3 @@ def bar(parts: Sequence[tuple[str, int]], width: int) -> str:
     for i in by_fraction[: width - sum(cells)]:
         cells[i] += 1
     return "".join(glyph * count for (glyph, _), count in zip(parts, cells, strict=True))
-
-
-def shortened(text: str, width: int) -> str:
-    """The text in at most `width` characters, without its middle where it is longer."""
-    if len(text) <= width:
-        return text
-    kept = max(width - 1, 2)
-    return text[: kept - kept // 2] + "…" + text[len(text) - kept // 2 :]

@@ -1,24 +1,24 @@
-"""Report -> text for people: header, one bar per device, findings, footer."""
+"""Report -> text for people: verdict, header, one bar per device, findings, footer."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from traceanalyzer.model.finding import Finding, Report, Severity
+from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.offsets import format_offset
-from traceanalyzer.model.trace import Device, Meta
+from traceanalyzer.model.report import Report, StepsSummary, StepTimes, TraceReport
+from traceanalyzer.model.trace import Device
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
 from traceanalyzer.render.text.bars import device_bar
+from traceanalyzer.render.text.escape import JOINED
 from traceanalyzer.render.text.footer import footer
-from traceanalyzer.render.text.page import JOINED, Page
+from traceanalyzer.render.text.page import Page
+from traceanalyzer.render.text.savings import cost_words, count_words, grade, saving_words
 from traceanalyzer.version import __version__
 
+PROFILERS_OWN = "recording"  # group of the rules that find what the profiler itself did
 _COLOURS = {Severity.HIGH: "red", Severity.MEDIUM: "yellow", Severity.LOW: "blue", Severity.INFO: "dim"}
-
-
-_WORTH_SAYING = 0.01  # share of the step from which on the profiler's own time gets a line
 
 
 def render_text(
@@ -26,44 +26,69 @@ def render_text(
 ) -> str:
     """The report as text; `quiet` keeps the findings alone."""
     page = Page(width, colour, ascii_only)
-    heads = list(zip(report.summary, report.metas, strict=True))
+    own, findings = _apart(report)
+    several = len(report.traces) > 1
     if not quiet:
-        page.sides(f"traceanalyzer {__version__}", _verdict(report.findings))
-        for summary, meta in heads:
-            _header(page, summary, meta, several=len(heads) > 1)
-        for row in report.accounting:
-            device_bar(page, row, several=len(heads) > 1)
-    origins = {summary["rank"]: meta.origin_ns for summary, meta in heads}
-    for number, finding in enumerate(report.findings, 1):
-        _finding(page, number, finding, origins[finding.rank], _places(report))
+        page.sides(f"traceanalyzer {__version__}", _counts(findings))
+        _verdicts(page, report.traces)
+        for trace in report.traces:
+            _header(page, trace, several=several)
+        for trace in report.traces:
+            for time in trace.accounting:
+                device_bar(page, time, rank=trace.rank if several else None)
+    by_rank = {trace.rank: trace for trace in report.traces}
+    for number, finding in enumerate(findings, 1):
+        _finding(page, number, finding, by_rank[finding.rank], _places(report))
     if not quiet:
-        footer(page, report)
+        footer(page, report, own)
     return page.text() if page.lines else ""
 
 
-def _verdict(findings: Sequence[Finding]) -> str:
-    if not findings:
-        return "no findings"
+def _apart(report: Report) -> tuple[list[Finding], list[Finding]]:
+    """What the profiler itself did and nobody can change, and all other findings."""
+    recording = {outcome.rule for outcome in report.outcomes if outcome.group == PROFILERS_OWN}
+    parts: tuple[list[Finding], list[Finding]] = [], []
+    for finding in report.findings:
+        its_own = finding.severity is Severity.INFO and finding.rule in recording
+        parts[0 if its_own else 1].append(finding)
+    return parts
+
+
+def _counts(findings: Sequence[Finding]) -> str:
     counts = Counter(finding.severity for finding in findings)
-    return ", ".join(f"{counts[severity]} {severity}" for severity in Severity if counts[severity])
+    named = [f"{counts[severity]} {severity}" for severity in Severity if counts[severity]]
+    return ", ".join(named) or "no findings"
 
 
-def _header(page: Page, summary: Mapping[str, Any], meta: Meta, *, several: bool) -> None:
+def _verdicts(page: Page, traces: Sequence[TraceReport]) -> None:
+    for trace in traces:
+        if trace.verdict:
+            page.blank()
+            rank = f"rank {trace.rank}: " if len(traces) > 1 else ""
+            page.put(f"{rank}{trace.verdict}", style="bold")
+
+
+def _header(page: Page, trace: TraceReport, *, several: bool) -> None:
     page.blank()
-    rank = f"rank {summary['rank']}: " if several or meta.rank is not None else ""
+    meta, unavailable = trace.meta, trace.unavailable or {}
+    rank = f"rank {trace.rank}: " if several or meta.rank is not None else ""
     page.pair("trace", f"{rank}{meta.source}")
-    busy = {entry["device"]: entry["share"] for entry in summary["busy"]}
-    for device in meta.devices:
-        page.pair(f"device {device.ordinal}", _device(device, busy.get(device.ordinal)))
-    if not meta.devices:
-        page.pair("device", f"none: {summary['unavailable'].get('busy', 'no event of a GPU')}")
-    page.pair("window", _window(summary, meta))
-    page.pair("steps", _steps(summary))
-    if summary["profiler"] and summary["profiler"]["share"] >= _WORTH_SAYING:
-        page.pair("profiler", _profiler(summary["profiler"]))
-    page.pair("events", f"{meta.events:,} read, {meta.dialect}")
-    if summary["missing"]:
-        page.pair("without", f"{', '.join(summary['missing'])} (not recorded)")
+    busy = {entry.device: entry.share for entry in trace.busy}
+    known = {device.ordinal: device for device in meta.devices}
+    for ordinal in sorted({*known, *busy}):
+        page.pair(f"device {ordinal}", _device(known.get(ordinal, Device(ordinal)), busy.get(ordinal)))
+    if not known and not busy:
+        page.pair("device", f"none: {unavailable.get('busy', 'no event of a GPU')}")
+    page.pair("window", _window(trace))
+    page.pair("steps", _steps(trace.steps, unavailable.get("steps", "unknown")))
+    if trace.steps is not None and trace.steps.cold is not None:
+        page.pair("cold start", _cold(trace.steps.cold))
+    page.pair("events", f"{meta.events:,} read")
+    if trace.missing:
+        page.pair("without", f"{', '.join(trace.missing)} (not recorded)")
+    for part, why in unavailable.items():
+        if why.startswith("failed"):
+            page.pair("failed", f"{part}: {why}")
 
 
 def _device(device: Device, busy: float | None) -> str:
@@ -73,53 +98,63 @@ def _device(device: Device, busy: float | None) -> str:
     return ", ".join(known) + ("" if busy is None else f"; busy {format_share(busy)} of the window")
 
 
-def _window(summary: Mapping[str, Any], meta: Meta) -> str:
-    window = summary["window"]
-    start, end = (format_offset(window[side] - meta.origin_ns) for side in ("start_ns", "end_ns"))
-    asked = ", as asked for with --window" if summary["asked"] else ""
-    return f"{format_ns(window['length_ns'])}, from {start} to {end}{asked}"
+def _window(trace: TraceReport) -> str:
+    window = trace.window
+    start, end = (format_offset(side - trace.meta.origin_ns) for side in (window.start_ns, window.end_ns))
+    asked = ", as asked for with --window" if window.asked else ""
+    return f"{format_ns(window.length_ns)}, from {start} to {end}{asked}"
 
 
-def _profiler(estimate: Mapping[str, Any]) -> str:
-    share, low, high = (f"{100 * estimate[name]:.0f} %" for name in ("share", "low_share", "high_share"))
-    return f"estimated to take {share} of the CPU's step time itself ({low} to {high})"
-
-
-def _steps(summary: Mapping[str, Any]) -> str:
-    steps = summary["steps"]
+def _steps(steps: StepsSummary | None, why: str) -> str:
+    """Number, times and definition, of the steady ones where there is a cold start."""
     if steps is None:
-        return f"none: {summary['unavailable'].get('steps', 'unknown')}"
-    if not steps["marked"]:
-        return str(steps["source"])
-    times = [format_ns(steps[name]) for name in ("median_ns", "min_ns", "max_ns")]
-    spread = f"median {times[0]}, from {times[1]} to {times[2]}" if steps["count"] > 1 else times[0]
-    return f"{steps['count']:,}; {spread} ({steps['source']})"
+        return f"none: {why}"
+    if not steps.marked:
+        return steps.source
+    times = steps.every if steps.steady is None else steps.steady
+    busy = "" if steps.steady is None else _while_busy(times)
+    empty = f"; {steps.empty} more launched nothing" if steps.empty else ""
+    return f"{_times(times)}{busy} ({steps.source}){empty}"
 
 
-def _finding(page: Page, number: int, finding: Finding, origin_ns: int, places: Sequence[str]) -> None:
+def _cold(times: StepTimes) -> str:
+    steps = "the first step" if times.count == 1 else f"the first {times.count} steps"
+    return f"apart from these: {steps} took {format_ns(times.total_ns)}{_while_busy(times)}"
+
+
+def _times(times: StepTimes) -> str:
+    median, least, most = (format_ns(ns) for ns in (times.median_ns, times.min_ns, times.max_ns))
+    return f"{times.count:,}; " + (f"median {median}, from {least} to {most}" if times.count > 1 else median)
+
+
+def _while_busy(times: StepTimes) -> str:
+    return "" if times.busy_share is None else f", device busy {format_share(times.busy_share)}"
+
+
+def _finding(page: Page, number: int, finding: Finding, trace: TraceReport, places: Sequence[str]) -> None:
     page.blank()
-    loss = f"  {format_share(finding.cost_share)}  {format_ns(finding.cost_ns)}" if finding.cost_ns else ""
-    title = f"{number}  {finding.rule}: {finding.cause}"
-    page.sides(title, f"{finding.severity}{loss}", style=_COLOURS[finding.severity])
+    title = f"{number}  {finding.rule}: {finding.cause}" + (f", {finding.by}" if finding.by else "")
+    page.sides(title, grade(finding), style=_COLOURS[finding.severity])
+    saved = "" if finding.saving is None else saving_words(finding.saving, trace.step)
+    amounts = [text for text in (saved, cost_words(finding), count_words(finding)) if text]
+    page.put("; ".join(amounts), indent=3)
     page.put(finding.message, indent=3)
     page.put(f"-> {finding.advice}", indent=3, hang=3)
-    page.put(
-        ", ".join(clause.replace(" ", JOINED) for clause in _where(finding, origin_ns, places)), indent=3
-    )
+    clauses = _where(finding, trace.meta.origin_ns, places)
+    page.put(", ".join(clause.replace(" ", JOINED) for clause in clauses), indent=3)
 
 
 def _where(finding: Finding, origin_ns: int, places: Sequence[str]) -> list[str]:
-    """Confidence, and where to look: the costliest occurrence."""
+    """Confidence, and where to look: one occurrence."""
     start, length = format_offset(finding.start_ns - origin_ns), format_ns(finding.end_ns - finding.start_ns)
-    several = finding.count > 1 or finding.evidence.get("gaps", 1) > 1 or finding.evidence.get("slow", 1) > 1
-    which = "look" if several else "once"
+    which = "for example at" if finding.count > 1 else "at"
     named = [f"{place} {getattr(finding, place)}" for place in places if getattr(finding, place) is not None]
     first, last = f"confidence {finding.confidence}", f"Perfetto timestamp {finding.start_ns}"
-    return [first, f"{which} at {start} for {length}", *named, last]
+    return [first, f"{which} {start}", f"{length} long", *named, last]
 
 
 def _places(report: Report) -> list[str]:
     """What tells places apart in this report."""
-    several = len(report.metas) > 1
-    devices = several or any(len(meta.devices) > 1 for meta in report.metas)
+    several = len(report.traces) > 1
+    devices = several or any(len(trace.meta.devices) > 1 for trace in report.traces)
     return ["rank"] * several + ["device"] * devices + ["step", "stream", "thread"]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
+from traceanalyzer.render.text.escape import printable
+from traceanalyzer.render.text.markdown import to_markdown
+from traceanalyzer.torch_table.printed import PrintedTable
 
-from traceanalyzer.render.data.table import to_markdown
-from traceanalyzer.torch_table.key_averages import KeyAverages
-from traceanalyzer.torch_table.torch_floats import torch_times
+if TYPE_CHECKING:
+    import pandas as pd
 
 WIDTH = 12
 SPACING = 2
@@ -22,12 +22,15 @@ _FLOPS = ("FLOPs", "KFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """How much of the table is shown. `name_width` and `row_limit` as torch's table() takes them."""
+class TableSize:
+    """How much of the table is shown, as torch's table() takes it; a `row_limit` of -1 shows all rows."""
 
-    sort_by: str | None = None
     row_limit: int = 100
     name_width: int = 55
+
+    def shown(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The rows that the limit leaves."""
+        return rows if self.row_limit < 0 else rows.head(self.row_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,97 +45,64 @@ class _Column:
         return f"{text: {side}{self.width}}" + " " * SPACING
 
 
-def render_table(averages: KeyAverages, layout: Layout) -> str:
+def render_table(table: PrintedTable, size: TableSize) -> str:
     """The text of `key_averages().table(...)`; empty for a trace without events."""
-    if len(averages.rows) == 0:
+    if len(table.rows) == 0:
         return ""
-    ordered = _ordered(averages, layout)
-    columns = _columns(averages, ordered, layout)
+    columns = _columns(table, size)
     rule = "".join("-" * column.width + " " * SPACING for column in columns)
     lines = [rule, "".join(column.cell(column.title) for column in columns), rule]
-    stacks = [list(stack) for stack in ordered["stack"]] if _has_stack(ordered) else None
-    for row in range(min(len(ordered), layout.row_limit)):
+    shown = size.shown(table.rows)
+    stacks = [list(stack) for stack in shown["stack"]] if _has_stack(table.rows) else None
+    for row in range(len(shown)):
         lines.append("".join(column.cell(column.values[row]) for column in columns))
         if stacks is not None:
             lines.extend(_stack_lines(columns, stacks[row]))
-    lines += [rule, *_totals(averages, ordered)]
+    lines += [rule, *_totals(table)]
     return "\n".join(lines) + "\n"
 
 
-def table_markdown(averages: KeyAverages, layout: Layout) -> str:
+def table_markdown(table: PrintedTable, size: TableSize) -> str:
     """The same numbers as a pipe table."""
-    if len(averages.rows) == 0:
+    if len(table.rows) == 0:
         return ""
-    ordered = _ordered(averages, layout)
-    columns = _columns(averages, ordered, layout)
+    columns = _columns(table, size)
     cells = list(zip(*(column.values for column in columns), strict=True))
-    return to_markdown([column.title for column in columns], cells, _totals(averages, ordered))
-
-
-def _ordered(averages: KeyAverages, layout: Layout) -> pd.DataFrame:
-    times = torch_times(averages)
-    return sorted_rows(pd.concat([averages.rows, times], axis="columns"), layout.sort_by)
-
-
-def sorted_rows(rows: pd.DataFrame, sort_by: str | None) -> pd.DataFrame:
-    """Largest first, in order of first sight where equal; unsorted where nothing is asked for."""
-    if sort_by is None:
-        return rows.reset_index(drop=True)
-    values = sort_values(rows, sort_by)
-    return rows.iloc[np.argsort(-values, kind="stable")].reset_index(drop=True)
-
-
-SORTS: Mapping[str, str] = {
-    "cpu_time_total": "cpu_us",
-    "self_cpu_time_total": "self_cpu_us",
-    "device_time_total": "device_us",
-    "self_device_time_total": "self_device_us",
-    "cpu_memory_usage": "cpu_bytes",
-    "self_cpu_memory_usage": "self_cpu_bytes",
-    "device_memory_usage": "device_bytes",
-    "self_device_memory_usage": "self_device_bytes",
-    "count": "calls",
-}
-_AVERAGES: Mapping[str, str] = {"cpu_time": "cpu_us", "device_time": "device_us"}
-DEVICE_WORDS = ("cuda", "xpu", "privateuse1")
-
-
-def sort_values(rows: pd.DataFrame, sort_by: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The column to sort by, float64 of shape (rows,)."""
-    name = sort_by
-    for word in DEVICE_WORDS:
-        name = name.replace(word, "device")
-    column = _AVERAGES.get(name) or SORTS[name]
-    if column not in rows:
-        column = column.replace("_us", "_ns")
-    values = rows[column] / rows["calls"] if name in _AVERAGES else rows[column]
-    return values.to_numpy(dtype=np.float64)
+    return to_markdown([column.title for column in columns], cells, _totals(table))
 
 
 # -- columns -------------------------------------------------------------------------------------------------
 
 
-def _columns(averages: KeyAverages, rows: pd.DataFrame, layout: Layout) -> list[_Column]:
-    shown = rows.head(layout.row_limit)
-    width = min(int(rows["name"].str.len().max()) + 4, layout.name_width)
-    columns = [_Column("Name", [shortened(name, layout.name_width) for name in shown["name"]], width)]
-    columns += _cpu_columns(rows, shown)
-    columns += _device_columns(averages, rows, shown)
-    columns += _memory_columns(averages, rows, shown)
+def _columns(table: PrintedTable, size: TableSize) -> list[_Column]:
+    rows, shown = table.rows, size.shown(table.rows)
+    names = [printable(name) for name in rows["name"]]
+    width = min(max(map(len, names)) + 4, size.name_width)
+    columns = [_Column("Name", [_cut(name, size.name_width) for name in names[: len(shown)]], width)]
+    columns += _cpu_columns(table, shown)
+    columns += _device_columns(table, shown)
+    columns += _memory_columns(table, shown)
     columns.append(_Column("# of Calls", [str(calls) for calls in shown["calls"]]))
-    if "input_shapes" in rows:
-        width = min(int(rows["input_shapes"].str.len().max()) + 4, MAX_SHAPES_WIDTH)
-        columns.append(_Column("Input Shapes", [text[:width] for text in shown["input_shapes"]], width))
-    if _has_stack(rows):
-        longest = max(len(entry) for stack in rows["stack"] for entry in stack)
-        width = min(longest + 4, MAX_SOURCE_WIDTH)
-        first = [_trimmed(stack[0], width) if len(stack) else "" for stack in shown["stack"]]
-        columns.append(_Column("Source Location", first, width, left=True))
-    return [
-        *columns[: _flops_place(columns)],
-        *_flops_columns(rows, shown),
-        *columns[_flops_place(columns) :],
-    ]
+    columns += _input_columns(rows, shown)
+    columns += _stack_columns(rows, shown)
+    place = _flops_place(columns)
+    return [*columns[:place], *_flops_columns(rows, shown), *columns[place:]]
+
+
+def _input_columns(rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
+    if "input_shapes" not in rows:
+        return []
+    width = min(int(rows["input_shapes"].str.len().max()) + 4, MAX_SHAPES_WIDTH)
+    return [_Column("Input Shapes", [printable(text)[:width] for text in shown["input_shapes"]], width)]
+
+
+def _stack_columns(rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
+    if not _has_stack(rows):
+        return []
+    longest = max(len(entry) for stack in rows["stack"] for entry in stack)
+    width = min(longest + 4, MAX_SOURCE_WIDTH)
+    first = [_trimmed(stack[0], width) if len(stack) else "" for stack in shown["stack"]]
+    return [_Column("Source Location", first, width, left=True)]
 
 
 def _flops_place(columns: Sequence[_Column]) -> int:
@@ -155,8 +125,8 @@ def _has_stack(rows: pd.DataFrame) -> bool:
     return "stack" in rows and any(len(stack) for stack in rows["stack"])
 
 
-def _cpu_columns(rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
-    total = self_cpu_us(rows)
+def _cpu_columns(table: PrintedTable, shown: pd.DataFrame) -> list[_Column]:
+    total = table.self_cpu_us
     shares = [
         "0" if is_async else format_share(us, total)
         for us, is_async in zip(shown["cpu_us"], shown["is_async"], strict=True)
@@ -170,10 +140,10 @@ def _cpu_columns(rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
     ]
 
 
-def _device_columns(averages: KeyAverages, rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
-    if not averages.has_device_time:
+def _device_columns(table: PrintedTable, shown: pd.DataFrame) -> list[_Column]:
+    if not table.has_device_time:
         return []
-    device, total = averages.device, self_device_us(rows)
+    device, total = table.device, table.self_device_us
     return [
         _Column(f"Self {device}", [format_time(us) for us in shown["self_device_us"]]),
         _Column(f"Self {device} %", [format_share(us, total) for us in shown["self_device_us"]]),
@@ -182,27 +152,13 @@ def _device_columns(averages: KeyAverages, rows: pd.DataFrame, shown: pd.DataFra
     ]
 
 
-def self_cpu_us(rows: pd.DataFrame) -> float:
-    """Sum over the rows in their order, as torch adds it up."""
-    return _added_up(rows["self_cpu_us"])
-
-
-def self_device_us(rows: pd.DataFrame) -> float:
-    """The same of device rows that are no annotations."""
-    return _added_up(rows.loc[(rows["device_type"] != "CPU") & ~rows["is_user_annotation"], "self_device_us"])
-
-
-def _added_up(values: pd.Series[float]) -> float:
-    return float(values.to_numpy().cumsum()[-1]) if len(values) else 0.0
-
-
-def _memory_columns(averages: KeyAverages, rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
-    if not averages.has_memory:
+def _memory_columns(table: PrintedTable, shown: pd.DataFrame) -> list[_Column]:
+    if not table.has_memory:
         return []
     titles = {"cpu_bytes": "CPU Mem", "self_cpu_bytes": "Self CPU Mem"}
-    if averages.device and (rows["self_device_bytes"] > 0).any():
-        titles["device_bytes"] = f"{averages.device} Mem"
-        titles["self_device_bytes"] = f"Self {averages.device} Mem"
+    if table.device and (table.rows["self_device_bytes"] > 0).any():
+        titles["device_bytes"] = f"{table.device} Mem"
+        titles["self_device_bytes"] = f"Self {table.device} Mem"
     return [_Column(title, [format_memory(size) for size in shown[name]]) for name, title in titles.items()]
 
 
@@ -213,10 +169,10 @@ def _stack_lines(columns: Sequence[_Column], stack: Sequence[str]) -> list[str]:
     return [before + columns[-1].cell(text) for text in [*texts, ""]]
 
 
-def _totals(averages: KeyAverages, rows: pd.DataFrame) -> list[str]:
-    lines = [f"Self CPU time total: {format_time(self_cpu_us(rows))}"]
-    if averages.has_device_time:
-        lines.append(f"Self {averages.device} time total: {format_time(self_device_us(rows))}")
+def _totals(table: PrintedTable) -> list[str]:
+    lines = [f"Self CPU time total: {format_time(table.self_cpu_us)}"]
+    if table.has_device_time:
+        lines.append(f"Self {table.device} time total: {format_time(table.self_device_us)}")
     return lines
 
 
@@ -245,13 +201,14 @@ def format_memory(size: int) -> str:
     return f"{size} B"
 
 
-def shortened(name: str, width: int) -> str:
+def _cut(name: str, width: int) -> str:
     """Cut from the right, with dots in place of the rest."""
     return name[: width - 3] + "..." if len(name) >= width - 3 else name
 
 
 def _trimmed(path: str, width: int) -> str:
     """Cut from the left, with dots in place of the first characters."""
+    path = printable(path)
     if len(path) <= width:
         return path
     kept = path[len(path) - width :]

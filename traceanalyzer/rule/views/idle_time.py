@@ -27,7 +27,7 @@ class IdleTime(Selection):
 
     @classmethod
     def build(cls, events: Events, books: Accounting, idle: Idle) -> Self:
-        return cls(events, np.flatnonzero(books.gap >= 0), books, idle)
+        return cls(events, np.flatnonzero(books.piece >= 0), books, idle)
 
     def __getitem__(self, chosen: Rows | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Self:
         return type(self)(self.events, self._rows[chosen], self._books, self._idle)
@@ -53,7 +53,7 @@ class IdleTime(Selection):
     @property
     def piece(self) -> Rows:
         """Position in `Idle`."""
-        return self._books.gap[self._rows]
+        return self._books.piece[self._rows]
 
     @property
     def cause(self) -> Texts:

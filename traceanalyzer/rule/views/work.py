@@ -59,6 +59,12 @@ class Work(Selection):
         return np.maximum(self.number("bytes"), 0)
 
     @property
+    def pageable(self) -> Mask:
+        """Copies from or to host memory that is not pinned, as far as the trace says."""
+        told = (self.text(column).one_of("pageable") for column in ("src_kind", "dst_kind"))
+        return np.asarray(self.name.matches("Pageable") | np.any(list(told), axis=0))
+
+    @property
     def kind(self) -> Texts:
         """compute, communication, copy_h2d, copy_d2h, copy_p2p, copy_d2d, copy_other or memset."""
         return Texts(self._work.kind[self._rows], np.array(KINDS, object))

@@ -34,7 +34,7 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
     rows = syncs.row[~syncs.profiler & ~syncs.copy]
     explicit = calls[np.isin(calls.rows, rows) & ~calls.op.there]
     for name, found in explicit.by(explicit.name):
-        charged = idle.charged_to("synchronisation_round_trip")
+        charged = idle.charged_to("synchronisation")
         owner = charged.call.owner(found)
         lines = found.line.sums(found.dur_ns)
         yield Hits(

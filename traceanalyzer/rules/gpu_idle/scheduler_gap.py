@@ -32,11 +32,11 @@ class Limits:
 
 # cause -> (what happened, what to do); of causes that have a rule of their own this is what that rule leaves.
 _TEXTS = {
-    "launch_latency": (
+    "launch-latency": (
         "work was queued in time and started after the device's usual delay",
         "Fewer and larger kernels: fusion, CUDA graphs.",
     ),
-    "in_graph": (
+    "in-graph": (
         "gaps between the nodes of a CUDA graph, where no launch is involved",
         "Fuse kernels within the graph.",
     ),
@@ -56,9 +56,17 @@ _TEXTS = {
         "work was launched in time, started late, and nothing says why",
         "Record with enable_cuda_sync_events=True.",
     ),
-    "profiler_overhead": (
+    "profiler-overhead": (
         "the profiler was at work",
         "Nothing to do: without the profiler this time is not lost.",
+    ),
+    "not-recorded": (
+        "work was launched that the trace does not show",
+        "Record more steps: the recording ended before that work.",
+    ),
+    "graph-capture": (
+        "a CUDA graph was being captured: what it launches runs later",
+        "Nothing to do: capture once, outside the steps that count.",
     ),
     "start": (
         "recording began with an idle device, and the loop had to get under way",
@@ -69,8 +77,26 @@ _ELSE = (
     "the CPU had not launched the next work yet",
     "See the other findings: what keeps the CPU busy is the cause.",
 )
-_SAYS_WHY = ("profiler_overhead", "in_graph", "unlinked", "tail", "waiting", "unknown")
-_NOT_THE_CODE = ("profiler_overhead", "launch_latency", "in_graph", "unlinked", "tail", "start")
+_SAYS_WHY = (
+    "not-recorded",
+    "graph-capture",
+    "profiler-overhead",
+    "in-graph",
+    "unlinked",
+    "tail",
+    "waiting",
+    "unknown",
+)
+_NOT_THE_CODE = (
+    "not-recorded",
+    "graph-capture",
+    "profiler-overhead",
+    "launch-latency",
+    "in-graph",
+    "unlinked",
+    "tail",
+    "start",
+)
 
 
 @rule(since="0.1", claims=Claims.REST, limits=Limits)
@@ -88,7 +114,7 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
     where the replay says that the device may be busy without it, the finding is info.
     Source: the table of causes of the accounting.
     """
-    lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in_graph")]
+    lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
     start, once = _standing_out(lasting, steps, limits)
     if start.any():
         yield _hits(lasting[start], "start", *_TEXTS["start"], Confidence.HIGH, info=True)
@@ -107,7 +133,7 @@ def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence,
     ops = found.op.name.or_else(found.launch.op.name).sums(found.dur_ns)
     return Hits(
         at=found,
-        cause=cause.removeprefix("late_launch:").replace("_", "-"),
+        cause=cause,
         message="idle for {total} ({in_steps}): " + what + (", before {ops}" if ops else ""),
         advice=advice,
         confidence=sure,

@@ -1,0 +1,128 @@
+"""Kernels that take longer than the arithmetic needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from capture.device import Device
+from capture.workload import pair
+
+
+def no_tensor_cores(device: Device, bad: bool) -> Callable[[], object]:
+    """float32 matmuls with TF32 off or on."""
+    import torch
+
+    size = device.pick(4096, 64)
+    x = torch.randn(size, size, device=device.kind)
+
+    def step() -> None:
+        torch.backends.cuda.matmul.allow_tf32 = not bad
+        for _ in range(4):
+            torch.mm(x, x)
+
+    return step
+
+
+def float64_math(device: Device, bad: bool) -> Callable[[], object]:
+    """A numpy array, float64 unless said otherwise, scales an input and everything after it."""
+    import numpy as np
+    import torch
+
+    size = device.pick(4096, 64)
+    scale = torch.from_numpy(np.linspace(0.5, 1.5, size)).to(device.kind)
+    x = torch.randn(size, size, device=device.kind)
+    w = torch.randn(size, size, device=device.kind)
+    scale = scale if bad else scale.float()
+
+    def step() -> None:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        y = x * scale
+        for _ in range(3):
+            y = torch.tanh(torch.mm(y, w.to(y.dtype)))
+
+    return step
+
+
+def misaligned_gemm(device: Device, bad: bool) -> Callable[[], object]:
+    """A language model's head over 50,257 or 50,304 words."""
+    import torch
+
+    rows, width = device.pick((8192, 1024), (8, 16))
+    words = device.pick(50_257 if bad else 50_304, 17 if bad else 24)
+    x = torch.randn(rows, width, device=device.kind, dtype=torch.bfloat16)
+    head = torch.randn(words, width, device=device.kind, dtype=torch.bfloat16)
+
+    def step() -> None:
+        for _ in range(3):
+            torch.nn.functional.linear(x, head)
+
+    return step
+
+
+def low_occupancy(device: Device, bad: bool) -> Callable[[], object]:
+    """A running sum along 8 long rows, or along many short ones."""
+    import torch
+
+    shape = (8, 1 << 20) if bad else (1 << 13, 1 << 10)
+    x = torch.randn(*device.pick(shape, (4, 16)), device=device.kind)
+
+    def step() -> None:
+        for _ in range(3):
+            torch.cumsum(x, dim=1)
+
+    return step
+
+
+def far_from_bound(device: Device, bad: bool) -> Callable[[], object]:
+    """Gradients of rows that are all added to one place, or spread over a table."""
+    import torch
+
+    rows, width, words = device.pick((1 << 18, 64, 1 << 16), (16, 4, 8))
+    table = torch.zeros(words, width, device=device.kind)
+    values = torch.randn(rows, width, device=device.kind)
+    index = torch.randint(0, 2 if bad else words, (rows,), device=device.kind)
+
+    def step() -> None:
+        for _ in range(3):
+            table.index_add_(0, index, values)
+
+    return step
+
+
+WORKLOADS = (
+    pair(
+        "no_tensor_cores",
+        "float32 matmuls with TF32 off (bad) or on (good)",
+        no_tensor_cores,
+        bad="4 steps of 4 float32 matmuls on SIMT units",
+        good="the same with TF32",
+    ),
+    pair(
+        "float64_math",
+        "a float64 numpy array makes a network float64 (bad), or is made float32 (good)",
+        float64_math,
+        bad="4 steps of 3 matmuls and tanh in float64, because of one numpy array",
+        good="the same in float32, with TF32 as in the bad one",
+    ),
+    pair(
+        "misaligned_gemm",
+        "a bf16 head over 50,257 words (bad) or 50,304 (good)",
+        misaligned_gemm,
+        bad="4 steps of 3 bf16 matmuls with 50,257 columns",
+        good="the same with 50,304 columns",
+    ),
+    pair(
+        "low_occupancy",
+        "cumsum along 8 long rows (bad) or 8,192 short ones (good)",
+        low_occupancy,
+        bad="4 steps of 3 running sums along 8 rows of a million",
+        good="the same number of elements in 8,192 rows",
+    ),
+    pair(
+        "far_from_bound",
+        "index_add_ into two rows (bad) or spread over a table (good)",
+        far_from_bound,
+        bad="4 steps of 3 index_add_ of 262,144 rows into two rows: atomics that wait for each other",
+        good="the same rows spread over 65,536",
+    ),
+)

@@ -1,0 +1,91 @@
+"""Names come from the trace: none of them reaches a terminal, a table or a document as more than characters."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.report import report_samples as samples
+from traceanalyzer.cli.app import run
+from traceanalyzer.render.data.encode import json_text, signature, to_json
+from traceanalyzer.render.data.json import render_json
+from traceanalyzer.render.data.parquet import write_findings
+from traceanalyzer.render.text.escape import printable
+from traceanalyzer.render.text.markdown import to_markdown
+from traceanalyzer.render.text.report import render_text
+
+EVIL = "aten::\x1b[31mred\u202egnirts\x07\u2028\x9b2J"
+SHOWN = r"aten::\x1b[31mred\u202egnirts\x07 \x9b2J"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Ops, kernels, python functions and shapes with such names."""
+    made = TraceBuilder(record_shapes=1, profile_memory=1, with_stack=1)
+    made.step(0, 0, 1_000_000, external_id=90)
+    shapes = {"Input Dims": [[4, 4]], "Input type": [EVIL]}
+    made.op(EVIL, 10_000, 50_000, external_id=1, **shapes)
+    made.launch("cudaLaunchKernel", 11_000, 1_000, 1, external_id=1)
+    made.kernel(20_000, 30_000, 1, external_id=1, name=EVIL)
+    made.kernel(900_000, 30_000, 2, name=EVIL)
+    made.python(f"train.py(7): {EVIL}", 0, 900_000, python_id=1)
+    made.memory(12_000, 4096, allocated=4096, reserved=8192)
+    return made.write(tmp_path / "trace.json")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("diagnose",),
+        ("table", "--max-name-width", "120"),
+        ("table", "--group-by-input-shape", "--group-by-stack-n", "3", "--python-functions"),
+        ("table", "--format", "markdown"),
+        ("ops",),
+        ("memory",),
+    ],
+    ids=" ".join,
+)
+def test_text_is_printable(
+    trace: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([arguments[0], str(trace), *arguments[1:]]) == 0
+    text = capsys.readouterr().out
+    assert [line for line in text.split("\n") if not line.isprintable()] == []
+    assert r"\x1b[31mred" in text
+
+
+def test_escapes_say_what_was_there() -> None:
+    assert printable(EVIL) == SHOWN
+    assert printable("half \udcff of a pair") == r"half \udcff of a pair"
+    assert to_markdown(["a|b"], [["\x1b\n"]]).splitlines()[2] == r"| \x1b  |"
+
+
+def test_documents_hold_what_is_no_unicode_as_escapes() -> None:
+    """A file's name may hold any bytes; Python shows them as halves of surrogate pairs."""
+    head = samples.trace(meta=samples.meta(source="caf\udce9.json"))
+    finding = replace(samples.findings()[0], message="\ud800", evidence={"op": "\ud800", "n": 1 << 70})
+    report = samples.report(head, findings=(finding,))
+    document = json.loads(render_json(report))
+    assert document["traces"][0]["source"] == r"caf\udce9.json"
+    assert document["findings"][0]["message"] == r"\ud800"
+    assert document["findings"][0]["evidence"]["n"] == float(1 << 70)
+    stream = io.BytesIO()
+    write_findings(report, stream)
+    row = pq.read_table(io.BytesIO(stream.getvalue())).to_pylist()[0]
+    assert row["message"] == r"\ud800"
+    assert "\\udce9" in render_text(report)
+
+
+def test_every_kind_of_value_is_mended() -> None:
+    value = {"a\ud800": [1 << 80, -(1 << 90), 10**400, ("\udc00", 1.5, None)]}
+    assert json.loads(to_json(value)) == {
+        "a\\ud800": [float(1 << 80), -float(1 << 90), None, ["\\udc00", 1.5, None]]
+    }
+    assert json_text({"b": 1}) == '{"b":1}'
+    assert signature(source="\ud800")["traceanalyzer.source"] == r"\ud800"

@@ -1,0 +1,68 @@
+"""Small programs for the tests of the replay: steps of ops that launch kernels, as long as they are told."""
+
+from __future__ import annotations
+
+from tests.builder import TraceBuilder
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+STEP_NS = 1_000_000
+OP_NS, CALL_NS, EVERY_NS = 20_000, 5_000, 30_000  # an op, its launch within, and from op to op
+
+
+def program(trace: Trace) -> Program:
+    """The program of a trace."""
+    return Program.build(
+        trace, trace.index(DeviceWork), trace.index(Nesting), trace.index(Steps), trace.index(SyncCalls)
+    )
+
+
+def forecast(trace: Trace) -> Forecast:
+    """The replays of a trace."""
+    return Forecast.build(trace, trace.index(Steps), program(trace))
+
+
+class Loop:
+    """Steps of one loop; what a step does is added to all of them alike.
+
+    Work is launched at its op and runs at once, or after what its stream still has to do.
+    """
+
+    def __init__(self, steps: int = 4, step_ns: int = STEP_NS) -> None:
+        self.trace = TraceBuilder()
+        self.begins = [number * step_ns for number in range(steps)]
+        for number, begin in enumerate(self.begins):
+            self.trace.step(number, begin, step_ns)
+        self._correlation = 0
+        self._free: dict[int, int] = {}
+
+    def op(self, name: str, at: int, kernel_ns: int, *, stream: int = 7, dur: int = OP_NS) -> list[int]:
+        """An op of `dur` in every step that launches a kernel in its middle; event ids of the ops."""
+        found = []
+        for begin in self.begins:
+            found.append(self.trace.op(name, begin + at, dur))
+            self.launch("cudaLaunchKernel", begin + at + dur // 2, kernel_ns, stream=stream)
+        return found
+
+    def launch(self, name: str, start: int, work_ns: int, *, stream: int = 7) -> None:
+        """One call, and the kernel that it starts."""
+        self._correlation += 1
+        self.trace.launch(name, start, CALL_NS, correlation=self._correlation)
+        begin = max(start + CALL_NS, self._free.get(stream, 0) + 1_000)
+        self._free[stream] = begin + work_ns
+        self.trace.kernel(begin, work_ns, correlation=self._correlation, stream=stream)
+
+    def sync(self, at: int, dur: int, name: str = "cudaDeviceSynchronize") -> None:
+        """A synchronisation in every step."""
+        for begin in self.begins:
+            self._correlation += 1
+            self.trace.launch(name, begin + at, dur, correlation=self._correlation)
+
+    def load(self) -> Trace:
+        """The trace."""
+        return self.trace.load()

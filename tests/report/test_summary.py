@@ -1,0 +1,81 @@
+"""The head of a report: steps with the cold ones apart, and parts that cannot be computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
+from traceanalyzer.model.report import StepsSummary
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.report.diagnosis import diagnose
+from traceanalyzer.timeline.busy import Busy
+from traceanalyzer.timeline.steps import Steps
+
+MS = 1_000_000
+
+pytestmark = pytest.mark.usefixtures("sample_rules")
+
+
+def steps_of(lengths_ms: Sequence[int], busy_ms: Sequence[int]) -> Trace:
+    """Steps of these lengths, each beginning with one kernel of that length; 0 for none."""
+    made, at = TraceBuilder(), 5 * MS
+    for number, (length, busy) in enumerate(zip(lengths_ms, busy_ms, strict=True)):
+        made.step(number, at, length * MS)
+        if busy:
+            made.launch("cudaLaunchKernel", at, 1_000, number + 1)
+            made.kernel(at + 1_000, busy * MS, number + 1)
+        at += length * MS
+    return made.load()
+
+
+def summary_of(trace: Trace) -> StepsSummary:
+    steps = diagnose(trace).traces[0].steps
+    assert steps is not None
+    return steps
+
+
+def test_cold_steps_are_told_apart_from_steady_ones() -> None:
+    steps = summary_of(steps_of([80, 5, 5, 5, 5], [2, 4, 4, 4, 4]))
+    assert steps.cold is not None
+    assert steps.steady is not None
+    assert (steps.cold.count, steps.steady.count, steps.every.count) == (1, 4, 5)
+    assert steps.cold.total_ns == pytest.approx(80 * MS, rel=0.01)
+    assert steps.steady.median_ns == pytest.approx(5 * MS, rel=0.01)
+    assert steps.cold.busy_share == pytest.approx(2 / 80, rel=0.02)
+    assert steps.steady.busy_share == pytest.approx(4 / 5, rel=0.02)
+
+
+@pytest.mark.parametrize("lengths", [[5, 5, 5, 5], [5, 5, 80, 5], [80, 5], [80, 80, 80, 5]])
+def test_steps_that_do_not_lead_or_are_the_most_are_not_cold(lengths: list[int]) -> None:
+    steps = summary_of(steps_of(lengths, [4] * len(lengths)))
+    assert steps.cold is None
+    assert steps.steady is None
+
+
+def test_trailing_steps_that_launch_nothing_are_in_no_median() -> None:
+    steps = summary_of(steps_of([5, 5, 5, 1], [4, 4, 4, 0]))
+    assert (steps.every.count, steps.empty) == (3, 1)
+    assert steps.every.min_ns > 4 * MS
+
+
+def test_a_fault_in_one_part_of_the_head_costs_neither_the_others_nor_the_findings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(Busy, "build", classmethod(lambda cls, work: broken()))
+    report = diagnose(steps_of([5, 5, 5], [4, 4, 4]))
+    head = report.traces[0]
+    assert head.busy == ()
+    assert head.unavailable is not None
+    assert head.unavailable["busy"] == "failed: RuntimeError: no such luck"
+    assert head.accounting != ()
+    assert {finding.rule for finding in report.findings} == {"idle-device"}
+    monkeypatch.setattr(Steps, "build", classmethod(lambda cls, marks, window: broken()))
+    head = diagnose(steps_of([5, 5, 5], [4, 4, 4])).traces[0]
+    assert (head.steps, head.busy) == (None, ())
+    assert head.window.length_ns > 0

@@ -1,0 +1,120 @@
+"""What notebooks use: frames of kernels and queue depth, of findings and idle time, and short texts of objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer import Analysis, Unavailable, diagnose, kernels, load, queue_depth
+from traceanalyzer.model.errors import BadOption
+
+MS = 1_000_000
+START = 5 * MS
+
+
+def small() -> TraceBuilder:
+    """Two kernels on stream 9 of device 1, queued by one op on thread 77, and one that nobody launched."""
+    made = TraceBuilder()
+    made.step(3, START, 10 * MS, tid=77)
+    made.op("aten::mm", START, 100_000, tid=77, external_id=50)
+    for number in (1, 2):
+        made.launch("cudaLaunchKernel", START + number * 1_000, 500, number, tid=77, external_id=50)
+    made.kernel(START + 10_000, 20_000, 1, name="gemm", device=1, stream=9, external_id=50)
+    made.kernel(START + 5 * MS, 30_000, 2, name="gemm", device=1, stream=9, external_id=50)
+    made.kernel(START + 8 * MS, 40_000, 77, name="stray", device=1, stream=9)
+    return made
+
+
+def test_kernels_have_their_op_launch_step_and_delay() -> None:
+    trace = small().load()
+    frame = kernels(trace)
+    assert frame["kernel"].tolist() == ["gemm", "gemm", "stray"]
+    assert frame["op"].isna().tolist() == [False, False, True]
+    assert frame["op"].tolist()[:2] == ["aten::mm", "aten::mm"]
+    assert frame["launch"].tolist()[:2] == ["cudaLaunchKernel"] * 2
+    assert frame["delay_ns"].tolist()[:2] == [9_000, 5 * MS - 2_000]
+    assert frame["delay_ns"].isna().tolist() == [False, False, True]
+    assert frame["step"].tolist()[:2] == [3, 3]
+    assert (frame["device"] == 1).all()
+    assert (frame["stream"] == 9).all()
+    assert frame["start_s"].tolist()[0] == pytest.approx(10e-6)
+    assert frame["kind"].tolist() == ["compute"] * 3
+    assert str(frame["launch_event_id"].dtype) == str(frame["step"].dtype) == "Int64"
+    assert trace.cpu.set_index("event_id").loc[frame["launch_event_id"].iloc[0], "name"] == "cudaLaunchKernel"
+
+
+def test_kernels_need_no_marks_and_do_need_kernels() -> None:
+    made = TraceBuilder()
+    made.kernel(START, MS, 1)
+    assert kernels(made.load())["step"].isna().all()
+    cpu_only = TraceBuilder()
+    cpu_only.op("aten::mm", START, MS)
+    with pytest.raises(Unavailable, match="no kernels"):
+        kernels(cpu_only.load())
+
+
+def test_the_queue_grows_with_launches_and_shrinks_with_ends() -> None:
+    frame = queue_depth(Analysis(small().load()))
+    assert frame["queued"].tolist() == [1, 2, 1, 0]
+    assert frame["time_ns"].tolist() == [START + at for at in (1_000, 2_000, 30_000, 5 * MS + 30_000)]
+    assert frame["time_s"].iloc[0] == pytest.approx(1e-6)
+    assert frame["device"].tolist() == [1] * 4
+
+
+def test_paths_and_numbers_are_taken(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "trace.json")
+    by_path = diagnose(str(path))
+    assert by_path.findings == diagnose(load(path)).findings
+    limit = next(name for name, value in by_path.limits.items() if isinstance(value, int))
+    assert diagnose(path, settings={limit: 7}).limits[limit] == 7
+    assert diagnose(path, settings={limit: 7e3}).limits[limit] == 7_000
+    with pytest.raises(BadOption, match="not a whole number"):
+        diagnose(path, settings={limit: 7.5})
+
+
+@pytest.mark.parametrize("step_ms", [0.0, -1.0, float("nan"), float("inf")])
+def test_step_times_are_positive(step_ms: float) -> None:
+    with pytest.raises(BadOption, match="not a positive time"):
+        diagnose(small().load(), step_ms=step_ms)
+
+
+def test_idle_time_is_a_frame_with_causes() -> None:
+    report = diagnose(small().load())
+    (time,) = report.traces[0].accounting
+    frame = report.idle
+    assert frame["ns"].sum() == sum(time.idle_ns.values())
+    assert frame["share"].sum() == pytest.approx(sum(time.idle_ns.values()) / time.length_ns)
+    assert set(frame["cause"]) == set(time.idle_ns)
+    assert str(frame["rank"].dtype) == "Int64"
+
+
+def test_findings_say_seconds_since_the_start() -> None:
+    report = diagnose(small().load())
+    frame = report.to_frame()
+    origin = report.traces[0].meta.origin_ns
+    expected = [(finding.start_ns - origin) / 1e9 for finding in report.findings]
+    assert frame["start_s"].tolist() == pytest.approx(expected)
+    assert isinstance(frame, pd.DataFrame)
+
+
+def test_every_finding_says_the_device_stream_and_thread_that_it_is_of() -> None:
+    """Swapped ones would go unseen on traces where all are 0 or 7."""
+    findings = diagnose(small().load()).findings
+    assert findings
+    for finding in findings:
+        for place in (finding, *finding.occurrences):
+            assert (place.device, place.stream) in {(1, 9), (1, None), (None, None)}
+            assert place.thread in (77, None)
+    assert {finding.device for finding in findings} == {1}
+
+
+def test_objects_print_in_one_short_line() -> None:
+    trace = small().load()
+    report = diagnose(trace)
+    for thing in (report, report.findings[0], report.traces[0], Analysis(trace), trace, trace.meta):
+        assert len(repr(thing)) < 300, repr(thing)
+        assert "\n" not in repr(thing)
+        assert repr(thing).startswith(f"{type(thing).__name__}(")

@@ -1,0 +1,80 @@
+"""The first sentence of a report: pace, bound, and what the fixes give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.report.verdict import verdict_of
+
+
+def graded(*severities: Severity, rank: int | None = None) -> list[Finding]:
+    """Findings of these severities, in this order."""
+    return [replace(samples.findings(rank)[0], severity=severity) for severity in severities]
+
+
+HIGH, INFO = Severity.HIGH, Severity.INFO
+
+
+def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_give() -> None:
+    head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
+    assert verdict_of(head, graded(HIGH, HIGH, HIGH, INFO)) == (
+        "18.0 ms a step without the profiler (17.0 ms to 19.0 ms), 25.0 ms with it; bound by the CPU; "
+        "fixing 1 to 3 gives about 9.00 ms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [("gpu", "the GPU"), ("wait", "waiting for the GPU's results"), ("communication", "communication")],
+)
+def test_every_bound_has_words(bound: str, words: str) -> None:
+    assert f"bound by {words};" in verdict_of(samples.trace(step=samples.estimate(bound=bound)), [])
+
+
+def test_fixes_that_save_nothing_say_so() -> None:
+    head = samples.trace(step=samples.estimate(18 * MS), together=samples.estimate(18 * MS - 50_000))
+    assert verdict_of(head, graded(HIGH, HIGH)).endswith("fixing 1 and 2 saves next to nothing")
+
+
+def test_without_a_replay_the_step_is_the_recorded_one() -> None:
+    assert (
+        verdict_of(samples.trace(), graded(HIGH)) == "25.0 ms a step, as recorded; finding 1 says what to fix"
+    )
+    steady = samples.steps(cold=samples.times(1, 900 * MS), steady=samples.times(3, 20 * MS))
+    assert verdict_of(samples.trace(steps=steady), graded(HIGH)).startswith("20.0 ms a step, as recorded")
+
+
+def test_where_nothing_is_wrong_the_largest_costs_are_told() -> None:
+    assert verdict_of(samples.trace(), graded(INFO)) == (
+        "25.0 ms a step, as recorded; nothing found to fix; "
+        "most of the time went to idle, data loading 50 %; compute 35 %; idle, launch-bound 12 %"
+    )
+
+
+def test_a_trace_without_anything_has_no_verdict() -> None:
+    bare = samples.empty().traces[0]
+    assert verdict_of(bare, []) == ""
+
+
+@pytest.mark.parametrize(
+    ("severities", "words"),
+    [
+        ([HIGH, HIGH], "1 and 2"),
+        ([HIGH, INFO, HIGH], "1 and 3"),
+        ([HIGH, HIGH, HIGH, INFO, HIGH], "1 to 3 and 5"),
+        ([HIGH, INFO, HIGH, INFO, HIGH], "1, 3 and 5"),
+    ],
+)
+def test_numbers_are_those_of_the_findings(severities: list[Severity], words: str) -> None:
+    head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
+    assert verdict_of(head, graded(*severities)).endswith(f"fixing {words} gives about 9.00 ms")
+
+
+def test_findings_of_other_ranks_are_theirs() -> None:
+    head = samples.trace(1, step=samples.estimate(), together=samples.estimate(9 * MS))
+    assert "fixing 2 gives" in verdict_of(head, [*graded(HIGH, rank=0), *graded(HIGH, rank=1)])

@@ -1,0 +1,183 @@
+"""Trips to the host, exposed copies and memory asked of the driver: causes, and what they are told from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.rules.programs import PINNED_TO_DEVICE, PINNED_TO_HOST, TO_DEVICE, TO_HOST, US, Program, found
+from traceanalyzer import Report, Severity, Trace, diagnose, load
+from traceanalyzer.model.finding import Confidence, Status
+
+Shared = Callable[[str], Path]
+
+RULES = ["implicit-sync", "host-round-trip", "exposed-copy", "allocator-thrash"]
+
+
+@cache
+def _report(path: Path) -> Report:
+    trace = load(path)
+    assert isinstance(trace, Trace)
+    return diagnose(trace, select=RULES)
+
+
+# -- host-round-trip ----------------------------------------------------------------------------------------
+
+
+def test_a_clamp_on_the_host_is_a_round_trip_and_nothing_else(shared: Shared) -> None:
+    (trip,) = _report(shared("pairs/cpu_roundtrip.bad")).findings
+    assert (trip.rule, trip.by, trip.cause) == ("host-round-trip", "aten::clamp", "host-op")
+    assert trip.saving is not None
+    assert trip.saving.share == pytest.approx(0.998, abs=0.01)
+    assert trip.evidence["moved_bytes"] == 2 * 24 * 2**24
+
+
+def trips(*, worked_ns: int = 400 * US, leads: bool = False, factor: int = 1) -> Program:
+    """Four steps: a megabyte to the host and `factor` of it back, after one up if `leads`."""
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        if leads:
+            program.copy(TO_DEVICE, factor << 20, 100 * US, ("aten::to", "aten::copy_"))
+        program.kernel()
+        program.copy(TO_HOST, 1 << 20, 100 * US, ("aten::to", "aten::copy_"))
+        program.now += worked_ns
+        program.copy(TO_DEVICE, factor << 20, 100 * US, ("aten::to", "aten::copy_"))
+        program.kernel()
+    return program
+
+
+@pytest.mark.parametrize("factor", [1, 2, 8])  # float32 to float32, float64; bool to float64
+def test_numpy_leaves_no_op_and_the_trip_is_told_by_its_elements(factor: int) -> None:
+    (trip,) = found(trips(factor=factor).trace, "host-round-trip")
+    assert (trip.by, trip.cause, trip.confidence) == (None, "host-code", Confidence.MEDIUM)
+    assert trip.count == 4
+    assert trip.cost_ns > 4 * 400 * US
+
+
+def test_copies_of_a_trip_are_nobody_elses() -> None:
+    assert found(trips().trace, "exposed-copy") == []
+    assert found(trips().trace, "implicit-sync") == []
+
+
+def test_sending_batches_and_fetching_results_of_their_size_is_no_trip() -> None:
+    assert found(trips(leads=True).trace, "host-round-trip") == []
+    assert found(trips(factor=3).trace, "host-round-trip") == []
+
+
+# -- exposed-copy -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "true"),
+    [
+        ("pairs/pageable_h2d.bad", "pageable", 0.454),
+        ("pairs/h2d_in_compute.bad", "on-compute-stream", 0.295),
+        ("real/vit_infer.eager", "pageable", 0.27),
+    ],
+)
+def test_exposed_uploads_are_named_with_their_saving(
+    shared: Shared, name: str, cause: str, true: float
+) -> None:
+    (copy,) = [one for one in _report(shared(name)).findings if one.rule == "exposed-copy"]
+    assert (copy.by, copy.cause, copy.severity) == ("host to device", cause, Severity.HIGH)
+    assert copy.evidence["link"] == "PCIe 5 x16"
+    assert copy.saving is not None
+    assert abs(copy.saving.share - true) < 0.1
+
+
+def copying(name: str, **how: int | bool) -> Program:
+    """Five steps, each with a copy of 8 MiB before its kernels."""
+    program = Program()
+    for number in range(5):
+        program.step(number)
+        program.copy(name, 8 << 20, 200 * US, ("aten::to", "aten::copy_"), **how)  # type: ignore[arg-type]
+        for _ in range(4):
+            program.kernel()
+    return program
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "cause", "by"),
+    [
+        (TO_DEVICE, {}, "pageable", "host to device"),
+        (PINNED_TO_DEVICE, {}, "blocking", "host to device"),
+        (PINNED_TO_DEVICE, {"sync": False}, "on-compute-stream", "host to device"),
+        ("Memcpy HtoD (Host -> Device)", {}, "blocking", "host to device"),  # ROCm
+        (PINNED_TO_HOST, {}, "blocking", "device to host"),
+        ("Memcpy PtoP (Device -> Device)", {"sync": False}, "on-compute-stream", "device to device"),
+    ],
+)
+def test_cause_of_an_exposed_copy(name: str, how: dict[str, bool], cause: str, by: str) -> None:
+    (copy,) = found(copying(name, **how).trace, "exposed-copy")
+    assert (copy.cause, copy.by, copy.count) == (cause, by, 5)
+    assert copy.cost_ns >= 5 * 200 * US
+
+
+def test_a_copy_beside_kernels_is_not_exposed() -> None:
+    program = Program()
+    for number in range(5):
+        program.step(number)
+        for _ in range(4):
+            program.kernel(dur=400 * US)
+        program.now += 30 * US
+        program.copy(PINNED_TO_DEVICE, 8 << 20, 200 * US, ("aten::to",), sync=False, stream=13)
+    assert found(program.trace, "exposed-copy") == []
+
+
+# -- allocator-thrash ---------------------------------------------------------------------------------------
+
+
+def test_an_emptied_cache_is_named_with_its_saving(shared: Shared) -> None:
+    (thrash,) = _report(shared("pairs/malloc_thrash.bad")).findings
+    assert (thrash.rule, thrash.cause, thrash.count) == ("allocator-thrash", "emptied", 180)
+    assert thrash.saving is not None
+    assert thrash.saving.share == pytest.approx(0.72, abs=0.06)
+
+
+def allocating(names: tuple[str, ...], steps: range, *, in_op: bool = True) -> Program:
+    """Six steps; in some of them each of the calls takes 200 us."""
+    program = Program()
+    for number in range(6):
+        program.step(number)
+        for name in names if number in steps else ():
+            if in_op:
+                program.trace.op("aten::empty", program.now, 210 * US)
+            program.trace.launch(name, program.now + US, 200 * US, 50_000 + program.now // US)
+            program.now += 220 * US
+        program.kernel()
+    return program
+
+
+@pytest.mark.parametrize(
+    ("names", "in_op", "cause"),
+    [
+        (("cudaMalloc",), True, "growing"),
+        (("cudaMalloc", "cudaFree"), True, "full"),
+        (("hipFree", "hipMalloc"), False, "emptied"),
+        (("cudaHostAlloc",), True, "pinned"),
+        (("cuMemCreate", "cuMemMap"), True, "growing"),
+    ],
+)
+def test_cause_of_recurring_allocation(names: tuple[str, ...], in_op: bool, cause: str) -> None:
+    (thrash,) = found(allocating(names, range(6), in_op=in_op).trace, "allocator-thrash")
+    assert (thrash.cause, thrash.count) == (cause, 6 * len(names))
+    assert thrash.cost_ns > 4 * len(names) * 150 * US
+
+
+def test_first_use_is_no_thrash() -> None:
+    assert found(allocating(("cudaMalloc", "cudaFree"), range(1)).trace, "allocator-thrash") == []
+    assert found(allocating(("cudaMallocAsync",), range(6)).trace, "allocator-thrash") == []
+
+
+def test_a_single_step_cannot_tell() -> None:
+    program = Program()
+    program.step(0)
+    program.trace.launch("cudaMalloc", program.now, 900 * US, 77)
+    program.now += 900 * US
+    program.kernel()
+    (outcome,) = diagnose(program.trace.load(), select=["allocator-thrash"]).outcomes
+    assert outcome.status is Status.NOT_APPLICABLE

@@ -1,0 +1,161 @@
+"""Ops that wait for a value: which are told, by what name, and what they are told from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, found
+from traceanalyzer import Report, Severity, Trace, diagnose, load
+
+Shared = Callable[[str], Path]
+
+RULES = ["implicit-sync", "host-round-trip", "exposed-copy", "allocator-thrash"]
+
+
+@cache
+def _report(path: Path) -> Report:
+    trace = load(path)
+    assert isinstance(trace, Trace)
+    return diagnose(trace, select=RULES)
+
+
+def reading(
+    ops: tuple[str, ...] = ("aten::item", "aten::_local_scalar_dense"), name: str = PINNED_TO_HOST
+) -> Program:
+    """Five steps of kernels, each with a value that is copied in the middle."""
+    program = Program()
+    for number in range(5):
+        program.step(number)
+        for _ in range(3):
+            program.kernel()
+            program.copy(name, 4, 2 * US, ops)
+            program.kernel()
+    return program
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "cause", "times", "true"),
+    [
+        ("pairs/nonzero.bad", "aten::index", "boolean-mask", 8, 0.524),
+        ("pairs/item_sync.bad", "aten::item", "read-back", 4, 0.108),
+        ("noise/resnet.item", "aten::item", "read-back", 1, 0.196),
+    ],
+)
+def test_reading_back_is_named_with_its_saving(
+    shared: Shared, name: str, op: str, cause: str, times: int, true: float
+) -> None:
+    report = _report(shared(name))
+    (read,) = [one for one in report.findings if one.rule == "implicit-sync"]
+    assert (read.by, read.cause, read.count) == (op, cause, times * read.steps)
+    assert read.saving is not None
+    assert abs(read.saving.share - true) < 0.1
+
+
+def test_the_line_is_named(shared: Shared) -> None:
+    (read,) = _report(shared("pairs/nonzero.bad")).findings
+    assert "corpus.py(237): step" in read.message
+
+
+def test_a_loop_over_experts_waits_for_sizes(shared: Shared) -> None:
+    (read,) = _report(shared("pairs4/moe_loop.bad")).findings
+    assert (read.by, read.cause, read.count) == ("aten::where", "data-dependent-size", 8 * read.steps)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "pairs/nonzero.fixed",
+            "pairs/item_sync.fixed",
+            "pairs/cpu_roundtrip.fixed",
+            "pairs/clean_gemm.fixed",
+        ),
+        *("pairs/h2d_in_compute.fixed", "pairs/pageable_h2d.fixed", "pairs/malloc_thrash.fixed"),
+        *("pairs4/moe_loop.fixed", "pairs/clean_train.fixed", "noise/resnet.a1", "noise/gemm.a1"),
+        *("pairs/device_sync.bad", "pairs/dataloader.fixed", "real/resnet50.eager", "real/gpt2_train.eager"),
+    ],
+)
+def test_what_does_not_wait_is_left_alone(shared: Shared, name: str) -> None:
+    assert [one.rule for one in _report(shared(name)).findings if one.severity is not Severity.INFO] == []
+
+
+@pytest.mark.parametrize(
+    ("ops", "by", "cause"),
+    [
+        (("aten::item", "aten::_local_scalar_dense"), "aten::item", "read-back"),
+        (("aten::is_nonzero", "aten::item", "aten::_local_scalar_dense"), "aten::is_nonzero", "branch"),
+        (("aten::masked_select", "aten::index", "aten::nonzero"), "aten::masked_select", "boolean-mask"),
+        (("aten::unique_consecutive",), "aten::unique_consecutive", "data-dependent-size"),
+        (("aten::bincount", "aten::item"), "aten::bincount", "data-dependent-size"),
+        (("aten::to", "aten::_to_copy", "aten::copy_"), "aten::to", "copy-to-host"),
+        (("torchvision::nms",), "torchvision::nms", "inside-op"),
+        (("Torch-Compiled Region: 0/0", "aten::item"), "aten::item", "read-back"),
+        (("autograd::engine::evaluate_function: IndexBackward0", "aten::item"), "aten::item", "read-back"),
+    ],
+)
+def test_the_op_that_the_user_called_is_named(ops: tuple[str, ...], by: str, cause: str) -> None:
+    (read,) = found(reading(ops).trace, "implicit-sync")
+    assert (read.by, read.cause, read.count, read.steps) == (by, cause, 15, 5)
+    assert read.cost_ns > 0
+
+
+def test_a_value_copied_to_the_device_is_told_from_one_that_is_read() -> None:
+    (sent,) = found(reading(("aten::to", "aten::copy_"), TO_DEVICE).trace, "implicit-sync")
+    assert (sent.by, sent.cause) == ("aten::to", "copy-to-device")
+
+
+def test_a_blocking_copy_call_of_rocm_is_a_read_back() -> None:
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.kernel()
+        at, program.correlation = program.now, program.correlation + 1
+        program.trace.op("aten::item", at, 130 * US)
+        program.trace.op("aten::_local_scalar_dense", at + US, 128 * US)
+        program.trace.launch("hipMemcpyWithStream", at + 5 * US, 120 * US, program.correlation)
+        start = program.device + 3 * US
+        program.trace.memcpy(start, 2 * US, program.correlation, name="Memcpy DtoH (Device -> Host)", size=4)
+        program.now, program.device = at + 140 * US, start + 2 * US
+        program.kernel()
+    (read,) = found(program.trace, "implicit-sync")
+    assert (read.by, read.count) == ("aten::item", 4)
+
+
+@pytest.mark.parametrize("call", ["cudaEventSynchronize", "cudaDeviceSynchronize"])
+def test_waiting_in_an_op_without_a_copy_reads_nothing_back(call: str) -> None:
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.kernel()
+        program.trace.op("aten::cudnn_convolution", program.now, 300 * US)
+        program.trace.launch(call, program.now + 5 * US, 280 * US, 90_000 + number)
+        program.now += 300 * US
+        program.kernel()
+    assert found(program.trace, "implicit-sync") == []
+
+
+def test_item_of_a_cpu_tensor_waits_for_nothing() -> None:
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.kernel()
+        program.trace.op("aten::item", program.now, 3 * US)
+        program.kernel()
+    assert found(program.trace, "implicit-sync") == []
+
+
+def test_gradient_scaler_is_told_from_the_loop_that_logs() -> None:
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.kernel("aten::_amp_foreach_non_finite_check_and_unscale_")
+        for _ in range(2):  # the loop logs the norm, then the scaler asks
+            program.copy(PINNED_TO_HOST, 4, 2 * US, ("aten::item", "aten::_local_scalar_dense"))
+            program.kernel()
+        program.kernel("aten::_amp_update_scale_")
+    causes = {one.cause: one.count for one in found(program.trace, "implicit-sync")}
+    assert causes == {"loss-scaling": 4, "read-back": 4}

@@ -1,0 +1,131 @@
+"""Write the generated parts of README.md and of pages in docs/, or check that they are current.
+
+python tools/docs.py --write
+python tools/docs.py --check
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from traceanalyzer import diagnose, load
+from traceanalyzer.idle.cause_table import JUDGED, PROVEN, Judged, Proven
+from traceanalyzer.idle.inflation import COSTS
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.render.text.report import render_text
+from traceanalyzer.render.text.rules import rule_table
+from traceanalyzer.report.index_page import index_page
+from traceanalyzer.rule.registry import all_rules
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PICTURED = Path("fixtures/scheduler-gap/bad.json.gz")
+
+
+def picture() -> str:
+    """What the tool prints about one fixture, with the command that prints it."""
+    trace = load(REPOSITORY / PICTURED)
+    text = render_text(diagnose(trace), width=80).replace(str(REPOSITORY / PICTURED), str(PICTURED))
+    return f"```console\n$ traceanalyzer diagnose {PICTURED}\n{text}```"
+
+
+def rules() -> str:
+    """One row per rule."""
+    return rule_table(all_rules())
+
+
+def proven() -> str:
+    """The causes that are cut out of a gap, from the table that runs."""
+    return _cause_table(PROVEN)
+
+
+def judged() -> str:
+    """The causes of what remains, from the table that runs."""
+    return _cause_table(JUDGED)
+
+
+def _cause_table(table: Sequence[Proven | Judged]) -> str:
+    lines = [
+        "| | cause | whose time | how sure | holds for | stands here because |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {i} | `{row.cause}` | {row.group} | {row.sure} | {row.holds} | {row.why} |"
+        for i, row in enumerate(table, start=1)
+    ]
+    return "\n".join(lines)
+
+
+def costs() -> str:
+    """What a recorded row is taken to cost."""
+    rows = [
+        ("`prof.step()`, per step", COSTS.step_ns),
+        ("op or annotation", COSTS.op_ns),
+        ("runtime or driver call, with the kernel record that it leads to", COSTS.call_ns),
+        ("python function, with stacks on", COSTS.python_ns),
+        ("allocator's instant, with memory on", COSTS.memory_ns),
+    ]
+    lines = ["| recorded row | costs |", "|---|---|", *(f"| {what} | {format_ns(ns)} |" for what, ns in rows)]
+    return "\n".join(lines)
+
+
+Parts = Mapping[str, Callable[[], str]]
+PAGES: dict[str, Parts] = {
+    "README.md": {"picture": picture, "rules": rules},
+    "docs/accounting.md": {"proven": proven, "judged": judged, "costs": costs},
+    "docs/indexes.md": {"indexes": index_page},
+}
+
+
+WHOLE_PAGES: dict[str, Callable[[], str]] = {"docs/indexes.md": index_page}
+
+
+def generated(text: str, parts: Parts) -> str:
+    """The text with what stands between its marks made anew.
+
+    Raises:
+        ValueError: a part has no marks.
+    """
+    for name, make in parts.items():
+        before, begin, rest = text.partition(f"<!-- {name}: generated -->")
+        _, end, after = rest.partition(f"<!-- {name}: end -->")
+        if not (begin and end):
+            raise ValueError(f"the page has no part marked {name!r}")
+        text = f"{before}{begin}\n{make()}\n{end}{after}"
+    return text
+
+
+def _whole(_: str, make: Callable[[], str]) -> str:
+    return make()
+
+
+def main() -> int:
+    """0 where all pages are current or have been written."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    choice = parser.add_mutually_exclusive_group(required=True)
+    choice.add_argument("--write", action="store_true", help="rewrite what is not current")
+    choice.add_argument("--check", action="store_true", help="exit with 1 if something is not current")
+    options = parser.parse_args()
+    stale = []
+    made = {name: partial(generated, parts=parts) for name, parts in PAGES.items()}
+    made |= {name: partial(_whole, make=make) for name, make in WHOLE_PAGES.items()}
+    for name, make in made.items():
+        page = REPOSITORY / name
+        old = page.read_text(encoding="utf-8") if page.exists() else ""
+        new = make(old)
+        if options.write:
+            page.write_text(new, encoding="utf-8")
+        elif old != new:
+            stale.append(name)
+    if stale:
+        print(f"not current: {', '.join(stale)}; run python tools/docs.py --write", file=sys.stderr)
+    return int(bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""What the commands of one table share: checks before reading, and rows as JSON, CSV or Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from traceanalyzer.cli.files import check_outputs, written
+from traceanalyzer.cli.output import put
+from traceanalyzer.model.errors import BadOption, Unavailable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from traceanalyzer.model.trace import Trace
+
+I = TypeVar("I")  # noqa: E741 - the conventional letter for an index
+
+
+def check(trace: Path, form: str, outputs: Sequence[Path | None], force: bool) -> None:
+    """All that can be refused is refused before reading.
+
+    Raises:
+        TraceAnalyzerError: an output could not be written.
+    """
+    if form == "parquet" and outputs[0] is None:
+        raise BadOption("Parquet is binary and is not printed", remedy="Name a file with --output FILE.")
+    check_outputs([path for path in outputs if path], inputs=[trace], force=force)
+
+
+def index_of(trace: Trace, kind: type[I]) -> I:
+    """One index of the trace.
+
+    Raises:
+        TraceAnalyzerError: the trace lacks what the index needs; says what to do.
+    """
+    from traceanalyzer.model.analysis import Analysis
+
+    try:
+        return Analysis(trace).index(kind)
+    except Unavailable as reason:
+        raise reason.for_user(trace.meta.source) from reason
+
+
+def put_rows(
+    rows: pd.DataFrame,
+    content: Mapping[str, Any],
+    form: str,
+    output: Path | None,
+    source: str,
+    notes: Sequence[str] = (),
+) -> None:
+    """The rows as CSV or Parquet, or the document's content as JSON."""
+    from traceanalyzer.render.data.table import table_csv, table_json, table_parquet
+
+    if form == "parquet" and output is not None:
+        with written(output) as stream:
+            table_parquet(rows, stream, source, notes)
+        return
+    put(table_json(source, content) if form == "json" else table_csv(rows), output)

@@ -1,0 +1,220 @@
+"""`traceanalyzer diagnose`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from traceanalyzer.cli.files import check_outputs, written
+from traceanalyzer.cli.options import FILE, PATH, force_option, format_option, names_option, settings_of
+from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, width
+from traceanalyzer.model.offsets import parse_window
+
+if TYPE_CHECKING:
+    from traceanalyzer.model.analysis import Analysis
+    from traceanalyzer.model.report import Report
+
+_SHOWN_TIMES = 25  # lines of --profile
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of `diagnose`, as the command line gives them."""
+
+    traces: tuple[Path, ...]
+    form: str = "text"
+    output: Path | None = None
+    parquet: Path | None = None
+    accounting: Path | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    settings: Mapping[str, str] | None = None
+    window: str | None = None
+    step_ms: float | None = None
+    fail_on: str = "never"
+    quiet: bool = False
+    profile: bool = False
+    force: bool = False
+    jobs: int | None = None
+    cache: bool = False
+
+
+@click.command()
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
+@format_option("text", "json", "jsonl")
+@click.option(
+    "--output", type=FILE, metavar="FILE", help="Write the report there instead of standard output."
+)
+@click.option("--parquet", type=FILE, metavar="FILE", help="Write the findings as Parquet, too.")
+@click.option("--accounting", type=FILE, metavar="FILE", help="Write where every ns went as Parquet, too.")
+@names_option("--select", "Run this rule only; repeatable.")
+@names_option("--ignore", "Leave this rule out; repeatable.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="RULE.LIMIT=VALUE",
+    callback=settings_of,
+    help="Override a limit.",
+)
+@click.option("--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms.")
+@click.option(
+    "--step-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MS",
+    help="How long a step takes without the profiler, where you have measured it.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["high", "medium", "low", "never"]),
+    default="never",
+    show_default=True,
+    help="Exit with 1 if a finding is at least this severe.",
+)
+@click.option("--quiet", is_flag=True, help="Findings only: no header, no footer, no progress.")
+@click.option("--profile", is_flag=True, help="Say on standard error how long each index and rule took.")
+@force_option
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that read a file of 32 MB or more; by default one per core.",
+)
+@click.option(
+    "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
+)
+@click.pass_context
+def diagnose(ctx: click.Context, /, **options: Any) -> None:
+    """Say what cost GPU time in TRACE, and where.
+
+    TRACE is a .json, .json.gz or .json.zst file of torch.profiler, a folder with one file per rank, or - for
+    standard input. Several TRACEs are the ranks of one job. RULE is a name from `traceanalyzer rules`.
+
+    Times of --window count from the trace's first event, as the report prints them.
+
+    \b
+    Examples:
+      traceanalyzer diagnose trace.json.gz
+      traceanalyzer diagnose rank0.json rank1.json --parquet findings.parquet
+      traceanalyzer diagnose trace.json --window 12.5ms:80ms --select scheduler-gap
+      traceanalyzer diagnose trace.json --step-ms 18.3
+      traceanalyzer diagnose trace.json --set scheduler-gap.min_gap_ns=20000
+      traceanalyzer diagnose trace.json --quiet --fail-on medium
+      zstd -dc trace.json.zst | traceanalyzer diagnose - --format jsonl
+
+    \b
+    Exit codes: 0 it ran, 1 --fail-on was met, 2 it could not run.
+    """
+    if _run(Request(**options)):
+        ctx.exit(1)
+
+
+def _run(request: Request) -> bool:
+    """Read, analyse, write; whether --fail-on was met. All that can be refused is refused before reading."""
+    from traceanalyzer.cli.loading import load_all
+    from traceanalyzer.report.diagnosis import analyses_of, report_of
+
+    window = parse_window(request.window) if request.window else None
+    _check(request)
+    loaded = load_all(request.traces, quiet=request.quiet, jobs=request.jobs, cache=request.cache)
+    analysed = analyses_of(loaded, window)
+    report = report_of(
+        analysed,
+        select=request.select,
+        ignore=request.ignore,
+        settings=request.settings,
+        step_ms=request.step_ms,
+    )
+    _write_tables(request, report, analysed)
+    _write_report(request, report)
+    _warn_of_no_rule(report)
+    if request.profile:
+        print_times([analysis.times for _, analysis in analysed])
+    return _met(request.fail_on, report)
+
+
+def _check(request: Request) -> None:
+    """
+    Raises:
+        TraceAnalyzerError: a rule or limit is unknown, or an output could not be written.
+    """
+    from traceanalyzer.cli.rule_names import known_rule
+    from traceanalyzer.rule import registry as rules
+
+    settings = request.settings or {}
+    for slug in (*request.select, *request.ignore, *(key.partition(".")[0] for key in settings)):
+        known_rule(slug)
+    rules.configured(rules.select_rules(request.select, request.ignore), settings)
+    outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
+    check_outputs(outputs, inputs=request.traces, force=request.force)
+
+
+def _write_tables(request: Request, report: Report, analysed: Sequence[tuple[int | None, Analysis]]) -> None:
+    if request.parquet is not None:
+        from traceanalyzer.render.data.parquet import write_findings
+
+        with written(request.parquet) as stream:
+            write_findings(report, stream)
+    if request.accounting is not None:
+        from traceanalyzer.render.data.parquet import write_accounting
+        from traceanalyzer.report.summary import accounting_frame
+
+        frame = accounting_frame(analysed)
+        with written(request.accounting) as stream:
+            write_accounting(frame, [trace.meta.source for trace in report.traces], stream)
+
+
+def _write_report(request: Request, report: Report) -> None:
+    if request.form == "text":
+        put_text(_text(request, report), request.output)
+        return
+    from traceanalyzer.render.data import json
+
+    render = {"json": json.render_json, "jsonl": json.render_jsonl}[request.form]
+    put(render(report), request.output)
+
+
+def _text(request: Request, report: Report) -> str:
+    """For a terminal, as wide and colourful as it is; for a file, always the same."""
+    from traceanalyzer.render.text.report import render_text
+
+    return render_text(
+        report,
+        width=width(request.output),
+        colour=request.output is None and colourful(),
+        ascii_only=ascii_only(request.output),
+        quiet=request.quiet,
+    )
+
+
+def _warn_of_no_rule(report: Report) -> None:
+    from traceanalyzer.model.finding import Status
+
+    if all(outcome.status is Status.NOT_APPLICABLE for outcome in report.outcomes) and report.outcomes:
+        print(f"warning: no rule applies: {report.outcomes[0].why}", file=sys.stderr)
+
+
+def print_times(times: Iterable[Mapping[str, int]]) -> None:
+    """Indexes and rules on standard error, the slowest first, each without what it asked for."""
+    from traceanalyzer.model.units import format_ns
+
+    sums: dict[str, int] = {}
+    for one in times:
+        for name, ns in one.items():
+            sums[name] = sums.get(name, 0) + ns
+    largest = sorted(sums.items(), key=lambda item: -item[1])
+    for name, ns in [("in all", sum(sums.values())), *largest[:_SHOWN_TIMES]]:
+        print(f"{format_ns(ns):>10}  {name}", file=sys.stderr)
+
+
+def _met(fail_on: str, report: Report) -> bool:
+    from traceanalyzer.model.finding import Severity
+
+    if fail_on == "never":
+        return False
+    return any(finding.severity.rank <= Severity(fail_on).rank for finding in report.findings)

@@ -1,0 +1,55 @@
+"""Traces for commands: read with progress on a terminal, by rank where there are several."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from traceanalyzer.cli.heap import keep_freed_memory
+
+if TYPE_CHECKING:
+    from traceanalyzer.model.trace import Job, Trace
+
+
+def load_all(
+    paths: Sequence[Path], *, quiet: bool = False, jobs: int | None = None, cache: bool = False
+) -> Trace | Job:
+    """The trace of one file, or the traces of one job: of several files, or of what is in a folder.
+
+    Raises:
+        UnreadableTrace, NotATrace: as `load_job`.
+    """
+    from traceanalyzer.cli.progress import told_progress
+    from traceanalyzer.read.load import load, load_job
+
+    keep_freed_memory()
+    with told_progress(quiet) as progress:
+        if len(paths) == 1 and not paths[0].is_dir():
+            return load(paths[0], jobs=jobs, cache=cache, progress=progress)
+        job = load_job(*paths, jobs=jobs, cache=cache, progress=progress)
+    _warn_of_unranked(job)
+    return job
+
+
+def load_one(path: Path) -> Trace:
+    """One trace, or the only one of a folder.
+
+    Raises:
+        UnreadableTrace, NotATrace: as `load`.
+    """
+    from traceanalyzer.cli.progress import told_progress
+    from traceanalyzer.read.load import load
+
+    keep_freed_memory()
+    with told_progress() as progress:
+        return load(path, progress=progress)
+
+
+def _warn_of_unranked(job: Job) -> None:
+    """Files of one process each say nothing of a job: that they belong together is the user's word."""
+    unranked = sum(trace.meta.rank is None for trace in job.values())
+    if unranked and len(job) > 1:
+        what = f"{unranked} of the {len(job)} traces declare no rank"
+        print(f"warning: {what} and are numbered in the order given, as if of one job", file=sys.stderr)

@@ -1,0 +1,51 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+trace_argument = click.argument("trace", type=PATH)
+output_option = click.option(
+    "--output", type=FILE, metavar="FILE", help="Write there instead of to standard output."
+)
+force_option = click.option("--force", is_flag=True, help="Replace output files that are already there.")
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Rows of each list in the text.",
+)
+
+
+def format_option(*forms: str) -> Callable[[F], F]:
+    """`--format`, by default the first of the forms."""
+    return click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True)
+
+
+def names_option(name: str, text: str) -> Callable[[F], F]:
+    """An option that takes names, one or several with commas, and may be repeated."""
+    return click.option(name, multiple=True, metavar="RULE", callback=_names, help=text)
+
+
+def _names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+
+
+def settings_of(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """`rule.limit=value`, each, as a mapping."""
+    pairs = [value.partition("=") for value in values]
+    for (name, equals, _), value in zip(pairs, values, strict=True):
+        if not equals or "." not in name:
+            raise click.BadParameter(f"{value!r} is not rule.limit=value", ctx, param)
+    return {name.strip(): text.strip() for name, _, text in pairs}

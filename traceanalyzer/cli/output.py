@@ -1,0 +1,47 @@
+"""Where text and data go: standard output as it can show them, or a file, always the same bytes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from traceanalyzer.cli.exits import emit
+from traceanalyzer.cli.files import written
+
+
+def put(content: bytes, output: Path | None) -> None:
+    """Write to the file, or to standard output where none is named."""
+    if output is None:
+        emit(content)
+        return
+    with written(output) as stream:
+        stream.write(content)
+
+
+def put_text(text: str, output: Path | None = None) -> None:
+    """The same for text: UTF-8 in a file, on standard output in its own encoding."""
+    encoding = "utf-8" if output else stream_encoding()
+    put(text.encode(encoding, "backslashreplace"), output)
+
+
+def stream_encoding() -> str:
+    """What standard output is encoded in."""
+    return getattr(sys.stdout, "encoding", None) or "ascii"
+
+
+def ascii_only(output: Path | None = None) -> bool:
+    """Whether the text goes to a stream that cannot show block characters."""
+    return output is None and stream_encoding().lower().replace("-", "") not in ("utf8", "utf8sig")
+
+
+def width(output: Path | None = None) -> int:
+    """Columns of the terminal; of files and pipes always the same."""
+    from traceanalyzer.render.text.page import FILE_WIDTH, stream_width
+
+    return FILE_WIDTH if output else stream_width()
+
+
+def colourful() -> bool:
+    """Colour on a terminal only, and not where the user asked for none (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

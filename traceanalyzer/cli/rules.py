@@ -1,0 +1,26 @@
+"""`traceanalyzer rules`."""
+
+from __future__ import annotations
+
+import click
+
+from traceanalyzer.cli.output import ascii_only, colourful, put_text, width
+
+
+@click.command()
+def rules() -> None:
+    """List the rules, each with its title.
+
+    \b
+    Example:
+      traceanalyzer rules
+    """
+    from traceanalyzer.render.text.page import Page
+    from traceanalyzer.rule import registry
+
+    page = Page(width(), colour=colourful(), ascii_only=ascii_only())
+    known = registry.all_rules()
+    room = max((len(rule.slug) for rule in known), default=0)
+    for rule in known:
+        page.pair(rule.slug, f"{rule.title} ({rule.group})", width=room + 1)
+    put_text(page.text())

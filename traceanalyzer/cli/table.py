@@ -1,0 +1,156 @@
+"""`traceanalyzer table`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from traceanalyzer.cli.data import check, put_rows
+from traceanalyzer.cli.options import force_option, format_option, output_option, trace_argument
+from traceanalyzer.cli.output import put_text
+from traceanalyzer.model.errors import TraceAnalyzerError
+
+if TYPE_CHECKING:
+    from traceanalyzer.torch_table.key_averages import KeyAverages
+
+TEXT_ROWS = 100  # as many as torch prints
+_SORTS = (
+    "cuda_time_total self_cuda_time_total cpu_time_total self_cpu_time_total cuda_memory_usage"
+    " self_cuda_memory_usage cpu_memory_usage self_cpu_memory_usage cuda_time cpu_time count"
+    " device_time_total self_device_time_total device_memory_usage self_device_memory_usage device_time"
+    " xpu_time_total self_xpu_time_total xpu_memory_usage self_xpu_memory_usage none"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of `table`, as the command line gives them."""
+
+    trace: Path
+    sort_by: str | None
+    row_limit: int | None
+    group_by_input_shape: bool
+    group_by_stack_n: int
+    python_functions: bool
+    max_name_width: int
+    form: str
+    output: Path | None
+    force: bool
+
+
+def _row_limit(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    if value == 0 or (value or 0) < -1:
+        raise click.BadParameter("a number of rows, or -1 for all of them", ctx, param)
+    return value
+
+
+@click.command()
+@trace_argument
+@click.option(
+    "--sort-by",
+    type=click.Choice(_SORTS.split()),
+    metavar="NAME",
+    help="Any of torch's names, such as self_cuda_time_total, cpu_time_total, cuda_memory_usage, count; none for"
+    " order of first sight. Default: cuda_time_total, or cpu_time_total without a GPU.",
+)
+@click.option(
+    "--row-limit",
+    type=int,
+    callback=_row_limit,
+    metavar="N",
+    help="-1 for all. Default: 100 as text, else all.",
+)
+@click.option("--group-by-input-shape", is_flag=True, help="One row per name and shapes.")
+@click.option(
+    "--group-by-stack-n",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="One row per name and N innermost python frames.",
+)
+@click.option("--python-functions", is_flag=True, help="List python functions, as torch 2.12 and 2.13 do.")
+@click.option(
+    "--max-name-width",
+    type=click.IntRange(min=4),
+    default=55,
+    show_default=True,
+    metavar="N",
+    help="Longer names are cut.",
+)
+@format_option("text", "json", "csv", "parquet", "markdown")
+@output_option
+@force_option
+def table(**options: Any) -> None:
+    """Print key_averages().table() from TRACE alone.
+
+    Times are exact to the nanosecond. The text is torch's own, so that the two can be compared with diff. What
+    cannot be exact in this trace is said on standard error, and in docs/table.md.
+
+    \b
+    Examples:
+      traceanalyzer table trace.json.gz
+      traceanalyzer table trace.json --sort-by self_cpu_time_total --row-limit 20
+      traceanalyzer table trace.json --group-by-input-shape --format csv --output rows.csv
+      traceanalyzer table trace.json --format markdown --row-limit 10
+    """
+    _run(Request(**options))
+
+
+def _run(request: Request) -> None:
+    from traceanalyzer.cli.loading import load_one
+    from traceanalyzer.torch_table.key_averages import key_averages
+    from traceanalyzer.torch_table.notes import table_notes
+
+    check(request.trace, request.form, [request.output], request.force)
+    loaded = load_one(request.trace)
+    averages = key_averages(
+        loaded,
+        by_input_shape=request.group_by_input_shape,
+        by_stack=request.group_by_stack_n,
+        python_functions=request.python_functions,
+    )
+    if len(averages.rows) == 0:
+        raise TraceAnalyzerError("no events to make a table of", where=loaded.meta.source)
+    notes = table_notes(loaded, averages, python_functions=request.python_functions)
+    if request.form in ("text", "markdown"):
+        put_text(_text(request, averages), request.output)
+    else:
+        _put_data(request, averages, loaded.meta.source, notes)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def _sort(request: Request, averages: KeyAverages) -> str | None:
+    if request.sort_by is None:
+        return "device_time_total" if averages.has_device_time else "cpu_time_total"
+    return None if request.sort_by == "none" else request.sort_by
+
+
+def _text(request: Request, averages: KeyAverages) -> str:
+    from traceanalyzer.render.text.table import TableSize, render_table, table_markdown
+    from traceanalyzer.torch_table.printed import printed_table
+
+    render = render_table if request.form == "text" else table_markdown
+    size = TableSize(request.row_limit or TEXT_ROWS, request.max_name_width)
+    return render(printed_table(averages, _sort(request, averages)), size)
+
+
+def _put_data(request: Request, averages: KeyAverages, source: str, notes: Sequence[str]) -> None:
+    from traceanalyzer.render.data.table import records
+    from traceanalyzer.torch_table.printed import sorted_rows
+
+    rows = sorted_rows(averages.rows, _sort(request, averages))
+    if request.row_limit is not None and request.row_limit > 0:
+        rows = rows.head(request.row_limit)
+    content = {
+        "device": averages.device,
+        "self_cpu_total_ns": averages.self_cpu_total_ns,
+        "self_device_total_ns": averages.self_device_total_ns,
+        "notes": list(notes),
+        "rows": records(rows),
+    }
+    put_rows(rows, content, request.form, request.output, source, notes)

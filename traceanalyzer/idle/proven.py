@@ -1,0 +1,123 @@
+"""Causes that are cut out of a gap, because events show from when to when they held up the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.idle.evidence import Evidence
+from traceanalyzer.idle.pieces import Proof
+from traceanalyzer.idle.recurrence import recurring_calls
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.trace import matching
+from traceanalyzer.timeline.names import LAUNCH
+
+Rows = NDArray[np.int64]
+
+
+def graph_capture(evidence: Evidence) -> Iterator[Proof]:
+    """Between a capture's begin and its end."""
+    yield _activity(evidence, "capture", whole=True)
+
+
+def profiler(evidence: Evidence) -> Iterator[Proof]:
+    """Stalls by the profiler."""
+    yield _activity(evidence, "profiler")
+
+
+def data_loading(evidence: Evidence) -> Iterator[Proof]:
+    """Waiting for data."""
+    yield _activity(evidence, "data_loading")
+
+
+def compilation(evidence: Evidence) -> Iterator[Proof]:
+    """Compiling."""
+    yield _activity(evidence, "compilation")
+
+
+def module_loading(evidence: Evidence) -> Iterator[Proof]:
+    """Rows of kernels being loaded."""
+    yield _activity(evidence, "module_loading")
+
+
+def first_use(evidence: Evidence) -> Iterator[Proof]:
+    """What a library does before it loads a kernel, allocator calls that do not recur, first calls that take long."""
+    yield _activity(evidence, "library_start")
+    yield _calls(evidence, _allocator(evidence, recurring=False))
+    yield from _standing_still(evidence, first=True)
+
+
+def allocator(evidence: Evidence) -> Iterator[Proof]:
+    """Allocator calls that recur."""
+    yield _calls(evidence, _allocator(evidence, recurring=True))
+
+
+def long_call(evidence: Evidence) -> Iterator[Proof]:
+    """Calls and ops that stand still far longer than their kind does."""
+    yield from _standing_still(evidence, first=False)
+
+
+def host_work(evidence: Evidence) -> Iterator[Proof]:
+    """Ops that work on the CPU and launch nothing."""
+    rows = evidence.still.host_work
+    for thread in distinct(evidence.nesting.thread[rows]).tolist():
+        yield _calls(evidence, rows[evidence.nesting.thread[rows] == thread], thread)
+
+
+def head_wait(evidence: Evidence) -> Iterator[Proof]:
+    """A synchronising call before the first work that the trace shows."""
+    syncs = evidence.syncs
+    usable = ~syncs.profiler & ~syncs.copy & evidence.activity.launching[syncs.thread]
+    proof = _calls(evidence, syncs.row[usable])
+    yield Proof(proof.spans, proof.rows, evidence.gaps.before < 0)
+
+
+def not_recorded(evidence: Evidence) -> Iterator[Proof]:
+    """From the first launch at the tail whose work is not in the trace."""
+    gaps, cpu = evidence.gaps, evidence.trace.cpu
+    launch = matching(cpu, "name", lambda name: bool(LAUNCH.search(name))) & (evidence.nesting.thread >= 0)
+    launch[evidence.work.call[evidence.work.call >= 0]] = False
+    rows = np.flatnonzero(launch)
+    captured = intervals.covered(
+        evidence.activity.sets["capture"], evidence.nesting.start_ns[rows], evidence.nesting.end_ns[rows]
+    )
+    rows = rows[captured == 0]
+    tail = np.flatnonzero(gaps.work < 0)
+    starts = np.sort(evidence.nesting.start_ns[rows])
+    for gap in tail.tolist():
+        at = int(np.searchsorted(starts, gaps.start_ns[gap]))
+        if at < len(starts) and starts[at] < gaps.end_ns[gap]:
+            only = np.zeros(len(gaps), bool)
+            only[gap] = True
+            yield Proof((starts[at : at + 1], gaps.end_ns[gap : gap + 1]), rows, only, whole=True)
+
+
+def _activity(evidence: Evidence, name: str, *, whole: bool = False) -> Proof:
+    return Proof(evidence.activity.sets[name], evidence.activity.rows[name], ~evidence.in_graph, whole)
+
+
+def _calls(evidence: Evidence, rows: Rows, thread: int | None = None) -> Proof:
+    """Rows as they stand; those of one thread explain only what that thread launched."""
+    spans = intervals.union(evidence.nesting.start_ns[rows], evidence.nesting.end_ns[rows])
+    gaps = ~evidence.in_graph
+    return Proof(spans, rows, gaps if thread is None else gaps & (evidence.thread == thread))
+
+
+def _allocator(evidence: Evidence, *, recurring: bool) -> Rows:
+    rows = evidence.activity.rows["allocator"]
+    recurs = recurring_calls(evidence.trace, evidence.nesting, evidence.marks, evidence.work, rows)
+    chosen: Rows = rows[recurs == recurring]
+    return chosen
+
+
+def _standing_still(evidence: Evidence, *, first: bool) -> Iterator[Proof]:
+    still = evidence.still
+    chosen = still.first == first
+    for thread in distinct(still.thread[chosen]).tolist():
+        own = chosen & (still.thread == thread)
+        times = still.start_ns[own], still.end_ns[own]
+        gaps = ~evidence.in_graph & (evidence.thread == thread)
+        yield Proof(intervals.union(*times), still.row[own], gaps, times=times)

@@ -1,0 +1,220 @@
+"""The report that renderers receive: one `TraceReport` per trace, the findings, and what became of every rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from traceanalyzer.model.finding import Finding, Outcome, Severity
+from traceanalyzer.model.saving import Saving as Saving
+from traceanalyzer.model.saving import StepEstimate as StepEstimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from traceanalyzer.model.trace import Meta
+
+IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedWindow:
+    """[start_ns, end_ns) on the trace's clock; `asked` where the user chose it."""
+
+    start_ns: int
+    end_ns: int
+    asked: bool = False
+
+    @property
+    def length_ns(self) -> int:
+        """From start to end."""
+        return max(0, self.end_ns - self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Times of some steps: how many, their median, least and greatest, and how busy the device was in them (0 to 1).
+
+    `busy_share` is None where the times are the CPU's.
+    """
+
+    count: int
+    median_ns: int
+    min_ns: int
+    max_ns: int
+    total_ns: int
+    busy_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepsSummary:
+    """Steps of the window.
+
+    Attributes:
+        kind, source: name of the mark, and which definition was used.
+        marked: whether steps are marked at all.
+        device: on which the times are taken; None for the CPU.
+        empty: leading or trailing steps in which nothing was launched; they are in none of the times.
+        every: all other steps.
+        cold, steady: leading steps that took much longer than those after them, and these; both None where no
+            step stands out so.
+    """
+
+    kind: str
+    source: str
+    marked: bool
+    device: int | None
+    empty: int
+    every: StepTimes
+    cold: StepTimes | None = None
+    steady: StepTimes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBusy:
+    """How long anything ran on a device within the window, and its share of the window (0 to 1)."""
+
+    device: int
+    busy_ns: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class IdleCause:
+    """Idle time of one cause and op; `op` is None where there is none to name."""
+
+    cause: str
+    op: str | None
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """Where one device's window went: every ns in one class.
+
+    Attributes:
+        device: ordinal.
+        start_ns, end_ns: the window.
+        parts_ns: class -> ns, idle time as `idle:<cause>`; they sum to the window.
+        idle_causes: idle time by cause and op, largest first.
+    """
+
+    device: int
+    start_ns: int
+    end_ns: int
+    parts_ns: Mapping[str, int]
+    idle_causes: tuple[IdleCause, ...] = ()
+
+    @property
+    def length_ns(self) -> int:
+        """Length of the window."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def idle_ns(self) -> Mapping[str, int]:
+        """Cause -> ns, without the `idle:` before it."""
+        prefix = f"{IDLE}:"
+        return {
+            name.removeprefix(prefix): ns for name, ns in self.parts_ns.items() if name.startswith(prefix)
+        }
+
+    @property
+    def classes_ns(self) -> Mapping[str, int]:
+        """Class -> ns, all idle time as one class, the last."""
+        busy = {name: ns for name, ns in self.parts_ns.items() if name.partition(":")[0] != IDLE}
+        return busy | {IDLE: sum(self.parts_ns.values()) - sum(busy.values())}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReport:
+    """What the head of the report says of one trace.
+
+    Attributes:
+        rank: as the report calls it; None for a trace alone that declares none.
+        meta: what the file says of itself, and the account of what was read.
+        window: what was analysed.
+        steps: None where there are none, with the reason in `unavailable`.
+        busy, accounting: one entry per device.
+        step: one step without the profiler; None where it could not be replayed.
+        together: the step when all findings above `info` are fixed.
+        verdict: what bounds the step and what the fixes would give, in one sentence; may be empty.
+        missing: what was not recorded.
+        unavailable: part of this head -> why it is not there.
+    """
+
+    rank: int | None
+    meta: Meta
+    window: AnalysedWindow
+    steps: StepsSummary | None = None
+    busy: tuple[DeviceBusy, ...] = ()
+    accounting: tuple[DeviceTime, ...] = ()
+    step: StepEstimate | None = None
+    together: StepEstimate | None = None
+    verdict: str = ""
+    missing: tuple[str, ...] = ()
+    unavailable: Mapping[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"TraceReport(rank={self.rank}, {self.meta.source!r}, verdict={self.verdict!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that a renderer receives.
+
+    Attributes:
+        traces: one per analysed trace, by rank.
+        findings: ranked.
+        outcomes: one per rule and trace.
+        limits: `rule.limit` -> value in force.
+    """
+
+    traces: tuple[TraceReport, ...]
+    findings: tuple[Finding, ...]
+    outcomes: tuple[Outcome, ...]
+    limits: Mapping[str, int | float]
+
+    def __repr__(self) -> str:
+        counts = [f"{sum(f.severity is level for f in self.findings)} {level}" for level in Severity]
+        return f"Report({len(self.traces)} traces, findings: {', '.join(counts)})"
+
+    @property
+    def idle(self) -> pd.DataFrame:
+        """Idle time: columns rank (Int64), device, cause, op, ns (int64) and share (of the window, float64)."""
+        import pandas as pd
+
+        rows = [
+            (
+                trace.rank,
+                time.device,
+                part.cause.removeprefix(f"{IDLE}:"),
+                part.op,
+                part.ns,
+                part.ns / time.length_ns,
+            )
+            for trace in self.traces
+            for time in trace.accounting
+            for part in time.idle_causes
+        ]
+        frame = pd.DataFrame(rows, columns=["rank", "device", "cause", "op", "ns", "share"])
+        return frame.astype({"rank": "Int64", "device": "int64", "ns": "int64", "share": "float64"})
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per finding, columns as the fields of `Finding`; times int64 ns, lists as objects.
+
+        `start_s` and `end_s` are seconds since the trace's first event, as the text says them.
+        """
+        import pandas as pd
+
+        names = [one.name for one in fields(Finding)]
+        frame = pd.DataFrame([[getattr(f, name) for name in names] for f in self.findings], columns=names)
+        for name in ("rank", "device", "stream", "thread", "step"):
+            frame[name] = frame[name].astype("Int64")
+        for name in ("severity", "confidence"):
+            frame[name] = frame[name].astype("str")
+        origins = {trace.rank: trace.meta.origin_ns for trace in self.traces}
+        origin = [origins[finding.rank] for finding in self.findings]
+        for side in ("start", "end"):
+            frame[f"{side}_s"] = (frame[f"{side}_ns"] - pd.Series(origin, dtype="int64")) / 1e9
+        return frame

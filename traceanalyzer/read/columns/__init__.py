@@ -1,0 +1,1 @@
+"""Raw events -> columns -> frames."""

@@ -1,0 +1,328 @@
+"""Raw events -> rows. A batch is grouped by category, each category by the keys of its args, each group packed.
+
+What nearly all events share with many others (name, pid, tid) is one code per event, its head; what a head means
+is looked up once per distinct head. Events that are not as the exporter writes them leave the fast way for `quirks`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.schema import CATEGORIES, FRAMES, OTHER_CATEGORIES
+from traceanalyzer.model.trace import NULL_INT
+from traceanalyzer.model.units import us_to_ns
+from traceanalyzer.read.columns.declared import Declared
+from traceanalyzer.read.columns.misplaced import drop_misplaced
+from traceanalyzer.read.columns.packing import UNFIT, Args, Codes, Event, RowGroup, Rows, getter
+from traceanalyzer.read.columns.quirks import (
+    MAX_TS_US,
+    as_text,
+    destination,
+    folded,
+    head_of,
+    lane_number,
+    mended,
+    problem_of,
+    start_ns,
+    starts_from_text,
+)
+
+Starts = NDArray[np.int64]
+Positions = NDArray[np.intp]
+
+_FLOWS = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu")
+_FIRST_NAMED_LANE = -1000
+_NEVER = np.iinfo(np.int64).max
+_MAX_GROUPS = (
+    2_000  # kinds of rows by category and keys, after which args without a column are one; traces have 100
+)
+_MAX_CATEGORIES = 200  # foreign ones that keep their names
+_LARGEST_EXACT_US = 2.0**43  # above it a double does not hold the nanosecond
+_get_category, _get_head = getter("cat"), getter("name", "pid", "tid")
+_get_ts, _get_dur, _get_args = getter("ts"), getter("dur"), getter("args")
+
+# What becomes of a category: (frame, modern category), or ("counted", class); ("", "") is decided by event.
+_FATES = [("", ""), *(("counted", f"flow:{name}") for name in _FLOWS), *sorted(set(CATEGORIES.values()))]
+
+
+class _FateOf(dict[Any, int]):
+    """Category as exported -> index into _FATES."""
+
+    def __missing__(self, category: Any) -> int:
+        return 0
+
+
+_FATE_OF = _FateOf({name: _FATES.index(fate) for name, fate in CATEGORIES.items()})
+_FATE_OF |= {name: _FATES.index(("counted", f"flow:{name}")) for name in _FLOWS}
+
+
+class Collector:
+    """Takes batches of raw events and keeps their columns.
+
+    Attributes:
+        groups: (frame, category, keys of args) -> RowGroup.
+        heads: (name, pid, tid) -> code.
+        lanes: pid or tid that is a name, as other exporters write them -> the number that stands for it.
+        counted: class -> number of events that have no frame.
+        foreign: categories that torch.profiler does not write -> number of events, whatever became of them.
+        declared: what the M events (process and thread names) and the profiler's own marks say.
+        whole_microseconds: no time has a fraction of a microsecond.
+        absolute_times: times count from 1970, not from a base time.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[str, str, frozenset[str]], RowGroup] = {}
+        self.heads = Codes()
+        self.lanes: dict[str, int] = {}
+        self.counted: Counter[str] = Counter()
+        self.anomalies: Counter[str] = Counter()
+        self.unknown_categories: Counter[str] = Counter()
+        self.foreign: Counter[str] = Counter()
+        self.declared = Declared()
+        self.events = 0
+        self.whole_microseconds = True
+        self.absolute_times = False
+
+    def add(self, batch: Sequence[Any], text: Callable[[], bytes]) -> None:
+        """Keep a batch; `text` gives its JSON, needed only where a double cannot hold a time."""
+        starts = _starts(batch, text)
+        fates = _fates(batch)
+        for fate in np.flatnonzero(np.bincount(fates)).tolist():
+            frame, category = _FATES[fate]
+            at = np.flatnonzero(fates == fate)
+            if frame == "counted":
+                self.counted[category] += len(at)
+                continue
+            events = _Events(batch, self.events, at, starts[at])
+            if frame:
+                self._add_rows(frame, category, events)
+            else:
+                self._add_unusual(events)
+        self.events += len(batch)
+
+    def _add_unusual(self, events: _Events) -> None:
+        """Events without a category, and of categories that nobody told us of."""
+        fates: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for position, event in enumerate(events.all):
+            category = event.get("cat") if isinstance(event, dict) else None
+            if isinstance(category, str) and category not in OTHER_CATEGORIES:
+                category = self._bounded(category, event)
+            fates[destination(category, event)].append(position)
+        for (frame, category), positions in fates.items():
+            chosen = events.take(np.array(positions))
+            if frame == "counters":
+                self._add_mended(frame, category, chosen)
+            elif frame == "counted":
+                self._count(category, chosen)
+            else:
+                if category != "cpu_instant_event":
+                    self.unknown_categories[category] += len(positions)
+                self._add_rows(frame, category, chosen)
+
+    def _bounded(self, category: str, event: Event) -> str:
+        """A foreign category; of very many, those after the first have one name, and keep theirs as an arg."""
+        if category not in self.foreign and len(self.foreign) >= _MAX_CATEGORIES:
+            args = event.get("args")
+            event["args"] = {**(args if isinstance(args, dict) else {"args": args}), "cat": category}
+            category = "another category"
+        self.foreign[category] += 1
+        return category
+
+    def _count(self, what: str, events: _Events) -> None:
+        self.counted[what] += len(events.all)
+        if what in ("metadata", "window mark"):
+            for event, start in zip(events.all, events.starts.tolist(), strict=True):
+                self.declared.add(event, start)
+
+    def _add_rows(self, frame: str, category: str, events: _Events) -> None:
+        try:
+            parts = list(self._rows(frame, events.all, events.ids, events.starts).by_size())
+        except UNFIT:
+            self._add_mended(frame, category, events)
+            return
+        for unlike in self._refused(frame, category, parts):
+            if len(self.groups) >= _MAX_GROUPS:
+                self._add_mended(frame, category, events.of(unlike))
+                continue
+            try:
+                alike = list(unlike.by_keys())
+            except UNFIT:
+                alike = []
+                self._add_mended(frame, category, events.of(unlike))
+            for unfit in self._refused(frame, category, alike):
+                self._add_mended(frame, category, events.of(unfit))
+
+    def _refused(self, frame: str, category: str, parts: Iterable[Rows]) -> Iterator[Rows]:
+        """Keep the parts, except for those whose rows have different keys or one that does not fit: they come back."""
+        for part in parts:
+            try:
+                keys = frozenset(part.args[0])
+                if len(self.groups) >= _MAX_GROUPS and (frame, category, keys) not in self.groups:
+                    raise KeyError("too many groups")
+                self.group(frame, category, keys).add(part)
+            except UNFIT:
+                yield part
+
+    def _add_mended(self, frame: str, category: str, events: _Events) -> None:
+        """Events among which some are unusual: those that can be rows, mended, and the others counted."""
+        starts = events.starts
+        fitting, keep, sampled = [], [], list[int]()
+        for position, event in enumerate(events.all):
+            problem = problem_of(event, frame, int(starts[position]))
+            if problem == "phase C":
+                sampled.append(position)
+            elif problem:
+                self.counted[problem] += 1
+            else:
+                fitting.append(mended(event, FRAMES[frame], self.anomalies))
+                keep.append(position)
+        if sampled:
+            self._add_mended("counters", category, events.take(np.array(sampled)))
+        if keep:
+            if len(self.groups) >= _MAX_GROUPS:
+                fitting = [folded(event, FRAMES[frame]) for event in fitting]
+            for part in self._rows(frame, fitting, events.ids[keep], starts[keep]).by_keys():
+                self.group(frame, category, frozenset(part.args[0])).add(part)
+
+    def _rows(self, frame: str, events: Sequence[Event], ids: Starts, starts: Starts) -> Rows:
+        """Events of a category as rows.
+
+        Raises:
+            UNFIT: one of them is not as the exporter writes it.
+        """
+        if starts.min() == NULL_INT:
+            raise ValueError("no timestamp")
+        return Rows(_args(events), ids, self._heads(events), starts, _durations(frame, events))
+
+    def _heads(self, events: Sequence[Event]) -> NDArray[np.int32]:
+        try:
+            return np.fromiter(map(self.heads.__getitem__, map(_get_head, events)), np.int32, len(events))
+        except (KeyError, TypeError):
+            return np.array([self.heads[head_of(event)] for event in events], np.int32)
+
+    def group(self, frame: str, category: str, keys: frozenset[str]) -> RowGroup:
+        """The group of these rows, made when first asked for."""
+        try:
+            return self.groups[frame, category, keys]
+        except KeyError:
+            group = self.groups[frame, category, keys] = RowGroup(FRAMES[frame], category, keys)
+            return group
+
+    def finish(self) -> None:
+        """Settle what only the whole trace tells."""
+        for (_, category, _), group in self.groups.items():
+            impossible = group.finish()
+            if impossible:
+                self.anomalies[f"impossible duration of {category}, taken as 0"] += impossible
+        self.counted += drop_misplaced(self.groups, self.declared.window_ns)
+        self._number_lanes()
+        for group in self.groups.values():
+            for key, count in group.unreadable():
+                self.anomalies[f"unreadable {key}"] += count
+        filled = [group for group in self.groups.values() if group.rows]
+        self.absolute_times = any(group.array("start").max() > _LARGEST_EXACT_US * 1000 for group in filled)
+        self.whole_microseconds = not any(
+            (group.array(name) % 1000).any() for group in filled for name in ("start", "dur")
+        )
+
+    def counts(self) -> tuple[Counter[str], ...]:
+        """The counters, which those of another part are added to."""
+        return self.counted, self.anomalies, self.unknown_categories, self.foreign
+
+    def names_of_processes(self) -> list[str]:
+        """Names that processes are declared with, and pids that are names."""
+        declared = [text for said in self.declared.processes.values() for text in said.values()]
+        return declared + list({head[1] for head in self.heads if isinstance(head[1], str)})
+
+    def _number_lanes(self) -> None:
+        """Names of pids, then of tids, count down in order of their first rows, however the file was cut."""
+        heads = list(self.heads)
+        if all(lane_number(value) != NULL_INT for head in heads for value in head[1:]):
+            return
+        first = np.full(len(heads), _NEVER)
+        for group in self.groups.values():
+            np.minimum.at(first, group.array("head"), group.array("id").astype(np.int64))
+        order = [code for code in np.argsort(first, kind="stable").tolist() if first[code] != _NEVER]
+        for value in (heads[code][position] for position in (1, 2) for code in order):
+            if lane_number(value) == NULL_INT:
+                self.lanes.setdefault(as_text(value), _FIRST_NAMED_LANE - len(self.lanes))
+
+
+class _Events:
+    """Some events of a batch.
+
+    Attributes:
+        all: the events.
+        ids: their event ids.
+        starts: in ns, NULL_INT where there is none.
+    """
+
+    def __init__(self, batch: Sequence[Any], first: int, at: Positions, starts: Starts) -> None:
+        self._batch, self._first = batch, first
+        self.all: list[Any] = list(map(batch.__getitem__, at.tolist()))
+        self.ids = at + first
+        self.starts = starts
+
+    def take(self, positions: Positions) -> _Events:
+        """Some of them."""
+        return _Events(self._batch, self._first, self.ids[positions] - self._first, self.starts[positions])
+
+    def of(self, rows: Rows) -> _Events:
+        """Those that became these rows."""
+        return _Events(self._batch, self._first, rows.ids - self._first, rows.starts)
+
+
+def _fates(batch: Sequence[Any]) -> NDArray[np.uint8]:
+    """What becomes of each event: an index into _FATES."""
+    try:
+        fates = bytes(map(_FATE_OF.__getitem__, map(_get_category, batch)))
+    except UNFIT:
+        fates = bytes(map(_fate, batch))
+    return np.frombuffer(fates, np.uint8)
+
+
+def _fate(event: Any) -> int:
+    try:
+        return _FATE_OF[_get_category(event)]
+    except UNFIT:
+        return 0
+
+
+def _packed(values: Iterator[Any], size: int) -> NDArray[np.float64]:
+    """Numbers as float64; unlike np.fromiter, struct refuses quoted ones and null."""
+    return np.frombuffer(struct.pack(f"{size}d", *values), np.float64)
+
+
+def _starts(batch: Sequence[Any], text: Callable[[], bytes]) -> Starts:
+    """Start of every event in ns, NULL_INT where there is none; shape (events,)."""
+    try:
+        us = _packed(map(_get_ts, batch), len(batch))
+    except UNFIT:
+        return np.array([start_ns(event) for event in batch], np.int64)
+    largest = np.abs(us).max(initial=0.0)
+    if not largest < MAX_TS_US:
+        return np.array([start_ns(event) for event in batch], np.int64)
+    if largest > _LARGEST_EXACT_US and not np.array_equal(us, np.floor(us)):
+        exact = starts_from_text(text())
+        if exact is not None and len(exact) == len(batch):
+            return np.array(exact, np.int64)
+    return us_to_ns(us)
+
+
+def _args(events: Sequence[Event]) -> list[Args]:
+    try:
+        return list(map(_get_args, events))
+    except KeyError:
+        return [event.get("args") or {} for event in events]
+
+
+def _durations(frame: str, events: Sequence[Event]) -> NDArray[np.float64]:
+    """In µs. The Python exporter of torch 2.13 gives the allocator's instants one, which means nothing."""
+    instant = frame in ("memory", "counters")
+    return np.zeros(len(events)) if instant else _packed(map(_get_dur, events), len(events))

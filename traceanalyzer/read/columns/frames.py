@@ -1,0 +1,221 @@
+"""Groups -> pandas frames in order of event_id, with sorted categories: the same for any chunking.
+
+What is kept as codes becomes columns by looking every distinct value up once. Buffers are released as they are
+used, so that no column is in memory twice; columns that are null throughout share one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traceanalyzer.model.schema import FRAMES, Column, Kind
+from traceanalyzer.model.trace import NULL_INT
+from traceanalyzer.read.columns.collector import Collector
+from traceanalyzer.read.columns.declared import MAX_DEVICE
+from traceanalyzer.read.columns.packing import RowGroup
+from traceanalyzer.read.columns.quirks import FOLDED, as_json, as_text, coerced, lane_number
+
+Codes = NDArray[np.int32]
+Head = tuple[Any, Any, Any]
+
+TEXT_DTYPE: Any = (
+    "str" if int(pd.__version__.split(".")[0]) >= 3 else object
+)  # of categories: as pandas itself has
+_NULLS = {Kind.INT: (np.int64, NULL_INT), Kind.FLOAT: (np.float64, np.nan), Kind.ID: (np.int64, 0)}
+
+
+def build_frame(collector: Collector, name: str) -> pd.DataFrame:
+    """One frame with every column that `schema` declares. It takes the collector's buffers: build it once."""
+    frame = FRAMES[name]
+    groups = [group for (of, *_), group in collector.groups.items() if of == name and group.rows]
+    gather = _Gather(groups)
+    columns: dict[str, Any] = {
+        "event_id": gather.numbers("id", Kind.ID),
+        "start_ns": gather.numbers("start", Kind.ID),
+        "dur_ns": gather.numbers("dur", Kind.ID),
+    }
+    columns |= _from_args(frame.columns, gather)
+    columns |= _from_heads(name, gather, collector, columns)
+    whole = _Whole(gather.rows)
+    made = {column.name: whole.column(column, columns.pop(column.name, None)) for column in frame.columns}
+    return pd.DataFrame(made, copy=False)
+
+
+class _Gather:
+    """Brings the buffers of several groups together, each row at its place in the frame."""
+
+    def __init__(self, groups: list[RowGroup]) -> None:
+        self.groups = groups
+        self.rows = sum(group.rows for group in groups)
+        ids = [group.array("id") for group in groups] or [np.empty(0, np.uint32)]
+        order = np.argsort(np.concatenate(ids), kind="stable")
+        places = np.empty(self.rows, np.uint32)
+        places[order] = np.arange(self.rows, dtype=np.uint32)
+        ends = np.cumsum([group.rows for group in groups], dtype=np.int64).tolist()
+        self._places = [places[end - group.rows : end] for group, end in zip(groups, ends, strict=True)]
+
+    def numbers(self, name: str, kind: Kind) -> NDArray[Any]:
+        """A numeric buffer of all groups, null where a group has none."""
+        dtype, null = _NULLS[kind]
+        return self._scatter(name, np.full(self.rows, null, dtype), [0] * len(self.groups))
+
+    def codes(self, name: str, offsets: Sequence[int]) -> Codes:
+        """A buffer of codes, those of each group moved by its offset; -1 where a group has none."""
+        return self._scatter(name, np.full(self.rows, -1, np.int32), offsets)
+
+    def group_of(self) -> Codes:
+        """The number of each row's group."""
+        out = np.empty(self.rows, np.int32)
+        for number, places in enumerate(self._places):
+            out[places] = number
+        return out
+
+    def _scatter(self, name: str, out: NDArray[Any], offsets: Sequence[int]) -> NDArray[Any]:
+        for group, places, offset in zip(self.groups, self._places, offsets, strict=True):
+            if name in group.buffers:
+                out[places] = group.array(name) + offset if offset else group.array(name)
+                group.release(name)
+        return out
+
+
+def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[str, Any]) -> dict[str, Any]:
+    """category, name, pid and tid; GPU rows may carry device and stream there instead of in args."""
+    heads: list[Head] = list(collector.heads)
+    categories = [group.category for group in gather.groups]
+    groups = gather.group_of()
+    codes = gather.codes("head", [0] * len(gather.groups))
+    made: dict[str, Any] = {
+        "category": categorical(groups, categories),
+        "name": categorical(codes, ["" if head[0] is None else as_text(head[0]) for head in heads]),
+    }
+    if name == "counters":
+        made["device"] = _devices(codes, heads, collector)
+    elif name == "gpu":
+        known = columns.get("device", NULL_INT)
+        made["device"] = _ordinals(
+            np.where(known == NULL_INT, _devices(codes, heads, collector), known), collector
+        )
+        streams = _looked_up(codes, [lane_number(head[2]) for head in heads], Kind.INT)
+        known = columns.get("stream", NULL_INT)
+        made["stream"] = np.where(known == NULL_INT, streams, known)
+    else:
+        for column, position in (("pid", 1), ("tid", 2)):
+            lanes = (head[position] for head in heads)
+            numbers = [collector.lanes.get(as_text(lane), lane_number(lane)) for lane in lanes]
+            made[column] = _looked_up(codes, numbers, Kind.INT)
+    return made
+
+
+def _devices(codes: Codes, heads: list[Head], collector: Collector) -> NDArray[Any]:
+    """The GPU of each row as its pid tells."""
+    return _looked_up(codes, [collector.declared.device_of(head[1]) for head in heads], Kind.INT)
+
+
+def _ordinals(devices: NDArray[Any], collector: Collector) -> NDArray[Any]:
+    """The devices without those that no machine has."""
+    impossible = (devices != NULL_INT) & ((devices < 0) | (devices > MAX_DEVICE))
+    if impossible.any():
+        collector.anomalies["unreadable device"] += int(impossible.sum())
+    return np.where(impossible, NULL_INT, devices)
+
+
+def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
+    """The columns that have raw keys, and `other_args`; those that no row has are left out."""
+    known, other = _Distinct(gather, "known"), _Distinct(gather, "other")
+    made: dict[str, Any] = {"other_args": categorical(other.codes, other.texts())}
+    for column in columns:
+        if column.recurs and known.has(column):
+            values = [coerced(column.kind, value) for value in known.values(column)]
+            lookup = categorical if column.kind.interned else _looked_up
+            made[column.name] = lookup(known.codes, values, column.kind)
+        elif any(column.name in group.buffers for group in gather.groups if column.raw):
+            made[column.name] = gather.numbers(column.name, column.kind)
+    return made
+
+
+class _Distinct:
+    """The distinct combinations of one kind of recurring args over all groups, and each row's code into them."""
+
+    def __init__(self, gather: _Gather, name: str) -> None:
+        self._parts = [group.shared.get(name) for group in gather.groups]
+        self._decoded = [part.values() if part else [] for part in self._parts]
+        counts = [len(decoded) for decoded in self._decoded]
+        self.codes = gather.codes(name, np.concatenate(([0], np.cumsum(counts)))[:-1].tolist())
+
+    def _each(self) -> Iterator[tuple[tuple[str, ...], tuple[Any, ...]]]:
+        for part, decoded in zip(self._parts, self._decoded, strict=True):
+            for values in decoded:
+                yield part.keys if part else (), values
+
+    def has(self, column: Column) -> bool:
+        """Whether any row has one of the column's keys."""
+        return any(part and set(part.keys) & set(column.raw) for part in self._parts)
+
+    def values(self, column: Column) -> list[Any]:
+        """The column's value in every combination, None where there is none."""
+        return [
+            next((v for k, v in zip(keys, values, strict=True) if k in column.raw and v is not None), None)
+            for keys, values in self._each()
+        ]
+
+    def texts(self) -> list[str]:
+        """Every combination as a JSON object."""
+        found = (dict(zip(keys, values, strict=True)) for keys, values in self._each())
+        return [as_json(args.get(FOLDED) or args) for args in found]
+
+
+def _looked_up(codes: Codes, values: Sequence[Any], kind: Kind) -> NDArray[Any]:
+    """values[codes], null for None and for code -1."""
+    dtype, null = _NULLS[kind]
+    return np.array([null if value is None else value for value in values] + [null], dtype)[codes]
+
+
+def categorical(codes: Codes, texts: Sequence[str | None], kind: Kind = Kind.TEXT) -> pd.Categorical:
+    """texts[codes] as a categorical, null for code -1; only texts that occur are categories, sorted."""
+    occurs = np.zeros(len(texts) + 1, np.bool_)
+    occurs[codes] = True
+    used = np.flatnonzero(occurs[:-1]).tolist()
+    names = sorted({text for text in map(texts.__getitem__, used) if text is not None})
+    code_of: dict[str | None, int] = {name: code for code, name in enumerate(names)}
+    table = np.full(len(texts) + 1, -1, np.min_scalar_type(-len(names) - 1))
+    table[used] = [code_of.get(texts[code], -1) for code in used]
+    return _categorical(table[codes], names)
+
+
+def _categorical(codes: NDArray[Any], names: list[str]) -> pd.Categorical:
+    return pd.Categorical.from_codes(codes, categories=pd.Index(names, dtype=TEXT_DTYPE))
+
+
+class _Whole:
+    """Finished columns of one frame; those that are null throughout are one read-only value repeated."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._shared: dict[Any, NDArray[Any]] = {}
+
+    def column(self, column: Column, values: Any) -> Any:
+        """A column as pandas holds it; `values` is None where no row has one."""
+        if column.kind.interned:
+            return _categorical(self._constant(-1, np.int8), []) if values is None else values
+        if column.kind is Kind.FLOAT:
+            return self._constant(np.nan, np.float64) if values is None else values
+        if column.kind is not Kind.INT:
+            return values
+        if values is None:
+            return pd.arrays.IntegerArray(self._constant(0, np.int64), self._constant(True, np.bool_))
+        missing = values == NULL_INT
+        if not missing.any():
+            return pd.arrays.IntegerArray(values, self._constant(False, np.bool_))
+        values[missing] = 0
+        return pd.arrays.IntegerArray(values, missing)
+
+    def _constant(self, value: Any, dtype: Any) -> NDArray[Any]:
+        key = (str(value), dtype)
+        if key not in self._shared:
+            self._shared[key] = np.broadcast_to(np.array(value, dtype), (self._rows,))
+        return self._shared[key]

@@ -1,0 +1,87 @@
+"""Rows whose times cannot belong to the recording: left out and counted, because one of them would be the window.
+
+The recording is the span that the profiler says it recorded; where it says none, or most rows lie elsewhere, it is
+where the bulk of the CPU lane's rows starts, else of the GPU lane's. Rows of the CPU lane may end late, since what
+was still running is written beyond the end; what starts outside, and GPU rows that end outside, are misplaced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from math import ceil, floor
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.read.columns.packing import RowGroup
+
+Groups = Mapping[tuple[str, str, frozenset[str]], RowGroup]
+Ns = NDArray[np.int64]
+
+_RECORDED_SLACK_NS = (
+    60 * 10**9
+)  # beyond what is said to be recorded; the profiler waits for the device at its end
+_BULK_SLACK_NS = (
+    3600 * 10**9
+)  # beyond the bulk: longer than any recording, far less than a doubled time of day
+_BULK = (0.05, 0.95)  # quantiles of the starts
+
+
+class _Span(NamedTuple):
+    """Times that rows of a recording may have, in ns."""
+
+    low: int
+    high: int
+
+    def starts(self, group: RowGroup) -> NDArray[np.bool_]:
+        """Whether each row starts within."""
+        start = group.array("start")
+        within: NDArray[np.bool_] = (start >= self.low) & (start <= self.high)
+        return within
+
+
+def drop_misplaced(groups: Groups, recorded: tuple[int, int] | None) -> Counter[str]:
+    """Drop such rows; class -> how many they were."""
+    counted: Counter[str] = Counter()
+    span = _span(groups, recorded)
+    if span is None:
+        return counted
+    for (frame, *_), group in groups.items():
+        within = span.starts(group)
+        if frame == "gpu":
+            within &= group.array("dur") <= span.high - np.where(within, group.array("start"), 0)
+        if within.all():
+            continue
+        untimed = ~within & (group.array("start") == 0) & (frame == "gpu")
+        counted["no device time"] += int(untimed.sum())  # CUPTI had no timing for them: kineto#109
+        counted["outside the recording"] += int((~within & ~untimed).sum())
+        group.keep(within)
+    return +counted
+
+
+def _span(groups: Groups, recorded: tuple[int, int] | None) -> _Span | None:
+    filled = [(frame, group) for (frame, *_), group in groups.items() if group.rows]
+    if recorded is not None:
+        span = _widened(*recorded, _RECORDED_SLACK_NS)
+        inside = sum(int(span.starts(group).sum()) for _, group in filled)
+        if 2 * inside > sum(group.rows for _, group in filled):
+            return span
+    for frame in ("cpu", "gpu", "python", "memory", "counters"):
+        starts = [group.array("start") for of, group in filled if of == frame]
+        if starts:
+            return _widened(*_bulk(np.concatenate(starts)), _BULK_SLACK_NS)
+    return None
+
+
+def _bulk(starts: Ns) -> tuple[int, int]:
+    """Where all but a few rows start; of few rows, all."""
+    first, last = floor(_BULK[0] * (len(starts) - 1)), ceil(_BULK[1] * (len(starts) - 1))
+    ordered = np.partition(starts, (first, last))
+    return int(ordered[first]), int(ordered[last])
+
+
+def _widened(low: int, high: int, slack: int) -> _Span:
+    slack = max(slack, high - low)
+    return _Span(max(low - slack, -(2**62)), min(high + slack, 2**62))

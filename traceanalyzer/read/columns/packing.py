@@ -1,0 +1,216 @@
+"""Rows whose args have the same keys: how they are packed, and the growing buffers that hold them.
+
+For every column one pass in C (`map(itemgetter(...))` into `struct.pack`) makes the bytes of its final dtype, so
+nothing made in Python outlives its batch. `struct.pack` rather than `np.fromiter`, because it refuses a float
+where an integer is declared instead of truncating it in silence. What recurs from row to row (grid, shapes,
+stream) is one code per row into a table of distinct JSON texts: a trace has a few thousand of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from traceanalyzer.model.schema import IGNORED, Frame, Kind
+from traceanalyzer.read.columns.quirks import BLANK, coerced, durations_ns
+
+Event = dict[str, Any]
+Args = dict[str, Any]
+
+UNFIT = (KeyError, TypeError, AttributeError, struct.error, OverflowError, ValueError)
+"""What packing raises where an event is not as the exporter writes it."""
+
+_FORMAT_OF = {Kind.INT: "q", Kind.FLOAT: "d"}
+_FORMATS = {"id": "I", "start": "q", "dur": "d", "head": "i", "known": "i", "other": "i"}
+_ROWS_AT_ONCE = 1 << 16  # half a megabyte of a column, which stays in the cache
+
+
+def getter(*keys: str) -> itemgetter[Any]:
+    """An itemgetter for parsed events. orjson hands out the same string for the same key again and again: what
+    is looked up by that very string is found without comparing text."""
+    return itemgetter(*orjson.loads(orjson.dumps(dict.fromkeys(keys))))
+
+
+class Codes(dict[Any, int]):
+    """Value -> code, given in order of first sight."""
+
+    def __missing__(self, value: Any) -> int:
+        code = self[value] = len(self)
+        return code
+
+
+class Texts(Codes):
+    """Codes of JSON texts, which orjson leaves in buffers ten times their size: those kept are copies."""
+
+    def __missing__(self, value: bytes) -> int:
+        code = self[bytes(memoryview(value))] = len(self)
+        return code
+
+
+class Rows(NamedTuple):
+    """Events of one category within a batch; one entry per event in each field."""
+
+    args: Sequence[Args]
+    ids: NDArray[np.int64]
+    heads: NDArray[np.int32]
+    starts: NDArray[np.int64]  # ns
+    durations: NDArray[np.float64]  # µs
+
+    def take(self, at: NDArray[np.intp]) -> Rows:
+        """The rows at these positions."""
+        args = list(map(self.args.__getitem__, at.tolist()))
+        return Rows(args, self.ids[at], self.heads[at], self.starts[at], self.durations[at])
+
+    def by_size(self) -> Iterator[Rows]:
+        """Parts that have the same number of args, which usually are those with the same keys.
+
+        Raises:
+            TypeError: not all args have a size.
+        """
+        sizes = np.fromiter(map(len, self.args), np.intp, len(self.args))
+        for size in np.flatnonzero(np.bincount(sizes)).tolist():
+            here = sizes == size
+            yield self if here.all() else self.take(np.flatnonzero(here))
+
+    def by_keys(self) -> Iterator[Rows]:
+        """Parts whose args have the same keys.
+
+        Raises:
+            TypeError: not all args are objects.
+        """
+        if set(map(type, self.args)) != {dict}:
+            raise TypeError("args that are no object")
+        positions: defaultdict[frozenset[str], list[int]] = defaultdict(list)
+        for position, keys in enumerate(map(frozenset, self.args)):
+            positions[keys].append(position)
+        for chosen in positions.values():
+            yield self.take(np.array(chosen))
+
+
+class Shared:
+    """Args whose values recur: one code per row into the distinct combinations, kept as JSON."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = tuple(keys)
+        self.codes = Texts()
+        self._get = getter(*keys)
+
+    def pack(self, args: Sequence[Args]) -> bytes:
+        """Codes of the rows, int32."""
+        texts = map(orjson.dumps, map(self._get, args))
+        return struct.pack(f"{len(args)}i", *map(self.codes.__getitem__, texts))
+
+    def values(self) -> list[tuple[Any, ...]]:
+        """The distinct combinations in order of their codes, each with one value per key."""
+        decoded = map(orjson.loads, self.codes)
+        return [(value,) for value in decoded] if len(self.keys) == 1 else [tuple(value) for value in decoded]
+
+
+class RowGroup:
+    """All rows of one category whose args have these keys.
+
+    Attributes:
+        buffers: "id" (uint32: no file holds more events), "start", "dur" (float64 µs until all are read), "head"
+            (code of category, name, pid and tid), "known" and "other" (codes of `shared`), and one for each
+            numeric column by its name.
+        shared: the args that recur, those that have a column ("known") and those that have none ("other").
+    """
+
+    def __init__(self, frame: Frame, category: str, keys: frozenset[str]) -> None:
+        self.frame = frame
+        self.category = category
+        self.keys = keys
+        columns = frame.by_raw_key
+        known = sorted(key for key in keys if key in columns and columns[key].recurs)
+        other = sorted(key for key in keys if key not in columns and key not in IGNORED)
+        numeric = sorted(key for key in keys if key in columns and key not in known)
+        self.numbers = [(columns[key], getter(key)) for key in numeric]
+        ignored = sorted(key for key in keys if key in IGNORED)
+        self._get_ignored = getter(*ignored) if ignored else None
+        self.shared = {name: Shared(of) for name, of in (("known", known), ("other", other)) if of}
+        names = ["id", "start", "dur", "head", *self.shared, *(column.name for column, _ in self.numbers)]
+        self.buffers = {name: bytearray() for name in names}
+        formats = _FORMATS | {column.name: _FORMAT_OF[column.kind] for column, _ in self.numbers}
+        self._dtypes = {name: np.dtype(formats[name]) for name in names}
+        self.rows = 0
+
+    def add(self, rows: Rows) -> None:
+        """Keep rows.
+
+        Raises:
+            UNFIT: an event is not as the exporter writes it; none of the rows is kept then.
+        """
+        self._prove_keys(rows.args)
+        n = len(rows.args)
+        packed: dict[str, bytes | bytearray] = {}
+        for column, get in self.numbers:
+            values = map(get, rows.args)
+            packed[column.name] = struct.pack(f"{n}{_FORMAT_OF[column.kind]}", *values)
+        for name, shared in self.shared.items():
+            packed[name] = shared.pack(rows.args)
+        packed |= {
+            "id": rows.ids.astype(np.uint32).tobytes(),
+            "head": rows.heads.tobytes(),
+            "start": rows.starts.tobytes(),
+            "dur": rows.durations.tobytes(),
+        }
+        self.absorb(n, packed)
+
+    def _prove_keys(self, args: Sequence[Args]) -> None:
+        """All args have as many entries as there are keys: if none of the keys is missing, there are no others.
+        Those with a column are looked up anyway, so this looks up the rest."""
+        if self._get_ignored:
+            deque(map(self._get_ignored, args), 0)
+        elif not self.keys and set(map(type, args)) != {dict}:
+            raise TypeError("args that are no object")
+
+    def absorb(self, rows: int, buffers: dict[str, bytes | bytearray]) -> None:
+        """Keep rows that are packed already; this empties `buffers`, so that a part is never in memory twice."""
+        while buffers:
+            name, data = buffers.popitem()
+            self.buffers[name] += data
+        self.rows += rows
+
+    def array(self, name: str) -> NDArray[Any]:
+        """One buffer as an array of shape (rows,)."""
+        return np.frombuffer(self.buffers[name], self._dtypes[name])
+
+    def finish(self) -> int:
+        """Durations from float64 µs to int64 ns, once all are read; how many were impossible and became 0."""
+        us, impossible = self.array("dur"), 0
+        self._dtypes["dur"] = np.dtype("q")
+        ns = self.array("dur")  # the same memory: a copy of the longest columns would be the peak of reading
+        for start in range(0, self.rows, _ROWS_AT_ONCE):
+            some = slice(start, start + _ROWS_AT_ONCE)
+            ns[some], found = durations_ns(us[some])
+            impossible += found
+        return impossible
+
+    def unreadable(self) -> Iterator[tuple[str, int]]:
+        """Keys whose recurring values do not fit their columns, and in how many rows."""
+        shared = self.shared.get("known")
+        if shared is None:
+            return
+        kinds = {key: self.frame.by_raw_key[key].kind for key in shared.keys}
+        counts = np.bincount(self.array("known"), minlength=len(shared.codes))
+        for values, count in zip(shared.values(), counts.tolist(), strict=True):
+            for key, value in zip(shared.keys, values, strict=True):
+                if value not in BLANK and coerced(kinds[key], value) is None and count:
+                    yield key, count
+
+    def keep(self, chosen: NDArray[np.bool_]) -> None:
+        """Drop all other rows."""
+        for name in self.buffers:
+            self.buffers[name] = bytearray(self.array(name)[chosen].tobytes())
+        self.rows = int(chosen.sum())
+
+    def release(self, name: str) -> None:
+        """Free a buffer that has become a column."""
+        del self.buffers[name]

@@ -1,0 +1,210 @@
+"""What exporters write instead of what was expected, event by event, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from traceanalyzer.model.schema import Frame, Kind
+from traceanalyzer.model.trace import NULL_INT
+from traceanalyzer.model.units import us_text_to_ns, us_to_ns
+from traceanalyzer.read.depth import too_deep
+
+Event = dict[str, Any]
+
+MAX_TS_US = 4.6e15  # within it the distance of any two times fits int64 nanoseconds: until year 2115
+# A base period (baseTimeNanoseconds is a multiple of it) is longer than any recording; kineto writes unsigned
+# differences that wrapped around as 1.8e16.
+_MAX_DUR_US = 7_889_238 * 1e6
+_MEMORY_NAMES = ("[memory]", "[OutOfMemory]")
+FOLDED = "\0args"  # stands for all args without a column
+BLANK = (None, "", "None")
+
+
+def head_of(event: Event) -> tuple[Any, ...]:
+    """Name, pid and tid of an event, None where there is none."""
+    values = (event.get(key) for key in ("name", "pid", "tid"))
+    return tuple(value if isinstance(value, str | int | float | None) else as_json(value) for value in values)
+
+
+def as_json(value: Any) -> str:
+    """A value as JSON text; what is nested too deep to be written is said to be so."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return '"nested too deep"'
+
+
+def as_text(value: Any) -> str:
+    """A value as text: a string as it is, others as JSON, which Python's `str` is for numbers."""
+    return (
+        value if isinstance(value, str) else as_json(value) if isinstance(value, dict | list) else str(value)
+    )
+
+
+def destination(category: Any, event: Any) -> tuple[str, str]:
+    """Where an event without a known category belongs: (frame, category) or ("counted", class)."""
+    if not isinstance(event, dict):
+        return "counted", "unreadable"
+    phase = event.get("ph")
+    if event.get("name") in _MEMORY_NAMES:
+        return "memory", "cpu_instant_event"  # torch 1.9 to 1.11: no category
+    if phase == "M":
+        return "counted", "metadata"
+    if category == "Trace" or (phase in ("i", "I") and category is None):
+        return "counted", "window mark"
+    if phase in ("s", "t", "f"):
+        return "counted", f"flow:{as_text(category)}"
+    if phase == "C":
+        return "counters", as_text(category)
+    if phase != "X":
+        return "counted", _phase(phase)
+    args = event.get("args")
+    on_gpu = isinstance(args, dict) and "device" in args and "stream" in args
+    return ("gpu" if on_gpu else "cpu"), as_text(category)
+
+
+def _phase(phase: Any) -> str:
+    """The class of events that have no frame because of their phase, which is one letter."""
+    if not phase:
+        return "no phase"
+    return f"phase {phase}" if isinstance(phase, str) and len(phase) == 1 else "no phase that is known"
+
+
+# -- times -----------------------------------------------------------------------------------------------
+
+
+def start_ns(event: Any) -> int:
+    """One event's start where the fast way failed: quoted, missing, or no time at all; NULL_INT for none."""
+    value = event.get("ts") if isinstance(event, dict) else None
+    if isinstance(value, str | Decimal):
+        try:
+            exact = us_text_to_ns(str(value))
+        except ValueError:
+            return NULL_INT
+        return exact if abs(exact) < MAX_TS_US * 1000 else NULL_INT
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_TS_US:
+        return int(us_to_ns(np.array([float(value)]))[0])
+    return NULL_INT
+
+
+def starts_from_text(text: bytes) -> list[int] | None:
+    """Starts read from the digits; None where the text does not parse.
+
+    Builds of March to May 2024 wrote nanoseconds after absolute microseconds: 19 digits, a double has 16.
+    """
+    try:
+        return [start_ns(event) for event in json.loads(b"[%b]" % text, parse_float=Decimal)]
+    except (ValueError, RecursionError):
+        return None
+
+
+def durations_ns(us: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
+    """Durations in ns, and how many were impossible and became 0: negative, no number, longer than any recording."""
+    possible = (us >= 0) & (us <= _MAX_DUR_US)
+    return us_to_ns(np.where(possible, us, 0.0)), int(len(us) - possible.sum())
+
+
+# -- rows ------------------------------------------------------------------------------------------------
+
+
+def problem_of(event: Any, frame: str, start: int) -> str | None:
+    """Why an event cannot be a row, as the class that it is counted in."""
+    if not isinstance(event, dict):
+        return "unreadable"
+    if start == NULL_INT:
+        return "no timestamp"
+    if frame == "counters":
+        return None if series_of(event) else "no value"
+    if frame == "memory":
+        return None
+    if event.get("ph", "X") != "X":
+        return _phase(event.get("ph"))
+    try:
+        float(event["dur"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return "no duration"
+    return None
+
+
+def series_of(event: Event) -> list[tuple[str, float]]:
+    """Key and value of each series that a counter event samples."""
+    args = event.get("args")
+    samples = args if isinstance(args, dict) else {"": args}
+    return [(key, float(x)) for key, x in samples.items() if coerced(Kind.FLOAT, x) is not None]
+
+
+def _sample(event: Event) -> Event:
+    """A counter event as a row: its first series, and the others as they are."""
+    (key, value), *others = series_of(event)
+    return {**event, "args": {"key": key, "value": value, **({"series": dict(others)} if others else {})}}
+
+
+def mended(event: Event, frame: Frame, anomalies: Counter[str]) -> Event:
+    """The event with args that fit their columns; those that do not are left out and counted."""
+    if frame.name == "counters":
+        return _sample(event)
+    args = event.get("args")
+    if not isinstance(args, dict):
+        args = {} if args is None else {"args": args}
+    columns = frame.by_raw_key
+    fitting = {}
+    for key, value in args.items():
+        column = columns.get(key)
+        if column is not None and not column.recurs:
+            value = coerced(column.kind, value)
+            if value is None and args[key] not in BLANK:
+                anomalies[f"unreadable {key}"] += 1
+        elif too_deep(value):
+            anomalies[f"nested too deep: {key}"] += 1
+            value = None
+        if value is not None:
+            fitting[key] = value
+    duration = {} if frame.name == "memory" else {"dur": float(event["dur"])}
+    return {**event, **duration, "args": fitting}
+
+
+def folded(event: Event, frame: Frame) -> Event:
+    """The event with args that differ little in their keys from others': what has no column is one arg, and what
+    recurs and is not there is null."""
+    columns = frame.by_raw_key
+    args = {key: None for key, column in columns.items() if column.recurs}
+    args |= {key: value for key, value in event["args"].items() if key in columns}
+    return {**event, "args": {**args, FOLDED: {k: v for k, v in event["args"].items() if k not in columns}}}
+
+
+def coerced(kind: Kind, value: Any) -> Any:
+    """A value in the column's kind, or None."""
+    if value is None:
+        return None
+    if kind is Kind.TEXT:
+        return value if isinstance(value, str) else as_json(value)
+    if kind is Kind.JSON:
+        return as_json(value)
+    try:
+        number = float(value) if kind is Kind.FLOAT or isinstance(value, float) else int(value)
+        whole = int(number) if kind is Kind.INT else 0
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if kind is Kind.FLOAT:
+        return number
+    return whole if whole == number and -(2**63) < whole < 2**63 else None
+
+
+def lane_number(value: Any) -> int:
+    """A pid or tid, also as "25738" or "stream 7"; NULL_INT for a name."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+        return int(value)
+    if isinstance(value, str):
+        digits = value.removeprefix("stream ").strip()
+        if digits.removeprefix("-").isdecimal() and len(digits) < 19:
+            return int(digits)
+    return NULL_INT

@@ -1,0 +1,1 @@
+"""Bytes -> batches of raw events: sources, the text around and between the events, damage."""

@@ -1,0 +1,201 @@
+"""Bytes -> batches of raw events, never holding more than a piece of the file.
+
+Where the text does not parse up to a cut, the error's position tells why: at the cut, which fell into a string or a
+nested object; behind a `]`, where the list is over; anywhere else, where the data are damaged and `repair.py` saves
+what can be saved. Text without a cut is looked at again when it has doubled, so that the time stays linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from traceanalyzer.model.trace import Damage
+from traceanalyzer.read.text.envelope import Envelope
+from traceanalyzer.read.text.event_text import EventText, Failure
+from traceanalyzer.read.text.repair import Repairs
+from traceanalyzer.read.text.source import BLOCK_BYTES, Source
+
+Batch = list[Any]
+
+_MAX_HEADER_BYTES = 256 << 20  # bytes without events before the file is given up; 100 times any seen
+_MAX_EVENT_BYTES = 256 << 20  # bytes without a cut before they are treated as damage; 4,000 times any seen
+
+
+class Style(NamedTuple):
+    """How a file is laid out: object or array, and the bytes between two events (empty where there are none)."""
+
+    envelope: str
+    separator: bytes
+
+
+class Batches:
+    """Batches of raw events of one file.
+
+    Attributes:
+        envelope: what stands around the events; complete once the batches are exhausted.
+        events: how many were handed on.
+        text: the events' text in memory.
+        ended: the list of events, or the part of it that is wanted, is over.
+    """
+
+    def __init__(
+        self, source: Source, batch_bytes: int = BLOCK_BYTES, repairs: Repairs | None = None
+    ) -> None:
+        self.source = source
+        self.envelope = Envelope(source.name)
+        self.events = 0
+        self.text = EventText()
+        self.ended = False
+        self._batch_bytes = batch_bytes
+        self._wanted_bytes = batch_bytes
+        self._repairs = repairs or Repairs()
+        self._truncated: list[Damage] = []
+        self._cut = 0
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What could not be read, with byte offsets into the plain JSON; complete at the end."""
+        repaired = self._repairs.damage(self.events)
+        return [*self.source.damage, *repaired, *self._truncated, *self.envelope.damage]
+
+    def text_of_batch(self) -> bytes:
+        """The JSON of the batch being handled."""
+        return self.text.text(0, self._cut)
+
+    def batches(self) -> Iterator[Batch]:
+        """Lists of raw events in file order; None stands for an event that could not be read.
+
+        Raises:
+            UnreadableTrace: not JSON, or nothing in it can be salvaged.
+            NotATrace: JSON without a list of events.
+        """
+        blocks = self.blocks()
+        self.text = self.opened(blocks)
+        yield from self.until_the_end(blocks)
+
+    def style(self) -> Style:
+        """How the file is laid out, told by its first events."""
+        text = self.opened(self.blocks())
+        return Style(self.envelope.form, text.learn_separator())
+
+    # -- the steps of it, for whoever reads a part -------------------------------------------------------
+
+    def blocks(self, start: int = 0) -> Iterator[bytes]:
+        """Blocks from a byte on, none larger than a batch: a compressed block may unpack to megabytes."""
+        for block in self.source.blocks(start):
+            for at in range(0, len(block), self._batch_bytes):
+                yield block[at : at + self._batch_bytes]
+
+    def opened(self, blocks: Iterator[bytes]) -> EventText:
+        """Read up to the first event."""
+        buffer, wanted = bytearray(), 0
+        for block in blocks:
+            buffer += block
+            if len(buffer) < wanted:
+                continue
+            start = self.envelope.find_events(buffer)
+            if start is not None:
+                return EventText(buffer[start:], start)
+            if len(buffer) > _MAX_HEADER_BYTES:
+                break
+            wanted = 2 * len(buffer)
+        start = self.envelope.find_events(buffer, all_read=True)
+        if start is None:
+            raise self.envelope.refusal(buffer, self.source.damage)
+        return EventText(buffer[start:], start)
+
+    def until_the_end(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
+        """The batches up to the list's end, and then the metadata that follow it."""
+        yield from self.batches_by(self.take, blocks)
+        if not self.ended:
+            yield from self._handed(self._last())
+        self._close(blocks)
+
+    def batches_by(self, take: Callable[[], Batch], blocks: Iterator[bytes]) -> Iterator[Batch]:
+        """What `take` takes as often as the text is long enough for it, and at the end what is left."""
+        for block in blocks:
+            self.text.extend(block)
+            if len(self.text) >= self._wanted_bytes:
+                yield from self._handed(take())
+            if self.ended:
+                return
+        while not self.ended and (batch := take()):
+            yield from self._handed(batch)
+
+    def take(self) -> Batch:
+        """The events up to the last cut that the parser accepts; empty where there is no cut yet."""
+        for cut in self.text.likely_cuts():
+            batch = self._parsed(cut)
+            if batch is not None:
+                return batch
+        counted = self.text.counted_cut()
+        batch = None if counted is None else self._parsed(counted)
+        if batch is not None:
+            return batch
+        if counted is not None or len(self.text) > _MAX_EVENT_BYTES:
+            return self._repaired(counted or len(self.text))
+        return []
+
+    def end_at(self, cut: int) -> None:
+        """What is wanted ends there."""
+        self.ended, self._cut = True, cut
+
+    def _handed(self, batch: Batch) -> Iterator[Batch]:
+        """The batch, if it is one; its text is kept for as long as it is being handled."""
+        self.events += len(batch)
+        self._wanted_bytes = self._batch_bytes if batch else 2 * len(self.text)
+        if batch:
+            yield batch
+        if not self.ended:
+            self.text.drop(self._cut)
+            self._cut = 0
+
+    def _parsed(self, cut: int) -> Batch | None:
+        """The events up to a cut, also where they have to be mended; None where it is none."""
+        batch = self.text.parse(cut)
+        if not isinstance(batch, Failure):
+            self._cut = cut
+            return batch
+        if batch.over:
+            return self._finished(batch.at)
+        return self._repaired(cut) if batch.at < cut - 1 else None
+
+    def _last(self) -> Batch:
+        """The last event and the array's end, or what a truncated file leaves of it."""
+        batch = self.text.parse()
+        if isinstance(batch, Failure):
+            return self._finished(batch.at) if batch.over else self._broken_end()
+        return self._finished(len(self.text), batch)
+
+    def _finished(self, before: int, batch: Batch | None = None) -> Batch:
+        """The array's own bracket is the last one before an index: the events end there."""
+        self.end_at(self.text.array_end(before))
+        parsed = self.text.parse(self._cut) if batch is None else batch
+        return [] if isinstance(parsed, Failure) else parsed
+
+    def _repaired(self, cut: int) -> Batch:
+        self._cut = cut
+        return self._repairs.mend(self.text.text(0, cut), self.text.offset)
+
+    def _broken_end(self) -> Batch:
+        """No parsable end: a damaged or half-written last event, or a file that just stops."""
+        end = self.text.likely_array_end()
+        self.ended = end is not None
+        self._cut = len(self.text) if end is None else end
+        body = self.text.text(0, self._cut).rstrip().removesuffix(b",")
+        return self._repairs.mend(body, self.text.offset, truncated=end is None) if body.strip() else []
+
+    def _close(self, blocks: Iterator[bytes]) -> None:
+        """Metadata after the events, and whether the file ends as it should."""
+        end = self.text.offset + (self._cut if self.ended else len(self.text))
+        if not self.ended:
+            message = f"the file ends at byte {end:,}, before the list of events is closed"
+            self._truncated.append(Damage("truncated", message, byte_offset=end))
+            return
+        rest = bytearray(self.text.text(self._cut + 1))
+        for block in blocks:
+            rest += block
+            if len(rest) > _MAX_HEADER_BYTES:
+                break
+        self.envelope.close(bytes(rest), end + 1)

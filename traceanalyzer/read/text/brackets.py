@@ -1,0 +1,151 @@
+"""Where the brackets of a JSON text are, and how deep: one vectorised pass, whatever the text is.
+
+It neither parses nor judges: text that is no JSON gives places that parsing refuses later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Places = NDArray[np.int64]
+
+_PASS_BYTES = 1 << 20  # walked at a time, so that the places of a long text need no memory
+_MAX_OPEN = 1_000  # what is nested deeper, no parser reads
+_OPENING = np.frombuffer(b"[{", np.uint8)
+_QUOTE, _BACKSLASH = ord('"'), ord("\\")
+_STEPS = np.zeros(256, np.int64)
+_STEPS[[ord("{"), ord("[")]] = 1
+_STEPS[[ord("}"), ord("]")]] = -1
+_LOOKED_AT = _STEPS != 0
+_LOOKED_AT[_QUOTE] = True
+
+
+class Brackets(NamedTuple):
+    """The brackets outside strings and the strings of one stretch of text, in order.
+
+    Attributes:
+        at: int64 (brackets,), index into the text.
+        depth: int64 (brackets,), how many are open after it.
+        string_at: int64 (strings,), index of the quote that opens it.
+        string_depth: int64 (strings,), how many brackets are open there.
+    """
+
+    at: Places
+    depth: Places
+    string_at: Places
+    string_depth: Places
+
+
+def walk(text: bytes | bytearray, start: int = 0, depth: int = 0) -> Iterator[Brackets]:
+    """The brackets from an index on, where `depth` are open."""
+    state = _State(start, depth)
+    while state.at < len(text):
+        yield state.over(np.frombuffer(bytes(text[state.at : state.at + _PASS_BYTES]), np.uint8))
+
+
+def outer_keys(text: bytes | bytearray, key: bytes, depth: int = 0) -> Iterator[int]:
+    """Where a string begins that is `key`, quotes included, and belongs to the outermost object.
+
+    Args:
+        text: JSON in which `depth` brackets are open already.
+    """
+    if key not in text:
+        return
+    whole = np.frombuffer(text, np.uint8)
+    for found in walk(text, depth=depth):
+        at = found.string_at[(found.string_depth == 1) & (found.string_at <= len(text) - len(key))]
+        for offset, byte in enumerate(key):
+            at = at[whole[at + offset] == byte]
+        yield from at.tolist()
+
+
+def closing_of(text: bytes) -> bytes:
+    """The brackets that close what is open at the end, strings left aside; at most the outer 1,000."""
+    opened = np.full(_MAX_OPEN, -1, np.int64)
+    depth = 0
+    for found in walk(text):
+        if len(found.at):
+            depth = int(found.depth[-1])
+            level = found.depth - 1
+            opening = np.isin(np.frombuffer(text, np.uint8)[found.at], _OPENING)
+            known = opening & (level >= 0) & (level < _MAX_OPEN)
+            opened[level[known]] = found.at[known]  # of several, the last one stays
+    return bytes(
+        text[at] + 2 for at in reversed(opened[: max(depth, 0)].tolist())
+    )  # `[` and `{` come 2 before
+
+
+def depth_of(text: bytes) -> int:
+    """How many brackets are open at most."""
+    return max((int(found.depth.max(initial=0)) for found in walk(text)), default=0)
+
+
+class _State:
+    """How far a walk over a text came.
+
+    Attributes:
+        at: index up to which it came.
+    """
+
+    def __init__(self, at: int, depth: int) -> None:
+        self.at = at
+        self._depth = depth
+        self._in_string = False
+        self._escapes = 0  # backslashes just before `at`
+
+    def over(self, piece: Bytes) -> Brackets:
+        """Walk over what follows."""
+        at = np.flatnonzero(_LOOKED_AT[piece])
+        byte = piece[at]
+        quotes = byte == _QUOTE
+        quotes[quotes] = ~self._escaped(piece, at[quotes])
+        inside = (np.cumsum(quotes) + self._in_string) % 2 == 1
+        steps = np.where(inside, 0, _STEPS[byte])
+        depth = self._depth + np.cumsum(steps)
+        outside, opening = steps != 0, quotes & inside
+        at += self.at
+        found = Brackets(at[outside], depth[outside], at[opening], depth[opening])
+        if len(at):
+            self._depth, self._in_string = int(depth[-1]), bool(inside[-1])
+        self.at += len(piece)
+        return found
+
+    def _escaped(self, piece: Bytes, quotes: Places) -> NDArray[np.bool_]:
+        """Whether an odd number of backslashes stands before each quote."""
+        backslash = piece == _BACKSLASH
+        if not backslash.any():
+            escaped = (quotes == 0) & (self._escapes % 2 == 1)
+            self._escapes = 0
+            return escaped
+        others = np.flatnonzero(~backslash)
+        before = np.searchsorted(others, quotes) - 1  # the last byte before the quote that is no backslash
+        run = quotes - 1 - np.where(before >= 0, others[before], -1 - self._escapes)
+        last = int(others[-1]) if len(others) else -1 - self._escapes
+        self._escapes = len(piece) - 1 - last
+        return np.asarray(run % 2 == 1)
+
+
+def event_ends(text: bytearray, start: int) -> int | None:
+    """Index of the closing brace of the last event that a comma follows; None where there is none.
+
+    Args:
+        text: events separated by commas, from index `start` on.
+    """
+    found, closed = -1, -1
+    for brackets in walk(text, start):
+        over = np.flatnonzero(brackets.depth < 0)
+        known = slice(None, int(over[0]) if len(over) else None)
+        ends = brackets.at[known][(brackets.depth[known] == 0)]
+        if len(ends):
+            before = int(ends[-2]) if len(ends) > 1 else closed
+            found, closed = before, int(ends[-1])
+        if len(over):
+            break
+    if closed >= 0 and text[closed + 1 : closed + 64].lstrip().startswith(b","):
+        return closed
+    return found if found >= 0 else None

@@ -1,0 +1,178 @@
+"""What stands around the events: where they begin, the file's metadata before and after them, and other JSON."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
+from traceanalyzer.model.trace import Damage
+from traceanalyzer.read.depth import too_deep
+from traceanalyzer.read.exporters import EXPECTED, remedy_for_keys
+from traceanalyzer.read.text.brackets import closing_of, outer_keys, walk
+from traceanalyzer.read.text.repair import mended_text, parse_leniently
+
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
+_BASE_TIME = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d{1,19})\b')
+_BOM = b"\xef\xbb\xbf"
+_NOT_BLANK = re.compile(rb"\S")
+_MAX_PARSED_BYTES = 16 << 20  # of JSON that is no trace, to say what it is
+_KEYS_SHOWN = 8
+
+
+class Envelope:
+    """Attributes:
+    header: top-level keys other than traceEvents, before and after it.
+    form: "object" or "array".
+    damage: metadata that could not be read.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.header: dict[str, Any] = {}
+        self.form = "object"
+        self.damage: list[Damage] = []
+        self._name = name
+
+    def find_events(self, buffer: bytearray, *, all_read: bool = False) -> int | None:
+        """Where the first event may start: after the bracket of a bare array or of the outermost traceEvents.
+
+        Args:
+            buffer: the file from its first byte on.
+            all_read: nothing follows; then a list within a header that is no JSON is taken, too.
+        """
+        first = _first_byte(buffer)
+        if buffer[first : first + 1] == b"[":
+            self.form = "array"
+            return first + 1
+        match = _outermost_list(buffer) if buffer[first : first + 1] == b"{" else None
+        if match is None and all_read and (inner := _EVENTS_KEY.search(buffer)):
+            match = None if _is_whole(bytes(buffer)) else inner
+        if match is None:
+            return None
+        self._read(_head(buffer, match), "before", 0)
+        return match.end()
+
+    def close(self, rest: bytes, offset: int) -> None:
+        """Read the metadata after the events; `rest` is all that follows their closing bracket.
+
+        Raises:
+            UnreadableTrace: a second list of events is there.
+        """
+        if self.form == "array":
+            self._stray(rest, offset)
+            return
+        end = self._end_of_object(rest)
+        if end is None and not rest.rstrip().endswith(b"}"):
+            self._unread("the file ends within the metadata after the events", rest, offset)
+            rest += b"}"
+        elif end is not None:
+            self._stray(rest[end:], offset + end)
+            rest = rest[:end]
+        self._read(b"{" + rest.strip().removeprefix(b","), "after", offset)
+
+    def _end_of_object(self, rest: bytes) -> int | None:
+        """The index after the object's closing brace."""
+        for key in outer_keys(rest, b'"traceEvents"', depth=1):
+            if _EVENTS_KEY.match(rest, key):
+                remedy = "Two traces were joined: pass each in a file of its own."
+                raise UnreadableTrace("holds two lists of traceEvents", where=self._name, remedy=remedy)
+        for brackets in walk(rest, depth=1):
+            closed = brackets.at[brackets.depth == 0]
+            if len(closed):
+                return int(closed[0]) + 1
+        return None
+
+    def _stray(self, text: bytes, offset: int) -> None:
+        if text.strip():
+            self._unread("stray text after the trace", text.strip(), offset)
+
+    def _read(self, text: bytes, where: str, offset: int) -> None:
+        problem = f"the metadata {where} the events are not valid JSON and were"
+        try:
+            found = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            found = parse_leniently(mended_text(text))
+            if not self.damage:
+                self._unread(f"{problem} {'skipped' if found is None else 'mended'}", text, offset)
+        if not isinstance(found, dict):
+            base = _BASE_TIME.search(text)
+            found = {"baseTimeNanoseconds": int(base.group(1))} if base else {}
+        for key, value in found.items():
+            if too_deep(value):
+                self._unread(f"metadata {key!r} nested too deep, skipped", text, offset)
+            else:
+                self.header[key] = value
+
+    def _unread(self, problem: str, text: bytes, offset: int) -> None:
+        message = f"{problem} ({len(text):,} bytes near byte {offset:,})"
+        self.damage.append(Damage("metadata", message, byte_offset=offset))
+
+    def refusal(self, buffer: bytearray, damage: list[Damage]) -> TraceAnalyzerError:
+        """Why a file in which no events begin is refused."""
+        text = bytes(buffer[_first_byte(buffer) :])
+        if damage:
+            return UnreadableTrace(damage[0].message, where=self._name, remedy="Copy or record it again.")
+        if not text.strip():
+            remedy = "Record the trace again."
+            return UnreadableTrace("holds nothing but blanks", where=self._name, remedy=remedy)
+        if len(text) > _MAX_PARSED_BYTES:
+            return self._no_events(_first_keys(text))
+        try:
+            content = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            before = error.doc[: error.pos] if isinstance(error.doc, str) else ""
+            offset = len(before.encode("utf-8", "replace"))
+            problem = f"is not JSON: {str(error).split(':')[0]} at byte {offset:,}"
+            return UnreadableTrace(problem, where=self._name, remedy=EXPECTED)
+        return self._no_events(list(content) if isinstance(content, dict) else [])
+
+    def _no_events(self, keys: list[str]) -> NotATrace:
+        shown = f"; its top-level keys are {', '.join(keys[:_KEYS_SHOWN])}" if keys else ""
+        problem = f"is JSON, but holds no traceEvents{shown}"
+        return NotATrace(problem, where=self._name, remedy=remedy_for_keys(keys))
+
+
+def _first_byte(buffer: bytearray) -> int:
+    """Index of the first byte that is neither blank nor a byte order mark."""
+    match = _NOT_BLANK.search(buffer, len(_BOM) if buffer.startswith(_BOM) else 0)
+    return match.start() if match else len(buffer)
+
+
+def _outermost_list(buffer: bytearray) -> re.Match[bytes] | None:
+    """The list of events that belongs to the whole, not to something within it; the first where that is damaged."""
+    first = _EVENTS_KEY.search(buffer)
+    if first is None or _is_whole(_head(buffer, first)) or not _is_inner(bytes(buffer[: first.start()])):
+        return first
+    keys = outer_keys(bytes(buffer), b'"traceEvents"')
+    return next((match for key in keys if (match := _EVENTS_KEY.match(buffer, key))), None)
+
+
+def _is_inner(before: bytes) -> bool:
+    """Whether what follows this text is within a string or an inner object: it is JSON once that is closed."""
+    closing = closing_of(before.removeprefix(_BOM))
+    before = before.removeprefix(_BOM).rstrip().removesuffix(b",")
+    return any(_is_whole(before + end + closing) for end in (b"", b'"', b'":0'))
+
+
+def _head(buffer: bytearray, events: re.Match[bytes]) -> bytes:
+    """What stands before the events, as an object."""
+    return bytes(buffer[_first_byte(buffer) : events.start()]).rstrip().removesuffix(b",") + b"}"
+
+
+def _is_whole(text: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def _first_keys(text: bytes) -> list[str]:
+    """Some top-level keys of a JSON object that is too long to be parsed for that."""
+    first = text[: 1 << 20]
+    strings = (at for found in walk(first) for at in found.string_at[found.string_depth == 1].tolist())
+    keys = (match.group(1).decode("utf-8", "replace") for at in strings if (match := _KEY.match(first, at)))
+    return list(islice(keys, _KEYS_SHOWN))

@@ -1,0 +1,143 @@
+"""Saves what can be saved of a stretch of JSON that does not parse.
+
+Damage seen in the wild: NaN and inf (kineto#105), invalid UTF-8 (pytorch#121219), control characters
+(pytorch#130622), single backslashes (kineto#336), unescaped quotes (pytorch#146900). All but the last are
+mended in place; an event that cannot be mended is lost alone, and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+import orjson
+
+from traceanalyzer.model.trace import Damage
+from traceanalyzer.read.text.brackets import depth_of
+
+_SEPARATOR = re.compile(r"(?<=\})\s*,\s*(?=\{)")
+_BAD_ESCAPE = re.compile(
+    r"""\\(?:["\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"""
+    r"""|(?P<surrogate>u[dD][89a-fA-F][0-9a-fA-F]{2})|u[0-9a-fA-F]{4}|(?P<bad>))"""
+)
+_BAD_NUMBER = re.compile(r"(?<=[:\[,\s])[-+]?(?:nan|inf(?:inity)?)(?=\s*[,\]}])", re.IGNORECASE)
+_MAX_DEPTH = 512
+_EXACT_DIGITS = 18  # always within 64 bit
+
+
+class Repairs:
+    """The account of all repairs of one file."""
+
+    def __init__(self) -> None:
+        self._events: Counter[str] = Counter()
+        self._places: dict[str, list[int]] = {}
+
+    def mend(self, text: bytes, offset: int, *, truncated: bool = False) -> list[Any]:
+        """The events of a damaged stretch, None for each that is lost.
+
+        Args:
+            text: events separated by commas, without the brackets around them.
+            offset: byte offset of the stretch in the plain JSON.
+            truncated: the stretch ends where the file does, so its last event may be half there.
+        """
+        as_it_is = _strictly(text)
+        if as_it_is is not None:  # nothing wrong within: the file only ends too early, or a comma too late
+            return as_it_is
+        mended = mended_text(text)
+        whole = parse_leniently(f"[{mended}]")
+        if isinstance(whole, list):
+            self._note("mended", len(whole), offset)
+            return whole
+        events, lost_at = _one_by_one(mended)
+        if truncated and events and events[-1] is None:
+            events.pop()
+            self._note("half", 1, offset + len(mended[: lost_at.pop()].encode()))
+        if lost_at:
+            self._note("lost", len(lost_at), offset + len(mended[: lost_at[0]].encode()))
+        return events
+
+    def _note(self, kind: str, events: int, offset: int) -> None:
+        self._events[kind] += events
+        self._places.setdefault(kind, []).append(offset)
+
+    def damage(self, events: int) -> list[Damage]:
+        """One entry per kind of damage; `events` is how many entries were handed on, lost ones included."""
+        read = events - self._events["lost"]
+        return [self._entry(kind, read) for kind in self._places]
+
+    def _entry(self, kind: str, read: int) -> Damage:
+        count, places = self._events[kind], self._places[kind]
+        near = f"near byte {places[0]:,}" + (f" and in {len(places) - 1:,} more" if len(places) > 1 else "")
+        if kind == "half":
+            return Damage("truncated event", f"the last event, {near}, is only half there", places[0], count)
+        if kind == "lost":
+            message = f"{_events(count)} unreadable {near}; {read:,} read"
+            return Damage("unreadable", message, places[0], count)
+        message = f"invalid characters or numbers among {_events(count)} {near} were mended; {read:,} read"
+        return Damage("mended", message, places[0], 0)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """A backslash that escapes nothing stands for itself; half of a surrogate pair is no character."""
+    if match["surrogate"] is not None:
+        return r"\ufffd"
+    return match.group() if match["bad"] is None else "\\\\"
+
+
+def _one_by_one(text: str) -> tuple[list[Any], list[int]]:
+    """Parse event by event. A separator within a string splits an event: a failing piece is tried joined."""
+    bounds = [0, *(edge for match in _SEPARATOR.finditer(text) for edge in match.span()), len(text)]
+    pieces = [(bounds[i], text[bounds[i] : bounds[i + 1]]) for i in range(0, len(bounds), 2)]
+    events: list[Any] = []
+    lost_at: list[int] = []
+    held: int | None = None
+    for start, piece in pieces:
+        event = parse_leniently(piece) if piece.lstrip()[:1] == "{" and piece.rstrip()[-1:] == "}" else None
+        failed = held is not None and not isinstance(event, dict)
+        joined = parse_leniently(text[held : start + len(piece)]) if failed else None
+        if isinstance(joined, dict):
+            events[-1] = joined
+            lost_at.pop()
+            held = None
+        elif isinstance(event, dict):
+            events.append(event)
+            held = None
+        else:
+            events.append(None)
+            lost_at.append(start)
+            held = start
+    return events, lost_at
+
+
+def mended_text(text: bytes) -> str:
+    """JSON text in which bad characters, escapes and numbers are replaced."""
+    return _BAD_NUMBER.sub("null", _BAD_ESCAPE.sub(_escaped, text.decode("utf-8", "replace")))
+
+
+def parse_leniently(text: str) -> Any:
+    """What mended text says; None where it says nothing. Numbers as orjson gives them: none beyond 64 bit."""
+    if text.count("[") + text.count("{") > _MAX_DEPTH and depth_of(text.encode()) > _MAX_DEPTH:
+        return None  # Python's parser recurses, and a caller may have allowed more of it than the stack holds
+    try:
+        return json.loads(text, strict=False, parse_constant=lambda _: None, parse_int=_integer)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _EXACT_DIGITS else float(digits)
+
+
+def _events(count: int) -> str:
+    return f"{count:,} event{'' if count == 1 else 's'}"
+
+
+def _strictly(text: bytes) -> list[Any] | None:
+    """The events, if they are valid JSON as they stand."""
+    try:
+        events: list[Any] = orjson.loads(b"[%b]" % text)
+    except orjson.JSONDecodeError:
+        return None
+    return events

@@ -1,0 +1,255 @@
+"""Any trace file as a stream of plain bytes: plain, gzip or zstd, told by its first bytes; or standard input."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import IO, Protocol
+
+from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.model.trace import Damage
+
+STDIN = "-"
+BLOCK_BYTES = 256 * 1024  # as what is parsed at a time: what stays in the cache parses twice as fast as 8 MB
+_COMPRESSED_BYTES = 8 * 1024  # unpacks to about a block; where the data are damaged, this much is lost
+_GZIP_MAGIC = b"\x1f\x8b"
+_MAX_GZIP_HEADER_BYTES = 128 * 1024  # twice the extra field's maximum, plus name and comment
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+class _Decompressor(Protocol):
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+class Source:
+    """The plain bytes of one file, block by block.
+
+    Attributes:
+        name: what to call the file in messages.
+        size: bytes in the file, compressed or not; None for a pipe.
+        consumed: bytes of the file read so far, for progress.
+        damage: what was wrong with the compression; complete once the blocks are exhausted.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.name = "<standard input>" if str(path) == STDIN else str(path)
+        self.size: int | None = None
+        self.consumed = 0
+        self.damage: list[Damage] = []
+        self._path = path
+
+    def plain_bytes(self) -> int | None:
+        """How many plain bytes the file seems to hold, without reading it; None where nothing tells."""
+        try:
+            with open(self._path, "rb") as file:
+                first = file.read(18)
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(size - 4, 0))
+                last = file.read(4)
+        except (OSError, ValueError):
+            return None
+        if first.startswith(_ZSTD_MAGIC):
+            return _zstd_content_bytes(first)
+        return int.from_bytes(last, "little") if first.startswith(_GZIP_MAGIC) else size
+
+    def blocks(self, start: int = 0) -> Iterator[bytes]:
+        """Blocks of about BLOCK_BYTES of plain bytes, from the plain byte `start` on.
+
+        Raises:
+            UnreadableTrace: the file is missing, a folder, not readable or empty.
+        """
+        with self._open() as file:
+            first = self._read(file, _COMPRESSED_BYTES)
+            if not first:
+                raise UnreadableTrace("the file is empty", where=self.name, remedy=_RECORD_AGAIN)
+            if first.startswith(_GZIP_MAGIC):
+                yield from _from(start, self._gunzipped(file, first))
+            elif first.startswith(_ZSTD_MAGIC):
+                yield from _from(start, self._unpacked(file, first, _zstd_decompressor))
+            elif start:
+                file.seek(start)
+                yield from self._packed(file, self._read(file, BLOCK_BYTES), BLOCK_BYTES)
+            else:
+                yield from self._packed(file, first, BLOCK_BYTES)
+
+    def _open(self) -> AbstractContextManager[IO[bytes]]:
+        if str(self._path) == STDIN:
+            return nullcontext(sys.stdin.buffer)
+        path = Path(self._path)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            raise UnreadableTrace("no such file", where=self.name, remedy="Check the path.") from None
+        except OSError as error:
+            raise self._unreadable(error) from None
+        self.size = path.stat().st_size if path.is_file() else None
+        return file
+
+    def _read(self, file: IO[bytes], size: int) -> bytes:
+        try:
+            block = file.read(size)
+        except OSError as error:
+            raise self._unreadable(error) from None
+        self.consumed += len(block)
+        return block
+
+    def _unreadable(self, error: OSError) -> UnreadableTrace:
+        return UnreadableTrace(f"cannot be read: {(error.strerror or str(error)).lower()}", where=self.name)
+
+    def _packed(self, file: IO[bytes], first: bytes, size: int) -> Iterator[bytes]:
+        """The file as it is."""
+        block = first
+        while block:
+            yield block
+            block = self._read(file, size)
+
+    def _gunzipped(self, file: IO[bytes], first: bytes) -> Iterator[bytes]:
+        """The file decompressed into whole blocks; from the first damage on, or from a pipe, piece by piece."""
+        from isal import igzip
+
+        done = 0
+        if self._path != STDIN and file.seekable():
+            file.seek(0)
+            try:
+                with igzip.open(file) as stream:
+                    while block := stream.read(BLOCK_BYTES):
+                        self.consumed = file.tell()
+                        done += len(block)
+                        yield block
+                return
+            except Exception:  # each kind of damage has its own class
+                self.consumed = file.seek(len(first))
+        yield from _from(done, self._unpacked(file, first, _GzipMember))
+
+    def _unpacked(self, file: IO[bytes], first: bytes, make: Callable[[], _Decompressor]) -> Iterator[bytes]:
+        """The file decompressed; it may consist of several members, and devices pad it with zeros."""
+        stream = make()
+        for data in self._packed(file, first, _COMPRESSED_BYTES):
+            while data:
+                if stream.eof:
+                    stream = make()
+                try:
+                    plain = stream.decompress(data)
+                except Exception as error:  # each library has its own class for damaged data
+                    self._note("damaged", f"are damaged near byte {self.consumed:,} of the file ({error})")
+                    return
+                if plain:
+                    yield plain
+                data = stream.unused_data.lstrip(b"\0") if stream.eof else b""
+                if stream.eof and isinstance(stream, _GzipMember) and not stream.intact:
+                    self._note("damaged", "do not match their checksum; all that unpacks was read")
+        if not stream.eof:
+            self._note("truncated", f"end early, at byte {self.consumed:,} of the file")
+
+    def _note(self, what: str, problem: str) -> None:
+        message = f"the compressed data {problem}"
+        if any(entry.kind.startswith(what) for entry in self.damage):
+            return
+        self.damage.append(Damage(f"{what} compression", message, byte_offset=self.consumed))
+
+
+_RECORD_AGAIN = "Record the trace again and let the profiler finish before the process exits."
+
+
+def _from(start: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks without the first `start` bytes."""
+    for block in blocks:
+        if start < len(block):
+            yield block[start:]
+        start = max(start - len(block), 0)
+
+
+class _GzipMember:
+    """One member of a gzip file, whose checksum is compared after its data were handed on: a library that finds it
+    wrong keeps back the last of them, though they unpack.
+
+    Attributes:
+        intact: whether checksum and size fit; known once `eof` is set.
+    """
+
+    def __init__(self) -> None:
+        from isal import isal_zlib
+
+        self.eof = False
+        self.unused_data = b""
+        self.intact = True
+        self._sum = isal_zlib.crc32
+        self._inflate = isal_zlib.decompressobj(wbits=-15)
+        self._checksum = self._size = 0
+        self._head: bytes | None = b""
+        self._trailer = b""
+
+    def decompress(self, data: bytes, /) -> bytes:
+        """What the next bytes of the file unpack to."""
+        if self._head is not None:
+            self._head += data
+            start = _gzip_header_bytes(self._head)
+            if start is None:
+                return b""
+            data, self._head = self._head[start:], None
+        if self._inflate.eof:
+            self._end(data)
+            return b""
+        plain: bytes = self._inflate.decompress(data)
+        self._checksum = self._sum(plain, self._checksum)
+        self._size += len(plain)
+        if self._inflate.eof:
+            self._end(self._inflate.unused_data)
+        return plain
+
+    def _end(self, data: bytes) -> None:
+        self._trailer += data
+        if len(self._trailer) < 8:
+            return
+        checksum, size = struct.unpack("<II", self._trailer[:8])
+        self.intact = checksum == self._checksum and size == self._size & 0xFFFFFFFF
+        self.eof, self.unused_data = True, self._trailer[8:]
+
+
+def _gzip_header_bytes(data: bytes) -> int | None:
+    """Where the compressed data of a gzip member begin (RFC 1952); None while its header is incomplete.
+
+    Raises:
+        ValueError: no gzip header, or one longer than any that is written.
+    """
+    if not _GZIP_MAGIC.startswith(data[:2]) or len(data) > _MAX_GZIP_HEADER_BYTES + _COMPRESSED_BYTES:
+        raise ValueError("no gzip header")
+    if len(data) < 10:
+        return None
+    flags, at = data[3], 10
+    if flags & 4:
+        at += 2 + int.from_bytes(data[at : at + 2], "little")
+    for flag in (8, 16):  # a file name, a comment
+        if flags & flag:
+            end = data.find(b"\0", at)
+            if end < 0:
+                return None
+            at = end + 1
+    at += 2 if flags & 2 else 0
+    return at if at <= len(data) else None
+
+
+def _zstd_content_bytes(header: bytes) -> int | None:
+    import zstandard
+
+    try:
+        size = zstandard.get_frame_parameters(header).content_size
+    except zstandard.ZstdError:
+        return None
+    return size if size < zstandard.CONTENTSIZE_UNKNOWN else None
+
+
+def _zstd_decompressor() -> _Decompressor:
+    import zstandard
+
+    return zstandard.ZstdDecompressor().decompressobj()

@@ -1,0 +1,29 @@
+"""The one way from names in a trace to characters on a page: nothing in them moves the cursor or changes colours."""
+
+from __future__ import annotations
+
+JOINED = "\N{NO-BREAK SPACE}"  # stands for a space at which no line ends
+
+
+def printable(text: str) -> str:
+    """What is no visible character shows as its escape, `\\x1b`, and any white space as a space.
+
+    That covers control characters, marks that change the direction of writing, and halves of surrogate pairs.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or character == JOINED:
+        return character
+    return " " if character.isspace() else ascii(character)[1:-1]
+
+
+def shortened(text: str, width: int) -> str:
+    """The text in at most `width` characters, without its middle where it is longer."""
+    if len(text) <= width:
+        return text
+    kept = max(width - 1, 2)
+    return text[: kept - kept // 2] + "…" + text[len(text) - kept // 2 :]

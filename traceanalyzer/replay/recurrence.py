@@ -1,0 +1,200 @@
+"""The loop of the replay: from wait to wait, a few numbers each.
+
+On a stream end_i = max(ready_i, end_(i-1) + gap_i) + dur_i. With before_i the sum of gaps and durations up to i,
+end_i - before_i = max(end_(i-1) - before_(i-1), ready_i + dur_i - before_i): a running maximum. So a stretch of
+launches without a wait is told by the largest of these per stream, and those are computed for all stretches at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.replay.schedule import Floats, Schedule
+
+_STRETCH = 128  # pieces of work, at most, so that a full queue is noticed soon enough
+_QUEUE = 1_022  # launches that may be outstanding; measured on H200, driver 580
+_NOTHING = -1e18
+
+Wait = tuple[float, float, list[int]]  # CPU time of the return, tail, streams waited for
+Edge = tuple[
+    int, int, float
+]  # stream, stretch whose last work it waits for, duration less sum up to the waiting work
+Run = tuple[
+    int, float, float
+]  # stream, largest of launch + latency + duration - sum, sum up to its last work
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """DeviceWork that follow one another, after the waits before them.
+
+    Attributes:
+        waits, edges, runs: as the types above say; one run per stream that has work here.
+        launched: pieces of work launched in the block when it ends.
+        launch_ns: CPU time of its last launch.
+        stream: of its last work.
+    """
+
+    waits: list[Wait]
+    edges: list[Edge]
+    runs: list[Run]
+    launched: int
+    launch_ns: float
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of steps, to be run again and again.
+
+    Attributes:
+        cpu_ns: its CPU time, without waiting.
+        taken_ns: durations and gaps of each stream.
+        stretches: in order, one at least.
+    """
+
+    cpu_ns: float
+    taken_ns: list[float]
+    stretches: list[Stretch]
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Self:
+        """Cut where something waits, where something is waited for by another stream, and every few launches."""
+        size = len(schedule.stream)
+        every = np.arange(0, size, _STRETCH)
+        edges = schedule.edge_to, schedule.edge_from + 1
+        cuts = np.unique(np.concatenate((every, schedule.wait_after, *edges, [0, size])))
+        last = np.maximum(np.append(cuts[1:], size) - 1, 0)
+        ends = np.append(cuts[1:], size)
+        launches = schedule.launch_ns[last] if size else np.zeros(len(cuts))
+        streams = schedule.stream[last] if size else np.zeros(len(cuts), np.int64)
+        before = _before(schedule)
+        columns = (
+            _waits(schedule, cuts),
+            _edges(schedule, cuts, before),
+            _runs(schedule, cuts, before),
+            ends.tolist(),
+            launches.tolist(),
+            streams.tolist(),
+        )
+        return cls(schedule.cpu_ns, schedule.taken_ns.tolist(), list(map(Stretch, *columns)))
+
+    def period_ns(self, blocks: int, settled: float) -> float:
+        """Time from block to block, all work of each done: of two alike, else the mean over all but the first.
+
+        Args:
+            blocks: how many to run at most after the first.
+            settled: share by which two may differ.
+        """
+        state = _State(self)
+        first = before = state.run()
+        last = 0.0
+        for _ in range(blocks):
+            finish = state.run()
+            taken, before = finish - before, finish
+            if abs(taken - last) <= settled * taken:
+                return taken
+            last = taken
+        return (before - first) / blocks
+
+
+class _State:
+    """What the loop carries along: when each stream is done, and by how much the CPU is late."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.late = 0.0
+        self.done = [_NOTHING] * len(block.taken_ns)  # end of each stream's newest work
+        self.lead = [_NOTHING] * len(block.taken_ns)  # the same less the sum up to that work
+        self.queue: deque[tuple[int, float]] = deque()  # (pieces launched, end of the newest of these)
+        self.launched = 0
+        self.room_ns = _NOTHING  # when the queue has room for what is launched next
+
+    def run(self) -> float:
+        """Run the block once; when it and all its work are done."""
+        ends: list[float] = []
+        for stretch in self.block.stretches:
+            if stretch.waits:
+                self._wait(stretch.waits)
+            for stream, source, offset in stretch.edges:
+                self.lead[stream] = max(self.lead[stream], ends[source] + offset)
+            if stretch.runs:
+                self._launch(stretch)
+            ends.append(self.done[stretch.stream] if self.done else _NOTHING)
+        self.launched += self.block.stretches[-1].launched
+        self.late += self.block.cpu_ns
+        self.lead = [lead + taken for lead, taken in zip(self.lead, self.block.taken_ns, strict=True)]
+        return max(self.late, *self.done) if self.done else self.late
+
+    def _wait(self, waits: list[Wait]) -> None:
+        for returned, tail, streams in waits:
+            awaited = max([self.done[stream] for stream in streams]) + tail
+            if awaited > returned + self.late:
+                self.late = awaited - returned
+
+    def _launch(self, stretch: Stretch) -> None:
+        launched = self.launched + stretch.launched
+        while self.queue and self.queue[0][0] <= launched - _QUEUE:
+            self.room_ns = max(self.room_ns, self.queue.popleft()[1])
+        self.late = max(self.late, self.room_ns - stretch.launch_ns)
+        end = _NOTHING
+        for stream, ready, before in stretch.runs:
+            self.lead[stream] = lead = max(self.lead[stream], ready + self.late)
+            self.done[stream] = done = lead + before
+            end = max(end, done)
+        self.queue.append((launched, end))
+
+
+def _before(schedule: Schedule) -> Floats:
+    """Sum of gaps and durations on each piece of work's stream, up to its own end; float64 of shape (work,)."""
+    before = np.empty(len(schedule.stream))
+    taken = schedule.dur_ns + schedule.gap_ns
+    for stream in range(schedule.streams):
+        mine = np.flatnonzero(schedule.stream == stream)
+        before[mine] = np.cumsum(taken[mine])
+    return before
+
+
+def _waits(schedule: Schedule, cuts: Rows) -> list[list[Wait]]:
+    found: list[list[Wait]] = [[] for _ in cuts]
+    at = np.searchsorted(cuts, schedule.wait_after).tolist()
+    returns, tails = schedule.wait_ns.tolist(), schedule.wait_tail_ns.tolist()
+    for stretch, returned, tail, streams in zip(at, returns, tails, schedule.wait_streams, strict=True):
+        found[stretch].append((returned, tail, np.flatnonzero(streams).tolist()))
+    return found
+
+
+def _edges(schedule: Schedule, cuts: Rows, before: Floats) -> list[list[Edge]]:
+    to, source = schedule.edge_to, schedule.edge_from
+    at, ends = np.searchsorted(cuts, to), np.searchsorted(cuts, source + 1) - 1
+    return _listed(at, len(cuts), (schedule.stream[to], ends, (schedule.dur_ns - before)[to]))
+
+
+def _runs(schedule: Schedule, cuts: Rows, before: Floats) -> list[list[Run]]:
+    size = len(schedule.stream)
+    if size == 0:
+        return [[] for _ in cuts]
+    ready = schedule.launch_ns + schedule.latency_ns + schedule.dur_ns - before
+    stretch = np.searchsorted(cuts, np.arange(size), side="right") - 1
+    key = stretch * schedule.streams + schedule.stream
+    order = np.argsort(key, kind="stable")
+    first = np.flatnonzero(np.diff(key[order], prepend=-1))
+    last = order[np.append(first[1:], size) - 1]
+    largest = np.maximum.reduceat(ready[order], first)
+    return _listed(stretch[last], len(cuts), (schedule.stream[last], largest, before[last]))
+
+
+def _listed(at: Rows, size: int, columns: Sequence[Rows | Floats]) -> list[list[Any]]:
+    """Rows of the columns as tuples, by the stretch in which they are."""
+    found: list[list[Any]] = [[] for _ in range(size)]
+    for place, values in zip(
+        at.tolist(), zip(*(column.tolist() for column in columns), strict=True), strict=True
+    ):
+        found[place].append(values)
+    return found

@@ -1,0 +1,98 @@
+"""An edited program as launches, waits and edges at instants of CPU time: what is left to replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.replay.draft import Draft
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """CPU times are those of a CPU that never waits, from the start of the block of steps.
+
+    Attributes:
+        cpu_ns: when the block ends.
+        launch_ns: float64 (work,), ascending, when each piece of work is launched.
+        stream: int64 (work,), below `streams`.
+        dur_ns: float64 (work,).
+        gap_ns: float64 (work,), least time from the end of the work before it on its stream.
+        latency_ns: float64 (work,), from the launch to the start on an idle stream.
+        wait_after: int64 (waits,), ascending, how many pieces of work are launched before each wait.
+        wait_ns: float64 (waits,), when the call that waits returns.
+        wait_tail_ns: float64 (waits,), from the end of what it waits for to its return.
+        wait_streams: bool (waits, streams of the program), for which streams' newest work it waits.
+        edge_to, edge_from: int64 (edges,), positions of work: the first starts when the second has ended.
+        streams: how many there are.
+    """
+
+    cpu_ns: float
+    launch_ns: Floats
+    stream: Rows
+    dur_ns: Floats
+    gap_ns: Floats
+    latency_ns: Floats
+    wait_after: Rows
+    wait_ns: Floats
+    wait_tail_ns: Floats
+    wait_streams: Mask
+    edge_to: Rows
+    edge_from: Rows
+    streams: int
+
+    @classmethod
+    def of(cls, draft: Draft, slowdown: float) -> Self:
+        """Of what the edits left, on a CPU without the profiler."""
+        clock = np.concatenate(([0.0], np.cumsum(unprofiled_cpu(draft, slowdown))))
+        position = np.flatnonzero(draft.alive)
+        position = position[np.argsort(draft.launch[position], kind="stable")]
+        launch = draft.launch[position]
+        waits = draft.program.waits
+        kept = np.flatnonzero(draft.waits)
+        to, source = _edges(draft, position)
+        return cls(
+            cpu_ns=float(clock[-1]),
+            launch_ns=clock[launch],
+            stream=draft.stream[position],
+            dur_ns=draft.dur_ns[position],
+            gap_ns=draft.gap_ns[position],
+            latency_ns=draft.latency_ns[position],
+            wait_after=np.searchsorted(launch, waits.last[kept], side="right"),
+            wait_ns=clock[waits.last[kept] + 1],
+            wait_tail_ns=waits.tail_ns[kept],
+            wait_streams=waits.streams[kept],
+            edge_to=to,
+            edge_from=source,
+            streams=draft.streams,
+        )
+
+    @property
+    def taken_ns(self) -> Floats:
+        """Durations and gaps of each stream; float64 of shape (streams,)."""
+        taken = np.zeros(self.streams)
+        np.add.at(taken, self.stream, self.dur_ns + self.gap_ns)
+        return taken
+
+
+def unprofiled_cpu(draft: Draft, slowdown: float) -> Floats:
+    """What each segment takes without the profiler; float64 of shape (segments,)."""
+    left = draft.program.segments.slowed.unprofiled(draft.cpu_ns, slowdown)
+    return np.where(draft.kept, left, 0.0) + draft.added_ns
+
+
+def _edges(draft: Draft, position: Rows) -> tuple[Rows, Rows]:
+    """Places in `position` of the edges whose ends are both left."""
+    device = draft.program.work
+    place = np.full(len(draft.alive), -1, np.int64)
+    place[position] = np.arange(len(position))
+    to, source = place[device.edge_to[draft.edges]], place[device.edge_from[draft.edges]]
+    left = (source >= 0) & (to > source)
+    return to[left], source[left]

@@ -1,0 +1,138 @@
+"""What each segment of the CPU timeline is and costs: its own time, without waiting and buffer requests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.trace import Trace, codes, ints, matching
+from traceanalyzer.replay.slowdown import Slowed
+from traceanalyzer.replay.steady_work import SteadyWork
+from traceanalyzer.replay.timeline import Timeline
+from traceanalyzer.replay.waits import Waits
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.names import ALLOCATOR, BUFFER_OVERHEAD
+from traceanalyzer.timeline.nesting import Nesting
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_KERNEL_LAUNCH = re.compile(r"Launch(Cooperative)?Kernel")
+_COVERED = 0.9  # share of a buffer request that a segment holds, to have been stalled by it; nearly all
+_LAUNCH_STALL_NS, _LAUNCH_QUEUE = (
+    60_000,
+    900,
+)  # a launch that took so long with so much outstanding: full queue
+_GAP_NS = 2_300.0  # from op to op in a Python loop, where the trace has none; H200 host, torch 2.11
+_PARTS = 16  # of a row that are told apart; what comes later in it counts as the last
+_LONG_GAP_NS = 20_000.0  # a gap that holds more than the way from op to op
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Arrays of shape (segments,), parallel to the timeline's.
+
+    Attributes:
+        cpu_ns: float64, as traced, less the profiler's own and what a call spent waiting.
+        call: int64, row of `trace.cpu` of the call, -1 for none.
+        top_op: int64, row of the outermost op around, -1 for none.
+        kind: int64, equal for the same part of rows of the same name: before its first child, and so on.
+        gap: bool, neither op nor call: the Python between.
+        slowed: what of the segments the profiler slows.
+        usual_gap_ns: median of the gaps that are the way from op to op.
+    """
+
+    cpu_ns: Floats
+    call: Rows
+    top_op: Rows
+    kind: Rows
+    gap: Mask
+    slowed: Slowed
+    usual_gap_ns: float
+
+    @classmethod
+    def of(
+        cls,
+        trace: Trace,
+        nesting: Nesting,
+        work: DeviceWork,
+        device: SteadyWork,
+        timeline: Timeline,
+        waits: Waits,
+    ) -> Self:
+        """Of the timeline's segments."""
+        row = timeline.row
+        is_call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
+        call = np.where(_of_rows(is_call, row), row, -1)
+        gap = (pick(nesting.op, row) < 0) & (call < 0)
+        cpu = np.maximum(_traced(timeline) - _stalled(trace, nesting, timeline), 0.0)
+        cpu = waits.less_waiting(_unqueued(cpu, work, device, timeline))
+        launch, steady = _named(trace, call, _KERNEL_LAUNCH), _named(trace, call, ALLOCATOR)
+        python = _python_calls(trace, timeline)
+        slowed = Slowed.of(trace, cpu, gap, call >= 0, launch & (cpu > 0), steady, python)
+        between = cpu[gap & (cpu > 0) & (cpu < _LONG_GAP_NS)]
+        usual = float(np.median(between)) if len(between) else _GAP_NS
+        kind = pick(codes(trace.cpu, "name"), row) * _PARTS + np.minimum(rank_within(row), _PARTS - 1)
+        return cls(cpu, call, nesting.top_op(row), kind, gap, slowed, usual)
+
+
+def _of_rows(marked: Mask, rows: Rows) -> Mask:
+    """Whether each row is marked; -1 is not."""
+    return np.append(marked, False)[rows]
+
+
+def _named(trace: Trace, call: Rows, pattern: re.Pattern[str]) -> Mask:
+    return _of_rows(matching(trace.cpu, "name", lambda name: bool(pattern.search(name))), call)
+
+
+def _traced(timeline: Timeline) -> Floats:
+    return (timeline.end_ns - timeline.start_ns).astype(np.float64)
+
+
+def _stalled(trace: Trace, nesting: Nesting, timeline: Timeline) -> Floats:
+    """How long a buffer request or flush stalled each segment: one that covers most of it; float64 (segments,)."""
+    buffer = np.flatnonzero(matching(trace.cpu, "name", lambda name: bool(BUFFER_OVERHEAD.search(name))))
+    start, end = nesting.start_ns[buffer], nesting.end_ns[buffer]
+    at = timeline.at((start + end) // 2)
+    over = np.minimum(end, timeline.end_ns[at]) - np.maximum(start, timeline.start_ns[at])
+    stalled = over > _COVERED * (end - start)
+    sums = np.zeros(len(timeline.row))
+    np.add.at(sums, at[stalled], over[stalled])
+    return sums
+
+
+def _unqueued(cpu: Floats, work: DeviceWork, device: SteadyWork, timeline: Timeline) -> Floats:
+    """DeviceWork into a full queue at a typical cost: the replay has a queue of its own."""
+    segment = timeline.at(work.call_start_ns[device.entry])
+    full = (work.outstanding[device.entry] > _LAUNCH_QUEUE) & (cpu[segment] > _LAUNCH_STALL_NS)
+    full &= work.call[device.entry] == timeline.row[segment]
+    if full.any():
+        cpu[segment[full]] = _LAUNCH_STALL_NS if full.all() else np.median(cpu[segment[~full]])
+    return cpu
+
+
+def _python_calls(trace: Trace, timeline: Timeline) -> Floats:
+    """Python calls recorded within each segment; every call has two edges."""
+    if not trace.meta.capabilities.get("stacks"):
+        return np.zeros(len(timeline.row))
+    start = ints(trace.python, "start_ns")
+    end = start + ints(trace.python, "dur_ns")
+    edges = np.concatenate((start, end))
+    edges = np.sort(edges[(edges >= timeline.start_ns[0]) & (edges <= timeline.end_ns[-1])])
+    return (np.searchsorted(edges, timeline.end_ns) - np.searchsorted(edges, timeline.start_ns)) / 2
+
+
+def rank_within(groups: Rows) -> Rows:
+    """Position of each within its group; the groups come in runs or not."""
+    order = np.argsort(groups, kind="stable")
+    fresh = np.diff(groups[order], prepend=-1) != 0
+    begins = np.maximum.accumulate(np.where(fresh, np.arange(len(groups)), 0))
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = np.arange(len(groups)) - begins
+    return rank

@@ -1,0 +1,108 @@
+"""Frames for notebooks: kernels with what launched them, and how much work was queued."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.trace import NULL_INT, Trace, ints
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.steps import Steps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def kernels(trace: Trace | Analysis) -> pd.DataFrame:
+    """Kernels, copies and memsets by start, with the op and the call that launched each.
+
+    Columns: event_id, device, stream, start_ns and dur_ns (int64), start_s (float64, seconds since the trace's first
+    event), kind (compute, copy_h2d, ...), kernel, op and launch (names, str, null where not known), launch_event_id,
+    delay_ns (from the start of the launch) and step (Int64, the mark's number).
+
+    Raises:
+        Unavailable: the trace has no GPU work.
+    """
+    import pandas as pd
+
+    analysis = _analysis(trace)
+    work, cpu, gpu = analysis.index(DeviceWork), analysis.trace.cpu, analysis.trace.gpu
+    return pd.DataFrame(
+        {
+            "event_id": ints(gpu, "event_id")[work.row],
+            "device": work.device,
+            "stream": work.stream,
+            "start_ns": work.start_ns,
+            "dur_ns": work.end_ns - work.start_ns,
+            "start_s": (work.start_ns - analysis.trace.meta.origin_ns) / 1e9,
+            "kind": pd.Categorical.from_codes(work.kind, pd.Index(KINDS)),
+            "kernel": _texts(gpu, work.row),
+            "op": _texts(cpu, work.op),
+            "launch": _texts(cpu, work.call),
+            "launch_event_id": _nullable(ints(cpu, "event_id"), work.call),
+            "delay_ns": pd.array(work.delay_ns, "Int64").copy(),
+            "step": _step_numbers(analysis),
+        }
+    ).assign(delay_ns=lambda made: made["delay_ns"].mask(made["delay_ns"] == NULL_INT))
+
+
+def queue_depth(trace: Trace | Analysis) -> pd.DataFrame:
+    """How much work each device had been given and not finished, from one change to the next.
+
+    Columns: device, time_ns and queued (int64), time_s (float64, seconds since the trace's first event); ordered by
+    device and time. Work whose launch is not in the trace is left out.
+
+    Raises:
+        Unavailable: the trace has no GPU work.
+    """
+    import pandas as pd
+
+    analysis = _analysis(trace)
+    work = analysis.index(DeviceWork)
+    frames = [pd.DataFrame({"device": [], "time_ns": [], "queued": []}, dtype="int64")]
+    for device in distinct(work.device).tolist():
+        linked = np.flatnonzero((work.device == device) & (work.call >= 0))
+        time, queued = _depth(work.call_start_ns[linked], work.end_ns[linked])
+        frames.append(pd.DataFrame({"device": device, "time_ns": time, "queued": queued}))
+    frame = pd.concat(frames, ignore_index=True)
+    return frame.assign(time_s=(frame["time_ns"] - analysis.trace.meta.origin_ns) / 1e9)
+
+
+def _depth(given: Rows, done: Rows) -> tuple[Rows, Rows]:
+    """Instants at which the depth changes, and the depth from there on."""
+    time = distinct(np.concatenate([given, done]))
+    begun = np.searchsorted(np.sort(given), time, side="right")
+    return time, begun - np.searchsorted(np.sort(done), time, side="right")
+
+
+def _analysis(trace: Trace | Analysis) -> Analysis:
+    return trace if isinstance(trace, Analysis) else Analysis(trace)
+
+
+def _texts(frame: pd.DataFrame, rows: Rows) -> pd.Series[str]:
+    """Names of rows, null for -1."""
+    return frame["name"].astype("object").reindex(rows).reset_index(drop=True).astype("str").where(rows >= 0)
+
+
+def _nullable(values: Rows, rows: Rows) -> pd.Series[int]:
+    import pandas as pd
+
+    picked = pd.Series(np.append(values, 0)[rows], dtype="Int64")
+    return picked.mask(rows < 0)
+
+
+def _step_numbers(analysis: Analysis) -> pd.Series[int]:
+    """Numbers of the steps that launched the work; null where none did or none are marked."""
+    import pandas as pd
+
+    work = analysis.index(DeviceWork)
+    try:
+        steps = analysis.index(Steps)
+    except Unavailable:
+        return pd.Series([pd.NA] * len(work.row), dtype="Int64")
+    known = (steps.of_work >= 0) & steps.marked
+    return pd.Series(np.append(steps.number, 0)[steps.of_work], dtype="Int64").mask(~known)

@@ -1,0 +1,75 @@
+"""The report's first sentence: what a step takes, what bounds it, and what the fixes would give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.report.words import in_words
+
+LARGEST = 3
+_NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
+_BOUNDS = {"gpu": "the GPU", "cpu": "the CPU", "wait": "waiting for the GPU's results"}
+
+
+def verdict_of(trace: TraceReport, findings: Sequence[Finding]) -> str:
+    """One sentence without a full stop; `findings` are all of the report, in the order of their numbers.
+
+    Empty where the trace has neither a step estimate nor accounting.
+    """
+    wrong = {
+        number: finding
+        for number, finding in enumerate(findings, start=1)
+        if finding.rank == trace.rank and finding.severity is not Severity.INFO
+    }
+    parts = [_pace(trace), _fixes(trace, list(wrong)) if wrong else _largest(trace)]
+    return "; ".join(part for part in parts if part)
+
+
+def _pace(trace: TraceReport) -> str:
+    """How long a step takes, without the profiler where that is known, and what sets its pace."""
+    step = trace.step
+    if step is not None:
+        span = f"{format_ns(step.low_ns)} to {format_ns(step.high_ns)}"
+        bound = _BOUNDS.get(step.bound, step.bound)
+        takes = f"{format_ns(step.unprofiled_ns)} a step without the profiler ({span})"
+        return f"{takes}, {format_ns(step.traced_ns)} with it; bound by {bound}"
+    if trace.steps is not None and trace.steps.marked:
+        return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} a step, as recorded"
+    return f"{format_ns(trace.window.length_ns)}, as recorded" if trace.accounting else ""
+
+
+def _fixes(trace: TraceReport, numbers: Sequence[int]) -> str:
+    """What fixing the findings gives, where a replay says so."""
+    if trace.step is None or trace.together is None:
+        many = len(numbers) > 1
+        return f"finding{'s' if many else ''} {_listed(numbers)} say{'' if many else 's'} what to fix"
+    saved = 1 - trace.together.unprofiled_ns / max(trace.step.unprofiled_ns, 1)
+    if saved < _NEXT_TO_NOTHING:
+        return f"fixing {_listed(numbers)} saves next to nothing"
+    return f"fixing {_listed(numbers)} gives about {format_ns(trace.together.unprofiled_ns)}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """`1 to 3`, `1, 3 and 5`, `1 and 2`."""
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    texts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else " and ".join(map(str, run)) for run in runs]
+    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + f" and {texts[-1]}"
+
+
+def _largest(trace: TraceReport) -> str:
+    """Where nothing is wrong: what the window went to."""
+    sums: Counter[str] = Counter()
+    for device in trace.accounting:
+        sums.update(device.parts_ns)
+    whole = sum(sums.values())
+    named = [
+        f"{'idle, ' if name.startswith('idle') else ''}{in_words(name)} {100 * ns / whole:.0f} %"
+        for name, ns in sums.most_common(LARGEST)
+        if ns
+    ]
+    return f"nothing found to fix; most of the time went to {'; '.join(named)}" if named else ""

@@ -1,0 +1,150 @@
+"""Copies between host and device while no kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.edits import Aside, Drop, Edit
+from traceanalyzer.roofline.links import REACHED, host_link
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.rule.views.selection import Rows
+from traceanalyzer.timeline.awaited_values import MAX_BYTES
+from traceanalyzer.timeline.called_ops import CalledOps
+from traceanalyzer.timeline.device_work import find
+from traceanalyzer.timeline.host_trips import HostTrips
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_bare_share: float = limit(0.5, "of a copy's time that no kernel covers; by definition most")
+
+
+_LATE = ("synchronisation",)  # causes of idle time, in the accounting's table
+_WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
+
+# cause -> (what is wrong, remedy of copies to the device, remedy of others)
+_TEXTS = {
+    "pageable": (
+        "through the driver's buffer, since the host's memory is not pinned",
+        "Pin the source (DataLoader(pin_memory=True), tensor.pin_memory()) and copy one batch ahead with "
+        "non_blocking=True on a stream of its own.",
+        "Copy into a pinned tensor with non_blocking=True, and read it a step later.",
+    ),
+    "blocking": (
+        "while the host waits",
+        "Copy one batch ahead with non_blocking=True from pinned memory, on a stream of its own.",
+        "Copy into a pinned tensor with non_blocking=True, and read it a step later.",
+    ),
+    "on-compute-stream": (
+        "on the stream of the kernels, which wait for it",
+        "Copy the next batch on a stream of its own (torch.cuda.Stream) while this one is computed.",
+        "Copy on a stream of its own, so that the next kernels run beside it.",
+    ),
+    "not-ahead": (
+        "on a stream of its own, but not ahead of the kernels that need it",
+        "Start it earlier: fetch one batch further ahead.",
+        "Start it as soon as its data is there, so that the next kernels run beside it.",
+    ),
+}
+
+
+@rule(since="0.2", claims=Claims.EVENT, min_share=0.01, limits=Limits)
+def exposed_copy(
+    trace: Trace,
+    work: Work,
+    idle: IdleTime,
+    syncs: SyncCalls,
+    called: CalledOps,
+    trips: HostTrips | None,
+    limits: Limits,
+) -> Iterator[Hits]:
+    """A copy between host and device runs while no kernel does.
+
+    What it looks for: copies to the device, to the host and between devices that no kernel covers for most of their
+    time: pageable, waited for by the host, or queued on the stream of the kernels.
+    Why it costs: the kernels wait for the link, which is 50 to 90 times slower than the device's memory; copies have
+    engines of their own and could run beside the kernels of another batch.
+    Bad: `x = x.cuda()` of a pageable batch. Good: a pinned batch, `x.cuda(non_blocking=True)` on a side stream, one
+    batch ahead.
+    How sure: times, bytes and kinds of memory are measured; the link's peak is that of the maker's data sheet. The
+    cost is the copy without kernels beside it, and the idle time that the accounting charges to waiting for it.
+    When it is wrong: where a step has nothing to run beside the copy, as in a single request, only a quicker copy
+    helps. Values that are read back are implicit-sync's, trips to the host and back host-round-trip's.
+    Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
+    """
+    cover = work.of_kind("compute", "communication")
+    copies = work.of_kind(*_WAYS)
+    if not len(copies) and len(work.of_kind("copy_other")):
+        raise Unavailable("there are copies, but the trace does not say from where to where")
+    tripping = np.union1d(trips.down, trips.up) if trips else np.empty(0, np.int64)
+    copies = copies[(copies.bytes > MAX_BYTES) & ~np.isin(copies.entries, tripping)]
+    bare = Lost.uncovered(copies, cover)
+    bare_ns = sums_of(bare.owner, bare.end_ns - bare.start_ns, len(copies))
+    copies = copies[bare_ns >= limits.min_bare_share * copies.dur_ns]
+    waits, charged = syncs.row[~syncs.profiler], idle.charged_to(*_LATE)
+    waiting, late = called.or_self(waits), called.or_self(charged.call.rows)
+    for (cause, kind), found in copies.by(_causes(copies, work, called, waiting), copies.kind):
+        copying = called.or_self(found.launch.rows)
+        awaiting = waits[np.isin(waiting, copying[copying >= 0])]
+        owner = np.where(late >= 0, find(copying, late), -1)
+        what, to_device, else_where = _TEXTS[cause]
+        lines = found.line.sums(found.dur_ns)
+        evidence = _evidence(trace, found)
+        yield Hits(
+            at=found,
+            by=_WAYS[kind],
+            cause=cause,
+            lost=Lost.joined(
+                [Lost.uncovered(found, cover), Lost.all_of(charged[owner >= 0], owner[owner >= 0])]
+            ),
+            fix=_fix(found, awaiting, evidence["link_gbps"]),
+            message=f"{{moved}} go from {{by}} {what}, {{times_a_step}}, at {{gbps}} GB/s"
+            + (" of the {link_gbps} of {link}" if evidence["link"] else "")
+            + ": no kernel runs for {total} in all"
+            + (", at {lines}" if lines else ""),
+            advice=to_device if kind == "copy_h2d" else else_where,
+            evidence=evidence | {"waited_ns": Calls(work.events, awaiting).total_ns, "lines": lines},
+        )
+
+
+def _causes(copies: Work, work: Work, called: CalledOps, waiting: Rows) -> Texts:
+    """Cause of each copy, the first that holds; `waiting` are the ops or calls in which the CPU waits."""
+    kernels = work.of_kind("compute")
+    holds = [
+        copies.pageable,
+        copies.launch.there & np.isin(called.or_self(copies.launch.rows), waiting),
+        np.isin(copies.device << 32 | copies.stream, kernels.device << 32 | kernels.stream),
+    ]
+    return Texts(np.select(holds, range(len(holds)), len(holds)), np.array(list(_TEXTS), object))
+
+
+def _fix(copies: Work, awaiting: Rows, link_gbps: float | None) -> list[Edit]:
+    """The copies aside, from pinned memory as fast as the link; and nothing waits for them."""
+    dur = copies.dur_ns.astype(np.float64)
+    if link_gbps:
+        dur = np.where(copies.pageable, np.minimum(dur, copies.bytes / (REACHED * link_gbps)), dur)
+    return [Aside(copies.entries, dur), Drop(awaiting[~np.isin(awaiting, copies.launch.rows)])]
+
+
+def _evidence(trace: Trace, copies: Work) -> dict[str, Any]:
+    names = {device.ordinal: device.name for device in trace.meta.devices}
+    link = host_link(names.get(int(copies.device[0])))
+    return {
+        "moved_bytes": int(copies.bytes.sum()),
+        "gbps": float(copies.bytes.sum() / max(copies.total_ns, 1)),
+        "link": link and link.name,
+        "link_gbps": link and link.gbps,
+    }

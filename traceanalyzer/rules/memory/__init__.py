@@ -1,0 +1,1 @@
+"""Memory that is allocated, kept and given back."""

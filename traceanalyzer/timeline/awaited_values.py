@@ -1,0 +1,81 @@
+"""Ops that copy a value between host and device, and in which the CPU waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, among, distinct
+from traceanalyzer.model.trace import Trace, ints, matching
+from traceanalyzer.timeline.called_ops import CalledOps
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.host_trips import HostTrips
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Mask = NDArray[np.bool_]
+
+MAX_BYTES = 65_536  # of one copy: more is data, and takes longer than the wait for it (PCIe 3: 5 us)
+_CHECKED, _UPDATED = "aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_update_scale_"
+_TO_HOST, _TO_DEVICE = KINDS.index("copy_d2h"), KINDS.index("copy_h2d")
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedValues:
+    """Ops as the user called them, in order of start.
+
+    Attributes:
+        op: int64 (ops,), row of `trace.cpu`.
+        upwards: bool (ops,), it copies to the device, and nothing to the host.
+        scaler: bool (ops,), GradScaler asking whether a gradient overflowed: the last `.item()` between its check of
+            the gradients and its update of the scale.
+        copy: int64 (copies,), entries of `DeviceWork`: the copies of `MAX_BYTES` at most that these ops make.
+        wait: int64 (calls,), rows of `trace.cpu`: the calls in these ops in which the CPU waits.
+    """
+
+    op: Rows
+    upwards: Mask
+    scaler: Mask
+    copy: Rows
+    wait: Rows
+
+    @classmethod
+    def build(
+        cls,
+        trace: Trace,
+        work: DeviceWork,
+        nesting: Nesting,
+        called: CalledOps,
+        syncs: SyncCalls,
+        trips: HostTrips,
+    ) -> Self:
+        copy = _small_copies(trace, work)
+        copy = copy[~among(copy, np.sort(trips.down))]
+        wait = syncs.row[~syncs.profiler]
+        copying, waiting = called.of(work.call[copy]), called.of(wait)
+        op = distinct(copying[among(copying, distinct(waiting)) & (copying >= 0)])
+        inside = among(copying, op), among(waiting, op)
+        op = op[np.argsort(nesting.start_ns[op], kind="stable")]
+        upwards = ~among(op, distinct(copying[work.kind[copy] == _TO_HOST]))
+        return cls(op, upwards, _by_scaler(trace, nesting, op), copy[inside[0]], wait[inside[1]])
+
+
+def _small_copies(trace: Trace, work: DeviceWork) -> Rows:
+    between = (work.kind == _TO_HOST) | (work.kind == _TO_DEVICE)
+    small = ints(trace.gpu, "bytes")[work.row] <= MAX_BYTES
+    return np.flatnonzero(between & small & (work.call >= 0))
+
+
+def _by_scaler(trace: Trace, nesting: Nesting, op: Rows) -> Mask:
+    checked, updated = (
+        np.sort(nesting.start_ns[matching(trace.cpu, "name", name.__eq__)]) for name in (_CHECKED, _UPDATED)
+    )
+    start = nesting.start_ns[op]
+    items = np.flatnonzero(matching(trace.cpu, "name", "aten::item".__eq__)[op])
+    last = np.searchsorted(start[items], updated) - 1
+    found = np.zeros(len(op), bool)
+    found[items[last[last >= 0]]] = True
+    return np.asarray(found & (np.searchsorted(checked, start) > np.searchsorted(updated, start)))

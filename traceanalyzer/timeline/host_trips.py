@@ -1,0 +1,120 @@
+"""Data that goes to the host and comes back: copies to it paired with the copies that return what was made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, among, distinct, grouped
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.trace import Trace, ints
+from traceanalyzer.timeline.called_ops import CalledOps
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Mask = NDArray[np.bool_]
+
+_MIN_BYTES = 1_024  # less is a value that is read back, and some value that goes up later
+_WIDTH_RATIOS = (1, 2, 4, 8)  # of elements: what comes back may have another type, or be a mask
+_DOWN, _UP = KINDS.index("copy_d2h"), KINDS.index("copy_h2d")
+
+
+@dataclass(frozen=True, slots=True)
+class HostTrips:
+    """Arrays of shape (trips,), in order of launch.
+
+    Attributes:
+        down, up: int64, entries of `DeviceWork`: the copy to the host, and the one that comes back.
+        start_ns, end_ns: int64, on the CPU from the op that copies down to the end of the one that copies up.
+        fetched_ns, sent_ns: int64, the end of the first and the start of the second: the host's own time.
+        next_ns: int64, when the next row of the thread begins; `end_ns` where there is none.
+        thread: int64, as in `Nesting`.
+    """
+
+    down: Rows
+    up: Rows
+    start_ns: Rows
+    fetched_ns: Rows
+    sent_ns: Rows
+    end_ns: Rows
+    next_ns: Rows
+    thread: Rows
+
+    @classmethod
+    def build(
+        cls,
+        trace: Trace,
+        work: DeviceWork,
+        nesting: Nesting,
+        called: CalledOps,
+        steps: Steps,
+        syncs: SyncCalls,
+    ) -> Self:
+        """A trip: the CPU waits for a copy down, the next copy of its thread goes up and has as many elements, both
+        in one step, and in that step every copy of those sizes belongs to a trip: a loop that sends batches and
+        fetches results of the same size has a copy up before its first copy down.
+        """
+        if not (work.call >= 0).any():
+            raise Unavailable("no launch calls in the trace: where the host waits cannot be seen")
+        size = np.maximum(ints(trace.gpu, "bytes"), 0)[work.row]
+        copies = _copies(work, nesting, size)
+        down, up = copies[:-1], copies[1:]
+        trip = (work.kind[down] == _DOWN) & (work.kind[up] == _UP)
+        trip &= nesting.thread[work.call[down]] == nesting.thread[work.call[up]]
+        trip &= steps.of_work[down] == steps.of_work[up]
+        trip &= _same_elements(size[down], size[up]) & _awaited(work, syncs, down, up)
+        down, up = down[trip], up[trip]
+        closed = _closed([steps.of_work, size, work.kind], copies, down, up)
+        down, up = down[closed], up[closed]
+        order = np.argsort(work.call_start_ns[down], kind="stable")
+        down, up = down[order], up[order]
+        first, last = (called.or_self(work.call[entries]) for entries in (down, up))
+        start, end, thread = nesting.start_ns, nesting.end_ns, nesting.thread[first]
+        following = _following(nesting, thread, end[last])
+        return cls(down, up, start[first], end[first], start[last], end[last], following, thread)
+
+
+def _copies(work: DeviceWork, nesting: Nesting, size: Rows) -> Rows:
+    """Entries of copies between host and device, by thread and launch."""
+    large = (work.call >= 0) & (size >= _MIN_BYTES)
+    copies = np.flatnonzero(large & ((work.kind == _DOWN) | (work.kind == _UP)))
+    return copies[np.lexsort((work.call_start_ns[copies], nesting.thread[work.call[copies]]))]
+
+
+def _following(nesting: Nesting, thread: Rows, end: Rows) -> Rows:
+    """When the next row of each thread begins; `end` itself where there is none."""
+    following = end.copy()
+    for number in distinct(thread).tolist():
+        mine, starts = thread == number, nesting.thread_start_ns[number]
+        at = np.searchsorted(starts, end[mine])
+        following[mine] = np.where(at < len(starts), starts[np.minimum(at, len(starts) - 1)], end[mine])
+    return following
+
+
+def _same_elements(one: Rows, other: Rows) -> Mask:
+    """As many elements, of types as wide or of another width."""
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    return np.asarray(np.any([high == low * ratio for ratio in _WIDTH_RATIOS], axis=0))
+
+
+def _awaited(work: DeviceWork, syncs: SyncCalls, down: Rows, up: Rows) -> Mask:
+    """Whether a call that waits begins from each copy's launch on and before that of the copy up."""
+    waits = np.sort(syncs.start_ns[~syncs.profiler])
+    first, last = (np.searchsorted(waits, work.call_start_ns[copies]) for copies in (down, up))
+    return np.asarray(last > first)
+
+
+def _closed(keys: list[Rows], copies: Rows, down: Rows, up: Rows) -> Mask:
+    """Trips whose kinds of copies, by step, size and direction, have no copy that belongs to no trip."""
+    if len(down) == 0:
+        return np.empty(0, bool)
+    number, _ = grouped(keys)
+    paired = np.zeros(len(number), bool)
+    paired[down] = paired[up] = True
+    single = distinct(number[copies[~paired[copies]]])
+    return np.asarray(~among(number[down], single) & ~among(number[up], single))

@@ -1,0 +1,169 @@
+"""Where a thread stood still inside one op or call, and which ops work on the CPU alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import among, grouped, numbered, pick
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.trace import Trace, codes, matching
+from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.boundaries import Boundaries
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.names import ALLOCATING_OP, QUERY, is_compilation, runs_compiled_code
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+# Launch calls take 4 to 10 us and ops tens of us (V100 to H200); what a library prepares at first use takes 0.1 ms
+# (a workspace) to 30 s (a context). Ten times the median is far above the jitter of either.
+LONG_NS = 100_000
+MANY_TIMES = 10
+WORK_NS = (
+    20_000  # an op on views takes 2 to 10 us under the profiler (H200); one that usually takes more computes
+)
+ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
+
+
+@dataclass(frozen=True, slots=True)
+class StandingStill:
+    """Ops and calls that stand still unusually long, and ops that work on the CPU.
+
+    Arrays of shape (stretches,), ordered by thread and start: on a thread that launches work nothing starts or ends
+    for 0.1 ms or more inside an op or call that does not wait for the device, and that is unusual: ten times longer
+    than ops or calls of its name usually take, or 1 ms where there is no other.
+
+    Attributes:
+        thread: int64, thread as in `Nesting`.
+        start_ns, end_ns: int64.
+        row: int64, row of `trace.cpu` of the innermost op or call around it.
+        first: bool, the first of its name, or the next launch in it runs its kernel for the first time.
+        host_work: int64 of shape (ops,), rows of outermost ops of 0.1 ms or more that make no call: they work on the
+            CPU. Ops that only allocate, compile or run compiled code are left out.
+    """
+
+    thread: Rows
+    start_ns: Rows
+    end_ns: Rows
+    row: Rows
+    first: Mask
+    host_work: Rows
+
+    @classmethod
+    def build(
+        cls,
+        trace: Trace,
+        nesting: Nesting,
+        boundaries: Boundaries,
+        activity: Activity,
+        syncs: SyncCalls,
+        work: DeviceWork,
+    ) -> Self:
+        alone = ~_makes_calls(trace, nesting)
+        usable = (
+            matching(trace.cpu, "category", ("cpu_op", *CALL_CATEGORIES).__contains__) & ~nesting.annotation
+        )
+        usable[syncs.row] = False
+        usable[activity.rows["allocator"]] = False
+        parts = [
+            _of_thread(nesting, boundaries, thread) for thread in np.flatnonzero(activity.launching).tolist()
+        ]
+        none = [np.empty(0, np.int64)] * 4
+        thread, start, end, row = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
+        kept = usable[row] & (row >= 0)
+        thread, start, end, row = thread[kept], start[kept], end[kept], row[kept]
+        kept = _unusual(trace, nesting, alone, row, end - start)
+        thread, start, end, row = thread[kept], start[kept], end[kept], row[kept]
+        first = _first_of_name(trace, nesting, row) | _first_of_kernel(trace, nesting, work, row, end)
+        return cls(thread, start, end, row, first, _host_work(trace, nesting, activity, alone))
+
+
+def _of_thread(nesting: Nesting, boundaries: Boundaries, thread: int) -> tuple[Rows, Rows, Rows, Rows]:
+    """(thread, start, end, innermost row) of every long stretch without an edge."""
+    starts, ends = boundaries.starts[thread][1:-1], boundaries.ends[thread][1:-1]
+    edges = np.sort(np.concatenate((starts, ends)), kind="stable")
+    long = np.flatnonzero(np.diff(edges) >= LONG_NS)
+    start, end = edges[long], edges[long + 1]
+    return np.full(len(long), thread), start, end, nesting.around(thread, start, end)
+
+
+def _makes_calls(trace: Trace, nesting: Nesting) -> Mask:
+    """Whether a row, or one inside it, is a call that does more than ask; bool of shape (rows,)."""
+    call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
+    inside = call & ~matching(trace.cpu, "name", lambda name: bool(QUERY.search(name)))
+    reached = np.flatnonzero(inside)
+    while len(reached):
+        above = nesting.parent[reached]
+        above = above[above >= 0]
+        above = above[~inside[above]]
+        inside[above] = True
+        reached = np.flatnonzero(np.bincount(above, minlength=1)) if len(above) else above
+    return inside
+
+
+def _unusual(trace: Trace, nesting: Nesting, alone: Mask, rows: Rows, still: Rows) -> Mask:
+    """Whether each row stood still many times longer than its like usually do.
+
+    Like it are rows of its name, calls inside or not as in it. An op that makes no call and usually takes its time,
+    or is the only one, works on the CPU: how long depends on its data.
+    """
+    if len(rows) == 0:
+        return np.zeros(0, bool)
+    names = codes(trace.cpu, "name") * 2 + alone
+    name, wanted = numbered(names[rows])
+    alike = np.flatnonzero(among(names, wanted) & (nesting.thread >= 0))
+    alike = alike[np.argsort(names[alike], kind="stable")]
+    groups = np.split(nesting.self_ns[alike], np.searchsorted(names[alike], wanted[1:]))
+    usual = [int(np.quantile(times, 0.5, method="lower")) if len(times) > 1 else -1 for times in groups]
+    allocates = matching(trace.cpu, "name", lambda text: bool(ALLOCATING_OP.search(text)))
+    computes = (trace.cpu["category"] == "cpu_op").to_numpy() & alone & ~allocates
+    never = np.iinfo(np.int64).max
+    least = np.array(usual)[name]
+    limit = np.where(least >= 0, np.maximum(LONG_NS, MANY_TIMES * least), ALONE_NS)
+    works = computes[rows] & ((least < 0) | (least >= WORK_NS))
+    return np.asarray(still >= np.where(works, never, limit))
+
+
+def _first_of_name(trace: Trace, nesting: Nesting, rows: Rows) -> Mask:
+    """Whether no row of the same name began before."""
+    names = codes(trace.cpu, "name")
+    first = np.full(len(trace.cpu["name"].cat.categories) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, names, nesting.start_ns)
+    return np.asarray(nesting.start_ns[rows] <= first[names[rows]])
+
+
+def _first_of_kernel(trace: Trace, nesting: Nesting, work: DeviceWork, rows: Rows, ends: Rows) -> Mask:
+    """Whether the launch in which each stretch lies, or the next one in its op, is the first of its kernel."""
+    linked = np.flatnonzero(work.call >= 0)
+    if len(linked) == 0:
+        return np.zeros(len(rows), bool)
+    order = linked[np.argsort(work.call_start_ns[linked], kind="stable")]
+    _, first = grouped([codes(trace.gpu, "name")[work.row[order]]])
+    fresh = np.zeros(len(order), bool)
+    fresh[first] = True
+    launched = work.call_start_ns[order]
+    # A call that stands still may be the launch itself: look from its start.
+    call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)[rows]
+    following = np.searchsorted(launched, np.where(call, nesting.start_ns[rows], ends), side="left")
+    entry = np.minimum(following, len(order) - 1)
+    within = np.where(nesting.op[rows] >= 0, nesting.end_ns[nesting.op[rows]], nesting.end_ns[rows])
+    return np.asarray((following < len(order)) & (launched[entry] <= within) & fresh[entry])
+
+
+def _host_work(trace: Trace, nesting: Nesting, activity: Activity, alone: Mask) -> Rows:
+    """Rows of outermost long ops without a call, on threads that launch."""
+
+    def other(name: str) -> bool:
+        return bool(ALLOCATING_OP.search(name)) or is_compilation(name) or runs_compiled_code(name)
+
+    op = alone & (nesting.op == np.arange(len(alone)))
+    outer = pick(nesting.op, nesting.parent)
+    outermost = op & ~((outer >= 0) & op[outer])
+    long = (nesting.end_ns - nesting.start_ns >= LONG_NS) & activity.launching[nesting.thread]
+    return np.flatnonzero(outermost & long & ~matching(trace.cpu, "name", other))
