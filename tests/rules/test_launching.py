@@ -14,8 +14,8 @@ from traceanalyzer.model.finding import Confidence, Severity, Status
 US = 1_000
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
 GEMM = "nvjet_sm90_tst_64x8_64x16_1x4_h_bz_TNT"
-ACCUSES = ("launch-bound", "repeated-calls", "unfused-optimizer", "compile-overhead", "recompilation")
-SLUGS = (*ACCUSES, "exposed-communication", "needless-collectives", "hotspot")
+ACCUSES = ("launch-bound", "repeated-calls", "unfused-optimizer", "compile", "scheduler-gap", "host-gap")
+SLUGS = (*ACCUSES[:4], "exposed-communication", "needless-collectives", "hotspot")
 Shared = Callable[[str], Path]
 
 
@@ -147,11 +147,36 @@ def test_picking_one_sample_after_the_other() -> None:
 
 def test_fewer_repeats_need_changing_shapes() -> None:
     assert of_rule(loop(["aten::select", "aten::mm"], 8, kernel=GEMM), "repeated-calls") == []
-    changing = loop(
-        ["aten::select", "aten::mm"], 8, kernel=GEMM, dims=lambda repeat: [[repeat + 1, 64], [64, 64]]
-    )
+    changing = loop(["aten::select", "aten::mm"], 8, kernel=GEMM, dims=_growing)
     (one,) = of_rule(changing, "repeated-calls")
     assert one.confidence is Confidence.LOW
+
+
+def _growing(repeat: int) -> object:
+    return [[repeat + 1, 64], [64, 64]]
+
+
+def test_layers_of_growing_width_are_no_loop() -> None:
+    assert (
+        of_rule(loop(["aten::linear", "aten::silu"], 20, kernel=GEMM, dims=_growing), "repeated-calls") == []
+    )
+
+
+def test_results_that_are_stacked_come_from_a_loop() -> None:
+    trace = TraceBuilder()
+    at, number = 0, 0
+    for step in range(3):
+        begin = at
+        for name in [*["aten::linear", "aten::relu"] * 20, "aten::stack"]:
+            number += 1
+            trace.op(name, at, 10 * US)
+            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+            trace.kernel(at + 9 * US, 1 * US, number, name=GEMM)
+            at += 12 * US
+        trace.step(step, begin, at - begin)
+    (one,) = of_rule(trace, "repeated-calls")
+    assert (one.confidence, one.evidence["repeats"]) == (Confidence.LOW, 20)
+    assert "batched product" in one.advice
 
 
 def test_updates_of_many_tensors_take_a_foreach_op() -> None:
@@ -239,7 +264,7 @@ def test_steps_that_differ_are_not_captured() -> None:
 
 def test_compiling_in_every_step(shared: Shared) -> None:
     one = found(shared("pairs/recompile.bad"))[0]
-    assert (one.rule, one.severity, one.count, one.steps) == ("recompilation", Severity.HIGH, 4, 4)
+    assert (one.rule, one.severity, one.count, one.steps) == ("compile", Severity.HIGH, 4, 4)
     assert (one.evidence["frame"], one.evidence["version"], one.evidence["over_limit"]) == (0, 22, True)
     assert one.saving is not None
     assert one.saving.share > 0.99
@@ -249,14 +274,12 @@ def test_compiling_in_every_step(shared: Shared) -> None:
     "name", ["pairs/recompile.fixed", "pairs/graph_break.fixed", "real/gpt2_train.compile"]
 )
 def test_compiled_once_is_no_recompilation(shared: Shared, name: str) -> None:
-    findings = found(shared(name), "recompilation", "compile-overhead")
-    assert {(one.rule, one.severity) for one in findings} == {("compile-overhead", Severity.INFO)}
+    findings = found(shared(name), "compile")
+    assert {(one.cause, one.severity) for one in findings} == {("tiny-regions", Severity.INFO)}
 
 
 def test_breaks_are_never_told_to_be_removed(shared: Shared) -> None:
-    names = above_info(found(shared("pairs/graph_break.bad")))
-    assert "compile-overhead" not in names
-    assert "recompilation" not in names
+    assert "compile" not in above_info(found(shared("pairs/graph_break.bad")))
 
 
 def compiling(steps: list[int]) -> TraceBuilder:
@@ -269,7 +292,7 @@ def compiling(steps: list[int]) -> TraceBuilder:
 
 @pytest.mark.parametrize(("steps", "count"), [([0], 0), ([2], 1), ([0, 1], 2), ([1, 2, 3], 3)])
 def test_compilation_of_the_first_step_alone_is_a_cold_start(steps: list[int], count: int) -> None:
-    findings = of_rule(compiling(steps), "recompilation")
+    findings = of_rule(compiling(steps), "compile")
     assert sum(finding.count for finding in findings) == count
 
 

@@ -1,4 +1,4 @@
-"""Loops in sequences, steps that are alike, names of collectives and of servers' steps."""
+"""Loops in sequences, steps that are alike, and names of collectives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from traceanalyzer.timeline.collectives import collective_of
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.loops import Loops
 from traceanalyzer.timeline.sameness import same_steps
-from traceanalyzer.timeline.serving import ServingStep
 from traceanalyzer.timeline.steps import Steps
 
 US = 1_000
@@ -83,25 +82,3 @@ def test_steps_are_alike_in_kind_order_and_number() -> None:
 )
 def test_names_of_collectives(kernel: str, op: str | None, name: str) -> None:
     assert collective_of(kernel, op) == name[:40]
-
-
-@pytest.mark.parametrize(
-    ("mark", "phase", "batch"),
-    [
-        ("execute_context_2(6144)_generation_3(3)", "mixed", 5),
-        ("execute_context_1(888_788544)_generation_0(0)", "prefill", 1),
-        ("execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785)", "decode", 32),
-        ("step[DECODE bs=64 seq=1]", "decode", 64),
-        ("step[EXTEND bs=2 toks=4096]", "prefill", 2),
-        ("prefill[bs=2]", "prefill", 2),
-        ("decode[bs=117/128 ..]", "decode", 117),
-        ("step[IDLE]", "idle", None),
-    ],
-)
-def test_steps_of_servers(mark: str, phase: str, batch: int | None) -> None:
-    assert ServingStep.parsed(mark) == ServingStep(phase, batch)
-
-
-def test_other_marks_are_no_steps_of_servers() -> None:
-    assert ServingStep.parsed("ProfilerStep#3") is None
-    assert ServingStep.parsed("decoder") is None

@@ -15,18 +15,19 @@ from traceanalyzer.timeline.steps import Steps
 
 LARGEST = 3
 _ENGINE = "autograd::engine::evaluate_function: "
-_PREFIX = "late_launch:"
 # Cause -> what people call it, in a sentence that begins with "idle".
 _IDLE = {
     "dispatching": "while the CPU launches kernel after kernel",
-    "launch_latency": "from launch to start of kernels",
-    "synchronisation_round_trip": "after the CPU waited for a result",
+    "launch-latency": "from launch to start of kernels",
+    "synchronisation": "after the CPU waited for a result",
     "python": "while Python runs",
-    "host_code": "while host code runs between ops",
-    "data_loading": "while data is loaded",
+    "host-code": "while host code runs between ops",
+    "data-loading": "while data is loaded",
     "allocator": "while memory is allocated",
     "compilation": "while code is compiled",
-    "module_loading": "while kernels are loaded",
+    "module-loading": "while kernels are loaded",
+    "engine": "while the autograd engine runs",
+    "first-use": "while libraries are used for the first time",
     "tail": "after the last launch",
 }
 
@@ -86,8 +87,7 @@ def _idle_ns(idle: IdleTime, steps: int) -> dict[str, float]:
 
 
 def _idle_name(cause: str) -> str:
-    plain = cause.removeprefix(_PREFIX)
-    return _IDLE.get(plain.replace("-", "_"), plain.replace("_", " ").replace("-", " "))
+    return _IDLE.get(cause, cause.replace("-", " "))
 
 
 def _unprofiled(

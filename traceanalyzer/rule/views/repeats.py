@@ -13,6 +13,8 @@ from traceanalyzer.rule.views.work import Work
 from traceanalyzer.timeline.loops import Loops
 
 _MOST = 0.5
+_NEAR = 2  # ops before or after the loop
+_GATHERS = r"::(unbind|split|split_with_sizes|chunk|tensor_split|stack|cat|concat|vstack|hstack)$|^(Stack|Cat|Unbind)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,6 +27,7 @@ class Repeats:
         names: the ops of one repeat, in order.
         launches, copies: pieces of work that the loop launched, and whether copies to the device are among them.
         kernel_ns: their mean duration.
+        collected: it takes apart what comes before it or puts together what it made: unbind, split; stack, cat.
         shapes_change: in most repeats some op gets other shapes than in the one before.
     """
 
@@ -34,6 +37,7 @@ class Repeats:
     launches: int
     copies: bool
     kernel_ns: float
+    collected: bool
     shapes_change: bool
 
     @property
@@ -63,9 +67,11 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
     order = np.argsort(launched, kind="stable")
     copying, durations = work.kind.one_of("copy_h2d")[order], work.dur_ns[order]
     launched = launched[order]
+    gathers = names.matches(_GATHERS)
     for loop in range(len(loops)):
         members = loops.members(loop)
         own = _of_ops(launched, rows[members.ravel()])
+        low, high = max(int(members[0, 0]) - _NEAR, 0), int(members[-1, -1]) + 1 + _NEAR
         following = np.append(starts[members[1:, 0]], ends[members[-1, -1]])
         yield Repeats(
             at=outer[members[:, 0]],
@@ -74,6 +80,7 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
             launches=len(own),
             copies=bool(copying[own].any()),
             kernel_ns=float(durations[own].mean()) if len(own) else 0.0,
+            collected=bool(gathers[low:high].any()),
             shapes_change=bool((np.diff(shapes[members], axis=0) != 0).any(axis=1).mean() > _MOST),
         )
 

@@ -18,7 +18,6 @@ from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.unprofiled import busy_share, only_profiled
 from traceanalyzer.rule.views import IdleTime, Work
-from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.sameness import same_steps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -40,8 +39,8 @@ class Limits:
     min_pointwise_share: float = limit(0.3, "of the launches: eager pointwise kernels that a compiler fuses")
 
 
-_DISPATCHING = ("late_launch:dispatching", "launch_latency")
-_BETWEEN_OPS = ("late_launch:host_code", "late_launch:python")
+_DISPATCHING = ("dispatching", "launch-latency")
+_BETWEEN_OPS = ("host-code", "python", "engine")
 _POINTWISE = re.compile(r"elementwise_kernel|elementwise_grid_stride|reduce_kernel|CatArrayBatched")
 
 
@@ -66,7 +65,7 @@ def launch_bound(
     short = idle.charged_to(*_BETWEEN_OPS)
     late = np.isin(idle.piece, idle.charged_to(*_DISPATCHING).piece)
     late |= np.isin(idle.piece, short[short.dur_ns <= limits.max_pause_ns].piece)
-    found = idle[late & idle.has_next & ~idle.launch.name.matches(GRAPH_LAUNCH)]
+    found = idle[late & idle.has_next & ~idle.launch.name.matches(r"GraphLaunch")]
     if len(found) == 0:
         return
     eager = work[(work.step >= 0) & ~work.in_graph]

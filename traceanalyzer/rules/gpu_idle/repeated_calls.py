@@ -53,8 +53,8 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> 
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights,
     `x * torch.tensor(w, device="cuda")[:, None]`.
     How sure: that the calls repeat is measured; that they are independent is not. Repeats that pick from, copy, or
-    update one thing of many are medium; those with a matrix product may be layers or time steps, and are low. A
-    chain of pointwise ops alone is left to launch-bound: a CUDA graph or fusion, not a batch, is its remedy.
+    update one thing of many, or whose results are stacked, are medium; those with a matrix product may be layers or
+    time steps, and are low. A chain of pointwise ops alone is left to launch-bound: its remedy is a CUDA graph.
     When it is wrong: each repeat needs the result of the one before, as in a recurrent network.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.
     """
@@ -76,10 +76,11 @@ def _how_sure(loop: Repeats, limits: Limits) -> Confidence | None:
         return None
     picks, heavy = any(map(_PICKS.search, names)), any(map(_HEAVY.search, names))
     if heavy or loop.count < limits.min_repeats:
-        small = len(names) <= limits.max_layer_ops and picks and loop.count >= limits.min_repeats
-        return Confidence.LOW if small or loop.shapes_change else None
+        many = loop.count >= limits.min_repeats and len(names) <= limits.max_layer_ops
+        alike = picks or loop.collected  # layers neither pick from one tensor nor are their results stacked
+        return Confidence.LOW if alike and (many or loop.shapes_change) else None
     lists = all(_TO_HOST_LISTS.search(name) for name in names)
-    return Confidence.MEDIUM if picks or lists or loop.shapes_change else None
+    return Confidence.MEDIUM if picks or lists or loop.collected or loop.shapes_change else None
 
 
 def _hits(loops: list[Repeats], sure: Confidence, idle: IdleTime, limits: Limits) -> Hits:
