@@ -58,6 +58,22 @@ def test_numpy_leaves_no_op_and_the_trip_is_told_by_its_elements(factor: int) ->
     assert trip.cost_ns > 4 * 400 * US
 
 
+def test_a_conversion_on_the_way_is_not_what_the_host_does() -> None:
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        for size, op in ((1 << 20, "aten::sort"), (1 << 21, "aten::sort"), (1 << 22, "aten::to")):
+            program.kernel()
+            program.copy(TO_HOST, size, 100 * US, ("aten::to", "aten::copy_"))
+            program.trace.op(op, program.now, 390 * US)
+            program.now += 400 * US
+            program.copy(TO_DEVICE, size, 100 * US, ("aten::to", "aten::copy_"))
+    assert {one.by: one.count for one in found(program.trace, "host-round-trip")} == {
+        "aten::sort": 8,
+        None: 4,
+    }
+
+
 def test_copies_of_a_trip_are_nobody_elses() -> None:
     assert found(trips().trace, "exposed-copy") == []
     assert found(trips().trace, "implicit-sync") == []
