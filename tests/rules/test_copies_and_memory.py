@@ -65,8 +65,8 @@ def test_a_conversion_on_the_way_is_not_what_the_host_does() -> None:
         for size, op in ((1 << 20, "aten::sort"), (1 << 21, "aten::sort"), (1 << 22, "aten::to")):
             program.kernel()
             program.copy(TO_HOST, size, 100 * US, ("aten::to", "aten::copy_"))
-            program.trace.op(op, program.now, 390 * US)
-            program.now += 400 * US
+            program.trace.op(op, program.now, 190 * US)
+            program.now += 200 * US
             program.copy(TO_DEVICE, size, 100 * US, ("aten::to", "aten::copy_"))
     assert {one.by: one.count for one in found(program.trace, "host-round-trip")} == {
         "aten::sort": 8,
