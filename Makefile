@@ -9,14 +9,14 @@ demo: .venv/installed
 	$(BIN)/traceanalyzer diagnose $(EXAMPLE)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
 
 lint: .venv/tested
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python docs/generate.py --check
+	$(BIN)/python tools/docs.py --check
 
 # Needs a GPU and torch; writes what fixtures/README.md lists.
 fixtures: .venv/tested

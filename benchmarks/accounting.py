@@ -22,13 +22,16 @@ import pandas as pd
 
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.busy import Busy
 from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.host_gaps import HostGaps
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.profiler_rows import ProfilerRows
+from traceanalyzer.timeline.standing_still import StandingStill
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -40,6 +43,8 @@ INDEXES: tuple[Any, ...] = (
     ProfilerRows,
     Activity,
     Steps,
+    StandingStill,
+    HostGaps,
     Idle,
     Accounting,
 )
@@ -64,7 +69,7 @@ def main() -> None:
 
 
 def repeated(trace: Trace, rows: int) -> Trace:
-    """The trace one behind the other, with fresh ids, until it has so many rows."""
+    """The trace one after the other, with fresh ids, until it has so many rows."""
     copies = max(1, rows // (len(trace.cpu) + len(trace.gpu)))
     ends = [(frame["start_ns"] + frame["dur_ns"]).max() for frame in (trace.cpu, trace.gpu)]
     starts = [frame["start_ns"].min() for frame in (trace.cpu, trace.gpu)]
@@ -112,13 +117,13 @@ def report(title: str, trace: Trace) -> None:
     print(f"{title}: {events:,} rows")
     best = {kind.__name__: float("inf") for kind in INDEXES}
     for _ in range(REPEATS):
-        fresh = Trace(trace.cpu, trace.gpu, trace.meta)
+        fresh = Analysis(Trace(trace.cpu, trace.gpu, trace.meta))
         for kind in INDEXES:
             begun = time.process_time()
             fresh.index(kind)
             best[kind.__name__] = min(best[kind.__name__], time.process_time() - begun)
     for name, seconds in [*best.items(), ("together", sum(best.values()))]:
-        print(f"  {name:<11} {seconds:6.3f} s  {seconds / events * 1e6:6.3f} s per million events")
+        print(f"  {name:<13} {seconds:6.3f} s  {seconds / events * 1e6:6.3f} s per million events")
 
 
 if __name__ == "__main__":

@@ -198,9 +198,17 @@ def round_trip(case: Case) -> list[Edit]:
     same = case.bytes(down) == case.bytes(back)
     down, back = down[same], back[same]
     starts = case.nesting.start_ns[case.nesting.top_op(case.work.call[down])]
-    ends = case.nesting.end_ns[case.nesting.top_op(case.work.call[back])]
+    ends = _next_op(case, case.nesting.end_ns[case.nesting.top_op(case.work.call[back])])
     kernels = 2 * case.bytes(down) / _HBM_BYTES_PER_NS
     return [Replace(starts, ends, kernels[:, None], 5_000.0)]
+
+
+def _next_op(case: Case, instants: Rows) -> Rows:
+    """When the next op of the timeline starts: freeing what was copied is part of the round trip."""
+    timeline = case.program.timeline
+    starts = timeline.start_ns[~case.program.segments.gap]
+    at = np.searchsorted(starts, instants)
+    return np.where(at < len(starts), starts[np.minimum(at, len(starts) - 1)], instants)
 
 
 def copies_aside(case: Case) -> list[Edit]:

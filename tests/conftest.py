@@ -1,4 +1,4 @@
-"""Fixtures for all tests: where the shared traces are, and what to do without them."""
+"""Fixtures for all tests: where the shared traces are, what to do without them, and in which order they run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.examples import load_profile
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("TRACEANALYZER_TRACES", REPOSITORY.parent / "shared" / "traces"))
@@ -38,8 +40,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "shared_trace" in metafunc.fixturenames:
         names = shared_names()
         absent = [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=_ABSENT))]
-        paths = [pytest.param(SHARED / f"{name}.json.gz", id=name) for name in names]
+        paths = [
+            pytest.param(SHARED / f"{name}.json.gz", id=name, marks=pytest.mark.xdist_group(name))
+            for name in names
+        ]
         metafunc.parametrize("shared_trace", paths or absent)
+
+
+def pytest_configure() -> None:
+    """Properties try as many examples as HYPOTHESIS_PROFILE says."""
+    load_profile()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one shared trace run one after the other, so that it is read once; xdist keeps them on one worker."""
+    items.sort(key=_shared_trace)
+
+
+def _shared_trace(item: pytest.Item) -> str:
+    groups = [marker.args[0] for marker in item.iter_markers("xdist_group")]
+    return str(groups[0]) if groups else ""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

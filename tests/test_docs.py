@@ -21,8 +21,8 @@ DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/output.md"]
 
 
 def generator() -> ModuleType:
-    """docs/generate.py, which is no part of a package."""
-    spec = importlib.util.spec_from_file_location("generate", REPOSITORY / "docs" / "generate.py")
+    """tools/docs.py, which is no part of a package."""
+    spec = importlib.util.spec_from_file_location("tools_docs", REPOSITORY / "tools" / "docs.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -34,7 +34,7 @@ def test_generated_parts_are_current() -> None:
     module = generator()
     for name, parts in module.PAGES.items():
         text = (REPOSITORY / name).read_text(encoding="utf-8")
-        assert module.generated(text, parts) == text, "run: python docs/generate.py --write"
+        assert module.generated(text, parts) == text, "run: python tools/docs.py --write"
 
 
 def test_check_and_write(
@@ -48,7 +48,7 @@ def test_check_and_write(
     monkeypatch.setattr(module, "REPOSITORY", tmp_path)
     monkeypatch.setattr(module, "PICTURED", REPOSITORY / module.PICTURED)
     for choice, expected in (("--check", 1), ("--write", 0), ("--check", 0)):
-        monkeypatch.setattr("sys.argv", ["generate.py", choice])
+        monkeypatch.setattr("sys.argv", ["docs.py", choice])
         assert module.main() == expected
     assert "README.md, docs/accounting.md" in capsys.readouterr().err
     with pytest.raises(ValueError, match="no part marked 'picture'"):

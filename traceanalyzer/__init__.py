@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     )
     from traceanalyzer.model.finding import Confidence, Finding, Severity, Status
     from traceanalyzer.model.report import Report, Saving, StepEstimate, TraceReport
-    from traceanalyzer.model.trace import Meta, Trace, TraceSet
-    from traceanalyzer.read.load import load
+    from traceanalyzer.model.trace import Job, Meta, Trace, TraceSet
+    from traceanalyzer.read.load import load, load_job
     from traceanalyzer.report.diagnosis import diagnose
     from traceanalyzer.report.tables import kernels, queue_depth
 
@@ -38,6 +38,7 @@ _HOMES = {
     "BadOption": "model.errors",
     "Confidence": "model.finding",
     "Finding": "model.finding",
+    "Job": "model.trace",
     "Meta": "model.trace",
     "NotATrace": "model.errors",
     "OutputExists": "model.errors",
@@ -55,6 +56,7 @@ _HOMES = {
     "diagnose": "report.diagnosis",
     "kernels": "report.tables",
     "load": "read.load",
+    "load_job": "read.load",
     "queue_depth": "report.tables",
 }
 
@@ -63,6 +65,7 @@ __all__ = [
     "BadOption",
     "Confidence",
     "Finding",
+    "Job",
     "Meta",
     "NotATrace",
     "OutputExists",
@@ -81,6 +84,7 @@ __all__ = [
     "diagnose",
     "kernels",
     "load",
+    "load_job",
     "queue_depth",
 ]
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.loaded import analysed, loaded
 from tests.torch_table.truth import torch_rows
 from traceanalyzer.allocator.memory_ops import ops_by_memory
 from traceanalyzer.allocator.memory_view import NO_OP, MemoryView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, ints
-from traceanalyzer.read.load import load_file
 from traceanalyzer.render.text.memory import render_memory, sparkline
 
 TRACES = ("real/cnn_lab.eager", "real/gpt2_train.eager", "real/gpt2_train.compile")
@@ -29,7 +29,7 @@ SIZES = {
 
 @pytest.mark.parametrize("name", TRACES)
 def test_totals_are_the_allocators_own(shared: Callable[[str], Path], name: str) -> None:
-    trace = load_file(shared(name))
+    trace = loaded(shared(name))
     frame = trace.memory.sort_values(["start_ns", "event_id"])
     view = Analysis(trace).index(MemoryView)
     assert {device.device for device in view.devices} == {"CUDA:0", "CPU"}
@@ -46,7 +46,7 @@ def test_totals_are_the_allocators_own(shared: Callable[[str], Path], name: str)
 
 @pytest.mark.parametrize("name", TRACES)
 def test_what_is_alive_at_the_peak_adds_up_to_it(shared: Callable[[str], Path], name: str) -> None:
-    device = Analysis(load_file(shared(name))).index(MemoryView).devices[0]
+    device = analysed(shared(name)).index(MemoryView).devices[0]
     assert device.alive["bytes"].sum() + device.before_bytes == device.peak_bytes
     assert 0 <= device.before_bytes <= device.start_bytes
     assert device.kept["bytes"].sum() >= device.end_bytes - device.start_bytes
@@ -54,7 +54,7 @@ def test_what_is_alive_at_the_peak_adds_up_to_it(shared: Callable[[str], Path], 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_reserved_less_allocated_is_the_traces_own(shared: Callable[[str], Path], name: str) -> None:
-    trace = load_file(shared(name))
+    trace = loaded(shared(name))
     mine = trace.memory[trace.memory["device_type"] == 1]
     spare = ints(mine, "total_reserved") - ints(mine, "total_allocated")
     device = Analysis(trace).index(MemoryView).devices[0]
@@ -64,7 +64,7 @@ def test_reserved_less_allocated_is_the_traces_own(shared: Callable[[str], Path]
 
 @pytest.mark.parametrize("name", TRACES)
 def test_ops_agree_with_torchs_mem_columns(shared: Callable[[str], Path], name: str) -> None:
-    ops = ops_by_memory(load_file(shared(name))).to_dict("records")
+    ops = ops_by_memory(loaded(shared(name))).to_dict("records")
     wanted = [row for row in torch_rows(name) if any(row[column] for column in SIZES.values())]
     ours = {(row["name"], *(row[column] for column in SIZES)) for row in ops}
     assert len(ops) == len(wanted) > 0

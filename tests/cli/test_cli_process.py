@@ -150,6 +150,12 @@ def test_help_imports_nothing_heavy() -> None:
     assert heavy.isdisjoint(imported_by("--help"))
 
 
+@pytest.mark.parametrize("arguments", [("rules",), ("explain", "scheduler-gap"), ("explain", "host-code")])
+def test_what_needs_no_trace_imports_no_pandas(arguments: tuple[str, ...]) -> None:
+    """It takes longer than all else together."""
+    assert {"pandas", "pyarrow", "duckdb"}.isdisjoint(imported_by(*arguments))
+
+
 def test_diagnose_imports_neither_rich_nor_torch(trace: Path) -> None:
     assert {"rich", "torch", "duckdb", "polars"}.isdisjoint(imported_by("diagnose", trace))
 

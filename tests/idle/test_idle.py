@@ -325,3 +325,27 @@ def test_a_mark_that_an_old_exporter_wrote_as_an_op_is_no_call() -> None:
     trace = gap()
     trace.events[0] |= {"cat": "cpu_op"}
     assert judged(trace) == ("host-code", "cudaLaunchKernel", None)
+
+
+def test_the_usual_delay_is_what_nine_of_ten_stay_below() -> None:
+    """Eight of ten launches onto an idle device start after 10 us, two after 40: 30 us is usual there."""
+    trace = TraceBuilder()
+    trace.kernel(0, 1 * US, 1)
+    for i in range(10):
+        start = (100 + i * 100) * US
+        trace.launch("cudaLaunchKernel", start, 5 * US, i + 2)
+        trace.kernel(start + (40 if i >= 8 else 10) * US, 20 * US, i + 2)
+    end = 1_060 * US
+    trace.launch("cudaLaunchKernel", end - 30 * US, 5 * US, 50)  # in time: while the last one ran
+    trace.kernel(end + 30 * US, 10 * US, 50)
+    assert judged(trace, work=11)[0] == "launch-latency"
+
+
+def test_work_without_a_device_is_on_device_0() -> None:
+    trace = gap()
+    loaded = trace.load()
+    null = loaded.gpu["device"].mask(loaded.gpu["device"] == 0)
+    lost = Trace(loaded.cpu, loaded.gpu.assign(device=null, stream=null), loaded.meta)
+    (row,) = Analysis(lost).index(Accounting).summaries
+    assert row["device"] == 0
+    assert row["parts_ns"] == Analysis(loaded).index(Accounting).summaries[0]["parts_ns"]

@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.report import report_samples as samples
-from tests.report.report_samples import MS, hit, scope
+from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.data.json import render_json, render_jsonl
 from traceanalyzer.render.data.parquet import FINDINGS, write_accounting, write_findings
-from traceanalyzer.rule.grouping import findings_of
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 REPORTS = {
@@ -42,10 +41,7 @@ def parquet(report: Report, path: Path) -> Path:
 
 def from_parquet(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows as the JSON has them: evidence is JSON text in Parquet."""
-    for row in rows:
-        for item in (row, *row["occurrences"]):
-            item["evidence"] = json.loads(item["evidence"])
-    return rows
+    return [row | {"evidence": json.loads(row["evidence"])} for row in rows]
 
 
 def test_json_says_schema_tool_and_every_field_of_a_finding() -> None:
@@ -90,8 +86,8 @@ def test_json_of_numpy_and_missing_values() -> None:
         "shape": [1, 2],
         "by_device": {0: 1},
     }
-    found = findings_of("rule", [hit(0, MS, message="", evidence=numbers)], scope())
-    evidence = json.loads(render_json(samples.report(findings=tuple(found))))["findings"][0]["evidence"]
+    found = samples.finding(0, evidence=numbers)
+    evidence = json.loads(render_json(samples.report(findings=(found,))))["findings"][0]["evidence"]
     assert evidence["size"] == 5
     assert evidence["by_device"] == {"0": 1}
     assert evidence["none"] is None

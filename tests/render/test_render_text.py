@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.report import report_samples as samples
-from tests.report.report_samples import MS, hit, scope
+from tests.report.report_samples import MS
 from tests.snapshots import matches
 from traceanalyzer.idle.accounting import CLASSES
 from traceanalyzer.model.finding import Severity
@@ -17,7 +17,6 @@ from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.page import Page, bar
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.text.savings import cost_words, count_words, grade, saving_words
-from traceanalyzer.rule.grouping import findings_of
 from traceanalyzer.version import __version__
 
 REPORTS = {
@@ -48,8 +47,8 @@ def test_no_line_is_wider_than_the_page(name: str) -> None:
 
 def test_long_names_wrap_and_shorten() -> None:
     name = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8>" * 2
-    long = findings_of("rule", [hit(0, MS, cause="c" * 90, message="{op}", evidence={"op": name})], scope())
-    text = plain(samples.report(findings=tuple(long)), width=80)
+    long = samples.finding(0, cause="c" * 90, message=name)
+    text = plain(samples.report(findings=(long,)), width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert name in re.sub(r"\s+", "", text).replace("void", "void ")
 
@@ -65,7 +64,7 @@ def test_a_cause_names_as_many_ops_as_there_is_room_for(width: int, named: int) 
 
 def test_quiet_keeps_the_findings_alone() -> None:
     text = plain(samples.report(), quiet=True)
-    assert text.startswith("1  scheduler-gap: late-launch")
+    assert text.startswith("1  scheduler-gap: late")
     assert "rules " not in text
     assert plain(samples.empty(), quiet=True) == ""
 
@@ -93,16 +92,16 @@ def test_ascii_stands_in_for_glyphs() -> None:
 
 
 def test_names_cannot_write_to_the_terminal() -> None:
-    evil = findings_of("rule", [hit(0, MS, message="{op}", evidence={"op": "\x1b[2Jgone\r\x07"})], scope())
-    text = plain(samples.report(findings=tuple(evil)))
+    evil = samples.finding(0, message="\x1b[2Jgone\r\x07", by="\x1b]0;title\x07", advice="\x9b1m.")
+    text = plain(samples.report(findings=(evil,)))
     assert "\x1b" not in text
     assert r"\x1b[2Jgone \x07" in text
 
 
 def test_a_finding_without_cost_shows_none() -> None:
-    costless = findings_of("rule", [hit(0, MS, cost=0)], scope())
-    text = plain(samples.report(findings=tuple(costless)))
-    assert "1  rule: late-launch" + " " * 56 + "info\n" in text
+    costless = samples.finding(0, cost_ns=0, cost_share=0.0, severity=Severity.INFO)
+    text = plain(samples.report(findings=(costless,)))
+    assert "1  scheduler-gap: late" + " " * 54 + "info\n" in text
     assert "cost " not in text
 
 
@@ -183,7 +182,7 @@ def test_paths_are_never_broken_and_other_long_words_are() -> None:
     lines = page.lines
     assert lines[1].strip() == path
     assert max(map(len, lines[2:])) == 60
-    assert all(line.startswith("   k") or line.startswith("   ") for line in lines[2:])
+    assert all(line.startswith("   ") for line in lines[2:])
 
 
 def test_what_the_profiler_did_is_one_line_of_the_footer_and_no_finding() -> None:

@@ -92,7 +92,7 @@ def regular(size: int, every: float, dur: float, cpu: float) -> Schedule:
     ones = np.ones(size)
     none = np.empty(0, np.int64)
     return Schedule(
-        cpu, every * np.arange(size), 0 * none if size == 0 else np.zeros(size, np.int64), dur * ones, 0 * ones, 0 * ones,
+        cpu, every * np.arange(size), np.zeros(size, np.int64), dur * ones, 0 * ones, 0 * ones,
         none, np.empty(0), np.empty(0), np.empty((0, 1), bool), none, none, 1,
     )  # fmt: skip
 

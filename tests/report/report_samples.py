@@ -8,9 +8,9 @@ from typing import Any
 from traceanalyzer.model.finding import (
     Confidence,
     Finding,
-    Hit,
+    Occurrence,
     Outcome,
-    Span,
+    Severity,
     Status,
 )
 from traceanalyzer.model.report import (
@@ -27,32 +27,42 @@ from traceanalyzer.model.report import (
 )
 from traceanalyzer.model.trace import Damage, Device, Meta
 from traceanalyzer.report.verdict import verdict_of
-from traceanalyzer.rule.grouping import Scope, findings_of, ranked
+from traceanalyzer.rule.grouping import ranked
 
 ORIGIN = 4_337_560_819_055_477
 MS = 1_000_000
 
 
-def hit(start: int, length: int, cost: int | None = None, **changes: Any) -> Hit:
-    """A hit at `start` ns after the origin; changes go to the Hit or to its Span."""
-    places = {name: changes.pop(name) for name in ("device", "stream", "thread", "step") if name in changes}
-    begin = ORIGIN + start
-    made = Hit(
-        span=Span(begin, begin + length, **({"device": 0, "stream": 7} | places)),
-        events=(start, start + 1),
-        cost_ns=length if cost is None else cost,
-        cause="late-launch",
-        message="The device ran dry {times} {in_steps}, {total} in all, because {op} was launched late.",
-        advice="Launch earlier, or capture the step in a CUDA graph.",
+def finding(*starts: int, length: int = 12 * MS, **changes: Any) -> Finding:
+    """Occurrences of one length at these times after the origin; changes go to the finding."""
+    occurrences = tuple(
+        Occurrence(ORIGIN + at, ORIGIN + at + length, length, 0, 7, None, None, (at, at + 1)) for at in starts
+    )
+    cost = length * len(starts)
+    made = Finding(
+        rule="scheduler-gap",
+        cause="late",
+        severity=Severity.of(cost / (100 * MS)),
         confidence=Confidence.HIGH,
+        message=f"The GPU waits {len(starts)} times, because aten::mm comes too late.",
+        advice="Launch earlier, or capture the step in a CUDA graph.",
+        rank=None,
+        device=0,
+        stream=7,
+        thread=None,
+        step=None,
+        start_ns=occurrences[0].start_ns,
+        end_ns=occurrences[0].end_ns,
+        cost_ns=cost,
+        cost_share=cost / (100 * MS),
+        count=len(starts),
+        occurrences=occurrences,
+        event_ids=occurrences[0].event_ids,
         evidence={"op": "aten::mm", "delay_ns": 12_345, "moved_bytes": 1 << 20, "ratio": 0.25},
+        steps=len(starts),
+        cost_per_step_ns=cost // 4,
     )
     return replace(made, **changes)
-
-
-def scope(rank: int | None = None, length: int = 100 * MS, steps: int = 4) -> Scope:
-    """A window from the origin on, as findings are measured against."""
-    return Scope(rank, ORIGIN, ORIGIN + length, steps)
 
 
 def meta(source: str = "trace.json.gz", **changes: Any) -> Meta:
@@ -112,15 +122,15 @@ def accounting(**changes: Any) -> DeviceTime:
     """Places the hundred milliseconds went."""
     parts = {"compute": 35 * MS, "copy_h2d": 2 * MS, "memset": 0}
     idle = {
-        "idle:late_launch:data_loading": 50 * MS,
-        "idle:late_launch:dispatching": 12 * MS,
+        "idle:data-loading": 50 * MS,
+        "idle:dispatching": 12 * MS,
         "idle:unknown": MS,
     }
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     causes = (
-        IdleCause("idle:late_launch:data_loading", loader, 50 * MS),
-        IdleCause("idle:late_launch:dispatching", "aten::mm", 9 * MS),
-        IdleCause("idle:late_launch:dispatching", None, 3 * MS),
+        IdleCause("idle:data-loading", loader, 50 * MS),
+        IdleCause("idle:dispatching", "aten::mm", 9 * MS),
+        IdleCause("idle:dispatching", None, 3 * MS),
         IdleCause("idle:unknown", None, MS),
     )
     return replace(DeviceTime(0, ORIGIN, ORIGIN + 100 * MS, parts | idle, causes), **changes)
@@ -128,17 +138,17 @@ def accounting(**changes: Any) -> DeviceTime:
 
 def findings(rank: int | None = None) -> list[Finding]:
     """One of every severity."""
-    late = [hit(step * 25 * MS, 12 * MS, step=step) for step in range(4)]
-    copy = [hit(30 * MS, 4 * MS, cause="bias", confidence=Confidence.MEDIUM, step=1)]
-    sync = [hit(60 * MS, MS, cause="explicit", confidence=Confidence.LOW, step=2, stream=None, thread=1774)]
-    quiet = [hit(80 * MS, 20 * MS, cause="queueing", info=True, message="The CPU runs {delay} ahead.")]
-    by_rule = {
-        "scheduler-gap": late,
-        "hidden-dtod-copy": copy,
-        "long-device-sync": sync,
-        "lane-offset": quiet,
-    }
-    return [found for rule, hits in by_rule.items() for found in findings_of(rule, hits, scope(rank))]
+    late = finding(*(step * 25 * MS for step in range(4)), step=0)
+    copy = finding(30 * MS, length=4 * MS, rule="hidden-dtod-copy", cause="bias", step=1)
+    sync = finding(60 * MS, length=MS, rule="long-device-sync", cause="explicit", step=2)
+    quiet = finding(80 * MS, length=20 * MS, rule="lane-offset", cause="queueing", steps=0)
+    found = (
+        late,
+        replace(copy, confidence=Confidence.MEDIUM),
+        replace(sync, confidence=Confidence.LOW, stream=None, thread=1774),
+        replace(quiet, severity=Severity.INFO, message="The CPU runs 12.3 µs ahead."),
+    )
+    return [replace(one, rank=rank) for one in found]
 
 
 def report(of: TraceReport | None = None, **changes: Any) -> Report:
@@ -165,9 +175,9 @@ def replayed() -> Report:
     """The same with what the fixes would save."""
     first, second, third, last = ranked(findings())
     judged = (
-        replace(first, saving=saving(), by="aten::mm", steps=4, cost_per_step_ns=12 * MS),
-        replace(second, saving=saving(0.001), steps=1, cost_per_step_ns=MS),
-        replace(third, saving=saving(-0.05)),
+        replace(first, saving=saving(), by="aten::mm"),
+        replace(second, saving=saving(0.001)),
+        replace(third, saving=saving(-0.05), steps=0, cost_per_step_ns=0),
         last,
     )
     cold, steady = times(1, 60 * MS), times(3)

@@ -8,7 +8,6 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
-from traceanalyzer.model.finding import Status
 from traceanalyzer.model.report import StepsSummary
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.report.diagnosis import diagnose
@@ -75,8 +74,7 @@ def test_a_fault_in_one_part_of_the_head_costs_neither_the_others_nor_the_findin
     assert head.unavailable is not None
     assert head.unavailable["busy"] == "failed: RuntimeError: no such luck"
     assert head.accounting != ()
-    failed = {outcome.rule for outcome in report.outcomes if outcome.status is Status.FAILED}
-    assert "idle-device" in failed
+    assert {finding.rule for finding in report.findings} == {"idle-device"}
     monkeypatch.setattr(Steps, "build", classmethod(lambda cls, marks, window: broken()))
     head = diagnose(steps_of([5, 5, 5], [4, 4, 4])).traces[0]
     assert (head.steps, head.busy) == (None, ())

@@ -36,6 +36,11 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     assert f"bound by {words};" in verdict_of(samples.trace(step=samples.estimate(bound=bound)), [])
 
 
+def test_fixes_that_save_nothing_say_so() -> None:
+    head = samples.trace(step=samples.estimate(18 * MS), together=samples.estimate(18 * MS - 50_000))
+    assert verdict_of(head, graded(HIGH, HIGH)).endswith("fixing 1 and 2 saves next to nothing")
+
+
 def test_without_a_replay_the_step_is_the_recorded_one() -> None:
     assert (
         verdict_of(samples.trace(), graded(HIGH)) == "25.0 ms a step, as recorded; finding 1 says what to fix"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.loaded import analysed
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.read.load import load_file
 from traceanalyzer.render.text.ops import render_ops
 from traceanalyzer.roofline.op_work import NO_OP, OpWork
 from traceanalyzer.roofline.peaks import device_peaks, known_devices
@@ -194,7 +194,7 @@ def test_rows_of_the_data_formats_are_per_kernel() -> None:
 def test_shares_of_the_peak_are_plausible_on_real_traces(
     shared: Callable[[str], Path], name: str, op: str, least: float, most: float
 ) -> None:
-    work = Analysis(load_file(shared(name))).index(OpWork)
+    work = analysed(shared(name)).index(OpWork)
     best = work.shapes.loc[work.shapes["op"] == op, "peak_share"].max()
     assert least < best < most
     assert work.kernels["gpu_ns"].sum() == work.ops["gpu_ns"].sum() == work.shapes["gpu_ns"].sum()

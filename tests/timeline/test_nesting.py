@@ -10,7 +10,7 @@ from tests.builder import TraceBuilder
 from tests.idle import reference
 from tests.idle.generated import traces
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.containment import nearest_reaching, thread_order
+from traceanalyzer.model.containment import depths, nearest_reaching, thread_order
 from traceanalyzer.timeline.nesting import Nesting
 
 few = settings(max_examples=200, deadline=None)
@@ -49,7 +49,7 @@ def test_depth_and_self_time_follow_from_parents(rows: list[tuple[int, int]]) ->
         while parent >= 0:
             above.append(parent)
             parent = int(nesting.parent[parent])
-        assert nesting.depth[row] == len(above)
+        assert depths(nesting.parent)[row] == len(above)
         children = [i for i, of in enumerate(nesting.parent.tolist()) if of == row]
         assert nesting.self_ns[row] == rows[row][1] - sum(rows[child][1] for child in children)
         assert nesting.op[row] == row
@@ -64,6 +64,7 @@ def test_around_is_the_innermost_row_that_contains(
     nesting = Analysis(trace.load()).index(Nesting)
     starts, ends = np.array([s for s, _ in wanted]), np.array([s + d for s, d in wanted])
     assert (nesting.around(-1, starts, ends) == -1).all()
+    depth = depths(nesting.parent)
     for lane in range(int(nesting.thread.max(initial=-1)) + 1):
         for found, start, end in zip(nesting.around(lane, starts, ends), starts, ends, strict=True):
             containing = [
@@ -76,7 +77,7 @@ def test_around_is_the_innermost_row_that_contains(
             else:
                 assert found in containing
                 # Places rows only overlap, the one that began last is the innermost.
-                assert found == max(containing, key=lambda row: (nesting.start_ns[row], nesting.depth[row]))
+                assert found == max(containing, key=lambda row: (nesting.start_ns[row], depth[row]))
 
 
 def test_a_row_that_only_overlaps_is_no_child() -> None:
@@ -87,7 +88,7 @@ def test_a_row_that_only_overlaps_is_no_child() -> None:
     nesting = Analysis(trace.load()).index(Nesting)
     assert nesting.parent.tolist() == [-1, -1, crossing]
     assert nesting.self_ns.tolist() == [100, 90, 10]
-    assert nesting.depth[inside_both] == 1
+    assert depths(nesting.parent)[inside_both] == 1
 
 
 def test_of_equal_rows_the_annotation_is_outside_and_the_call_inside() -> None:
@@ -119,3 +120,25 @@ def test_marks_that_old_exporters_wrote_as_ops_are_annotations() -> None:
     loaded = trace.load()
     assert Analysis(loaded).index(Nesting).annotation.tolist() == [True, True, False]
     assert Analysis(loaded).index(Nesting).op.tolist() == [-1, -1, 2]
+
+
+def test_a_thread_is_a_tid_within_a_process() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100, pid=1, tid=10)
+    trace.op("aten::add", 10, 10, pid=2, tid=10)
+    trace.op("aten::mul", 20, 10, pid=1, tid=11)
+    inner = trace.op("aten::view", 30, 10, pid=1, tid=10)
+    nesting = Analysis(trace.load()).index(Nesting)
+    assert len(set(nesting.thread.tolist())) == 3
+    assert nesting.parent.tolist() == [-1, -1, -1, 0]
+    assert nesting.thread[inner] == nesting.thread[0]
+
+
+def test_of_rows_that_are_equal_but_for_their_names_the_first_in_the_alphabet_is_outside() -> None:
+    for names in (["aten::b", "aten::a"], ["aten::a", "aten::b"]):
+        trace = TraceBuilder()
+        for name in names:
+            trace.op(name, 0, 10)
+        nesting = Analysis(trace.load()).index(Nesting)
+        assert nesting.parent[names.index("aten::b")] == names.index("aten::a")
+        assert nesting.parent[names.index("aten::a")] == -1

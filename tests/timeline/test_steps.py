@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.timeline.serving import phase_and_batch
 from traceanalyzer.timeline.step_marks import StepMarks
 from traceanalyzer.timeline.steps import Steps
 
@@ -190,5 +193,98 @@ def test_many_names_are_no_burden() -> None:
     """A name per step, as some loops write: found without looking at every name for every row."""
     trace = TraceBuilder()
     for i in range(3_000):
-        trace.annotation(f"batch {i}", 10 * i, 9)
+        trace.annotation(f"batch {chr(97 + i // 100)}{chr(97 + i % 26)}{i}", 10 * i, 9)
     assert Analysis(trace.load()).index(Steps).kind == "window"
+
+
+def test_numbers_in_an_annotations_name_count_as_one_name() -> None:
+    trace = TraceBuilder()
+    for i in range(5):
+        trace.annotation(f"iteration {i}", 100 * i, 90)
+    steps = Analysis(trace.load()).index(Steps)
+    assert (steps.kind, len(steps)) == ("iteration #", 5)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_compile.compile_inner (dynamo_timed)",
+        "nccl:all_reduce",
+        "enumerate(DataLoader)#_SingleProcess.__next__",
+    ],
+)
+def test_what_can_be_no_step(name: str) -> None:
+    trace = TraceBuilder()
+    trace.annotation(name, 0, 450)
+    trace.annotation(name, 500, 450)
+    assert Analysis(trace.load()).index(Steps).kind in (
+        "window",
+        "enumerate(DataLoader)#_SingleProcess.__next__",
+    )
+
+
+@pytest.mark.parametrize("add", [TraceBuilder.annotation, TraceBuilder.op])
+def test_a_batch_or_a_compiled_region_begins_a_step(add: Callable[..., int]) -> None:
+    annotated = add is TraceBuilder.annotation
+    name = "enumerate(DataLoader)#_SingleProcess.__next__" if annotated else "Torch-Compiled Region: 0/0"
+    trace = TraceBuilder()
+    for start in (100, 500, 900):
+        add(trace, name, start, 50)
+    if not annotated:
+        trace.op("Torch-Compiled Region: 1/0", 200, 50)
+    trace.kernel(0, 1_200, 1)
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.kind == name
+    assert (steps.cpu_start_ns.tolist(), steps.cpu_end_ns.tolist()) == ([100, 500, 900], [500, 900, 1_200])
+
+
+@pytest.mark.parametrize(
+    ("durations", "steady"),
+    [
+        ([1_000, 100, 100, 100], [False, True, True, True]),
+        ([1_000, 900, 100, 100], [False, False, True, True]),
+        ([140, 100, 100, 100], [True, True, True, True]),
+        ([100, 1_000, 100, 100], [True, True, True, True]),  # not a leading one
+        ([1_000, 5], [True, False]),  # the last one is what prof.step() leaves
+        ([500, 100, 100, 5], [False, True, True, False]),
+        ([100], [True]),
+    ],
+)
+def test_cold_and_empty_steps_are_told_from_steady_ones(durations: list[int], steady: list[bool]) -> None:
+    trace = TraceBuilder()
+    start = 0
+    for number, took in enumerate(durations):
+        trace.step(number, start, took)
+        if took > 10:
+            trace.launch("cudaLaunchKernel", start + 1, 5, number + 1)
+            trace.kernel(start + 10, took - 12, number + 1)
+        start += took
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.steady.tolist() == steady
+    assert steps.steady_durations_ns().tolist() == [
+        d for d, kept in zip(durations, steady, strict=True) if kept
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "batch"),
+    [
+        ("execute_context_2(6144)_generation_3(3)", "mixed", 5),
+        ("execute_context_1(888_788544)_generation_0(0)", "prefill", 1),
+        ("execute_32_context_0(sq0sk0)_generation_32(sq32sk9)", "decode", 32),
+        ("step[DECODE bs=64 toks=64]", "decode", 64),
+        ("step[EXTEND bs=2 toks=14721]", "prefill", 2),
+        ("step[MIXED bs=7]", "mixed", 7),
+        ("prefill[toks=512]", "prefill", -1),
+        ("decode[bs=117/128 graph]", "decode", 117),
+        ("execute_model", None, -1),
+    ],
+)
+def test_serving_marks_say_phase_and_batch(name: str, phase: str | None, batch: int) -> None:
+    assert phase_and_batch(name) == (phase, batch)
+    trace = TraceBuilder()
+    trace.annotation(name, 0, 450)
+    trace.kernel(0, 500, 1)
+    steps = Analysis(trace.load()).index(Steps)
+    if phase:
+        assert (steps.kind, steps.phase, steps.batch.tolist()) == ("serving step", (phase,), [batch])

@@ -9,6 +9,7 @@ from tests.torch_table.truth import (
     COLUMNS,
     differences,
     each_table,
+    our_averages,
     our_key,
     our_rows,
     table_names,
@@ -16,9 +17,7 @@ from tests.torch_table.truth import (
     torch_rows,
     wrong_rows,
 )
-from traceanalyzer.read.load import load_file
 from traceanalyzer.render.text.table import TableSize, render_table
-from traceanalyzer.torch_table.key_averages import key_averages
 from traceanalyzer.torch_table.printed import printed_table
 
 AS_RECORDED = TableSize(row_limit=40, name_width=80)
@@ -34,18 +33,10 @@ def test_rows_come_in_torchs_order_of_first_sight(name: str) -> None:
     assert [our_key(row) for row in our_rows(name)] == [torch_key(row) for row in torch_rows(name)]
 
 
-def test_the_score_over_all_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    names = table_names()
-    if not names:
+def test_there_are_many_tables_to_compare_with() -> None:
+    if not table_names():
         pytest.skip("no shared traces")
-    rows = sum(len(torch_rows(name)) for name in names)
-    wrong = [line for name in names for line in wrong_rows(name)]
-    with capsys.disabled():
-        print(
-            f"\n{rows - len(wrong):,} of {rows:,} rows of {len(names)} tables equal in {len(COLUMNS)} columns"
-        )
-    assert len(names) > 50
-    assert wrong == []
+    assert len(table_names()) > 50
 
 
 def test_a_difference_is_seen() -> None:
@@ -56,9 +47,7 @@ def test_a_difference_is_seen() -> None:
 
 @each_table()
 def test_the_text_is_torchs_character_by_character(name: str) -> None:
-    ours = render_table(
-        printed_table(key_averages(load_file(SHARED / f"{name}.json.gz")), "cuda_time_total"), AS_RECORDED
-    )
+    ours = render_table(printed_table(our_averages(name), "cuda_time_total"), AS_RECORDED)
     theirs = (SHARED / f"{name}.txt").read_text()
     assert _stripped(ours) == _stripped(theirs)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import pytest
 
 from tests.conftest import SHARED
-from traceanalyzer.read.load import load_file
-from traceanalyzer.torch_table.key_averages import key_averages
+from tests.loaded import KEPT, loaded
+from traceanalyzer.torch_table.key_averages import KeyAverages, key_averages
 
 COLUMNS = {
     "count": "calls",
@@ -39,19 +39,27 @@ def each_table(of: list[str] | None = None) -> Any:
     """Parametrises a test over those traces as `name`, or skips it with the reason."""
     names = table_names() if of is None else [name for name in of if name in table_names()]
     absent = [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=_ABSENT))]
-    return pytest.mark.parametrize("name", names or absent)
+    params = [pytest.param(name, id=name, marks=pytest.mark.xdist_group(name)) for name in names]
+    return pytest.mark.parametrize("name", params or absent)
 
 
+@cache
 def torch_rows(name: str) -> list[Row]:
     """torch's rows, in its order; times in microseconds."""
     rows: list[Row] = json.loads(gzip.decompress((SHARED / f"{name}.table.json.gz").read_bytes()))
     return rows
 
 
+@lru_cache(maxsize=KEPT)
+def our_averages(name: str) -> KeyAverages:
+    """Our table of that trace."""
+    return key_averages(loaded(SHARED / f"{name}.json.gz"))
+
+
 @cache
 def our_rows(name: str) -> list[Row]:
     """Ours, in our order."""
-    rows: list[Row] = key_averages(load_file(SHARED / f"{name}.json.gz")).rows.to_dict("records")
+    rows: list[Row] = our_averages(name).rows.to_dict("records")
     return rows
 
 

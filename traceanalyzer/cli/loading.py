@@ -8,34 +8,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceanalyzer.cli.heap import keep_freed_memory
-from traceanalyzer.model.errors import BadOption
 
 if TYPE_CHECKING:
-    from traceanalyzer.model.trace import Trace, TraceSet
+    from traceanalyzer.model.trace import Job, Trace
 
 
 def load_all(
     paths: Sequence[Path], *, quiet: bool = False, jobs: int | None = None, cache: bool = False
-) -> Trace | TraceSet:
-    """One trace, or the traces of one job by rank; those that declare no rank are numbered as given.
+) -> Trace | Job:
+    """The trace of one file, or the traces of one job: of several files, or of what is in a folder.
 
     Raises:
-        BadOption: two traces have one rank.
+        UnreadableTrace, NotATrace: as `load_job`.
     """
-    from traceanalyzer.model.trace import TraceSet
+    from traceanalyzer.cli.progress import told_progress
+    from traceanalyzer.read.load import load, load_job
 
-    loaded = [_load(path, quiet, jobs, cache) for path in paths]
-    if len(loaded) == 1:
-        _warn_of_unranked(loaded)
-        return loaded[0]
-    job = TraceSet()
-    for trace in _flat(loaded):
-        rank = len(job) if trace.meta.rank is None else trace.meta.rank
-        if rank in job:
-            names = f"{job[rank].meta.source} and {trace.meta.source}"
-            raise BadOption(f"two traces of rank {rank}: {names}", remedy="Diagnose them one at a time.")
-        job[rank] = trace
-    _warn_of_unranked([job])
+    keep_freed_memory()
+    with told_progress(quiet) as progress:
+        if len(paths) == 1 and not paths[0].is_dir():
+            return load(paths[0], jobs=jobs, cache=cache, progress=progress)
+        job = load_job(*paths, jobs=jobs, cache=cache, progress=progress)
+    _warn_of_unranked(job)
     return job
 
 
@@ -43,34 +37,19 @@ def load_one(path: Path) -> Trace:
     """One trace, or the only one of a folder.
 
     Raises:
-        BadOption: the folder has several.
+        UnreadableTrace, NotATrace: as `load`.
     """
-    loaded = _flat([_load(path)])
-    if len(loaded) == 1:
-        return loaded[0]
-    remedy = "Pass one of the files in it: a table is of one process."
-    raise BadOption(f"holds the traces of {len(loaded)} ranks", where=path, remedy=remedy)
-
-
-def _load(path: Path, quiet: bool = False, jobs: int | None = None, cache: bool = False) -> Trace | TraceSet:
-    from traceanalyzer.cli.progress import ProgressLine
+    from traceanalyzer.cli.progress import told_progress
     from traceanalyzer.read.load import load
 
     keep_freed_memory()
-    if quiet or not sys.stderr.isatty():
-        return load(path, jobs=jobs, cache=cache)
-    with ProgressLine(sys.stderr) as progress:
-        return load(path, jobs=jobs, cache=cache, progress=progress)
+    with told_progress() as progress:
+        return load(path, progress=progress)
 
 
-def _flat(loaded: Sequence[Trace | TraceSet]) -> list[Trace]:
-    return [trace for one in loaded for trace in (one.values() if isinstance(one, dict) else [one])]
-
-
-def _warn_of_unranked(loaded: Sequence[Trace | TraceSet]) -> None:
+def _warn_of_unranked(job: Job) -> None:
     """Files of one process each say nothing of a job: that they belong together is the user's word."""
-    traces = _flat(loaded)
-    unranked = sum(trace.meta.rank is None for trace in traces)
-    if unranked and len(traces) > 1:
-        what = f"{unranked} of the {len(traces)} traces declare no rank"
+    unranked = sum(trace.meta.rank is None for trace in job.values())
+    if unranked and len(job) > 1:
+        what = f"{unranked} of the {len(job)} traces declare no rank"
         print(f"warning: {what} and are numbered in the order given, as if of one job", file=sys.stderr)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, numbered, pick, sums_of
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import Trace, codes
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
@@ -31,7 +31,7 @@ _COPIES = tuple(i for i, kind in enumerate(KINDS) if kind.startswith("copy"))
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """The books, as segments that tile the window on each device; arrays of shape (segments,).
+    """What each device did at every instant, in segments that tile the window; arrays of shape (segments,).
 
     Attributes:
         device: int64.

@@ -2,8 +2,8 @@
 
 Proven causes come first. Each cuts out of a gap what its events cover, at least a tenth of the gap or 20 us, and
 what one has taken the next cannot take. Of what remains the first judged cause that holds takes all. "Most" is at
-least half.
-Launched late means that the launch of the next work began after the device ran dry, and in time that it had begun.
+least half. Launched late means that the launch of the next work began after the device ran dry, and in time that it
+had begun.
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ _LOADING = CAUSES.index("module-loading")
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Arrays of shape (pieces,), ordered by device and start; the pieces of a gap tile it, one cause each.
+    """Why nothing ran, in pieces of one cause each; the pieces of a gap tile it.
+
+    Arrays of shape (pieces,), ordered by device and start.
 
     Attributes:
         gap: int64, number of the gap, counted from 0 by device and start.

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.model import intervals
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.model.units import format_ns, format_share
@@ -55,7 +55,9 @@ COSTS = Costs()
 
 @dataclass(frozen=True, slots=True)
 class Inflation:
-    """Arrays of shape (steps,), parallel to `Steps`.
+    """How much of each step is the profiler's doing, as an estimate.
+
+    Arrays of shape (steps,), parallel to `Steps`.
 
     Attributes:
         cpu_ns: int64, the step on the CPU, from mark to mark.

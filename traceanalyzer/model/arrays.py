@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+
+from traceanalyzer.model.lazy import pd
 
 Rows = NDArray[np.int64]
 

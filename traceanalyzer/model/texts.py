@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Self, overload
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import numbered
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import codes
 
 Rows = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""How far replays were from the truth: written by `python -m benchmarks.calibrate_replay`, which says how."""
+"""How far replays were from the truth; benchmarks/calibrate_replay.py writes it and says how."""
 
 from __future__ import annotations
 

@@ -11,8 +11,14 @@ from traceanalyzer.replay.program import Program
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_STALL_NS = 50_000  # a stall so long leaves caches and clocks cold; REPLAY prototype
-_MAX_COLD_NS = 5_000_000
+_STALL_NS = 50_000  # a stall so long leaves caches and clocks cold; chosen on traces from an H200
+_MAX_COLD_NS = 5_000_000  # then caches and clocks are as they were; pairs/dataloader
+_COLD_FACTOR = (
+    1.7  # cold over warm after a call, where nothing of its kind ran warm; around cudaMalloc, H200 host
+)
+_LONG_GAP_NS = (
+    300_000.0  # more than the Python around an op: up to 200 us were seen around .item(), H200 host
+)
 _COLD_TIMES = 3  # the stall, what comes after it is still cold; seen around cudaMalloc, H200 host
 
 
@@ -123,8 +129,11 @@ class Draft:
         self.drop_work(np.flatnonzero(gone & self.alive))
 
     def _collapse(self, dropped: Mask) -> None:
-        """Gaps that touch a dropped stretch shrink together to the usual one: they were the Python around it."""
-        free = self.program.segments.gap & self.kept
+        """Gaps that touch a dropped stretch shrink together to the usual one: they were the Python around it.
+
+        A long gap is Python's own work: it stays, unless the edit's spans name it.
+        """
+        free = self.program.segments.gap & self.kept & (self.cpu_ns <= _LONG_GAP_NS)
         loose = free | ~self.kept
         run = np.cumsum(np.concatenate(([True], loose[1:] != loose[:-1]))) - 1
         touched = np.zeros(run[-1] + 1, bool)
@@ -139,16 +148,17 @@ class Draft:
         timeline = self.program.timeline
         edge = np.diff(dropped.astype(np.int8), prepend=0, append=0)
         first, last = np.flatnonzero(edge > 0), np.flatnonzero(edge < 0) - 1
-        stall = np.minimum(timeline.end_ns[last] - timeline.start_ns[first], _MAX_COLD_NS)
+        stall = timeline.end_ns[last] - timeline.start_ns[first]
         long = stall >= _STALL_NS
         if not long.any():
             return
-        cold = self._from(timeline.end_ns[last[long]], _COLD_TIMES * stall[long]) & ~dropped
-        quick = quartiles(self.program)
-        self.cpu_ns = np.where(cold, np.minimum(self.cpu_ns, quick), self.cpu_ns)
-
-    def _from(self, starts: Rows, lengths: Rows) -> Mask:
-        return self.within(starts, starts + lengths)
+        begins, lengths = timeline.end_ns[last[long]], np.minimum(_COLD_TIMES * stall[long], _MAX_COLD_NS)
+        cold = self.within(begins, begins + lengths) & ~dropped
+        warm = quartiles(self.program, ~cold & ~dropped)
+        if not self.program.segments.gap[dropped].all():
+            warm = np.where(np.isnan(warm), self.cpu_ns / _COLD_FACTOR, warm)
+        cold &= ~self.program.segments.gap | (self.cpu_ns <= _LONG_GAP_NS)
+        self.cpu_ns = np.where(cold, np.fmin(self.cpu_ns, warm), self.cpu_ns)
 
     def aside(self, positions: Rows) -> None:
         """Put work on a stream of its own that nothing waits for."""
@@ -173,9 +183,17 @@ class Draft:
         self.drop(dropped, work=False)
 
 
-def quartiles(program: Program) -> Floats:
-    """Lower quartile of the durations of each segment's kind; float64 of shape (segments,)."""
-    order = np.lexsort((program.segments.cpu_ns, program.segments.kind))
-    kinds, first, count = np.unique(program.segments.kind[order], return_index=True, return_counts=True)
-    quick: Floats = program.segments.cpu_ns[order][first + (count - 1) // 4]
-    return np.asarray(quick[np.searchsorted(kinds, program.segments.kind)])
+def quartiles(program: Program, among: Mask) -> Floats:
+    """Lower quartile of the durations of each segment's kind; float64 of shape (segments,), NaN where there is none.
+
+    Args:
+        among: bool (segments,), of which segments.
+    """
+    mine = np.flatnonzero(among)
+    cpu, kind = program.segments.cpu_ns[mine], program.segments.kind[mine]
+    order = np.lexsort((cpu, kind))
+    kinds, first, count = np.unique(kind[order], return_index=True, return_counts=True)
+    found = np.append(cpu[order][first + (count - 1) // 4], np.nan)
+    at = np.searchsorted(kinds, program.segments.kind)
+    known = np.append(kinds, -1)[at] == program.segments.kind
+    return np.asarray(np.where(known, found[at], np.nan))

@@ -50,7 +50,7 @@ class Drop:
     leaving_ns: float = 0.0
 
     def apply(self, draft: Draft) -> None:
-        rows = as_ints(self.rows)
+        rows = np.unique(as_ints(self.rows))
         spans = draft.program.row_start_ns[rows], draft.program.row_end_ns[rows]
         draft.drop(draft.within(*spans), self.leaving_ns, draft.first_of(*spans))
 
@@ -65,7 +65,8 @@ class DropSpans:
     leaving_ns: float = 0.0
 
     def apply(self, draft: Draft) -> None:
-        spans = as_ints(self.starts_ns), as_ints(self.ends_ns)
+        starts, each = np.unique(as_ints(self.starts_ns), return_index=True)
+        spans = starts, as_ints(self.ends_ns)[each]
         draft.drop(draft.within(*spans), self.leaving_ns, draft.first_of(*spans))
 
 

@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.draft import Draft, Mask
 from traceanalyzer.replay.edits import Ints, Kind, as_ints
+from traceanalyzer.replay.segments import rank_within
 
 _GRAPH_CPU_NS, _GRAPH_NODE_NS = (
     8_000.0,
     30.0,
 )  # a cudaGraphLaunch, and each of its kernels; H200 host, driver 580
-_GRAPH_GAP_NS = 100.0  # between the kernels of a graph; H200
+_GRAPH_GAP_NS = 100.0  # before a short kernel of a graph; pairs/launch_bound, H200
+_SHORT_NS = (
+    5_000.0  # before longer ones the gap in a graph is that of a stream, 1 to 2 us; CUDA graphs on H200
+)
 _OTHER_SIZE = (
     0.25  # a kernel so much shorter than its neighbours works on something smaller, such as a row's mean
 )
@@ -45,28 +49,18 @@ class Replace:
     cpu_ns: float
 
     def apply(self, draft: Draft) -> None:
-        starts, ends = as_ints(self.starts_ns), as_ints(self.ends_ns)
-        durations = np.broadcast_to(
-            np.asarray(self.work_ns, np.float64), (len(starts), np.shape(self.work_ns)[-1])
-        )
+        starts, each = np.unique(as_ints(self.starts_ns), return_index=True)
+        ends = as_ints(self.ends_ns)[each]
+        durations = np.asarray(self.work_ns, np.float64)
+        durations = durations[each] if durations.ndim == 2 else np.tile(durations, (len(each), 1))
         first, span = draft.span_of_launch(starts, ends)
         inside = np.flatnonzero(draft.alive & (span >= 0))
-        rank = _rank(span[inside])
+        rank = rank_within(span[inside])
         stays = inside[rank < durations.shape[1]]
         draft.drop(draft.within(starts, ends), self.cpu_ns, first[first >= 0])
         draft.alive[stays] = True
         draft.dur_ns[stays] = durations[span[stays], rank[rank < durations.shape[1]]]
         draft.launch[stays] = first[span[stays]]
-
-
-def _rank(groups: Rows) -> Rows:
-    """Position of each within its group; the groups come in runs or not."""
-    order = np.argsort(groups, kind="stable")
-    fresh = np.diff(groups[order], prepend=-1) != 0
-    begins = np.maximum.accumulate(np.where(fresh, np.arange(len(groups)), 0))
-    rank = np.empty(len(groups), np.int64)
-    rank[order] = np.arange(len(groups)) - begins
-    return rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,14 +92,14 @@ class Fuse:
             np.minimum.at(dur, group[whole], draft.dur_ns[at[whole]])
         else:
             dur = np.asarray(self.dur_ns, np.float64)
-        stays = _rank(group) == 0
+        stays = rank_within(group) == 0
         draft.dur_ns[at[stays]] = dur[group[stays]]
         draft.drop_ops(at[~stays])
 
 
 @dataclass(frozen=True, slots=True)
 class GraphLaunch:
-    """The step becomes one CUDA graph: one launch, kernels back to back; waits and long gaps stay."""
+    """The step becomes one CUDA graph: one launch, short kernels back to back; waits and long gaps stay."""
 
     kind: ClassVar[Kind] = "rewrite"
 
@@ -117,7 +111,8 @@ class GraphLaunch:
         draft.kept &= _waiting(draft) | idle
         np.add.at(draft.added_ns, first, _GRAPH_CPU_NS + _GRAPH_NODE_NS * kernels)
         draft.launch[alive] = first[step[draft.launch[alive]]]
-        draft.gap_ns[alive] = np.minimum(draft.gap_ns[alive], _GRAPH_GAP_NS)
+        short = alive[draft.dur_ns[alive] < _SHORT_NS]
+        draft.gap_ns[short] = np.minimum(draft.gap_ns[short], _GRAPH_GAP_NS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,6 +175,6 @@ class Batch:
 
     def apply(self, draft: Draft) -> None:
         starts, ends, group = as_ints(self.starts_ns), as_ints(self.ends_ns), as_ints(self.group)
-        first = _rank(group) == 0
+        first = rank_within(group) == 0
         draft.dur_ns[draft.within(starts[first], ends[first])[draft.launch]] *= self.work_factor
         draft.drop(draft.within(starts[~first], ends[~first]))

@@ -11,8 +11,8 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
-_SLOW = 1.6  # times the median: a hiccup, or the profiler's buffers; REPLAY prototype
-_RARE = 0.2  # share of the steps that may be hiccups; what is slow more often is the program
+_SLOW = 1.6  # times the median: a hiccup, or the profiler's buffers; chosen on traces from an H200
+_RARE = 0.2  # share of the steps that may be hiccups; what is slow more often is the program; ranks/hiccup
 _MAX_ROWS = 30_000  # of the CPU lane, so that a replay takes milliseconds
 
 

@@ -18,6 +18,7 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.calibration import RESIDUAL, STEP_RESIDUAL
 from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.edits import Edit
+from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.run import Step, run
 from traceanalyzer.replay.slowdown import Slowdown
@@ -84,7 +85,7 @@ class Forecast:
     def saving(self, edits: Sequence[Edit]) -> Saving:
         """What the edits save together; they may be those of one finding or of several."""
         draft = Draft(self.program)
-        for edit in edits:
+        for edit in merged(edits):
             edit.apply(draft)
         fixed = _replays(draft, self.slowdown)
         shares = [

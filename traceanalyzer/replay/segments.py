@@ -24,12 +24,13 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _KERNEL_LAUNCH = re.compile(r"Launch(Cooperative)?Kernel")
-_COVERED = 0.9  # share of a buffer request that a segment holds, to have been stalled by it; REPLAY prototype
+_COVERED = 0.9  # share of a buffer request that a segment holds, to have been stalled by it; nearly all
 _LAUNCH_STALL_NS, _LAUNCH_QUEUE = (
     60_000,
     900,
 )  # a launch that took so long with so much outstanding: full queue
 _GAP_NS = 2_300.0  # from op to op in a Python loop, where the trace has none; H200 host, torch 2.11
+_PARTS = 16  # of a row that are told apart; what comes later in it counts as the last
 _LONG_GAP_NS = 20_000.0  # a gap that holds more than the way from op to op
 
 
@@ -41,7 +42,7 @@ class Segments:
         cpu_ns: float64, as traced, less the profiler's own and what a call spent waiting.
         call: int64, row of `trace.cpu` of the call, -1 for none.
         top_op: int64, row of the outermost op around, -1 for none.
-        kind: int64, equal for equal names of the innermost row.
+        kind: int64, equal for the same part of rows of the same name: before its first child, and so on.
         gap: bool, neither op nor call: the Python between.
         slowed: what of the segments the profiler slows.
         usual_gap_ns: median of the gaps that are the way from op to op.
@@ -77,7 +78,7 @@ class Segments:
         slowed = Slowed.of(trace, cpu, gap, call >= 0, launch & (cpu > 0), steady, python)
         between = cpu[gap & (cpu > 0) & (cpu < _LONG_GAP_NS)]
         usual = float(np.median(between)) if len(between) else _GAP_NS
-        kind = pick(codes(trace.cpu, "name"), row)
+        kind = pick(codes(trace.cpu, "name"), row) * _PARTS + np.minimum(rank_within(row), _PARTS - 1)
         return cls(cpu, call, nesting.top_op(row), kind, gap, slowed, usual)
 
 
@@ -125,3 +126,13 @@ def _python_calls(trace: Trace, timeline: Timeline) -> Floats:
     edges = np.concatenate((start, end))
     edges = np.sort(edges[(edges >= timeline.start_ns[0]) & (edges <= timeline.end_ns[-1])])
     return (np.searchsorted(edges, timeline.end_ns) - np.searchsorted(edges, timeline.start_ns)) / 2
+
+
+def rank_within(groups: Rows) -> Rows:
+    """Position of each within its group; the groups come in runs or not."""
+    order = np.argsort(groups, kind="stable")
+    fresh = np.diff(groups[order], prepend=-1) != 0
+    begins = np.maximum.accumulate(np.where(fresh, np.arange(len(groups)), 0))
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = np.arange(len(groups)) - begins
+    return rank

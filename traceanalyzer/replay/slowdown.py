@@ -32,7 +32,7 @@ _LAUNCH_NS = 5_000.0  # a launch under the profiler, median; H200 host
 _LAUNCH_STAYS = -0.15  # where launches are slower, less of all is the program's; per e-fold, fitted
 _LAUNCH_LIMITS = (-0.3, 0.6)
 _MIN_STAYS = 0.05
-_LOW, _HIGH = 0.7, 1.25  # of what the profiler is said to add: nine of ten programs lie between
+_LOW, _HIGH = 0.7, 1.25  # of what the profiler is said to add; with the residual, nine of ten lie between
 
 
 @dataclass(frozen=True, slots=True)

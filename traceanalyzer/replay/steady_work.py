@@ -14,9 +14,7 @@ from traceanalyzer.timeline.device_work import DeviceWork
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_QUEUED_NS = (
-    8_000  # work that begins so long after its call returned was waiting in the queue; REPLAY prototype, H200
-)
+_QUEUED_NS = 8_000  # work that begins so long after its call returned was waiting in the queue, H200
 _TYPICAL_GAP_NS = 1_000.0  # between queued kernels where the trace has none; H200, torch 2.11
 _LATENCY_NS = (2_000.0, 20_000.0)  # call to start on an idle stream lies within; V100 to B200
 _LATENCY_QUANTILE = 0.2  # the quickest fifth: the rest waited for something else too

@@ -5,30 +5,29 @@ Not called `diagnose`: a module of that name would take the place of the functio
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.errors import BadOption, Unavailable
+from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.report import Report, TraceReport
+from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.report.summary import scope_of, span_of, summarise
+from traceanalyzer.report.summary import attempt, scope_of, span_of, summarise
 from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.grouping import ranked
 from traceanalyzer.rule.judging import Judgement, judge
 from traceanalyzer.rule.registry import Rule, configured, select_rules
 
-_log = logging.getLogger(__name__)
-
-
 Traces = Trace | Mapping[int, Trace]
 Settings = Mapping[str, str | int | float]
+Estimates = tuple[StepEstimate | None, StepEstimate | None]
+
+_NO_ESTIMATES: Estimates = (None, None)
 
 
 def diagnose(
@@ -60,9 +59,9 @@ def diagnose(
 
 
 def _loaded(path: str | Path) -> Traces:
-    from traceanalyzer.read.load import load
+    from traceanalyzer.read.load import load, load_job
 
-    return load(path)
+    return load_job(path) if Path(path).is_dir() else load(path)
 
 
 def report_of(
@@ -82,9 +81,10 @@ def report_of(
         raise BadOption(f"step time {step_ms} ms: not a positive time")
     rules = configured(select_rules(select, ignore), settings or {})
     judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
+    findings = ranked(finding for _, said in judged for finding in said.findings)
     return Report(
-        traces=tuple(head for head, _ in judged),
-        findings=ranked(finding for _, said in judged for finding in said.findings),
+        traces=tuple(replace(head, verdict=verdict_of(head, findings)) for head, _ in judged),
+        findings=findings,
         outcomes=tuple(outcome for _, said in judged for outcome in said.outcomes),
         limits={f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()},
     )
@@ -94,30 +94,33 @@ def _judged(
     rules: Sequence[Rule], analysis: Analysis, rank: int | None, step_ms: float | None
 ) -> tuple[TraceReport, Judgement]:
     """The head of one trace's report and what the rules say of it."""
-    forecast, why = _forecast(analysis, step_ms)
-    head = summarise(analysis, rank)
+    unavailable: dict[str, str] = {}
+    forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
     said = judge(rules, analysis, scope_of(analysis, rank), forecast)
-    fixes = [
-        fix
-        for found, fix in zip(said.findings, said.fixes, strict=True)
-        if found.severity is not Severity.INFO
-    ]
-    if forecast is not None:
-        head = replace(
-            head, step=forecast.step, together=forecast.together([e for fix in fixes for e in fix])
-        )
-    else:
-        head = replace(head, unavailable={**(head.unavailable or {}), "step": why})
-    return replace(head, verdict=verdict_of(head, ranked(said.findings))), said
+    step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), _NO_ESTIMATES)
+    head = summarise(analysis, rank)
+    return replace(
+        head, step=step, together=together, unavailable={**(head.unavailable or {}), **unavailable}
+    ), said
 
 
-def _forecast(analysis: Analysis, step_ms: float | None) -> tuple[Forecast | None, str]:
-    """The program's replays, pinned to the user's step time where it was given; None and why not."""
-    try:
-        forecast = analysis.index(Forecast)
-    except Unavailable as reason:
-        return None, str(reason)
-    return (forecast if step_ms is None else forecast.pinned(step_ms)), ""
+def _forecast(analysis: Analysis, step_ms: float | None) -> Forecast:
+    """The program's replays, pinned to the user's step time where it was given.
+
+    Raises:
+        Unavailable: the program cannot be replayed.
+    """
+    forecast = analysis.index(Forecast)
+    return forecast if step_ms is None else forecast.pinned(step_ms)
+
+
+def _estimates(forecast: Forecast | None, said: Judgement) -> tuple[StepEstimate | None, StepEstimate | None]:
+    """The step, and the step when everything above `info` is fixed."""
+    if forecast is None:
+        return _NO_ESTIMATES
+    pairs = zip(said.findings, said.fixes, strict=True)
+    edits = [edit for found, fix in pairs if found.severity is not Severity.INFO for edit in fix]
+    return forecast.step, forecast.together(edits)
 
 
 def by_rank(traces: Traces) -> list[tuple[int | None, Trace]]:

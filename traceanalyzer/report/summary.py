@@ -37,9 +37,7 @@ Ns = NDArray[np.int64]
 _log = logging.getLogger(__name__)
 
 _LEAST_STEPS = 3  # fewer cannot tell a cold start from steps that differ
-_COLD_TIMES = (
-    2.0  # the steady median: steady steps of the recorded loops stay below 1.6, first ones reach 3 to 1000
-)
+_COLD_TIMES = 4.0  # the later steps: first steps of warm loops reach 3.2 (H200), of cold ones 13 to 1,386
 
 _TIME_TYPES = {
     "rank": "Int64",
@@ -61,7 +59,7 @@ def span_of(trace: Trace) -> tuple[int, int]:
 
 def scope_of(analysis: Analysis, rank: int | None) -> Scope:
     """The analysed window that costs are shares of."""
-    steps = _attempt({}, "steps", lambda: analysis.index(Steps), None)
+    steps = attempt({}, "steps", lambda: analysis.index(Steps), None)
     if steps is None:
         return Scope(rank, *(analysis.window.asked_ns or span_of(analysis.trace)))
     return Scope(rank, steps.window_start_ns, steps.window_end_ns, len(steps))
@@ -75,16 +73,16 @@ def summarise(analysis: Analysis, rank: int | None) -> TraceReport:
         rank=rank,
         meta=meta,
         window=AnalysedWindow(scope.start_ns, scope.end_ns, analysis.window.asked_ns is not None),
-        steps=_attempt(unavailable, "steps", lambda: _steps(analysis), None),
-        busy=_attempt(unavailable, "busy", lambda: _busy(analysis, scope), ()),
-        accounting=_attempt(unavailable, "accounting", lambda: _accounting(analysis), ()),
+        steps=attempt(unavailable, "steps", lambda: _steps(analysis), None),
+        busy=attempt(unavailable, "busy", lambda: _busy(analysis, scope), ()),
+        accounting=attempt(unavailable, "accounting", lambda: _accounting(analysis), ()),
         missing=tuple(name for name, there in meta.capabilities.items() if not there),
         unavailable=unavailable,
     )
 
 
-def _attempt(unavailable: dict[str, str], name: str, make: Callable[[], T], otherwise: T) -> T:
-    """What `make` gives; where it cannot, or fails in any way, the reason is written down."""
+def attempt(unavailable: dict[str, str], name: str, make: Callable[[], T], otherwise: T) -> T:
+    """What `make` gives; where it cannot, or fails in any way, `otherwise`, and the reason is written down."""
     try:
         return make()
     except Unavailable as reason:

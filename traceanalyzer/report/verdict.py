@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import StepEstimate, TraceReport
+from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.report.words import in_words
 
 LARGEST = 3
+_NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 _BOUNDS = {"gpu": "the GPU", "cpu": "the CPU", "wait": "waiting for the GPU's results"}
 
 
@@ -25,7 +26,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding]) -> str:
         for number, finding in enumerate(findings, start=1)
         if finding.rank == trace.rank and finding.severity is not Severity.INFO
     }
-    parts = [_pace(trace), _fixes(trace.together, list(wrong)) if wrong else _largest(trace)]
+    parts = [_pace(trace), _fixes(trace, list(wrong)) if wrong else _largest(trace)]
     return "; ".join(part for part in parts if part)
 
 
@@ -42,14 +43,15 @@ def _pace(trace: TraceReport) -> str:
     return f"{format_ns(trace.window.length_ns)}, as recorded" if trace.accounting else ""
 
 
-def _fixes(together: StepEstimate | None, numbers: Sequence[int]) -> str:
-    if together is None:
-        return (
-            f"findings {_listed(numbers)} say what to fix"
-            if len(numbers) > 1
-            else f"finding {numbers[0]} says what to fix"
-        )
-    return f"fixing {_listed(numbers)} gives about {format_ns(together.unprofiled_ns)}"
+def _fixes(trace: TraceReport, numbers: Sequence[int]) -> str:
+    """What fixing the findings gives, where a replay says so."""
+    if trace.step is None or trace.together is None:
+        many = len(numbers) > 1
+        return f"finding{'s' if many else ''} {_listed(numbers)} say{'' if many else 's'} what to fix"
+    saved = 1 - trace.together.unprofiled_ns / max(trace.step.unprofiled_ns, 1)
+    if saved < _NEXT_TO_NOTHING:
+        return f"fixing {_listed(numbers)} saves next to nothing"
+    return f"fixing {_listed(numbers)} gives about {format_ns(trace.together.unprofiled_ns)}"
 
 
 def _listed(numbers: Sequence[int]) -> str:

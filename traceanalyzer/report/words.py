@@ -9,14 +9,13 @@ _WORDS = {
     "copy_p2p": "copy between devices",
     "copy_other": "other copies",
     "dispatching": "launch-bound",
-    "in_graph": "inside a CUDA graph",
+    "in-graph": "inside a CUDA graph",
     "tail": "after the last launch",
 }
-_PREFIXES = ("idle:", "late_launch:")
+_PREFIX = "idle:"
 
 
 def in_words(name: str) -> str:
-    """`idle:late_launch:host_code` as `host code`, `copy_h2d` as `copy to the device`."""
-    for prefix in _PREFIXES:
-        name = name.removeprefix(prefix)
-    return _WORDS.get(name, name.replace("_", " ").replace(":", ": "))
+    """`idle:host-code` as `host code`, `copy_h2d` as `copy to the device`."""
+    name = name.removeprefix(_PREFIX)
+    return _WORDS.get(name, name.replace("_", " ").replace("-", " ").replace(":", ": "))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import pandas as pd
 
 from traceanalyzer.model.arrays import Rows, grouped, sums_of
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import Trace, codes
 from traceanalyzer.roofline.op_model import Signature, Work, work_of
 from traceanalyzer.roofline.peaks import Peaks, device_peaks

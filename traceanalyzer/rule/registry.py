@@ -151,7 +151,9 @@ def configured(rules: Iterable[Rule], settings: Mapping[str, str | float]) -> tu
 def _as_type(key: str, text: str | float, wanted: type) -> Any:
     try:
         value = wanted(text)
-    except ValueError:
+        if isinstance(text, float) and math.isfinite(text) and value != text:
+            raise ValueError
+    except (ValueError, OverflowError):
         raise BadOption(f"{key}={text}: not {'a whole number' if wanted is int else 'a number'}") from None
     if not 0 <= value < math.inf:
         raise BadOption(f"{key}={text}: a limit is finite and not negative")

@@ -15,9 +15,11 @@ _NEVER = np.iinfo(np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Per thread of `Nesting` the starts and the ends of its rows, each sorted, int64 ns.
+    """Starts and ends of the rows of each thread, in order.
 
-    Both have the least and the largest int64 at their ends, which stand for no edge at all.
+    Attributes:
+        starts, ends: per thread as in `Nesting`, int64 ns, sorted, each with the least and the largest int64 at its
+            ends, which stand for no edge at all.
     """
 
     starts: tuple[Rows, ...]
@@ -29,7 +31,7 @@ class Boundaries:
         return cls(tuple(map(_padded, nesting.thread_start_ns)), tuple(map(_padded, ends)))
 
     def around(self, thread: int, at: Rows, side: Literal["left", "right"]) -> tuple[Rows, Rows]:
-        """The last edge before and the first one behind each instant, both of the shape of `at`.
+        """The last edge before and the first one after each instant, both of the shape of `at`.
 
         Args:
             side: of an edge at the instant itself, on which the instant is put, as `np.searchsorted` has it.

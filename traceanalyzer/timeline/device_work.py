@@ -14,6 +14,7 @@ from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 from traceanalyzer.timeline.names import COMMUNICATION, copy_kind
 from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.text_rank import text_rank
 
 Rows = NDArray[np.int64]
 
@@ -32,7 +33,9 @@ def find(keys: Rows, wanted: Rows) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
-    """Arrays of shape (work,), ordered by start, then device, stream and launch; one entry per kernel, copy or memset.
+    """Kernels, copies and memsets with the calls and ops that launched them.
+
+    Arrays of shape (work,), ordered by start, device, stream, launch, duration and name.
 
     Attributes:
         row: int64, row of `trace.gpu`.
@@ -62,11 +65,6 @@ class DeviceWork:
     shared: NDArray[np.bool_]
     outstanding: Rows
 
-    @property
-    def unlinked(self) -> int:
-        """How many have no launch in the trace."""
-        return int((self.call < 0).sum())
-
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
         gpu = trace.gpu
@@ -79,10 +77,12 @@ class DeviceWork:
         start = ints(gpu, "start_ns")[row]
         device, stream = _known(ints(gpu, "device")[row]), _known(ints(gpu, "stream")[row])
         launched = pick(nesting.start_ns, call, NULL_INT)
-        order = np.lexsort((ints(gpu, "event_id")[row], launched, stream, device, start))
+        dur = ints(gpu, "dur_ns")[row]
+        ties = (text_rank(gpu, "grid", row), text_rank(gpu, "name", row), dur)
+        order = np.lexsort((*ties, launched, stream, device, start))
         row, call, start, launched = row[order], call[order], start[order], launched[order]
         device, stream = device[order], stream[order]
-        end = start + ints(gpu, "dur_ns")[row]
+        end = start + dur[order]
         linked = call >= 0
         return cls(
             row=row,
@@ -134,14 +134,14 @@ def _shared(call: Rows) -> NDArray[np.bool_]:
 
 
 def _outstanding(device: Rows, launched: Rows, end: Rows, linked: NDArray[np.bool_]) -> Rows:
-    """DeviceWork before mine less those finished by then, per device."""
+    """Work launched before each, less what had finished by then, per device."""
     result = np.full(len(device), -1, np.int64)
     for ordinal in distinct(device):
-        mine = np.flatnonzero((device == ordinal) & linked)
-        at = launched[mine]
-        before = np.searchsorted(np.sort(at), at, side="left")
-        finished = np.searchsorted(np.sort(end[mine]), at, side="right")
-        result[mine] = np.maximum(before - finished, 0)
+        own = np.flatnonzero((device == ordinal) & linked)
+        instants = launched[own]
+        before = np.searchsorted(np.sort(instants), instants, side="left")
+        finished = np.searchsorted(np.sort(end[own]), instants, side="right")
+        result[own] = np.maximum(before - finished, 0)
     return result
 
 

@@ -24,8 +24,10 @@ _MIN_NS = 20_000  # python between two ops takes up to 15 us under the profiler 
 
 @dataclass(frozen=True, slots=True)
 class HostGaps:
-    """Arrays of shape (gaps,), ordered by thread and start: stretches of 20 us or more between the ops and calls of a
-    thread that launches work. Annotations are no ops: what lies in one, but in no op, is such a stretch.
+    """Where a thread that launches work ran no op and no call for 20 us or more, between two of them.
+
+    Arrays of shape (gaps,), ordered by thread and start. Annotations are no ops: what lies in one, but in no op, is
+    such a stretch.
 
     Attributes:
         thread: int64, thread as in `Nesting`.

@@ -72,6 +72,8 @@ ANNOTATION = re.compile(
     r"^(ProfilerStep#|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|DistributedDataParallel\.forward)"
 )
 STEP_MARK = re.compile(r"^ProfilerStep#(\d+)$")
+# Written by c10d around collectives, also asynchronous ones.
+COMMUNICATION_MARK = re.compile(r"^(nccl|rccl|gloo|mpi|ucc|xccl|hccl):|^c10d::")
 OPTIMIZER_MARK = re.compile(r"^Optimizer\.step#")
 SERVING_MARK = re.compile(r"^(execute_(context_)?\d+|(step|prefill|decode)\[)")
 COMPILED_REGION = re.compile(r"^Torch-Compiled Region")

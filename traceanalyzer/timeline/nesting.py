@@ -13,16 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, numbered, pick
-from traceanalyzer.model.containment import child_sums, depths, inherited, nearest_reaching, thread_order
-from traceanalyzer.model.trace import Trace, codes, ints, matching
+from traceanalyzer.model.containment import child_sums, inherited, nearest_reaching, thread_order
+from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.names import ANNOTATION
+from traceanalyzer.timeline.text_rank import text_rank
 
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """All arrays are parallel to `trace.cpu`, shape (rows,); overhead rows are no part of any thread's nesting.
+    """What contains what on each thread of the CPU lane.
+
+    Arrays of shape (rows,), parallel to `trace.cpu`; overhead rows are no part of any thread's nesting.
 
     Attributes:
         start_ns, end_ns: int64.
@@ -31,8 +34,8 @@ class Nesting:
         self_ns: int64, duration less the children's.
         op: int64, row of the innermost cpu_op that is or contains the row, -1 for none.
         annotation: bool, annotations; torch before 1.12 wrote those as ops, and their names tell.
-        order: int64 of shape (rows on threads,), those rows by thread, start, and the outer before the inner.
-        thread_rows, thread_start_ns: per thread the part of `order` that belongs to it, and the starts of those rows.
+        thread_rows: per thread its rows as int64, by start, and the outer before the inner.
+        thread_start_ns: per thread the starts of those rows, int64.
     """
 
     start_ns: Rows
@@ -42,14 +45,8 @@ class Nesting:
     self_ns: Rows
     op: Rows
     annotation: Mask
-    order: Rows
     thread_rows: tuple[Rows, ...]
     thread_start_ns: tuple[Rows, ...]
-
-    @property
-    def depth(self) -> Rows:
-        """Rows around each row, 0 for roots; int64 of shape (rows,), counted at every call."""
-        return depths(self.parent)
 
     def top_op(self, rows: Rows) -> Rows:
         """Row of the outermost cpu_op that is or contains each of `rows`, -1 for none or where the row is -1."""
@@ -94,7 +91,7 @@ class Nesting:
         bounds = np.searchsorted(ordered_thread, np.arange(1, thread.max(initial=-1) + 1))
         by_thread = tuple(np.split(order, bounds)), tuple(np.split(start[order], bounds))
         op = inherited(parent, is_op)
-        return cls(start, end, thread, parent, own, op, is_annotation, order, *by_thread)
+        return cls(start, end, thread, parent, own, op, is_annotation, *by_thread)
 
 
 def _threads(trace: Trace) -> Rows:
@@ -115,4 +112,4 @@ def _annotations(trace: Trace) -> Mask:
 def _tie_rank(trace: Trace, is_annotation: Mask, is_op: Mask, rows: Rows) -> Rows:
     """Of rows with the same start and duration an annotation is outside, then ops, then calls; names decide last."""
     kind = np.where(is_annotation[rows], 0, np.where(is_op[rows], 1, 2))
-    return kind * (1 << 32) + codes(trace.cpu, "name")[rows]
+    return kind * (1 << 32) + text_rank(trace.cpu, "name", rows)

@@ -19,6 +19,7 @@ from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.boundaries import Boundaries
 from traceanalyzer.timeline.names import BUFFER_OVERHEAD, PROFILER_OVERHEAD, SYNCHRONISING
 from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.text_rank import text_rank
 
 Rows = NDArray[np.int64]
 
@@ -29,7 +30,9 @@ _MIN_STALLED = (
 
 @dataclass(frozen=True, slots=True)
 class ProfilerRows:
-    """Arrays of shape (rows,), ordered by start; the profiler's rows only, not loading or full command buffers.
+    """The profiler's own rows, and whom they stalled; not loading of kernels or full command buffers.
+
+    Arrays of shape (rows,), ordered by start.
 
     Attributes:
         row: int64, row of `trace.cpu`.
@@ -56,7 +59,7 @@ class ProfilerRows:
         row = np.flatnonzero(
             overhead & matching(cpu, "name", lambda name: bool(PROFILER_OVERHEAD.match(name)))
         )
-        row = row[np.lexsort((ints(cpu, "dur_ns")[row], nesting.start_ns[row]))]
+        row = row[np.lexsort((text_rank(cpu, "name", row), ints(cpu, "dur_ns")[row], nesting.start_ns[row]))]
         buffer = matching(cpu, "name", lambda name: bool(BUFFER_OVERHEAD.match(name)))[row]
         start, end = nesting.start_ns[row], nesting.end_ns[row]
         waits = matching(cpu, "name", lambda name: bool(SYNCHRONISING.search(name)))

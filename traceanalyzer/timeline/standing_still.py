@@ -33,10 +33,11 @@ ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
 
 @dataclass(frozen=True, slots=True)
 class StandingStill:
-    """Arrays of shape (stretches,), ordered by thread and start: on a thread that launches work nothing starts or
-    ends for 0.1 ms or more inside an op or call that does not wait for the device, and that is unusual.
+    """Ops and calls that stand still unusually long, and ops that work on the CPU.
 
-    Unusual: ten times longer than ops or calls of its name usually take, or 1 ms where there is no other.
+    Arrays of shape (stretches,), ordered by thread and start: on a thread that launches work nothing starts or ends
+    for 0.1 ms or more inside an op or call that does not wait for the device, and that is unusual: ten times longer
+    than ops or calls of its name usually take, or 1 ms where there is no other.
 
     Attributes:
         thread: int64, thread as in `Nesting`.

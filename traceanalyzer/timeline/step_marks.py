@@ -9,7 +9,6 @@ whichever is later.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -17,24 +16,26 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import distinct, numbered
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.trace import Trace, codes, ints
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.names import OPTIMIZER_MARK, SERVING_MARK, STEP_MARK
+from traceanalyzer.timeline.mark_search import Marks, find_marks
 from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.serving import phase_and_batch
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 Ns = NDArray[np.int64]
 
-_MIN_COVER = (
-    0.5  # share of the window that a repeated annotation must cover to count as the step; by definition half
-)
+# In 95 recordings (V100 to H200) warm loops on a busy device have first steps of up to 1.2 times the later ones, loops
+# that start on an idle device of 1.3 to 3, and cold ones of 1.8 to 1,400.
+_COLD = 1.5
+_EMPTY = 0.1  # an empty step took 1/190 of the step before it (MI250, torch 2.x); a real one is no tenth of the others
 
 
 @dataclass(frozen=True, slots=True)
 class StepMarks:
-    """All steps of the trace.
+    """All steps of the trace, whatever part of it is analysed.
 
     Attributes:
         whole_ns: the window [start, end) of the whole trace.
@@ -45,6 +46,9 @@ class StepMarks:
         bounds_ns: device -> int64 (steps + 1,), where the steps begin and end on that device. The first bound
             may lie after the window's start: work of an earlier step that the recording caught belongs to none.
         of_work: int64 (work,), parallel to `DeviceWork`: the step that launched it, -1 for none.
+        steady: bool (steps,), neither a cold leading step nor an empty one at the end; see `_steady`.
+        phase: (steps,), what a serving engine calls the step ("prefill", "decode", ..), None for others.
+        batch: int64 (steps,), requests in it as its mark says, -1 for unknown.
     """
 
     whole_ns: tuple[int, int]
@@ -55,25 +59,38 @@ class StepMarks:
     cpu_end_ns: Ns
     bounds_ns: Mapping[int, Ns]
     of_work: Ns
+    steady: NDArray[np.bool_]
+    phase: tuple[str | None, ...]
+    batch: Ns
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> Self:
-        whole, (kind, source, number, begins, ends) = _window_and_marks(trace, nesting, syncs, work)
-        of_work = _step_of_work(work, begins, kind)
-        bounds = {} if work is None else _bounds(work, begins, of_work, whole)
-        return cls(whole, kind, source, number, begins, ends, bounds, of_work)
-
-
-_Marks = tuple[str, str, Ns, Ns, Ns]
+        whole, marks = _window_and_marks(trace, nesting, syncs, work)
+        of_work = _step_of_work(work, marks.start_ns, marks.kind)
+        bounds = {} if work is None else _bounds(work, marks.start_ns, of_work, whole)
+        told = [phase_and_batch(name) for name in marks.names] or [(None, -1)] * len(marks.number)
+        return cls(
+            whole_ns=whole,
+            kind=marks.kind,
+            source=marks.source,
+            number=marks.number,
+            cpu_start_ns=marks.start_ns,
+            cpu_end_ns=marks.end_ns,
+            bounds_ns=bounds,
+            of_work=of_work,
+            steady=_steady(marks, bounds, of_work),
+            phase=tuple(phase for phase, _ in told),
+            batch=np.array([batch for _, batch in told], np.int64),
+        )
 
 
 def _window_and_marks(
     trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None
-) -> tuple[tuple[int, int], _Marks]:
+) -> tuple[tuple[int, int], Marks]:
     start, end = _whole(trace, nesting, syncs, work)
-    marks = _marks(trace, nesting, start, end)
-    if marks[0] == "ProfilerStep":
-        start, end = int(marks[3][0]), int(marks[4][-1])
+    marks = find_marks(trace, nesting, start, end)
+    if marks.kind == "ProfilerStep":
+        start, end = int(marks.start_ns[0]), int(marks.end_ns[-1])
         if work is not None:
             start, end = _reached(work, start), max(end, int(work.end_ns.max()))
     return (start, end), marks
@@ -104,79 +121,26 @@ def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | 
     return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
-def _marks(trace: Trace, nesting: Nesting, start: int, end: int) -> _Marks:
-    """(kind, source, numbers, starts, ends) of the first kind of mark that the trace has."""
-    found = _Annotations.of(trace, nesting, end)
-    for pattern, kind in ((STEP_MARK, "ProfilerStep"), (SERVING_MARK, "serving step")):
-        begins, ends, names = found.outermost(pattern)
-        if len(begins):
-            numbers = [int(m.group(1)) if (m := STEP_MARK.match(n)) else i for i, n in enumerate(names)]
-            shown = "ProfilerStep marks" if kind == "ProfilerStep" else f"the server's own marks ({names[0]})"
-            return kind, f"steps are {shown}", np.array(numbers, np.int64), begins, ends
-    begins, ends, names = found.outermost(OPTIMIZER_MARK)
-    if len(begins) > 1:
-        edges = np.concatenate(([start], ends[:-1]))
-        source = "no ProfilerStep marks: a step reaches from one Optimizer.step's end to the next"
-        return "Optimizer.step", source, np.arange(len(ends)), edges, np.append(ends[:-1], end)
-    return _repeated(found, start, end)
+def _steady(marks: Marks, bounds: Mapping[int, Ns], of_work: Ns) -> NDArray[np.bool_]:
+    """Which steps tell how long a step takes.
 
-
-def _repeated(found: _Annotations, start: int, end: int) -> _Marks:
-    """An annotation of the user that repeats and covers most of the window, else the window as one step."""
-    begins, ends, code = found.outermost_by_name()
-    cover = np.bincount(code, weights=ends - begins, minlength=len(found.names))
-    often = np.bincount(code, minlength=len(found.names)) > 1
-    best = min(np.flatnonzero(often), key=lambda c: (-cover[c], found.names[c]), default=None)
-    if best is not None and cover[best] >= max(_MIN_COVER * (end - start), 1):
-        name, mine = found.names[best], code == best
-        source = f"no ProfilerStep marks: steps are the annotation {name!r}"
-        return name, source, np.arange(int(mine.sum())), begins[mine], ends[mine]
-    source = "no step marks: the whole window counts as one step; call prof.step() to get steps"
-    return "window", source, np.array([0]), np.array([start]), np.array([end])
-
-
-@dataclass(frozen=True, slots=True)
-class _Annotations:
-    """The user annotations of the CPU lane, ordered by start, longest first; ends cut at the recording's."""
-
-    start_ns: Ns
-    end_ns: Ns
-    code: Ns
-    names: tuple[str, ...]  # by code
-
-    @classmethod
-    def of(cls, trace: Trace, nesting: Nesting, latest: int) -> Self:
-        rows = np.flatnonzero(nesting.annotation)
-        starts = ints(trace.cpu, "start_ns")[rows]
-        ends = np.minimum(starts + ints(trace.cpu, "dur_ns")[rows], np.maximum(latest, starts))
-        order = np.lexsort((-ends, starts))
-        code, used = numbered(codes(trace.cpu, "name")[rows])
-        names = trace.cpu["name"].cat.categories[used]
-        return cls(starts[order], ends[order], code[order], tuple(map(str, names)))
-
-    def outermost(self, wanted: re.Pattern[str]) -> tuple[Ns, Ns, list[str]]:
-        """Starts, ends and names of those wanted that lie in no other of them."""
-        table = np.array([bool(wanted.match(name)) for name in self.names] + [False], bool)
-        rows = np.flatnonzero(table[self.code])
-        rows = rows[_outermost(np.zeros(len(rows), np.int64), self.start_ns[rows], self.end_ns[rows])]
-        return self.start_ns[rows], self.end_ns[rows], [self.names[c] for c in self.code[rows].tolist()]
-
-    def outermost_by_name(self) -> tuple[Ns, Ns, Ns]:
-        """Starts, ends and codes of those that lie in no other of the same name, ordered by name and start."""
-        rows = np.argsort(self.code, kind="stable")
-        rows = rows[_outermost(self.code[rows], self.start_ns[rows], self.end_ns[rows])]
-        return self.start_ns[rows], self.end_ns[rows], self.code[rows]
-
-
-def _outermost(group: Ns, start: Ns, end: Ns) -> NDArray[np.bool_]:
-    """Which begin when all before them in their group have ended; ordered by group and start."""
-    if len(group) == 0:
-        return np.zeros(0, bool)
-    # By rank, each group behind the one before, so that one running maximum does for all.
-    instants = distinct(np.concatenate((start, end)))
-    begins, ends = (np.searchsorted(instants, at) + group * len(instants) for at in (start, end))
-    free = begins[1:] >= np.maximum.accumulate(ends)[:-1]
-    return np.concatenate(([True], free | (group[1:] != group[:-1])))
+    Left out are an empty step at the end, as prof.step() leaves one when the recording stops (it launches nothing and
+    takes less than a tenth of the others' median), and the cold ones: leading steps, at most half of all, that take
+    more than 1.5 times the median of the later half, on the CPU or on a device that has work.
+    """
+    count = len(marks.number)
+    steady = np.ones(count, bool)
+    edges = [*bounds.values()] or [np.append(marks.start_ns, marks.end_ns[-1:])]
+    took = np.stack([np.diff(of_device) for of_device in edges])
+    launched = np.bincount(of_work[of_work >= 0], minlength=count)
+    on_cpu = marks.end_ns - marks.start_ns
+    if count > 1 and launched[-1] == 0 and on_cpu[-1] < _EMPTY * np.median(on_cpu[:-1]):
+        steady[-1] = False
+    full = int(steady.sum())
+    usual = np.median(took[:, full // 2 : full], axis=1, keepdims=True)
+    cold = (took[:, : full // 2] > _COLD * usual).any(axis=0)
+    steady[: int(np.cumprod(cold).sum())] = False
+    return steady
 
 
 def _step_of_work(work: DeviceWork | None, begins: Ns, kind: str) -> Ns:

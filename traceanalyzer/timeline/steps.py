@@ -18,7 +18,7 @@ Ns = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Window and steps.
+    """The analysed window and the steps in it.
 
     Attributes:
         window_start_ns, window_end_ns: what is analysed, the user's --window if there is one.
@@ -27,6 +27,8 @@ class Steps:
         number, cpu_start_ns, cpu_end_ns: int64 (steps,), as in `StepMarks`, of the steps in the window.
         bounds_ns: device -> int64 (steps + 1,), where the steps begin and end there, within the window.
         of_work: int64 (work,), parallel to `DeviceWork`: the step that launched it, -1 for none of these.
+        steady: bool (steps,), neither a cold leading step nor an empty one at the end, judged in the whole trace.
+        phase, batch: (steps,), as in `StepMarks`.
     """
 
     window_start_ns: int
@@ -39,6 +41,9 @@ class Steps:
     cpu_end_ns: Ns
     bounds_ns: Mapping[int, Ns]
     of_work: Ns
+    steady: NDArray[np.bool_]
+    phase: tuple[str | None, ...]
+    batch: Ns
 
     def __len__(self) -> int:
         return len(self.number)
@@ -58,6 +63,11 @@ class Steps:
         marks = np.append(self.cpu_start_ns, self.cpu_end_ns[-1:])
         edges = marks if device is None else self.bounds_ns[device]
         return edges[1:] - edges[:-1]
+
+    def steady_durations_ns(self, device: int | None = None) -> Ns:
+        """As `durations_ns`, of the steady steps; of all where none in the window is steady."""
+        durations = self.durations_ns(device)
+        return durations[self.steady] if self.steady.any() else durations
 
     def at(self, device: int, instants: Ns) -> Ns:
         """Position of the step in which each instant lies on that device; -1 before the first."""
@@ -88,6 +98,9 @@ class Steps:
             cpu_end_ns=marks.cpu_end_ns[chosen],
             bounds_ns=edges,
             of_work=of_work,
+            steady=marks.steady[chosen],
+            phase=marks.phase[chosen],
+            batch=marks.batch[chosen],
         )
 
 

@@ -13,6 +13,7 @@ from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.names import COPY_CALL, DEVICE_SYNC, SYNCHRONISING
 from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.text_rank import text_rank
 
 Rows = NDArray[np.int64]
 
@@ -21,14 +22,16 @@ _MOST = 0.5  # share of the time from the call to the copy's end; by definition 
 
 @dataclass(frozen=True, slots=True)
 class SyncCalls:
-    """Arrays of shape (calls,), ordered by end.
+    """Calls in which the CPU waits for the device.
+
+    Arrays of shape (calls,), ordered by end.
 
     Attributes:
         row: int64, row of `trace.cpu`.
         start_ns, end_ns: int64.
         thread: int64, thread as in `Nesting`.
         copy: bool, a copy call that returned only after its copy was done.
-        whole_device: bool, waits for the whole device.
+        whole_device: bool, it waits for all streams.
         profiler: bool, the profiler's own: it waits for the device when it starts and stops.
     """
 
@@ -46,7 +49,16 @@ class SyncCalls:
         waits = calls & matching(trace.cpu, "name", lambda name: bool(SYNCHRONISING.search(name)))
         copies = _blocking_copies(trace, nesting, calls)
         row = np.flatnonzero(waits | copies)
-        row = row[np.lexsort((row, nesting.start_ns[row], nesting.end_ns[row]))]
+        row = row[
+            np.lexsort(
+                (
+                    text_rank(trace.cpu, "name", row),
+                    nesting.thread[row],
+                    nesting.start_ns[row],
+                    nesting.end_ns[row],
+                )
+            )
+        ]
         whole = matching(trace.cpu, "name", lambda name: bool(DEVICE_SYNC.search(name)))[row]
         return cls(
             row=row,

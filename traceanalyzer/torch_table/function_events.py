@@ -17,11 +17,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, among
 from traceanalyzer.model.containment import thread_order
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 
 Flags = NDArray[np.bool_]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from traceanalyzer.model.arrays import Rows, grouped, sums_of
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.torch_table.event_links import function_events
 from traceanalyzer.torch_table.event_totals import EventTotals, event_totals

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.containment import depths
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.torch_table.event_links import frontend
 from traceanalyzer.torch_table.event_totals import EventTotals

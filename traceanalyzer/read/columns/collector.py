@@ -24,6 +24,7 @@ from traceanalyzer.read.columns.quirks import (
     MAX_TS_US,
     as_text,
     destination,
+    folded,
     head_of,
     lane_number,
     mended,
@@ -38,6 +39,10 @@ Positions = NDArray[np.intp]
 _FLOWS = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu")
 _FIRST_NAMED_LANE = -1000
 _NEVER = np.iinfo(np.int64).max
+_MAX_GROUPS = (
+    2_000  # kinds of rows by category and keys, after which args without a column are one; traces have 100
+)
+_MAX_CATEGORIES = 200  # foreign ones that keep their names
 _LARGEST_EXACT_US = 2.0**43  # above it a double does not hold the nanosecond
 _get_category, _get_head = getter("cat"), getter("name", "pid", "tid")
 _get_ts, _get_dur, _get_args = getter("ts"), getter("dur"), getter("args")
@@ -106,9 +111,9 @@ class Collector:
         fates: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for position, event in enumerate(events.all):
             category = event.get("cat") if isinstance(event, dict) else None
-            fates[destination(category, event)].append(position)
             if isinstance(category, str) and category not in OTHER_CATEGORIES:
-                self.foreign[category] += 1
+                category = self._bounded(category, event)
+            fates[destination(category, event)].append(position)
         for (frame, category), positions in fates.items():
             chosen = events.take(np.array(positions))
             if frame == "counters":
@@ -119,6 +124,15 @@ class Collector:
                 if category != "cpu_instant_event":
                     self.unknown_categories[category] += len(positions)
                 self._add_rows(frame, category, chosen)
+
+    def _bounded(self, category: str, event: Event) -> str:
+        """A foreign category; of very many, those after the first have one name, and keep theirs as an arg."""
+        if category not in self.foreign and len(self.foreign) >= _MAX_CATEGORIES:
+            args = event.get("args")
+            event["args"] = {**(args if isinstance(args, dict) else {"args": args}), "cat": category}
+            category = "another category"
+        self.foreign[category] += 1
+        return category
 
     def _count(self, what: str, events: _Events) -> None:
         self.counted[what] += len(events.all)
@@ -133,6 +147,9 @@ class Collector:
             self._add_mended(frame, category, events)
             return
         for unlike in self._refused(frame, category, parts):
+            if len(self.groups) >= _MAX_GROUPS:
+                self._add_mended(frame, category, events.of(unlike))
+                continue
             try:
                 alike = list(unlike.by_keys())
             except UNFIT:
@@ -145,7 +162,10 @@ class Collector:
         """Keep the parts, except for those whose rows have different keys or one that does not fit: they come back."""
         for part in parts:
             try:
-                self.group(frame, category, frozenset(part.args[0])).add(part)
+                keys = frozenset(part.args[0])
+                if len(self.groups) >= _MAX_GROUPS and (frame, category, keys) not in self.groups:
+                    raise KeyError("too many groups")
+                self.group(frame, category, keys).add(part)
             except UNFIT:
                 yield part
 
@@ -165,6 +185,8 @@ class Collector:
         if sampled:
             self._add_mended("counters", category, events.take(np.array(sampled)))
         if keep:
+            if len(self.groups) >= _MAX_GROUPS:
+                fitting = [folded(event, FRAMES[frame]) for event in fitting]
             for part in self._rows(frame, fitting, events.ids[keep], starts[keep]).by_keys():
                 self.group(frame, category, frozenset(part.args[0])).add(part)
 

@@ -18,7 +18,7 @@ from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.declared import MAX_DEVICE
 from traceanalyzer.read.columns.packing import RowGroup
-from traceanalyzer.read.columns.quirks import as_json, as_text, coerced, lane_number
+from traceanalyzer.read.columns.quirks import FOLDED, as_json, as_text, coerced, lane_number
 
 Codes = NDArray[np.int32]
 Head = tuple[Any, Any, Any]
@@ -165,7 +165,8 @@ class _Distinct:
 
     def texts(self) -> list[str]:
         """Every combination as a JSON object."""
-        return [as_json(dict(zip(keys, values, strict=True))) for keys, values in self._each()]
+        found = (dict(zip(keys, values, strict=True)) for keys, values in self._each())
+        return [as_json(args.get(FOLDED) or args) for args in found]
 
 
 def _looked_up(codes: Codes, values: Sequence[Any], kind: Kind) -> NDArray[Any]:

@@ -23,6 +23,7 @@ MAX_TS_US = 4.6e15  # within it the distance of any two times fits int64 nanosec
 # differences that wrapped around as 1.8e16.
 _MAX_DUR_US = 7_889_238 * 1e6
 _MEMORY_NAMES = ("[memory]", "[OutOfMemory]")
+FOLDED = "\0args"  # stands for all args without a column
 BLANK = (None, "", "None")
 
 
@@ -167,6 +168,15 @@ def mended(event: Event, frame: Frame, anomalies: Counter[str]) -> Event:
             fitting[key] = value
     duration = {} if frame.name == "memory" else {"dur": float(event["dur"])}
     return {**event, **duration, "args": fitting}
+
+
+def folded(event: Event, frame: Frame) -> Event:
+    """The event with args that differ little in their keys from others': what has no column is one arg, and what
+    recurs and is not there is null."""
+    columns = frame.by_raw_key
+    args = {key: None for key, column in columns.items() if column.recurs}
+    args |= {key: value for key, value in event["args"].items() if key in columns}
+    return {**event, "args": {**args, FOLDED: {k: v for k, v in event["args"].items() if k not in columns}}}
 
 
 def coerced(kind: Kind, value: Any) -> Any:

@@ -19,7 +19,7 @@ from traceanalyzer.read.text.source import BLOCK_BYTES, Source
 Batch = list[Any]
 
 _MAX_HEADER_BYTES = 256 << 20  # bytes without events before the file is given up; 100 times any seen
-_MAX_EVENT_BYTES = 16 << 20  # bytes without a cut before they are treated as damage; 250 times any seen
+_MAX_EVENT_BYTES = 256 << 20  # bytes without a cut before they are treated as damage; 4,000 times any seen
 
 
 class Style(NamedTuple):

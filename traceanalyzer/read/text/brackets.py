@@ -15,6 +15,8 @@ Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
 
 _PASS_BYTES = 1 << 20  # walked at a time, so that the places of a long text need no memory
+_MAX_OPEN = 1_000  # what is nested deeper, no parser reads
+_OPENING = np.frombuffer(b"[{", np.uint8)
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _STEPS = np.zeros(256, np.int64)
 _STEPS[[ord("{"), ord("[")]] = 1
@@ -60,6 +62,27 @@ def outer_keys(text: bytes | bytearray, key: bytes, depth: int = 0) -> Iterator[
         for offset, byte in enumerate(key):
             at = at[whole[at + offset] == byte]
         yield from at.tolist()
+
+
+def closing_of(text: bytes) -> bytes:
+    """The brackets that close what is open at the end, strings left aside; at most the outer 1,000."""
+    opened = np.full(_MAX_OPEN, -1, np.int64)
+    depth = 0
+    for found in walk(text):
+        if len(found.at):
+            depth = int(found.depth[-1])
+            level = found.depth - 1
+            opening = np.isin(np.frombuffer(text, np.uint8)[found.at], _OPENING)
+            known = opening & (level >= 0) & (level < _MAX_OPEN)
+            opened[level[known]] = found.at[known]  # of several, the last one stays
+    return bytes(
+        text[at] + 2 for at in reversed(opened[: max(depth, 0)].tolist())
+    )  # `[` and `{` come 2 before
+
+
+def depth_of(text: bytes) -> int:
+    """How many brackets are open at most."""
+    return max((int(found.depth.max(initial=0)) for found in walk(text)), default=0)
 
 
 class _State:

@@ -12,7 +12,7 @@ from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, Unreadable
 from traceanalyzer.model.trace import Damage
 from traceanalyzer.read.depth import too_deep
 from traceanalyzer.read.exporters import EXPECTED, remedy_for_keys
-from traceanalyzer.read.text.brackets import outer_keys, walk
+from traceanalyzer.read.text.brackets import closing_of, outer_keys, walk
 from traceanalyzer.read.text.repair import mended_text, parse_leniently
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -49,8 +49,8 @@ class Envelope:
             self.form = "array"
             return first + 1
         match = _outermost_list(buffer) if buffer[first : first + 1] == b"{" else None
-        if match is None and all_read and not _is_whole(bytes(buffer)):
-            match = _EVENTS_KEY.search(buffer)
+        if match is None and all_read and (inner := _EVENTS_KEY.search(buffer)):
+            match = None if _is_whole(bytes(buffer)) else inner
         if match is None:
             return None
         self._read(_head(buffer, match), "before", 0)
@@ -143,12 +143,19 @@ def _first_byte(buffer: bytearray) -> int:
 
 
 def _outermost_list(buffer: bytearray) -> re.Match[bytes] | None:
-    """The list of events that belongs to the whole, not to something within it."""
+    """The list of events that belongs to the whole, not to something within it; the first where that is damaged."""
     first = _EVENTS_KEY.search(buffer)
-    if first is None or _is_whole(_head(buffer, first)):
+    if first is None or _is_whole(_head(buffer, first)) or not _is_inner(bytes(buffer[: first.start()])):
         return first
     keys = outer_keys(bytes(buffer), b'"traceEvents"')
     return next((match for key in keys if (match := _EVENTS_KEY.match(buffer, key))), None)
+
+
+def _is_inner(before: bytes) -> bool:
+    """Whether what follows this text is within a string or an inner object: it is JSON once that is closed."""
+    closing = closing_of(before.removeprefix(_BOM))
+    before = before.removeprefix(_BOM).rstrip().removesuffix(b",")
+    return any(_is_whole(before + end + closing) for end in (b"", b'"', b'":0'))
 
 
 def _head(buffer: bytearray, events: re.Match[bytes]) -> bytes:

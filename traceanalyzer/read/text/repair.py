@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from traceanalyzer.model.trace import Damage
+from traceanalyzer.read.text.brackets import depth_of
 
 _SEPARATOR = re.compile(r"(?<=\})\s*,\s*(?=\{)")
 _BAD_ESCAPE = re.compile(
@@ -22,6 +23,7 @@ _BAD_ESCAPE = re.compile(
     r"""|(?P<surrogate>u[dD][89a-fA-F][0-9a-fA-F]{2})|u[0-9a-fA-F]{4}|(?P<bad>))"""
 )
 _BAD_NUMBER = re.compile(r"(?<=[:\[,\s])[-+]?(?:nan|inf(?:inity)?)(?=\s*[,\]}])", re.IGNORECASE)
+_MAX_DEPTH = 512
 _EXACT_DIGITS = 18  # always within 64 bit
 
 
@@ -92,7 +94,7 @@ def _one_by_one(text: str) -> tuple[list[Any], list[int]]:
     lost_at: list[int] = []
     held: int | None = None
     for start, piece in pieces:
-        event = parse_leniently(piece)
+        event = parse_leniently(piece) if piece.lstrip()[:1] == "{" and piece.rstrip()[-1:] == "}" else None
         failed = held is not None and not isinstance(event, dict)
         joined = parse_leniently(text[held : start + len(piece)]) if failed else None
         if isinstance(joined, dict):
@@ -116,6 +118,8 @@ def mended_text(text: bytes) -> str:
 
 def parse_leniently(text: str) -> Any:
     """What mended text says; None where it says nothing. Numbers as orjson gives them: none beyond 64 bit."""
+    if text.count("[") + text.count("{") > _MAX_DEPTH and depth_of(text.encode()) > _MAX_DEPTH:
+        return None  # Python's parser recurses, and a caller may have allowed more of it than the stack holds
     try:
         return json.loads(text, strict=False, parse_constant=lambda _: None, parse_int=_integer)
     except (ValueError, RecursionError):

@@ -27,7 +27,7 @@ _TEXTS: _Columns = [
     (name, pa.string()) for name in ("rule", "cause", "severity", "confidence", "message", "advice")
 ]
 _PROOF: _Columns = [("event_ids", _IDS), ("evidence", pa.string())]
-_OCCURRENCES = pa.list_(pa.struct([*_TIMES, *_PLACE, *_PROOF]))
+_OCCURRENCES = pa.list_(pa.struct([*_TIMES, *_PLACE, ("event_ids", _IDS)]))
 _SHARES: _Columns = [("cost_share", pa.float64()), ("count", pa.int64()), ("occurrences", _OCCURRENCES)]
 _SAVING = pa.struct(
     [
@@ -61,11 +61,12 @@ def write_accounting(frame: pd.DataFrame, sources: list[str], stream: BinaryIO) 
 
 def _row(finding: Finding) -> dict[str, Any]:
     saving = None if finding.saving is None else asdict(finding.saving)
-    return _flat(finding) | {"occurrences": [_flat(one) for one in finding.occurrences], "saving": saving}
+    occurrences = [_flat(occurrence) for occurrence in finding.occurrences]
+    evidence = json_text(finding.evidence)
+    return _flat(finding) | {"occurrences": occurrences, "evidence": evidence, "saving": saving}
 
 
 def _flat(item: Finding | Occurrence) -> dict[str, Any]:
+    """Fields as they are, texts as UTF-8 can hold them."""
     row = {field.name: getattr(item, field.name) for field in fields(item)}
-    texts = {name: unicode_text(value) for name, value in row.items() if isinstance(value, str)}
-    evidence = {"evidence": json_text(item.evidence)} if isinstance(item, Finding) else {}
-    return row | texts | evidence
+    return row | {name: unicode_text(value) for name, value in row.items() if isinstance(value, str)}

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable
 
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.rule.limits import limits_of
-from traceanalyzer.rule.registry import Rule
+from traceanalyzer.rule.limits import LimitInfo, limits_of
+from traceanalyzer.rule.registry import MIN_SHARE, Rule
 
 _PARAGRAPH = re.compile(r"\n(?:\n|(?=[A-Z][^.:]*:))")  # pages start one with what it is about: "Bad: ..."
+
+_MIN_SHARE_SOURCE = "what costs less of the window and saves less of the step is not said"
 
 
 def rule_page(rule: Rule, width: int = 80) -> str:
@@ -19,11 +21,9 @@ def rule_page(rule: Rule, width: int = 80) -> str:
     page.blank()
     for paragraph in _PARAGRAPH.split(rule.page):
         page.put(" ".join(paragraph.split()), hang=2)
-    limits = list(limits_of(rule.limits))
-    if limits:
-        page.blank()
-        page.put("Limits, to be changed with --set:")
-    for limit in limits:
+    page.blank()
+    page.put("Limits, to be changed with --set:")
+    for limit in [LimitInfo(MIN_SHARE, rule.min_share, _MIN_SHARE_SOURCE), *limits_of(rule.limits)]:
         shown = f" ({limit.shown})" if limit.shown else ""
         page.put(f"{rule.slug}.{limit.name}={limit.value}{shown}", indent=4)
         page.put(limit.source, indent=8)

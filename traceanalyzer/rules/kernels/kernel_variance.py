@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits, Lost

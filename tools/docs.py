@@ -1,7 +1,7 @@
-"""Write the generated parts of README.md and docs/accounting.md, or check that they are current.
+"""Write the generated parts of README.md and of pages in docs/, or check that they are current.
 
-python docs/generate.py --write
-python docs/generate.py --check
+python tools/docs.py --write
+python tools/docs.py --check
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from traceanalyzer import diagnose, load
@@ -17,6 +18,7 @@ from traceanalyzer.idle.inflation import COSTS
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.text.rules import rule_table
+from traceanalyzer.report.index_page import index_page
 from traceanalyzer.rule.registry import all_rules
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -74,7 +76,11 @@ Parts = Mapping[str, Callable[[], str]]
 PAGES: dict[str, Parts] = {
     "README.md": {"picture": picture, "rules": rules},
     "docs/accounting.md": {"proven": proven, "judged": judged, "costs": costs},
+    "docs/indexes.md": {"indexes": index_page},
 }
+
+
+WHOLE_PAGES: dict[str, Callable[[], str]] = {"docs/indexes.md": index_page}
 
 
 def generated(text: str, parts: Parts) -> str:
@@ -92,6 +98,10 @@ def generated(text: str, parts: Parts) -> str:
     return text
 
 
+def _whole(_: str, make: Callable[[], str]) -> str:
+    return make()
+
+
 def main() -> int:
     """0 where all pages are current or have been written."""
     parser = argparse.ArgumentParser(
@@ -102,16 +112,18 @@ def main() -> int:
     choice.add_argument("--check", action="store_true", help="exit with 1 if something is not current")
     options = parser.parse_args()
     stale = []
-    for name, parts in PAGES.items():
+    made = {name: partial(generated, parts=parts) for name, parts in PAGES.items()}
+    made |= {name: partial(_whole, make=make) for name, make in WHOLE_PAGES.items()}
+    for name, make in made.items():
         page = REPOSITORY / name
-        old = page.read_text(encoding="utf-8")
-        new = generated(old, parts)
+        old = page.read_text(encoding="utf-8") if page.exists() else ""
+        new = make(old)
         if options.write:
             page.write_text(new, encoding="utf-8")
         elif old != new:
             stale.append(name)
     if stale:
-        print(f"not current: {', '.join(stale)}; run python docs/generate.py --write", file=sys.stderr)
+        print(f"not current: {', '.join(stale)}; run python tools/docs.py --write", file=sys.stderr)
     return int(bool(stale))
 
 

@@ -1,0 +1,42 @@
+"""The tests on other versions of Python and of what the analyzer needs. `pipx run nox` or `uvx nox` runs them all.
+
+nox -s tests-3.13      # one Python, newest releases
+nox -s oldest          # the oldest releases that pyproject.toml allows
+
+torch is left out: one module compares with it, and skips itself. A Python that is not installed is skipped, too.
+"""
+
+from __future__ import annotations
+
+import nox
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+OLDEST_PYTHON = PYTHONS[0]
+
+PROJECT = nox.project.load_toml("pyproject.toml")["project"]
+TOOLS = [need for need in PROJECT["optional-dependencies"]["test"] if not need.startswith("torch")]
+
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.error_on_missing_interpreters = False
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """Newest releases of everything."""
+    session.install("--upgrade", ".", *TOOLS)
+    _run(session)
+
+
+@nox.session(python=OLDEST_PYTHON)
+def oldest(session: nox.Session) -> None:
+    """Oldest releases of pandas, pyarrow and all else that the analyzer needs."""
+    needs = [
+        need for need in PROJECT["dependencies"] if not need.startswith("click")
+    ]  # 8.1 tests itself otherwise
+    pinned = [need.replace(">=", "==") for need in needs]
+    session.install(".", *pinned, *TOOLS)
+    _run(session)
+
+
+def _run(session: nox.Session) -> None:
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadgroup", *session.posargs)

@@ -1,0 +1,29 @@
+"""How many examples hypothesis tries: few in a normal run, more where HYPOTHESIS_PROFILE asks for them.
+
+HYPOTHESIS_PROFILE=thorough pytest tests/timeline
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+PROFILES = {"quick": 0.3, "full": 1.0, "thorough": 15.0}
+"""Profile -> times the number that a test names (100 where it names none)."""
+
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "quick")
+_LEAST = 20
+_SLOW = [HealthCheck.too_slow]
+
+
+def examples(count: int = 100) -> settings:
+    """Settings for a property: so many examples in the profile `full`, without a deadline."""
+    scaled = max(round(count * PROFILES[PROFILE]), min(count, _LEAST))
+    return settings(max_examples=scaled, deadline=None, suppress_health_check=_SLOW)
+
+
+def load_profile() -> None:
+    """Make this the default of all properties of the process."""
+    settings.register_profile(PROFILE, examples())
+    settings.load_profile(PROFILE)

@@ -1,0 +1,75 @@
+"""What stands out in few steps, and which calls recur."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.idle.recurrence import recurring_calls, standing_out
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.step_marks import StepMarks
+
+US = 1_000
+
+
+@pytest.mark.parametrize(
+    ("spikes", "leading", "alone"),
+    [([0], True, True), ([0, 1], True, False), ([2], False, True), ([0, 2], False, False)],
+)
+def test_the_leading_third_of_seven_steps_is_two(spikes: list[int], leading: bool, alone: bool) -> None:
+    ns = [1_000 if step in spikes else 10 for step in range(7)]
+    found = standing_out(pd.DataFrame({"key": "a", "step": range(7), "ns": ns}), 7, 5.0)
+    assert found["step"].tolist() == spikes
+    assert found["leading"].tolist() == [leading] * len(spikes)
+    assert found["alone"].tolist() == [alone] * len(spikes)
+
+
+def test_five_times_the_median_does_not_stand_out_yet() -> None:
+    sums = pd.DataFrame({"key": "a", "step": range(4), "ns": [51, 10, 10, 10]})
+    assert standing_out(sums, 4, 5.0)["step"].tolist() == [0]
+    assert standing_out(sums.assign(ns=[50, 10, 10, 10]), 4, 5.0).empty
+
+
+def recurring(trace: TraceBuilder) -> list[bool]:
+    """Of the cudaMalloc calls of a trace, which recur."""
+    analysis = Analysis(trace.load())
+    names = analysis.trace.cpu["name"].astype(str).to_numpy()
+    rows = np.flatnonzero(names == "cudaMalloc")
+    parts = (analysis.index(kind) for kind in (Nesting, StepMarks, DeviceWork))
+    return recurring_calls(analysis.trace, *parts, rows).tolist()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("in_steps", "recur"),
+    [
+        ([0, 1], False),  # the leading third
+        ([2], False),  # one of four later steps
+        ([2, 4], True),  # half of them
+        ([0, 3, 5], True),
+    ],
+)
+def test_calls_recur_that_half_of_the_later_steps_have(in_steps: list[int], recur: bool) -> None:
+    trace = TraceBuilder()
+    for number in range(6):
+        start = number * 1_000 * US
+        trace.step(number, start, 1_000 * US)
+        if number in in_steps:
+            trace.launch("cudaMalloc", start + 10 * US, 50 * US, 90 + number)
+        trace.launch("cudaLaunchKernel", start + 100 * US, 5 * US, number + 1)
+        trace.kernel(start + 110 * US, 800 * US, number + 1)
+    assert recurring(trace) == [recur] * len(in_steps)
+
+
+@pytest.mark.parametrize(("fresh", "recur"), [(4, True), (40, False)])
+def test_without_steps_they_recur_when_the_kernels_have_run_once(fresh: int, recur: bool) -> None:
+    """Forty launches, a call before each; `fresh` of the kernels are new, the first ones."""
+    trace = TraceBuilder()
+    for i in range(40):
+        trace.launch("cudaMalloc", i * 1_000 * US, 50 * US, 100 + i)
+        trace.launch("cudaLaunchKernel", (i * 1_000 + 100) * US, 5 * US, i + 1)
+        trace.kernel((i * 1_000 + 110) * US, 800 * US, i + 1, name=f"kernel_{min(i, fresh)}")
+    assert recurring(trace) == [recur] * 40

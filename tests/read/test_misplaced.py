@@ -1,0 +1,113 @@
+"""Rows whose times cannot belong to the recording are left out, counted, and do not become the window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.read.samples import everything
+from tests.read.test_quirks import LATE_US, kernel, of, op
+from traceanalyzer.model.trace import Trace
+
+SPAN = {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler"}
+
+
+def ends(trace: Trace) -> int:
+    return max(int((frame["start_ns"] + frame["dur_ns"]).max()) for frame in (trace.cpu, trace.gpu))
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("changes", [{"ts": 2 * LATE_US}, {"dur": 1e12}, {"ts": 0.001}, {"ts": -LATE_US}])
+def test_a_kernel_far_outside_is_counted(changes: dict[str, Any], recorded: bool) -> None:
+    window = [{**SPAN, "ts": LATE_US - 5, "dur": 100.0}] if recorded else []
+    trace = of(op(), kernel(), kernel(**changes), *window)
+    assert trace.gpu["event_id"].tolist() == [1]
+    assert trace.meta.counted.get("outside the recording") == 1
+    assert trace.meta.rows["gpu"] == {"kernel": 1}
+    assert ends(trace) < (LATE_US + 200) * 1000
+
+
+def test_without_ops_the_bulk_of_the_kernels_tells() -> None:
+    trace = of(*[kernel(ts=LATE_US + i) for i in range(60)], kernel(ts=2 * LATE_US))
+    assert len(trace.gpu) == 60
+    assert trace.meta.counted == {"outside the recording": 1}
+
+
+def test_an_op_far_outside_is_counted_and_one_that_runs_on_is_kept() -> None:
+    window = {**SPAN, "ts": LATE_US - 5, "dur": 100.0}
+    trace = of(op(), op(), op(ts=2 * LATE_US), op(dur=1e12), window)
+    assert trace.cpu["event_id"].tolist() == [0, 1, 3]
+    assert trace.meta.counted["outside the recording"] == 1
+
+
+def test_a_window_mark_that_is_wrong_itself_is_not_believed() -> None:
+    trace = of(op(), op(), kernel(), {**SPAN, "ts": 2 * LATE_US, "dur": 5.0})
+    assert (len(trace.cpu), len(trace.gpu)) == (2, 1)
+
+
+def test_pauses_of_a_real_recording_are_not_misplaced() -> None:
+    late = LATE_US + 30e6  # the program slept for half a minute
+    window = {**SPAN, "ts": LATE_US, "dur": 30e6 + 100}
+    trace = of(op(), kernel(), op(ts=late), kernel(ts=late), kernel(ts=late + 59e6), window)
+    assert (len(trace.cpu), len(trace.gpu)) == (2, 3)
+    assert everything().load().meta.counted.get("outside the recording") is None
+
+
+def test_times_at_both_ends_of_64_bit_leave_differences_that_fit() -> None:
+    far = [op(ts=ts, dur=7e12) for ts in (9.2e15, -9.2e15, 4.5e15, -4.5e15)]
+    trace = of(*[op()] * 100, *far, *[kernel(ts=one["ts"], dur=7e12) for one in far], kernel())
+    assert (len(trace.cpu), len(trace.gpu)) == (100, 1)
+    assert trace.meta.counted == {"no timestamp": 4, "outside the recording": 4}
+    two = of(op(ts=4.5e15, dur=7e12), op(ts=-4.5e15, dur=7e12)).cpu
+    assert int(two["start_ns"].max()) + int(two["dur_ns"].max()) - int(two["start_ns"].min()) < 2**63
+
+
+# -- devices ---------------------------------------------------------------------------------------------------
+
+
+def labelled(pid: Any, name: str, key: str = "process_labels") -> dict[str, Any]:
+    field = "labels" if key == "process_labels" else "name"
+    return {"ph": "M", "name": key, "pid": pid, "tid": 0, "ts": 0, "args": {field: name}}
+
+
+@pytest.mark.parametrize(
+    ("pid", "declared", "device"),
+    [
+        (5_000_002, [labelled(5_000_002, "GPU 2")], 2),
+        (77, [labelled(77, "GPU 2", "process_name")], 2),
+        ("GPU 3", [], 3),
+        (4, [], 4),
+        (4, [labelled(4, "CPU")], None),
+        (24_000, [], None),
+        ("worker", [], None),
+    ],
+)
+def test_a_kernel_without_device_is_on_that_of_its_process(
+    pid: Any, declared: list[Any], device: int | None
+) -> None:
+    trace = of(op(), kernel(pid=pid, tid=9, args={"correlation": 3}), *declared)
+    assert trace.gpu["device"].isna().item() is (device is None)
+    assert [one.ordinal for one in trace.meta.devices] == [device or 0]  # work of nobody's device counts to 0
+    assert trace.gpu["stream"].tolist() == [9]
+    if device is not None:
+        assert trace.gpu["device"].tolist() == [device]
+
+
+@pytest.mark.parametrize("device", [-1, 5_000_000_000, 2**62])
+def test_devices_that_no_machine_has_are_null_and_counted(device: int) -> None:
+    trace = of(op(), kernel(args={"device": device, "stream": 7}))
+    assert trace.gpu["device"].isna().all()
+    assert trace.meta.anomalies == {"unreadable device": 1}
+
+
+def test_device_and_stream_are_not_swapped() -> None:
+    trace = TraceBuilder()
+    trace.kernel(10, 5, 1, device=3, stream=20)
+    trace.gpu_annotation("step", 10, 5, external_id=4, device=2, stream=21)
+    assert trace.load().gpu[["device", "stream"]].values.tolist() == [[3, 20], [2, 21]]
+
+
+def test_the_thread_is_the_tid_and_the_process_the_pid() -> None:
+    assert of(op(pid=11, tid=22)).cpu[["pid", "tid"]].values.tolist() == [[11, 22]]

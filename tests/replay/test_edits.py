@@ -1,0 +1,217 @@
+"""Each edit on a small program: what is left of the step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.replay.programs import STEP_NS, Loop, forecast, program
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edits import (
+    Aside,
+    Drop,
+    DropSpans,
+    DropWaits,
+    DropWork,
+    Insert,
+    Resize,
+    Scale,
+    ShrinkGaps,
+)
+from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
+from traceanalyzer.replay.run import replay
+
+
+def saved(built: Program, *edits: object) -> float:
+    """Nanoseconds a step, on a CPU that the profiler does not slow."""
+    return replay(built, slowdown=1.0).ns - replay(built, edits, slowdown=1.0).ns  # type: ignore[arg-type]
+
+
+def rows(trace: Trace, name: str) -> np.ndarray:
+    return np.flatnonzero((trace.cpu["name"] == name).to_numpy())
+
+
+def cpu_bound() -> Trace:
+    """Twenty ops of 20 us with 10 us between, and then a pause of 400: the CPU is the step."""
+    loop = Loop()
+    for at in range(0, 600_000, 30_000):
+        loop.op("aten::mul" if at % 60_000 else "aten::add", at + 10_000, 3_000)
+    return loop.load()
+
+
+def gpu_bound() -> Trace:
+    """Ten kernels of 150 us a step of 1 ms: the GPU is the step."""
+    loop = Loop()
+    for at in range(0, 300_000, 30_000):
+        loop.op("aten::mm", at + 10_000, 150_000)
+    return loop.load()
+
+
+def test_dropping_an_op_saves_its_time_and_the_python_around_it() -> None:
+    trace = cpu_bound()
+    built = program(trace)
+    assert built.segments.usual_gap_ns == 10_000
+    assert saved(built, Drop(rows(trace, "aten::add"))) == pytest.approx(10 * 30_000, rel=0.04)
+    assert saved(built, Drop(rows(trace, "aten::add"), leaving_ns=1_000)) == pytest.approx(
+        10 * 29_000, rel=0.04
+    )
+
+
+def test_dropping_spans_is_dropping_what_lies_in_them() -> None:
+    trace = cpu_bound()
+    built = program(trace)
+    mine = rows(trace, "aten::add")
+    spans = built.row_start_ns[mine], built.row_end_ns[mine]
+    assert saved(built, DropSpans(*spans)) == saved(built, Drop(mine))
+
+
+def test_dropping_a_wait_lets_cpu_and_gpu_overlap() -> None:
+    loop = Loop()
+    loop.op("aten::mm", 100_000, 500_000)
+    loop.sync(200_000, 430_000)
+    trace = loop.load()
+    built = program(trace)
+    mine = rows(trace, "cudaDeviceSynchronize")
+    assert saved(built, DropWaits(mine)) == pytest.approx(420_000, rel=0.03)
+    assert saved(built, Drop(mine)) > saved(built, DropWaits(mine))
+    assert replay(built, [Drop(mine)]).bound == "gpu"
+
+
+def test_what_ran_cold_after_a_stall_takes_as_long_as_its_quicker_like() -> None:
+    loop = Loop()
+    for at in range(0, 400_000, 30_000):
+        loop.op("aten::mul", at + 10_000, 3_000)
+    loop.sync(450_000, 100_000, name="cudaMalloc")
+    loop.op("aten::mul", 560_000, 3_000, dur=100_000)
+    trace = loop.load()
+    assert saved(program(trace), Drop(rows(trace, "cudaMalloc"))) > 150_000
+
+
+def test_resizing_and_scaling_work_shorten_a_gpu_bound_step() -> None:
+    built = program(gpu_bound())
+    assert replay(built).bound == "gpu"
+    every = built.work.entry
+    assert saved(built, Scale(every, 0.8)) == pytest.approx(10 * 30_000, rel=0.01)
+    assert saved(built, Resize(every, 120_000.0)) == pytest.approx(10 * 30_000, rel=0.01)
+    assert saved(built, Resize(every[:1], [120_000.0])) == pytest.approx(30_000 / 3, rel=0.01)
+
+
+def test_entries_outside_the_sample_are_passed_over() -> None:
+    built = program(gpu_bound())
+    assert 0 not in built.work.entry
+    assert saved(built, Scale([0], 0.0)) == 0
+
+
+def test_dropping_work_drops_its_launch() -> None:
+    built = program(gpu_bound())
+    draft = Draft(built)
+    DropWork(built.work.entry[:1]).apply(draft)
+    assert not draft.alive[0]
+    assert not draft.kept[built.launch[0]]
+    assert saved(built, DropWork(built.work.entry[::5])) == pytest.approx(2 * 151_000, rel=0.01)
+
+
+def test_aside_takes_work_out_of_its_streams_way() -> None:
+    loop = Loop()
+    for at in range(0, 300_000, 30_000):
+        loop.op("aten::mm" if at else "aten::copy_", at + 10_000, 150_000)
+    built = program(loop.load())
+    first = built.work.entry[::10]
+    assert saved(built, Aside(first)) == pytest.approx(151_000, rel=0.01)
+    assert saved(built, Aside(first, 5_000_000.0)) < 0  # then the side stream is the step
+
+
+def test_gaps_shrink_to_the_usual_one() -> None:
+    loop = Loop()
+    for at in (*range(0, 300_000, 30_000), *range(600_000, 1_000_000, 30_000)):
+        loop.op("aten::mul", at + 10_000, 3_000)
+    trace = loop.load()
+    built = program(trace)
+    starts = np.array([begin + 300_000 for begin in loop.begins])
+    expected = 310_000 - 10_000
+    assert saved(built, ShrinkGaps(starts, starts + 310_000)) == pytest.approx(expected, rel=0.05)
+
+
+def test_inserting_costs() -> None:
+    trace = cpu_bound()
+    assert saved(program(trace), Insert(rows(trace, "aten::add"), 2_000)) == pytest.approx(-10 * 2_000)
+
+
+def test_replacing_leaves_the_kernels_and_the_time_that_are_given() -> None:
+    trace = cpu_bound()
+    built = program(trace)
+    begin = np.array([STEP_NS, 2 * STEP_NS, 3 * STEP_NS])
+    edit = Replace(begin + 10_000, begin + 600_000, [40_000.0, 50_000.0], 25_000)
+    draft = Draft(built)
+    edit.apply(draft)
+    assert (draft.dur_ns[draft.alive] == 40_000).sum() == 3
+    assert (draft.dur_ns[draft.alive] == 50_000).sum() == 3
+    assert saved(built, edit) == pytest.approx(590_000 - 25_000, rel=0.03)
+
+
+def test_fused_kernels_take_as_long_as_the_shortest_of_their_size() -> None:
+    built = program(gpu_bound())
+    step = built.timeline.step[built.launch]
+    draft = Draft(built)
+    built.work.dur_ns[step == 0] *= np.array([1, 0.5, 0.01, 1, 1, 1, 1, 1, 1, 1])
+    Fuse(built.work.entry, step).apply(draft)
+    assert draft.alive.sum() == 3
+    Fuse(built.work.entry, step).apply(fresh := Draft(built))
+    assert fresh.dur_ns[fresh.alive].tolist() == [75_000.0, 150_000.0, 150_000.0]
+    Fuse(built.work.entry, step, [1.0, 2.0, 3.0]).apply(given := Draft(built))
+    assert given.dur_ns[given.alive].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_fusing_nothing_changes_nothing() -> None:
+    assert saved(program(gpu_bound()), Fuse([], [])) == 0
+
+
+def test_a_graph_is_one_launch_and_kernels_back_to_back() -> None:
+    step = replay(program(cpu_bound()), [GraphLaunch()], slowdown=1.0)
+    assert step.cpu_ns == pytest.approx(8_000 + 20 * 30 + 400_000, rel=0.05)  # the pause is no graph's
+    assert step.gpu_ns == pytest.approx(20 * 3_100, rel=0.01)
+
+
+def test_compiling_costs_its_wrapper() -> None:
+    built = program(cpu_bound())
+    step = replay(built, [Compile(built.work.entry)], slowdown=1.0)
+    assert step.cpu_ns == pytest.approx(50_000 + 13_000 + 400_000, rel=0.05)
+    assert step.gpu_ns == pytest.approx(3_000, rel=0.5)
+
+
+def test_of_a_batch_the_first_stays() -> None:
+    trace = cpu_bound()
+    built = program(trace)
+    mine = rows(trace, "aten::add")
+    starts = built.row_start_ns[mine]
+    edit = Batch(starts, built.row_end_ns[mine], starts // STEP_NS, work_factor=2.0)
+    assert saved(built, edit) == pytest.approx(9 * 30_000, rel=0.04)
+
+
+def test_edits_add_up_without_counting_twice() -> None:
+    trace = cpu_bound()
+    built = program(trace)
+    add, mul = Drop(rows(trace, "aten::add")), Drop(rows(trace, "aten::mul"))
+    assert saved(built, add, add) == saved(built, add)
+    both = saved(built, add, mul)
+    assert max(saved(built, add), saved(built, mul)) < both <= STEP_NS
+
+
+def test_the_program_is_never_changed() -> None:
+    trace = cpu_bound()
+    built = program(trace)
+    before = built.segments.cpu_ns.copy(), built.work.dur_ns.copy()
+    saved(built, Drop(rows(trace, "aten::add")), GraphLaunch(), Scale(built.work.entry, 0.1))
+    assert np.array_equal(before[0], built.segments.cpu_ns)
+    assert np.array_equal(before[1], built.work.dur_ns)
+
+
+def test_edits_know_their_kind() -> None:
+    trace = cpu_bound()
+    known = forecast(trace)
+    narrow = known.saving([Scale(known.program.work.entry, 1.0)])
+    assert narrow.share == 0
+    assert Drop([0]).kind == "drop"
+    assert GraphLaunch().kind == "rewrite"

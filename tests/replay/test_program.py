@@ -1,0 +1,171 @@
+"""What the program of a trace is made of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.builder import PID, TraceBuilder
+from tests.replay.programs import CALL_NS, OP_NS, STEP_NS, Loop, forecast, program
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.replay.run import replay
+
+MAIN, AUTOGRAD, WATCHDOG = 1000, 1001, 1002
+
+
+def test_segments_are_the_steps_without_the_first() -> None:
+    loop = Loop(steps=4)
+    loop.op("aten::mm", 100_000, 50_000)
+    built = program(loop.load())
+    assert built.sample.steps.tolist() == [1, 2, 3]
+    assert built.segments.cpu_ns.sum() == 3 * STEP_NS
+    assert len(built.work.entry) == 3
+
+
+def test_a_rare_slow_step_is_a_hiccup_and_a_frequent_one_is_not() -> None:
+    def durations(slow: set[int]) -> list[int]:
+        trace, at = TraceBuilder(), 0
+        for number in range(12):
+            dur = 2 * STEP_NS if number in slow else STEP_NS
+            trace.step(number, at, dur)
+            trace.launch("cudaLaunchKernel", at + 10_000, 5_000, correlation=number)
+            trace.kernel(at + 20_000, 50_000, correlation=number)
+            at += dur
+        return program(trace.load()).sample.steps.tolist()
+
+    assert 5 not in durations({5})
+    assert {3, 6, 9} <= set(durations({3, 6, 9}))
+
+
+def test_the_innermost_row_owns_the_time() -> None:
+    loop = Loop(steps=1)
+    loop.op("aten::mm", 100_000, 50_000)
+    trace = loop.load()
+    built = program(trace)
+    names = trace.cpu["name"].astype(str).to_numpy()[built.timeline.row].tolist()
+    assert names == ["ProfilerStep#0", "aten::mm", "cudaLaunchKernel", "aten::mm", "ProfilerStep#0"]
+    assert built.segments.cpu_ns.tolist() == [100_000, 10_000, 5_000, 5_000, STEP_NS - 120_000]
+    assert built.segments.gap.tolist() == [True, False, False, False, True]
+
+
+def two_threads(tid: int, begin: int, dur: int) -> TraceBuilder:
+    """A step of two ops on the main thread, and an op of another thread."""
+    trace = TraceBuilder()
+    trace.step(0, 0, STEP_NS)
+    for at in (100_000, 600_000):
+        trace.op("aten::mm", at, OP_NS)
+    trace.launch("cudaLaunchKernel", 105_000, CALL_NS, correlation=1)
+    trace.kernel(120_000, 10_000, correlation=1)
+    trace.op("aten::mul", begin, dur, pid=PID, tid=tid)
+    return trace
+
+
+def test_autograd_runs_in_place_of_the_main_thread() -> None:
+    trace = two_threads(AUTOGRAD, 200_000, 100_000).load()
+    built = program(trace)
+    assert len(built.timeline.lanes) == 2
+    names = trace.cpu["name"].astype(str).to_numpy()[built.timeline.row]
+    assert built.segments.cpu_ns[names == "aten::mul"].sum() == 100_000
+    assert built.segments.cpu_ns.sum() == STEP_NS
+
+
+def test_a_thread_beside_the_main_one_is_no_part_of_it() -> None:
+    built = program(two_threads(WATCHDOG, 50_000, 800_000).load())
+    assert len(built.timeline.lanes) == 1
+
+
+def test_the_profilers_buffer_request_is_no_part_of_the_program() -> None:
+    loop = Loop(steps=1)
+    loop.op("aten::mm", 100_000, 50_000, dur=400_000)
+    loop.trace.overhead("Activity Buffer Request", 250_000, 150_000)
+    assert program(loop.load()).segments.cpu_ns.sum() == STEP_NS  # the thread went on meanwhile
+    loop.trace.overhead("Activity Buffer Request", 350_000, 100_000)
+    assert program(loop.load()).segments.cpu_ns.sum() == STEP_NS - 100_000
+
+
+def test_a_synchronisation_waits_for_what_was_launched_before() -> None:
+    loop = Loop(steps=4)
+    loop.op("aten::mm", 100_000, 500_000)
+    loop.sync(200_000, 430_000)
+    built = program(loop.load())
+    assert len(built.waits.row) == 3
+    assert built.waits.own_ns.tolist() == [4_000.0] * 3
+    step = replay(built, slowdown=1.0)
+    assert step.ns == pytest.approx(STEP_NS, rel=0.02)
+    assert step.bound == "wait"
+
+
+def test_a_blocking_copy_waits_for_itself() -> None:
+    loop = Loop(steps=3)
+    for number, begin in enumerate(loop.begins):
+        loop.trace.launch("cudaMemcpyAsync", begin + 100_000, 400_000, correlation=100 + number)
+        name = "Memcpy HtoD (Pageable -> Device)"
+        loop.trace.memcpy(begin + 110_000, 380_000, correlation=100 + number, name=name)
+    built = program(loop.load())
+    assert built.waits.copy.tolist() == [0, 1]
+    assert replay(built, slowdown=1.0).ns == pytest.approx(STEP_NS, rel=0.02)
+
+
+def test_another_streams_work_is_waited_for_where_the_trace_allows_it() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, STEP_NS)
+    trace.launch("cudaLaunchKernel", 100_000, CALL_NS, correlation=1)
+    trace.kernel(110_000, 300_000, correlation=1, stream=7)
+    trace.launch("cudaStreamWaitEvent", 120_000, CALL_NS, correlation=2)
+    trace.launch("cudaLaunchKernel", 130_000, CALL_NS, correlation=3)
+    trace.kernel(411_000, 100_000, correlation=3, stream=20)
+    built = program(trace.load())
+    assert built.work.edge_to.tolist() == [1]
+    assert built.work.edge_from.tolist() == [0]
+
+
+def test_gaps_are_as_traced_only_where_work_was_queued() -> None:
+    loop = Loop(steps=1)
+    for at in (100_000, 130_000, 160_000):
+        loop.op("aten::mm", at, 200_000)
+    loop.op("aten::mm", 900_000, 200_000)
+    assert program(loop.load()).work.gap_ns.tolist() == [1_000.0] * 4
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_without_launches_there_is_no_program(linked: bool) -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, STEP_NS)
+    trace.op("aten::mm", 1_000, 10_000)
+    trace.kernel(20_000, 10_000, correlation=5)
+    if linked:  # but before the steps
+        trace.launch("cudaLaunchKernel", -50_000, 5_000, correlation=5)
+    with pytest.raises(Unavailable):
+        program(trace.load())
+
+
+def test_without_marks_the_window_is_the_step() -> None:
+    trace = TraceBuilder()
+    for i in range(20):
+        trace.op("aten::mm", i * 30_000, OP_NS)
+        trace.launch("cudaLaunchKernel", i * 30_000 + 5_000, CALL_NS, correlation=i + 1)
+        trace.kernel(i * 30_000 + 12_000, 5_000, correlation=i + 1)
+    known = forecast(trace.load())
+    assert known.program.sample.text == "1 of 1 step"
+    assert known.step.bound == "cpu"
+
+
+def test_a_step_that_is_too_long_is_replayed_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(steps=1)
+    for at in range(10_000, 910_000, 30_000):
+        loop.op("aten::mm", at, 5_000)
+    whole = replay(program(loop.load()), slowdown=1.0)
+    monkeypatch.setattr("traceanalyzer.replay.sample._MAX_ROWS", 30)
+    built = program(loop.load())
+    assert built.sample.part < 0.6
+    assert built.sample.text.endswith("% of a step")
+    assert replay(built, slowdown=1.0).ns == pytest.approx(whole.ns, rel=0.1)
+
+
+def test_many_steps_are_replayed_as_a_run_from_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(steps=20)
+    loop.op("aten::mm", 100_000, 5_000)
+    monkeypatch.setattr("traceanalyzer.replay.sample._MAX_ROWS", 10)
+    steps = program(loop.load()).sample.steps
+    assert 1 <= len(steps) < 10
+    assert np.diff(steps).tolist() == [1] * (len(steps) - 1)

@@ -1,0 +1,135 @@
+"""Savings and their intervals, the slowdown, and edits of many hits as one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.replay.programs import STEP_NS, Loop, forecast
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.edits import Aside, Drop, DropSpans, Edit, Resize, Scale
+from traceanalyzer.replay.merging import merged
+from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
+from traceanalyzer.replay.saving import Forecast
+
+
+def loop(kernel_ns: int, **header: object) -> Trace:
+    """Twenty ops a step."""
+    built = Loop()
+    built.trace.header.update(header)
+    for at in range(0, 600_000, 30_000):
+        built.op("aten::mul", at + 10_000, kernel_ns)
+    return built.load()
+
+
+@pytest.fixture(scope="module")
+def cpu_bound() -> Forecast:
+    return forecast(loop(3_000))
+
+
+@pytest.fixture(scope="module")
+def gpu_bound() -> Forecast:
+    return forecast(loop(100_000))
+
+
+def test_a_gpu_bound_step_is_known_whatever_the_slowdown(gpu_bound: Forecast) -> None:
+    step = gpu_bound.step
+    assert step.bound == "gpu"
+    assert step.unprofiled_ns == pytest.approx(20 * 101_000)
+    assert [base.ns for base in gpu_bound.base] == pytest.approx([step.unprofiled_ns] * 3)
+    assert 0.85 * step.unprofiled_ns < step.low_ns < step.unprofiled_ns < step.high_ns
+
+
+def test_a_cpu_bound_step_is_shorter_without_the_profiler(cpu_bound: Forecast) -> None:
+    step, slowdown = cpu_bound.step, cpu_bound.slowdown
+    assert step.bound == "cpu"
+    assert step.traced_ns == pytest.approx(STEP_NS, rel=0.01)
+    assert step.low_ns < step.unprofiled_ns < step.high_ns < step.traced_ns * 1.2
+    assert 1 < slowdown.low < slowdown.typical < slowdown.high
+    assert step.unprofiled_ns == pytest.approx(STEP_NS / slowdown.typical)
+    assert step.basis.startswith("3 of 4 steps replayed; slowdown 1.")
+
+
+def test_shapes_cost_more() -> None:
+    plain, shapes = forecast(loop(3_000)), forecast(loop(3_000, record_shapes=1))
+    assert shapes.step.unprofiled_ns < plain.step.unprofiled_ns
+
+
+def test_recorded_python_calls_are_the_profilers() -> None:
+    built = Loop(steps=4)
+    built.trace.header["with_stack"] = 1
+    for begin in built.begins:
+        for i in range(100):
+            built.trace.python(f"f.py({i}): f", begin + 500_000 + 2_000 * i, 1_000, python_id=i)
+    built.op("aten::mul", 10_000, 3_000)
+    quiet = Loop(steps=4)
+    quiet.op("aten::mul", 10_000, 3_000)
+    assert forecast(built.load()).slowdown.typical > forecast(quiet.load()).slowdown.typical
+
+
+@pytest.mark.parametrize("given_ms", [0.4, 0.7, 0.9])
+def test_a_given_step_pins_the_slowdown(cpu_bound: Forecast, given_ms: float) -> None:
+    known = cpu_bound.pinned(given_ms)
+    assert known.base[0].ns == pytest.approx(given_ms * 1e6, rel=0.2)
+    assert known.step.low_ns == known.step.high_ns == known.step.unprofiled_ns == given_ms * 1e6
+    assert known.slowdown.low == known.slowdown.high
+
+
+def test_a_given_step_that_cannot_be_is_taken_as_given(gpu_bound: Forecast) -> None:
+    for given_ms in (0.1, 50.0):
+        known = gpu_bound.pinned(given_ms)
+        assert known.slowdown.basis.startswith("no slowdown")
+        saving = known.saving([Scale(known.program.work.entry, 0.5)])
+        assert saving.step_ns == pytest.approx(saving.share * given_ms * 1e6)
+
+
+def test_a_saving_lies_in_its_interval(gpu_bound: Forecast, cpu_bound: Forecast) -> None:
+    for known in (gpu_bound, cpu_bound):
+        for edit in (Scale(known.program.work.entry, 0.5), GraphLaunch(), Drop(np.arange(40, 80))):
+            said = known.saving([edit])
+            assert said.low_share <= said.share <= said.high_share <= 1
+            assert said.low_ns <= said.step_ns <= said.high_ns
+            assert said.step_ns == pytest.approx(said.share * known.step.unprofiled_ns)
+
+
+def test_what_the_bound_does_not_care_for_saves_nothing(gpu_bound: Forecast, cpu_bound: Forecast) -> None:
+    assert cpu_bound.saving([Scale(cpu_bound.program.work.entry, 0.5)]).share == pytest.approx(0, abs=0.01)
+    assert gpu_bound.saving([GraphLaunch()]).share == pytest.approx(0, abs=0.02)
+    assert gpu_bound.saving([]).share == 0
+
+
+def test_edits_of_many_hits_are_one(cpu_bound: Forecast) -> None:
+    every = cpu_bound.program.work.entry.tolist()
+    edits: list[Edit] = [Resize([entry], [1_000.0]) for entry in every]
+    edits += [Scale([entry], 0.5) for entry in every] + [Scale(every[:1], 0.1)]
+    edits += [Resize([entry], 2_000.0) for entry in every]
+    found = merged(edits)
+    assert [type(edit).__name__ for edit in found] == ["Resize", "Scale", "Scale", "Resize"]
+    assert found[0].work.tolist() == every  # type: ignore[attr-defined]
+    assert found[0].dur_ns.tolist() == [1_000.0] * len(every)  # type: ignore[attr-defined]
+    assert found[3].dur_ns == 2_000.0  # type: ignore[attr-defined]
+
+
+def test_groups_of_different_hits_stay_apart() -> None:
+    fused = merged([Fuse([1, 2], [0, 0]), Fuse([3, 4, 5], [0, 0, 1])])
+    assert [edit.group.tolist() for edit in fused] == [[0, 0, 1, 1, 2]]  # type: ignore[attr-defined]
+    batched = merged([Batch([1], [2], [3]), Batch([5], [6], [0]), Batch([7], [8], [0], 2.0)])
+    assert [list(edit.group) for edit in batched] == [[3, 4], [0]]  # type: ignore[attr-defined]
+
+
+def test_replacements_and_spans_join_where_they_are_alike() -> None:
+    same = merged([Replace([1], [2], [5.0, 6.0], 10), Replace([3], [4], [5.0, 6.0], 10)])
+    assert len(same) == 1
+    assert same[0].work_ns == [5.0, 6.0]  # type: ignore[attr-defined]
+    each = merged([Replace([1], [2], np.array([[5.0]]), 10), Replace([3], [4], np.array([[6.0]]), 10)])
+    assert each[0].work_ns.tolist() == [[5.0], [6.0]]  # type: ignore[attr-defined]
+    assert len(merged([DropSpans([1], [2]), DropSpans([1], [2], leaving_ns=5.0)])) == 2
+    assert len(merged([Aside([1]), Aside([2]), Aside([3], [5.0])])) == 2
+    assert len(merged([Compile(np.array([1])), Compile([2]), GraphLaunch(), GraphLaunch()])) == 2
+
+
+def test_merged_edits_save_what_the_single_ones_do(cpu_bound: Forecast) -> None:
+    program = cpu_bound.program
+    tops = np.unique(program.segments.top_op[program.segments.top_op >= 0])
+    single = cpu_bound.saving([Drop([row]) for row in tops[::2].tolist()])
+    assert single == cpu_bound.saving([Drop(tops[::2])])

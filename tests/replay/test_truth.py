@@ -1,0 +1,73 @@
+"""The replay against programs whose steps are known without the profiler; see docs/accuracy.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import calibrate_replay as calibrate
+from benchmarks.replay_fixes import Case, graph, item
+from benchmarks.replay_truth import HEALTHY, forecast
+from tests.conftest import SHARED
+from traceanalyzer import load
+from traceanalyzer.replay import calibration
+
+pytestmark = pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
+
+
+@pytest.fixture(scope="module")
+def residuals() -> list[calibrate.Residual]:
+    return calibrate.residuals(SHARED)
+
+
+@pytest.fixture(scope="module")
+def steps() -> list[tuple[str, float, float]]:
+    return calibrate.step_residuals(SHARED)
+
+
+def test_the_stored_residuals_are_those_that_are_measured(
+    residuals: list[calibrate.Residual], steps: list[tuple[str, float, float]]
+) -> None:
+    text = Path(calibration.__file__).read_text(encoding="utf-8")
+    assert calibrate.written(residuals, steps) == text, (
+        "run: python -m benchmarks.calibrate_replay TRACES --write"
+    )
+
+
+def test_savings_are_near_the_truth(residuals: list[calibrate.Residual]) -> None:
+    """Of the pairs on which the replay was developed; leave-one-out where the interval is concerned."""
+    errors = [abs(r.said - r.true) for r in residuals if r.name.startswith("pairs/")]
+    assert np.mean(errors) <= 0.03
+    assert np.median(errors) <= 0.015
+    assert calibrate.held(residuals) >= 0.85
+
+
+def test_a_fix_that_slows_down_is_said_to(residuals: list[calibrate.Residual]) -> None:
+    compiled = next(r for r in residuals if r.name == "pairs/graph_break")
+    assert compiled.low < compiled.said < compiled.high < 0
+
+
+def test_steps_without_the_profiler_are_near_the_truth(steps: list[tuple[str, float, float]]) -> None:
+    errors = np.abs([error for _, error, _ in steps])
+    assert np.median(errors) <= 0.05
+    assert np.mean(errors <= 0.2) >= 0.9
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_nothing_is_to_be_had_from_a_busy_gpu(name: str) -> None:
+    case = Case.of(load(SHARED / f"{name}.json.gz"))
+    known = forecast(case)
+    assert known.step.bound == "gpu"
+    for edits in (graph, item):
+        assert abs(known.saving(edits(case)).share) <= 0.03
+
+
+def test_the_same_program_four_times_saves_the_same() -> None:
+    for program in ("gemm", "resnet"):
+        cases = [Case.of(load(SHARED / f"noise/{program}.a{i}.json.gz")) for i in (1, 2, 3, 4)]
+        known = [forecast(case) for case in cases]
+        assert {one.step.bound for one in known} == {"gpu"}
+        savings = [one.saving(graph(case)) for one, case in zip(known, cases, strict=True)]
+        assert max(s.low_share for s in savings) <= min(s.high_share for s in savings)

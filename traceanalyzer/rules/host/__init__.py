@@ -1,0 +1,1 @@
+"""The CPU keeps the GPU waiting with work of its own."""

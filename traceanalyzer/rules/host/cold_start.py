@@ -1,0 +1,138 @@
+"""The program gets under way: what is paid once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.rule.views.quiet_calls import QuietCalls
+from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.first_use import KINDS, FirstUse
+from traceanalyzer.timeline.steps import Steps
+
+_PYTHON = "python before the first op"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_steps: int = limit(3, "with fewer no step can be called the usual one")
+    times_usual: float = limit(
+        2.0, "a first step that takes as long again as the median of the others is cold"
+    )
+    min_excess_ns: int = limit(
+        1_000_000, "the least cold start on an H200 took 2 ms; jitter of a step takes 0.5 ms"
+    )
+    min_whole_share: float = limit(
+        0.05, "of a window without usual steps; below it the window is warm enough"
+    )
+
+
+@rule(since="0.3", claims=Claims.ONCE, limits=Limits)
+def cold_start(
+    calls: Calls,
+    quiet: QuietCalls,
+    once: FirstUse,
+    activity: Activity,
+    idle: IdleTime,
+    steps: Steps,
+    limits: Limits,
+) -> Iterator[Hits]:
+    """The recording holds a cold start.
+
+    What it looks for: stalls that happen once - loading of kernels, the first use of a library or of the driver's
+    allocator, tuning (cuDNN benchmark), compilation - and, where the first steps are far wider than the others, what
+    python does in them before it launches. All of them are one finding.
+    Why it costs: the device waits, but once per process, not per step.
+    Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
+    How sure: loading, compilation and allocation have rows of their own; the first use of a library is a call that
+    takes many times what its name usually takes. What recurs in half of the later steps is never cold start.
+    Where there are usual steps it is info, because they do not pay it. A window without them is cold as a whole.
+    When it is wrong: a program that meets new shapes again and again pays it again; record longer to see.
+    Source: kineto issue 1020; measured on an H200 with torch 2.11 and on public traces of A100 and MI250.
+    """
+    cold = _cold_steps(steps, activity, limits)
+    stalls = calls[np.isin(calls.rows, once.row)]
+    late = quiet[(quiet.dur_ns >= limits.min_excess_ns) & np.isin(quiet.step, cold)]
+    start, end = (
+        np.concatenate((stalls.start_ns, late.start_ns)),
+        np.concatenate((stalls.end_ns, late.end_ns)),
+    )
+    spans = intervals.union(start, end)
+    if intervals.length(spans) < limits.min_excess_ns:
+        return
+    rows = np.concatenate((stalls.rows, late.rows))
+    found = Calls(calls.events, _longest(rows, start, end, spans))
+    lost = Lost.idle_within(idle, *spans)
+    steady = len(steps) >= limits.min_steps
+    share = intervals.length(lost.spans()) / max(steps.window_ns, 1)
+    usual = int(np.median(steps.durations_ns()[len(cold) :])) if steady else 0
+    yield Hits(
+        at=found,
+        lost=lost,
+        message=_message(cold, steady=steady, most=2 * share >= 1)
+        + ": {kinds}; the GPU is idle for {total} of it",
+        advice="Warm up before measuring, schedule(wait=1, warmup=3): the usual step does not pay it."
+        if steady
+        else "Record after a warm-up, schedule(wait=1, warmup=3, active=5): this window says little of the usual step.",
+        confidence=Confidence.HIGH if steady or np.isin(once.kind, (0, 2)).any() else Confidence.MEDIUM,
+        evidence={
+            "stall_ns": intervals.length(spans),
+            "kinds": _by_kind(calls, once, late),
+            "ops": found.outer_op.name.or_else(found.name).sums(spans[1] - spans[0]),
+            "first_ns": int(steps.durations_ns()[0]),
+            "usual_ns": usual,
+        },
+        info=steady or share < limits.min_whole_share,
+    )
+
+
+def _message(cold: Rows, *, steady: bool, most: bool) -> str:
+    if len(cold):
+        return "the first step takes {first} (the others {usual})"
+    if steady:
+        return "stalls that do not come back take {stall}"
+    return (
+        "the window is a cold start for the most part, {stall}"
+        if most
+        else "first uses take {stall} of the window"
+    )
+
+
+def _cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:
+    """Positions of the leading steps that are far wider than the others, less what the profiler took."""
+    if len(steps) < limits.min_steps:
+        return np.empty(0, np.int64)
+    own = intervals.covered(activity.sets["profiler"], steps.cpu_start_ns, steps.cpu_end_ns)
+    dur = steps.cpu_end_ns - steps.cpu_start_ns - own
+    usual = np.median(dur[1:])
+    wide = (dur > limits.times_usual * usual) & (dur - usual >= limits.min_excess_ns)
+    leading = int(np.argmin(np.append(wide, False)))
+    return np.arange(leading if leading <= max(1, len(steps) // 3) else 0)
+
+
+def _longest(rows: Rows, start: Rows, end: Rows, spans: intervals.Set) -> Rows:
+    """The longest of the rows in each span."""
+    span = np.searchsorted(spans[0], start, side="right") - 1
+    order = np.lexsort((start - end, span))
+    return rows[order[np.unique(span[order], return_index=True)[1]]]
+
+
+def _by_kind(calls: Calls, once: FirstUse, late: QuietCalls) -> dict[str, int]:
+    """What it went by with, each nanosecond once, the longest kind first."""
+    nesting, taken, spent = calls.events.nesting, intervals.EMPTY, {}
+    parts = [(kind, once.row[once.kind == position]) for position, kind in enumerate(KINDS)]
+    sets = [(kind, intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])) for kind, rows in parts]
+    for kind, spans in [*sets, (_PYTHON, intervals.union(late.start_ns, late.end_ns))]:
+        spent[kind] = intervals.length(intervals.difference(spans, taken))
+        taken = intervals.union(*map(np.concatenate, zip(taken, spans, strict=True)))
+    return dict(sorted(((kind, ns) for kind, ns in spent.items() if ns), key=lambda item: -item[1]))

@@ -1,0 +1,93 @@
+"""The step waits for its next batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.replay.edits import DropSpans
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.steps import Steps
+
+_NEXT_NS = 150_000.0  # taking a batch that is ready, without the profiler; H200 host, torch 2.11
+
+_ADVICE = {
+    "SingleProcess": "Load in other processes: DataLoader(num_workers=4 or more, pin_memory=True, "
+    "persistent_workers=True); now num_workers=0 makes every batch inside the step.",
+    "MultiProcessing": "The workers are not quick enough: raise num_workers towards the number of CPU cores, make "
+    "the transforms cheaper or cache their results, and raise prefetch_factor.",
+    "": "Make the next batch ahead of the step, in a DataLoader with workers or in a thread that fills a queue.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_wait_ns: int = limit(
+        200_000, "a batch that is ready takes 50 us under the profiler, H200 host; twice 0.1 ms"
+    )
+    min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
+
+
+@rule(since="0.3", claims=Claims.EVENT, limits=Limits)
+def dataloader_stall(
+    calls: Calls, activity: Activity, idle: IdleTime, steps: Steps, limits: Limits
+) -> Iterator[Hits]:
+    """The step waits for its next batch of data.
+
+    What it looks for: the time within a DataLoader's next, a DataPipe, or an annotation such as load_batch on the
+    thread that launches work, in which the device is idle.
+    Why it costs: nothing can be launched until the batch is there.
+    Bad: DataLoader(num_workers=0) over images that are decoded in the step. Good: enough workers, pinned memory,
+    and prefetching, so that next() returns at once.
+    How sure: the iterator's span and the idle time within it are measured; the iterator's class says whether
+    workers exist. Loading beside a busy device costs nothing and is not reported.
+    When it is wrong: workers that have just started, or fell back once, stall a few steps in a row and no more:
+    that is info, though a short recording may have caught the first of many. An annotation that is called
+    load_batch but does something else.
+    Source: PyTorch's performance tuning guide, "Enable asynchronous data loading and augmentation".
+    """
+    loading = calls[np.isin(calls.rows, activity.rows["data_loading"])]
+    outermost = loading[~loading.parent.inside(loading)]
+    waits = outermost[outermost.dur_ns >= limits.min_wait_ns]
+    for name, found in waits.by(waits.name):
+        inside = found.contents()
+        says = "".join(inside.name.distinct())
+        kind = next((kind for kind in _ADVICE if kind and kind in says), "")
+        ops = inside[inside.is_op & ~inside.is_annotation]
+        spent = ops.name.sums(ops.self_ns) if kind == "SingleProcess" else {}
+        lines = inside.line.sums(inside.self_ns) if kind != "MultiProcessing" else {}
+        once = _is_one_episode(found.step, len(steps), limits)
+        yield Hits(
+            at=found,
+            by=name,
+            lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
+            fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
+            message="{by} takes {typical} ({largest} at most) {in_steps}: the GPU is idle for {total} of it"
+            + (", in the loader's ops most time goes to {ops}" if spent else "")
+            + (", at {lines}" if lines else "")
+            + ("; the other steps do not wait" if once else ""),
+            advice=_ADVICE[kind],
+            evidence={
+                "typical_ns": int(np.median(found.dur_ns)),
+                "largest_ns": int(found.dur_ns.max()),
+                "wait_ns": found.total_ns,
+                "ops": spent,
+                "lines": lines,
+            },
+            info=once,
+        )
+
+
+def _is_one_episode(step: Rows, steps: int, limits: Limits) -> bool:
+    """Few steps waited, all of them in a row, and others did not."""
+    waited = distinct(step)
+    in_a_row = bool((np.diff(waited) == 1).all())
+    return in_a_row and len(waited) < limits.min_steps_share * steps

@@ -1,0 +1,155 @@
+"""Between two ops the CPU does something that has no op, and the GPU waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import ShrinkGaps
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import IdleTime
+from traceanalyzer.rule.views.quiet_calls import QuietCalls
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_gap_ns: int = limit(100_000, "torch's python between ops takes less (H200); twice with stacks")
+    python_bound_share: float = limit(
+        0.3, "of the steps: where short stretches take as much, they count, too"
+    )
+    min_torch_ns: int = limit(1_000_000, "backward's end and zero_grad take 0.2 to 0.5 ms on an H200 host")
+    min_cost_share: float = limit(0.02, "of the usual step: jitter of healthy traces stays below, H200")
+    min_pause_ns: int = limit(1_000_000, "a pause, wherever it falls: collecting 1e5 objects takes as long")
+    min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
+
+
+_LINE = "Move it out of the loop, do it every many steps, or hand it to another thread or process."
+_UNKNOWN = (
+    "Record with with_stack=True: it names the line, and a pause without a line of its own is garbage collection "
+    "(gc.freeze() after set-up, gc.disable() in the loop)."
+)
+_BETWEEN = "between {places}: python or garbage collection, which only stacks tell apart"
+_MINOR = 0.1  # share of the time below which a place is not told; the message names three
+
+
+@rule(since="0.3", claims=Claims.GENERAL, limits=Limits)
+def host_gap(
+    quiet: QuietCalls, idle: IdleTime, steps: Steps, syncs: SyncCalls, limits: Limits
+) -> Iterator[Hits]:
+    """Between ops the CPU runs something else, and the GPU waits.
+
+    What it looks for: stretches in which no thread that launches work has an op or a call open, and the idle time
+    in them: python, garbage collection, logging, numpy. Loading of data, compilation and prof.step() are others'.
+    Why it costs: nothing is launched meanwhile.
+    Bad: a metric computed in python between two layers; gc.collect() in every step. Good: work of the host in
+    another thread or process, or once every many steps.
+    How sure: the stretches and the idle time are measured. With stacks the user's function in which most of a
+    stretch goes by is named, by its total over all steps. Without, python cannot be told from garbage collection.
+    The optimizer's and the autograd engine's own time is left out: it is torch's.
+    When it is wrong: an extension that works without torch's dispatcher has no op either. What comes in few steps
+    is a hiccup, and is info.
+    Source: the blog's "one event dominates: start there"; measured on an H200 with torch 2.11.
+    """
+    own = quiet[_is_users(quiet, limits)]
+    if len(steps) == 1:  # nothing comes after the end of the recording
+        own = own[~np.isin(own.rows, syncs.row[syncs.profiler])]
+    recurs = _recurs(own, steps, limits)
+    for line, found in _groups(own, recurs, steps, limits):
+        lost = Lost.idle_within(idle, found.start_ns, found.end_ns)
+        least_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
+        if intervals.length(lost.spans()) >= least_ns:
+            yield _hits(found, lost, line, sure=len(steps) > 1)
+    yield _once(own[_is_long(own, limits) & ~recurs], idle)
+
+
+def _groups(
+    own: QuietCalls, recurs: Mask, steps: Steps, limits: Limits
+) -> Iterator[tuple[str | None, QuietCalls]]:
+    """(line, its stretches): the long ones by line; the short ones together, where they take much of the steps."""
+    long = _is_long(own, limits)
+    for line, found in own[long & recurs].by(own[long & recurs].line):
+        yield line, found if line else _main_places(found)
+    short = own[~long & recurs]
+    if short.total_ns >= limits.python_bound_share * (steps.cpu_end_ns[-1] - steps.cpu_start_ns[0]):
+        line, spent = next(iter(short.line.sums(short.dur_ns).items()), (None, 0))
+        yield line if 2 * spent > short.total_ns else None, _main_places(short)
+
+
+def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool) -> Hits:
+    evidence = _evidence(found)
+    where = "{by} runs" if line else "the CPU runs no op"
+    said = where + " {times_a_step}, {gap} each ({largest} at most)"
+    if not line:
+        said += ", in {lines}" if evidence["lines"] else ", " + _BETWEEN
+    return Hits(
+        at=found,
+        by=line,
+        lost=lost,
+        fix=ShrinkGaps(found.start_ns, found.end_ns),
+        message=said + "; nothing is launched meanwhile: the GPU is idle for {per_step} of each step",
+        advice=_LINE if evidence["lines"] else _UNKNOWN,
+        confidence=Confidence.HIGH if line and sure else Confidence.MEDIUM,
+        evidence=evidence,
+        also=(found.before,),
+    )
+
+
+def _once(found: QuietCalls, idle: IdleTime) -> Hits:
+    evidence = _evidence(found)
+    where = "in {lines}" if evidence["lines"] else "between {places}"
+    return Hits(
+        at=found,
+        cause="once",
+        lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
+        message=f"the CPU runs no op {{times}}, {{in_steps}}, {where}, for {{largest}} at most: it does not come back",
+        advice="See whether it comes back in a longer recording before changing anything.",
+        evidence=evidence,
+        also=(found.before,),
+        info=True,
+    )
+
+
+def _evidence(found: QuietCalls) -> dict[str, Any]:
+    return {
+        "gap_ns": int(np.median(found.dur_ns)) if len(found) else 0,
+        "largest_ns": int(found.dur_ns.max(initial=0)),
+        "places": found.place.sums(found.dur_ns),
+        "lines": found.line.sums(found.dur_ns),
+    }
+
+
+def _main_places(found: QuietCalls) -> QuietCalls:
+    """Without the places that matter little."""
+    place = found.place.code
+    return found[np.bincount(place, weights=found.dur_ns)[place] >= _MINOR * found.total_ns]
+
+
+def _is_long(quiet: QuietCalls, limits: Limits) -> Mask:
+    return np.asarray(quiet.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1))
+
+
+def _is_users(quiet: QuietCalls, limits: Limits) -> Mask:
+    """Not torch's own: in the autograd engine, on the way there, or at its usual end."""
+    into, leaving = quiet.by_autograd
+    return ~into & (~leaving | (quiet.dur_ns >= limits.min_torch_ns))
+
+
+def _recurs(quiet: QuietCalls, steps: Steps, limits: Limits) -> Mask:
+    """At the same place in half of the steps; or a pause, wherever it falls, in several."""
+    often = quiet.in_steps(quiet.place) >= limits.min_steps_share * len(steps)
+    pause = quiet.dur_ns >= limits.min_pause_ns
+    return np.asarray(often | (pause & (len(distinct(quiet.step[pause])) > 1)))

@@ -1,0 +1,100 @@
+"""What the CPU works on while the GPU waits, whatever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.replay.edits import DropSpans
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.rule.views.quiet_calls import HostCalls
+from traceanalyzer.timeline.steps import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_stretch_ns: int = limit(
+        100_000, "without a launch; dispatching an op takes tens of us; twice that with stacks"
+    )
+    min_cost_share: float = limit(
+        0.02, "of the usual step; below it a stretch is jitter, noise/ traces, H200"
+    )
+    min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
+    most: float = limit(
+        0.5, "of a stretch: an op that takes so much of it is what it is about; by definition"
+    )
+
+
+@rule(since="0.3", claims=Claims.NET, min_share=0.02, limits=Limits)
+def host_hotspot(stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Limits) -> Iterator[Hits]:
+    """The CPU works on something itself while the GPU waits.
+
+    What it looks for: stretches in which nothing is launched, by the op in them that takes most of the time without
+    making a call, or else by the user's line: random numbers or indexing on CPU tensors, numpy, tokenising,
+    decoding, JSON, sorting. By total time over all steps.
+    Why it costs: the device has nothing to do until the next launch.
+    Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
+    How sure: an op without a call works on the CPU; how long, and how long the device was idle, is measured. A line
+    takes what goes by while it is the innermost of the user's, which may be others' work that it called.
+    When it is wrong: it is a net for what no rule knows: where a specific rule has the same time, that one says
+    more and keeps it.
+    Source: the blog's "one event dominates: start there".
+    """
+    into, leaving = stretches.by_autograd
+    least_ns = limits.min_stretch_ns * (2 if stretches.events.user_code.recorded else 1)
+    found = stretches[(stretches.dur_ns >= least_ns) & ~into & ~leaving]
+    if not len(found):
+        return
+    by = _subject(found, limits)
+    often = (by.code >= 0) & (found.in_steps(by) >= limits.min_steps_share * len(steps))
+    worth_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
+    for key, where in found[often].by(by[often]):
+        ops, _ = where.ops()
+        own = ops[ops.name.one_of(key)]
+        at: Calls = own if len(own) else where
+        lost = Lost.idle_within(idle, at.start_ns, at.end_ns)
+        if intervals.length(lost.spans()) >= worth_ns:
+            yield _hits(at, lost, key, is_op=bool(len(own)))
+
+
+def _hits(at: Calls, lost: Lost, key: str, *, is_op: bool) -> Hits:
+    lines = at.line.sums(at.dur_ns) if is_op else {}
+    return Hits(
+        at=at,
+        by=key,
+        lost=lost,
+        fix=DropSpans(at.start_ns, at.end_ns),
+        message="{by} "
+        + ("computes on the CPU" if is_op else "runs on the CPU")
+        + " {times_a_step}, {host} in all"
+        + (", at {lines}" if lines else "")
+        + ", and launches nothing: the GPU is idle for {per_step} of each step",
+        advice="Do it on the device: create the tensor there, or move it there before this op."
+        if is_op
+        else "Take it out of the loop, do it on the device, or let another thread or process do it ahead.",
+        confidence=Confidence.HIGH if is_op else Confidence.MEDIUM,
+        evidence={"host_ns": at.total_ns, "typical_ns": int(np.median(at.dur_ns)), "lines": lines},
+    )
+
+
+def _subject(found: HostCalls, limits: Limits) -> Texts:
+    """The op that takes most of each stretch, else the user's line."""
+    ops, stretch = found.ops()
+    pair, first = grouped([stretch, ops.name.code])
+    spent = np.bincount(pair, weights=ops.dur_ns, minlength=len(first)).astype(np.int64)
+    order = np.argsort(spent, kind="stable")
+    main = np.full(len(found), -1, np.int64)
+    main[stretch[first[order]]] = order  # what is assigned last, the longest, stays
+    most = np.append(spent, 0)[main] >= limits.most * found.dur_ns
+    code = np.append(ops.name.code[first], -1)[np.where(most, main, -1)]
+    return Texts(code, ops.name.names).or_else(found.line)

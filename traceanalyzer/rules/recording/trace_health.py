@@ -1,0 +1,145 @@
+"""What the recording lost, and what it left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.timeline.lost_records import LostRecords
+from traceanalyzer.timeline.steps import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_lost_share: float = limit(
+        0.01, "of launches or of work; none of 100 recordings from V100 to MI300 lost more"
+    )
+    min_lost: int = limit(10, "what the recording's edges cut: a launch before it, work after it")
+    max_tail_share: float = limit(0.05, "of the window without any work though launches go on; by definition")
+    min_steps: int = limit(3, "fewer cannot tell what recurs from what happens once")
+
+
+@rule(since="0.3", claims=Claims.RECORDING, min_share=0.0, limits=Limits)
+def trace_health(
+    calls: Calls, work: Work | None, lost: LostRecords, trace: Trace, steps: Steps, limits: Limits
+) -> Iterator[Hits]:
+    """The recording is incomplete, or too short to judge by.
+
+    What it looks for: launches without work and work without launches inside the window, a device lane that ends
+    before the launches do, places where the file is damaged, no warm-up, fewer than three steps, and shapes and
+    stacks that were not recorded, with what they would have shown.
+    Why it costs: nothing; but what is missing cannot be seen, and idle time next to it may not be idle. Always info.
+    Bad: two profilers at once; a recording cut by a full disk. Good: schedule(wait=1, warmup=3, active=5),
+    record_shapes=True, with_stack=True.
+    How sure: every row is counted. Launches within a graph's capture start nothing and are not counted; a whole
+    category that was not recorded was left out on purpose. Clocks that disagree: see lane-offset.
+    When it is wrong: a launch that failed has no work either.
+    Source: Kineto's documentation of CUPTI's buffers; torch.profiler's documentation of schedule().
+    """
+    if not len(calls):
+        return
+    if work is None and lost.launches:
+        yield _nothing_recorded(calls, lost)
+    elif work is not None:
+        yield from _lost(calls, work, lost, steps, limits)
+    yield from _damaged(calls, trace)
+    yield from _short(calls, steps, limits)
+    yield from _left_out(calls, trace)
+
+
+def _said(at: Calls | Work, cause: str, message: str, advice: str, **evidence: object) -> Hits:
+    return Hits(at, message, advice, cause=cause, lost=Lost.none(), evidence=evidence, info=True)
+
+
+def _first(calls: Calls) -> Calls:
+    return calls[np.array([0])]
+
+
+def _nothing_recorded(calls: Calls, lost: LostRecords) -> Hits:
+    message = (
+        "{launches} launches, no device records: CUPTI or roctracer could not record: permissions, another "
+    )
+    advice = "Stop other profilers (nsys, ncu, DCGM), allow profiling (NVreg_RestrictProfilingToAdminUsers=0), and "
+    return _said(
+        Calls(calls.events, lost.launch),
+        "no-device-records",
+        message + "profiler, driver",
+        advice + "see that the driver fits torch's CUDA.",
+        launches=lost.launches,
+    )
+
+
+def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, limits: Limits) -> Iterator[Hits]:
+    """Launches without work, somewhere or from some instant on, and work without launches."""
+    missing = Calls(calls.events, lost.launch)
+    if len(missing) >= max(limits.min_lost, limits.max_lost_share * lost.launches):
+        cause, message = (
+            "lost-work",
+            "{missing} of {launches} launches have no work in the trace: idle time after them ",
+        )
+        message += "may not be idle"
+        if lost.tail_ns > limits.max_tail_share * steps.window_ns:
+            cause = "truncated-device-lane"
+            message = "the device lane ends {tail} before the last launch: {missing} launches have no work"
+        counts = {"missing": len(missing), "launches": lost.launches, "tail_ns": lost.tail_ns}
+        yield _said(
+            missing, cause, message, "Record fewer steps at a time, and see to the disk's room.", **counts
+        )
+    if len(lost.entry) >= max(limits.min_lost, limits.max_lost_share * len(work)) and lost.launches:
+        message = "{missing} of {work} pieces of work have no launch in the trace, so nothing says what started them"
+        advice = (
+            "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches."
+        )
+        found = Work(work.events, lost.entry)
+        yield _said(found, "lost-launches", message, advice, missing=len(found), work=len(work))
+
+
+def _damaged(calls: Calls, trace: Trace) -> Iterator[Hits]:
+    places = [damage.message for damage in trace.meta.damage] + [
+        f"{count:,} x {kind}" for kind, count in trace.meta.anomalies.items()
+    ]
+    if places:
+        advice = "Export the trace again to a disk with room; do not edit or cut it."
+        yield _said(
+            _first(calls), "damaged", "parts of the file could not be read: {places}", advice, places=places
+        )
+
+
+def _short(calls: Calls, steps: Steps, limits: Limits) -> Iterator[Hits]:
+    if steps.kind == "ProfilerStep" and steps.number[0] == 0:
+        message = "recording began with the very first step: what is paid once per process is in it"
+        yield _said(_first(calls), "no-warm-up", message, "Warm up: schedule(wait=1, warmup=3, active=5).")
+    if len(steps) < limits.min_steps and not steps.asked:
+        message = "{steps_found}, so what recurs cannot be told from what happens once"
+        found = f"{len(steps)} step{'s' * (len(steps) > 1)}" if steps.marked else "no step marks"
+        yield _said(
+            _first(calls),
+            "few-steps",
+            message,
+            "Record at least 5 steps, with prof.step().",
+            steps_found=found,
+        )
+
+
+def _left_out(calls: Calls, trace: Trace) -> Iterator[Hits]:
+    shown = {
+        "shapes": ("input shapes, which say how far each op is from its bound", "record_shapes=True"),
+        "stacks": ("python stacks, which name the user's line of each finding", "with_stack=True"),
+    }
+    absent = [shown[name] for name in shown if not trace.meta.capabilities.get(name)]
+    if absent and calls.is_op.any():
+        missing, options = (
+            " and ".join(what for what, _ in absent),
+            " and ".join(option for _, option in absent),
+        )
+        yield _said(
+            _first(calls), "left-out", "not recorded: {missing}", f"Record with {options}.", missing=missing
+        )

@@ -1,0 +1,68 @@
+"""Samples of the SM clock, power and temperature that newer profilers write beside the events."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.trace import NULL_INT, Trace, ints, matching
+
+Values = NDArray[np.float64]
+
+_NAMES = {
+    "clock": re.compile(r"^(SM|GFX|graphics|shader) clock", re.IGNORECASE),
+    "power": re.compile(r"^power", re.IGNORECASE),
+    "temperature": re.compile(r"^(GPU )?temperature", re.IGNORECASE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSamples:
+    """What was sampled, by "clock", "power" and "temperature".
+
+    Attributes:
+        device, at_ns: sampled -> int64 (samples,), ordered by device and time; device 0 where none is named.
+        value: sampled -> float64 (samples,), MHz, W and degrees Celsius.
+    """
+
+    device: dict[str, Rows]
+    at_ns: dict[str, Rows]
+    value: dict[str, Values]
+
+    @classmethod
+    def build(cls, trace: Trace) -> Self:
+        frame: pd.DataFrame | None = getattr(trace, "counters", None)
+        samples = cls.of(frame) if frame is not None and len(frame) else None
+        if samples is None or not len(samples.value["clock"]):
+            raise Unavailable("no clock counters: profilers from torch 2.14 on record them")
+        return samples
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> Self:
+        """From a frame with start_ns, name and value, and device where it is known."""
+        names = frame.assign(name=frame["name"].astype("category"))
+        device = ints(frame, "device") if "device" in frame else np.zeros(len(frame), np.int64)
+        device = np.where(device == NULL_INT, 0, device)
+        at, value = ints(frame, "start_ns"), frame["value"].to_numpy(np.float64)
+        found = cls({}, {}, {})
+        for kind, pattern in _NAMES.items():
+            rows = np.flatnonzero(matching(names, "name", lambda name, of=pattern: bool(of.search(name))))  # type: ignore[misc]
+            rows = rows[np.isfinite(value[rows])]
+            rows = rows[np.lexsort((at[rows], device[rows]))]
+            found.device[kind], found.at_ns[kind], found.value[kind] = device[rows], at[rows], value[rows]
+        return found
+
+    def at(self, kind: str, device: int, instants: Rows) -> Values:
+        """The last sample before each instant, or the first; NaN where there is none. Shape of `instants`."""
+        own = self.device[kind] == device
+        at, value = self.at_ns[kind][own], self.value[kind][own]
+        if len(at) == 0:
+            return np.full(len(instants), np.nan)
+        return np.asarray(value[np.maximum(np.searchsorted(at, instants, side="right") - 1, 0)])

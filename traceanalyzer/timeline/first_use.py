@@ -1,0 +1,130 @@
+"""What happens once, at the head of a program or at a first use: loading, tuning, allocating, compiling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Rows, starts_of_runs
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.trace import Trace, codes, matching
+from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Mask = NDArray[np.bool_]
+
+KINDS = ("compiling", "tuning", "loading kernels", "allocating", "first calls")
+
+# A launch call takes 4 to 10 us and an op tens of us (V100 to H200); what a library prepares at first use takes from
+# 0.1 ms (a workspace) to 30 s (a context).
+_LONG_NS = 100_000
+_MANY_TIMES = 10
+_ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
+_SLICES = 8  # of a window without steps, in place of them
+_FEWEST_STEPS = 3  # with fewer, a first and a last step are all there is
+_OFTEN = (
+    8  # rows in a slice of such a window: a storm has hundreds a step, the first use of a library a dozen
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstUse:
+    """Rows that stall the CPU once; what does the same in half of the later steps is the program's and left out.
+
+    Attributes:
+        row, kind: int64 (rows,), rows of `trace.cpu`, and which of `KINDS` each is; rows may lie in one another.
+    """
+
+    row: Rows
+    kind: Rows
+
+    @classmethod
+    def build(
+        cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps, syncs: SyncCalls
+    ) -> Self:
+        found = [
+            activity.rows["compilation"],
+            _tuning(trace, nesting, syncs),
+            activity.rows["module_loading"],
+            activity.rows["allocator"],
+            _long(trace, nesting, activity, syncs, steps),
+        ]
+        once = [rows if _is_once(nesting, rows, steps) else rows[:0] for rows in found]
+        kind = np.repeat(np.arange(len(KINDS)), [len(rows) for rows in once])
+        return cls(np.concatenate(once), kind)
+
+
+def _edges(steps: Steps) -> Rows:
+    """Starts of the steps; where there are too few to compare, of equal parts of the window."""
+    if len(steps) >= _FEWEST_STEPS:
+        return steps.cpu_start_ns
+    return np.linspace(steps.window_start_ns, steps.window_end_ns, _SLICES + 1).astype(np.int64)[:-1]
+
+
+def _is_once(nesting: Nesting, rows: Rows, steps: Steps) -> bool:
+    """Less than half of the steps after the head have such rows."""
+    edges = _edges(steps)
+    head = max(1, len(edges) // 3)
+    real = rows[nesting.end_ns[rows] - nesting.start_ns[rows] >= _LONG_NS // 10]
+    step = np.searchsorted(edges, nesting.start_ns[real], side="right") - 1
+    count = np.bincount(np.maximum(step, 0), minlength=len(edges))[head:]
+    least = 1 if len(steps) >= _FEWEST_STEPS else _OFTEN
+    return bool(2 * (count >= least).sum() < len(count)) or not len(count)
+
+
+def _tuning(trace: Trace, nesting: Nesting, syncs: SyncCalls) -> Rows:
+    """Outermost ops in which a library times its kernels: they wait for events, which no op does otherwise."""
+    waits = syncs.row[matching(trace.cpu, "name", lambda name: "EventSynchronize" in name)[syncs.row]]
+    ops = nesting.top_op(waits)
+    return np.unique(ops[ops >= 0])
+
+
+def _long(trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, steps: Steps) -> Rows:
+    """Ops and calls that take many times what their name usually does; waiting for the device is not meant.
+
+    Where there are steps, they are in the first third of those, or the first of their name.
+    """
+    call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
+    usable = (call | (nesting.op == np.arange(len(call)))) & activity.launching[nesting.thread]
+    usable[syncs.row] = False
+    usable[activity.rows["allocator"]] = False
+    dur = nesting.end_ns - nesting.start_ns
+    rows = np.flatnonzero(usable & (nesting.self_ns >= np.maximum(_LONG_NS, dur // 2)))
+    stalled = intervals.covered(activity.sets["profiler"], nesting.start_ns[rows], nesting.end_ns[rows])
+    own = nesting.self_ns[rows] - stalled
+    names = codes(trace.cpu, "name")
+    usual = _usual(nesting.self_ns, names, rows)
+    least = np.where(usual >= 0, np.maximum(_MANY_TIMES * usual, _LONG_NS), _ALONE_NS)
+    # An op that computes on the CPU alone may be meant to take that long: only a call starts something.
+    calls_inside = np.zeros(len(call) + 1, bool)
+    calls_inside[nesting.parent[call]] = True
+    starts = call[rows] | calls_inside[rows]
+    return rows[starts & (own >= least) & _early(nesting, names, rows, steps)]
+
+
+def _early(nesting: Nesting, names: Rows, rows: Rows, steps: Steps) -> Mask:
+    if len(steps) < _FEWEST_STEPS:
+        return np.ones(len(rows), bool)
+    first = np.full(int(names.max(initial=-1)) + 2, np.iinfo(np.int64).max)
+    np.minimum.at(first, names, nesting.start_ns)
+    start = nesting.start_ns[rows]
+    return np.asarray((start <= first[names[rows]]) | (start < steps.cpu_start_ns[max(1, len(steps) // 3)]))
+
+
+def _usual(self_ns: Rows, names: Rows, rows: Rows) -> Rows:
+    """Per row the median self time of its name, -1 where it is the only one."""
+    wanted = np.zeros(int(names.max(initial=-1)) + 2, bool)
+    wanted[names[rows]] = True
+    alike = np.flatnonzero(wanted[names])
+    alike = alike[np.lexsort((self_ns[alike], names[alike]))]
+    first = np.flatnonzero(starts_of_runs(names[alike]))
+    count = np.diff(first, append=len(alike))
+    median = np.full(len(wanted), -1, np.int64)
+    median[names[alike[first]]] = np.where(count > 1, self_ns[alike[first + (count - 1) // 2]], -1)
+    return median[names[rows]]

@@ -1,0 +1,72 @@
+"""Launches whose work is not in the trace, and work whose launch is not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.trace import Trace, matching
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
+
+_LAUNCH = re.compile(r"^(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel")
+_CAPTURE = re.compile(r"^(cuda|hip|cu)Stream(Begin|End)Capture")
+
+
+@dataclass(frozen=True, slots=True)
+class LostRecords:
+    """What does not find its other half.
+
+    Attributes:
+        launches: how many calls launch a kernel; those in the capture of a graph start nothing and do not count.
+        launch: int64 (rows,), rows of `trace.cpu` of those without work.
+        entry: int64 (entries,), of `DeviceWork`, work without launch that ran after some with one on its stream:
+            what ran before was queued before the recording began.
+        tail_ns: from the end of the last work to the end of the last launch, 0 where work ends later.
+    """
+
+    launches: int
+    launch: Rows
+    entry: Rows
+    tail_ns: int
+
+    @classmethod
+    def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork | None) -> Self:
+        rows = np.flatnonzero(matching(trace.cpu, "name", lambda name: bool(_LAUNCH.match(name))))
+        captured = intervals.covered(
+            _captures(trace, nesting), nesting.start_ns[rows], nesting.start_ns[rows] + 1
+        )
+        rows = rows[captured == 0]
+        if work is None:
+            return cls(len(rows), rows, np.empty(0, np.int64), 0)
+        tail = int(nesting.end_ns[rows].max(initial=0)) - int(work.end_ns.max())
+        lost = rows[~np.isin(rows, work.call)]
+        return cls(len(rows), lost, _unlaunched(work), max(tail, 0) if len(rows) else 0)
+
+
+def _captures(trace: Trace, nesting: Nesting) -> intervals.Set:
+    """From each begin of a capture to the next end."""
+    rows = np.flatnonzero(matching(trace.cpu, "name", lambda name: bool(_CAPTURE.match(name))))
+    begin = matching(trace.cpu, "name", lambda name: "BeginCapture" in name)[rows]
+    starts, ends = np.sort(nesting.start_ns[rows[begin]]), np.sort(nesting.end_ns[rows[~begin]])
+    following = np.searchsorted(ends, starts)
+    closed = following < len(ends)
+    return intervals.union(starts[closed], ends[following[closed]])
+
+
+def _unlaunched(work: DeviceWork) -> Rows:
+    linked = work.call >= 0
+    stream, first = grouped([work.device, work.stream])
+    never = np.iinfo(np.int64).max
+    begins = np.full(len(first), never)
+    np.minimum.at(begins, stream[linked], work.start_ns[linked])
+    known = begins[begins < never]
+    begins = np.where(
+        begins == never, known.max(initial=np.iinfo(np.int64).min) if len(known) else never, begins
+    )
+    return np.flatnonzero(~linked & (work.start_ns > begins[stream]))

@@ -1,0 +1,22 @@
+"""Texts in an order that does not depend on the order of the file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traceanalyzer.model.trace import codes
+
+Rows = NDArray[np.int64]
+
+
+def text_rank(frame: pd.DataFrame, column: str, rows: Rows) -> Rows:
+    """Rank of the text of each of `rows` among all texts of the column, -1 for null; int64 of shape (rows,).
+
+    Codes of categories count up as the file brings them; these break ties by what events say.
+    """
+    texts = frame[column].cat.categories.astype(str).to_numpy(dtype=object)
+    rank = np.full(len(texts) + 1, -1)
+    rank[np.argsort(texts)] = np.arange(len(texts))
+    return rank[codes(frame, column)[rows]]
