@@ -35,6 +35,7 @@ class Limits:
     )
 
 
+_LATE = ("synchronisation", "blocking-upload")  # causes of idle time, in the accounting's table
 # Ops that bring data into another form on its way, and are not what the host does with it.
 _MOVES = (
     r"^aten::(to|_to_copy|copy_|clone|contiguous|empty\w*|detach|lift_fresh|resolve_\w+|set_|view|reshape)$"
@@ -118,11 +119,16 @@ def _until(trips: HostTrips, max_freeing_share: float) -> Rows:
 
 
 def _lost(down: Work, up: Work, work: Work, idle: IdleTime, start: Rows, end: Rows) -> Lost:
-    """The device's idle time during each trip, and the copies while no kernel runs beside them."""
+    """The device's idle time during each trip and charged to its calls, and the copies that no kernel covers."""
     both = Work(work.events, np.concatenate((down.entries, up.entries)))
     copies = Lost.uncovered(both, work.of_kind("compute", "communication"))
     copies = replace(copies, owner=copies.owner % len(down))
-    waited = Lost.idle_within(idle, start, end)
+    late = idle.charged_to(*_LATE)
+    owner = np.searchsorted(start, late.call.start_ns, side="right") - 1
+    owner = np.where(late.call.there & (late.call.start_ns < pick(end, owner)), owner, -1)
+    waited = Lost.joined(
+        [Lost.idle_within(idle, start, end), Lost.all_of(late[owner >= 0], owner[owner >= 0])]
+    )
     return Lost.joined([copies, waited[waited.device == down.device[waited.owner]]])
 
 
