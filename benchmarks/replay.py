@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer import load
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.edits import Scale
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.saving import Forecast
@@ -36,9 +37,10 @@ def measure(path: str) -> None:
     """One line per stage."""
     trace, reading = timed(lambda: load(path))
     kinds = (DeviceWork, Nesting, Steps, SyncCalls)
-    indexes, indexing = timed(lambda: [trace.index(kind) for kind in kinds])
-    program, building = timed(lambda: Program.build(trace, *indexes))
-    forecast, base = timed(lambda: Forecast.build(trace, indexes[2], program))
+    analysis = Analysis(trace)
+    indexes, indexing = timed(lambda: [analysis.index(kind) for kind in kinds])
+    program, building = timed(lambda: analysis.index(Program))
+    forecast, base = timed(lambda: analysis.index(Forecast))
     every = np.arange(len(indexes[0].row))
     _, saving = timed(lambda: [forecast.saving([Scale(every, 0.5)]) for _ in range(FINDINGS)])
     events = len(program.segments.cpu_ns) + len(program.launch)

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import grouped, pick
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints
 from traceanalyzer.replay.edits import Aside, Drop, DropSpans, DropWork, Edit, Resize, Scale, ShrinkGaps
@@ -52,7 +53,10 @@ class Case:
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
-        work, nesting, steps, syncs = (trace.index(kind) for kind in (DeviceWork, Nesting, Steps, SyncCalls))
+        analysis = Analysis(trace)
+        work, nesting, steps, syncs = (
+            analysis.index(kind) for kind in (DeviceWork, Nesting, Steps, SyncCalls)
+        )
         program = Program.build(trace, work, nesting, steps, syncs)
         cpu = trace.cpu["name"].astype(str).to_numpy()
         return cls(

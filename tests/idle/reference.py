@@ -158,7 +158,7 @@ def steps_of_work(work: list[Work], begins: list[int]) -> list[int]:
 
 
 def step_bounds(work: list[Work], begins: list[int], low: int, high: int) -> list[int]:
-    """Places each step begins on one device, and the window's end.
+    """Where each step begins on one device, and the window's end.
 
     A step begins at its mark or at the end of all work launched before it, whichever is later.
     """

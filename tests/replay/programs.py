@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.steps import Steps
-from traceanalyzer.timeline.synchronisation import SyncCalls
 
 STEP_NS = 1_000_000
 OP_NS, CALL_NS, EVERY_NS = 20_000, 5_000, 30_000  # an op, its launch within, and from op to op
@@ -17,14 +14,12 @@ OP_NS, CALL_NS, EVERY_NS = 20_000, 5_000, 30_000  # an op, its launch within, an
 
 def program(trace: Trace) -> Program:
     """The program of a trace."""
-    return Program.build(
-        trace, trace.index(DeviceWork), trace.index(Nesting), trace.index(Steps), trace.index(SyncCalls)
-    )
+    return Analysis(trace).index(Program)
 
 
 def forecast(trace: Trace) -> Forecast:
     """The replays of a trace."""
-    return Forecast.build(trace, trace.index(Steps), program(trace))
+    return Analysis(trace).index(Forecast)
 
 
 class Loop:

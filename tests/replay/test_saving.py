@@ -98,6 +98,14 @@ def test_what_the_bound_does_not_care_for_saves_nothing(gpu_bound: Forecast, cpu
     assert gpu_bound.saving([]).share == 0
 
 
+def test_the_fixed_step_is_the_step_less_the_saving(gpu_bound: Forecast) -> None:
+    edits = [Scale(gpu_bound.program.work.entry, 0.01), GraphLaunch()]
+    said, after = gpu_bound.saving(edits), gpu_bound.fixed(edits)
+    assert after.unprofiled_ns == pytest.approx(gpu_bound.step.unprofiled_ns - said.step_ns)
+    assert after.low_ns <= after.unprofiled_ns <= after.high_ns
+    assert after.bound == "cpu"
+
+
 def test_edits_of_many_hits_are_one(cpu_bound: Forecast) -> None:
     every = cpu_bound.program.work.entry.tolist()
     edits: list[Edit] = [Resize([entry], [1_000.0]) for entry in every]

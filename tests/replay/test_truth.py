@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import accuracy
 from benchmarks import calibrate_replay as calibrate
 from benchmarks.replay_fixes import Case, graph, item
 from benchmarks.replay_truth import HEALTHY, forecast
@@ -33,6 +34,14 @@ def test_the_stored_residuals_are_those_that_are_measured(
     text = Path(calibration.__file__).read_text(encoding="utf-8")
     assert calibrate.written(residuals, steps) == text, (
         "run: python -m benchmarks.calibrate_replay TRACES --write"
+    )
+
+
+def test_the_page_says_what_is_measured(
+    residuals: list[calibrate.Residual], steps: list[tuple[str, float, float]]
+) -> None:
+    assert accuracy.page(residuals, steps) == accuracy.PAGE.read_text(encoding="utf-8"), (
+        "run: python -m benchmarks.accuracy TRACES --write"
     )
 
 

@@ -119,7 +119,7 @@ def trace(rank: int | None = None, **changes: Any) -> TraceReport:
 
 
 def accounting(**changes: Any) -> DeviceTime:
-    """Places the hundred milliseconds went."""
+    """Where the hundred milliseconds went."""
     parts = {"compute": 35 * MS, "copy_h2d": 2 * MS, "memset": 0}
     idle = {
         "idle:data-loading": 50 * MS,

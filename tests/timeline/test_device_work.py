@@ -1,4 +1,4 @@
-"""DeviceWork, what is outstanding, and when devices are busy."""
+"""Device work, what is outstanding, and when devices are busy."""
 
 from __future__ import annotations
 

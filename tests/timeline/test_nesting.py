@@ -76,7 +76,7 @@ def test_around_is_the_innermost_row_that_contains(
                 assert found == -1
             else:
                 assert found in containing
-                # Places rows only overlap, the one that began last is the innermost.
+                # Where rows only overlap, the one that began last is the innermost.
                 assert found == max(containing, key=lambda row: (nesting.start_ns[row], depth[row]))
 
 

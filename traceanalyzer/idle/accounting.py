@@ -1,4 +1,4 @@
-"""Places the time went: every nanosecond of the window, on every device, in exactly one class.
+"""Where the time went: every nanosecond of the window, on every device, in exactly one class.
 
 At each instant the kinds of work that run decide the class; where nothing runs the time is idle and takes the
 cause of its piece from `Idle`. Rules draw their costs from here; nothing else computes idle time.

@@ -57,7 +57,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Places something happened: [start_ns, end_ns) and, where known, device, stream, thread and step."""
+    """Where something happened: [start_ns, end_ns) and, where known, device, stream, thread and step."""
 
     start_ns: int
     end_ns: int

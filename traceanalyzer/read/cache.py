@@ -51,7 +51,7 @@ def cached(path: Path, read: Callable[[Path], Trace]) -> Trace:
 
 
 def _place(path: Path) -> Path | None:
-    """Places the trace in its present state is kept; None for what has no state, such as a pipe."""
+    """Where the trace in its present state is kept; None for what has no state, such as a pipe."""
     if not path.is_file():
         return None
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"

@@ -13,12 +13,8 @@ Mask = NDArray[np.bool_]
 
 _STALL_NS = 50_000  # a stall so long leaves caches and clocks cold; chosen on traces from an H200
 _MAX_COLD_NS = 5_000_000  # then caches and clocks are as they were; pairs/dataloader
-_COLD_FACTOR = (
-    1.7  # cold over warm after a call, where nothing of its kind ran warm; around cudaMalloc, H200 host
-)
-_LONG_GAP_NS = (
-    300_000.0  # more than the Python around an op: up to 200 us were seen around .item(), H200 host
-)
+_COLD_FACTOR = 1.7  # cold over warm, where nothing of its kind ran warm; pairs/malloc_thrash
+_LONG_GAP_NS = 300_000.0  # more than the Python around an op; around .item() up to 200 us, H200 host
 _COLD_TIMES = 3  # the stall, what comes after it is still cold; seen around cudaMalloc, H200 host
 
 

@@ -32,7 +32,7 @@ Run = tuple[
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """DeviceWork that follow one another, after the waits before them.
+    """Launches that follow one another, after the waits before them.
 
     Attributes:
         waits, edges, runs: as the types above say; one run per stream that has work here.

@@ -14,17 +14,11 @@ from traceanalyzer.replay.draft import Draft, Mask
 from traceanalyzer.replay.edits import Ints, Kind, as_ints
 from traceanalyzer.replay.segments import rank_within
 
-_GRAPH_CPU_NS, _GRAPH_NODE_NS = (
-    8_000.0,
-    30.0,
-)  # a cudaGraphLaunch, and each of its kernels; H200 host, driver 580
+_GRAPH_CPU_NS = 8_000.0  # a cudaGraphLaunch; H200 host, driver 580
+_GRAPH_NODE_NS = 30.0  # each of its kernels, on the CPU
 _GRAPH_GAP_NS = 100.0  # before a short kernel of a graph; pairs/launch_bound, H200
-_SHORT_NS = (
-    5_000.0  # before longer ones the gap in a graph is that of a stream, 1 to 2 us; CUDA graphs on H200
-)
-_OTHER_SIZE = (
-    0.25  # a kernel so much shorter than its neighbours works on something smaller, such as a row's mean
-)
+_SHORT_NS = 5_000.0  # before longer ones the gap in a graph is that of a stream, 1 to 2 us; H200
+_OTHER_SIZE = 0.25  # so much shorter than its neighbours: on something smaller, such as a row's mean
 _LONG_GAP_NS = 100_000.0  # a gap of which no graph takes care: loading, logging
 _COMPILED_CPU_NS, _COMPILED_LAUNCH_NS = 50_000.0, 13_000.0  # guards and wrapper, and each kernel; torch 2.11
 

@@ -63,7 +63,7 @@ def _usual(dur: Rows) -> Rows:
     usable = np.flatnonzero(dur > 0)
     if len(usable) == 0:
         return np.zeros(1, np.int64)
-    if len(usable) > 2:
+    if len(usable) > 1:
         usable = usable[1:]
     slow = dur[usable] > _SLOW * np.median(dur[usable])
     return usable[~slow] if slow.mean() <= _RARE or slow.sum() <= 1 else usable

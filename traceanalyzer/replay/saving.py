@@ -71,7 +71,7 @@ class Forecast:
     def pinned(self, step_ms: float) -> Self:
         """The same where the user knows the step without the profiler: the slowdown that makes it so.
 
-        Places none does, because the device alone takes longer or less, shares are those of the nearest.
+        Where none does, because the device alone takes longer or less, shares are those of the nearest.
         """
         slowdown = _solve(self.program, step_ms * 1e6)
         base = _replays(Draft(self.program), slowdown)
@@ -82,12 +82,23 @@ class Forecast:
         )
         return replace(self, slowdown=slowdown, step=step, base=base)
 
-    def saving(self, edits: Sequence[Edit]) -> Saving:
-        """What the edits save together; they may be those of one finding or of several."""
+    def fixed(self, edits: Sequence[Edit]) -> StepEstimate:
+        """The step when the edits are made: those of all findings together, each nanosecond saved once."""
+        said, after = self.saving(edits), run(self._edited(edits), self.slowdown.typical)
+        whole = self.step.unprofiled_ns
+        low, high = max(whole - said.high_ns, 0), whole - said.low_ns
+        basis = f"{self.program.sample.text} replayed with what is found put right"
+        return StepEstimate(self.step.traced_ns, whole - said.step_ns, low, high, after.bound, basis)
+
+    def _edited(self, edits: Sequence[Edit]) -> Draft:
         draft = Draft(self.program)
         for edit in merged(edits):
             edit.apply(draft)
-        fixed = _replays(draft, self.slowdown)
+        return draft
+
+    def saving(self, edits: Sequence[Edit]) -> Saving:
+        """What the edits save together; they may be those of one finding or of several."""
+        fixed = _replays(self._edited(edits), self.slowdown)
         shares = [
             1 - after.ns / before.ns if before.ns > 0 else 0.0
             for before, after in zip(self.base, fixed, strict=True)
@@ -99,15 +110,11 @@ class Forecast:
         basis = f"replayed without it: {self.program.sample.text}, bound by the {_WORD[fixed[0].bound]} then"
         return Saving(round(share * unit), round(low * unit), round(high * unit), share, low, high, basis)
 
-    def together(self, edits: Sequence[Edit]) -> StepEstimate:
-        """The step when all of these edits are made."""
-        saved, unit = self.saving(edits), self.step.unprofiled_ns
-        left = unit - saved.step_ns, max(unit - saved.high_ns, 0), unit - saved.low_ns
-        draft = Draft(self.program)
-        for edit in edits:
-            edit.apply(draft)
-        bound = run(draft, self.slowdown.typical).bound
-        return StepEstimate(self.step.traced_ns, *left, bound, saved.basis)
+    @property
+    def idle_share(self) -> float:
+        """Share of the unprofiled step in which the device that has most to do does nothing (0 to 1)."""
+        step = self.base[0]
+        return max(0.0, 1 - step.gpu_ns / step.ns) if step.ns > 0 else 0.0
 
 
 _WORD = {"gpu": "GPU", "cpu": "CPU", "wait": "waits of one for the other", "communication": "communication"}

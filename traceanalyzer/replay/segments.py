@@ -25,10 +25,8 @@ Mask = NDArray[np.bool_]
 
 _KERNEL_LAUNCH = re.compile(r"Launch(Cooperative)?Kernel")
 _COVERED = 0.9  # share of a buffer request that a segment holds, to have been stalled by it; nearly all
-_LAUNCH_STALL_NS, _LAUNCH_QUEUE = (
-    60_000,
-    900,
-)  # a launch that took so long with so much outstanding: full queue
+_LAUNCH_STALL_NS = 60_000  # a launch that took so long,
+_LAUNCH_QUEUE = 900  # with so much outstanding, met the full queue; H200, driver 580
 _GAP_NS = 2_300.0  # from op to op in a Python loop, where the trace has none; H200 host, torch 2.11
 _PARTS = 16  # of a row that are told apart; what comes later in it counts as the last
 _LONG_GAP_NS = 20_000.0  # a gap that holds more than the way from op to op
@@ -108,7 +106,7 @@ def _stalled(trace: Trace, nesting: Nesting, timeline: Timeline) -> Floats:
 
 
 def _unqueued(cpu: Floats, work: DeviceWork, device: SteadyWork, timeline: Timeline) -> Floats:
-    """DeviceWork into a full queue at a typical cost: the replay has a queue of its own."""
+    """Launches into a full queue at a typical cost: the replay has a queue of its own."""
     segment = timeline.at(work.call_start_ns[device.entry])
     full = (work.outstanding[device.entry] > _LAUNCH_QUEUE) & (cpu[segment] > _LAUNCH_STALL_NS)
     full &= work.call[device.entry] == timeline.row[segment]

@@ -18,9 +18,7 @@ _QUEUED_NS = 8_000  # work that begins so long after its call returned was waiti
 _TYPICAL_GAP_NS = 1_000.0  # between queued kernels where the trace has none; H200, torch 2.11
 _LATENCY_NS = (2_000.0, 20_000.0)  # call to start on an idle stream lies within; V100 to B200
 _LATENCY_QUANTILE = 0.2  # the quickest fifth: the rest waited for something else too
-_EDGE_SLACK_NS = (
-    1_000  # work that begins up to so long before another's end may have waited for it: clock rounding
-)
+_EDGE_SLACK_NS = 1_000  # of the end of work that another may have waited for: clock rounding
 
 
 @dataclass(frozen=True, slots=True)

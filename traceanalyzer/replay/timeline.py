@@ -17,9 +17,7 @@ from traceanalyzer.timeline.steps import Steps
 
 Mask = NDArray[np.bool_]
 
-_MAX_ENCLOSING = (
-    0.1  # share of a thread's outermost rows that may hold an edge of the main one; traces of training
-)
+_MAX_ENCLOSING = 0.1  # share of a thread's outermost rows that hold an edge of the main one; training
 
 
 @dataclass(frozen=True, slots=True)

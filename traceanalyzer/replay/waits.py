@@ -1,4 +1,4 @@
-"""Places the CPU waits for the device, for which streams, and what the call costs beside the waiting."""
+"""Where the CPU waits for the device, for which streams, and what the call costs beside the waiting."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def _estimates(forecast: Forecast | None, said: Judgement) -> tuple[StepEstimate
         return _NO_ESTIMATES
     pairs = zip(said.findings, said.fixes, strict=True)
     edits = [edit for found, fix in pairs if found.severity is not Severity.INFO for edit in fix]
-    return forecast.step, forecast.together(edits)
+    return forecast.step, forecast.fixed(edits)
 
 
 def by_rank(traces: Traces) -> list[tuple[int | None, Trace]]:

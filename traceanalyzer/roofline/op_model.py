@@ -1,7 +1,7 @@
 """What one call of an op has to compute and to move at least, from the shapes and types of its inputs.
 
 Operations are counted as usual: a multiply-add is two. Bytes are those of inputs and output, once each, as if
-caches were perfect and nothing were kept between calls. Places shapes do not tell, there is no answer.
+caches were perfect and nothing were kept between calls. Where shapes do not tell, there is no answer.
 """
 
 from __future__ import annotations

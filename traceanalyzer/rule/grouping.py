@@ -55,8 +55,12 @@ def _by_device(rule: str, order: Claims, hits: Hits) -> Iterator[Draft]:
         yield Draft(rule, order, device, hits, which, own)
 
 
-def finding_of(draft: Draft, scope: Scope, saving: Saving | None) -> Finding:
+def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 1.0) -> Finding:
     """The finding that a settled draft makes.
+
+    Args:
+        saving: what fixing it saves, by which it is graded; None where its cost has to do.
+        most: share of the step that it can be worth at most where its cost has to do.
 
     Raises:
         KeyError: its message names a field that is not in its evidence.
@@ -74,7 +78,9 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None) -> Finding:
         rule=draft.rule,
         cause=hits.cause,
         by=hits.by,
-        severity=Severity.INFO if hits.info else Severity.of(share if saving is None else saving.share),
+        severity=Severity.INFO
+        if hits.info
+        else Severity.of(min(share, most) if saving is None else saving.share),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, len(draft.which), in_steps, scope.steps)),
         advice=hits.advice,
@@ -98,7 +104,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None) -> Finding:
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What saves most first, info last; ties by cost, rule, cause, rank, device and start."""
+    """By severity, what saves most first; ties by cost, rule, cause, rank, device and start."""
     return tuple(sorted(findings, key=_place))
 
 
@@ -107,7 +113,7 @@ def _place(found: Finding) -> tuple[Any, ...]:
     rank = -1 if found.rank is None else found.rank
     worth = found.cost_share if found.saving is None else found.saving.share
     names = found.rule, found.cause, found.by or ""
-    return found.severity is Severity.INFO, -worth, -found.cost_ns, *names, rank, device, found.start_ns
+    return found.severity.rank, -worth, -found.cost_ns, *names, rank, device, found.start_ns
 
 
 def _typical(durations: Rows, costs: Rows, steps: Rows) -> int:

@@ -1,4 +1,4 @@
-"""RepeatedKernels of kernels that can be compared across steps."""
+"""Executions of kernels that can be compared across steps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Times in float64 microseconds with the very rounding errors of torch's arithmetic.
 
-The exact times are integers. Places torch's table rounds a number that ends in a half, or sorts two rows of equal
+The exact times are integers. Where torch's table rounds a number that ends in a half, or sorts two rows of equal
 time, its own rounding errors decide, so a text that shall equal torch's needs them. Each step here is one of
 torch's, in its order: microseconds since the start of the recording, their differences, sums over kernels and
 over children, sums over rows. Python's `sum` has compensated its rounding errors since 3.12; an extended

@@ -1,4 +1,4 @@
-"""Places a device's time went: one bar, its parts, and the largest causes of idle time with their ops."""
+"""Where a device's time went: one bar, its parts, and the largest causes of idle time with their ops."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     Why it costs: the same work takes longer in some steps than it needs; contention by another process, clocks
     that ramp or throttle. The mean over all executions hides it.
     Bad: a second process on the same GPU. Good: the GPU to yourself, locked clocks for benchmarks.
-    How sure: the durations are measured. Name, grid, block, place and recorded shapes agree. Places the number of
+    How sure: the durations are measured. Name, grid, block, place and recorded shapes agree. Where the number of
     executions per step varies, shapes must have been recorded, since different shapes under one name are no
     variance; without shapes the confidence is low where whole steps are slow: they may do other work.
     When it is wrong: data-dependent work (sparse, early exit) varies by nature.
