@@ -151,7 +151,7 @@ def test_an_emptied_cache_is_named_with_its_saving(shared: Shared) -> None:
     (thrash,) = _report(shared("pairs/malloc_thrash.bad")).findings
     assert (thrash.rule, thrash.cause, thrash.count) == ("allocator-thrash", "emptied", 180)
     assert thrash.saving is not None
-    assert thrash.saving.share == pytest.approx(0.72, abs=0.06)
+    assert thrash.saving.share == pytest.approx(0.72, abs=0.1)
 
 
 def allocating(names: tuple[str, ...], steps: range, *, in_op: bool = True) -> Program:
@@ -186,6 +186,7 @@ def test_cause_of_recurring_allocation(names: tuple[str, ...], in_op: bool, caus
 
 def test_first_use_is_no_thrash() -> None:
     assert found(allocating(("cudaMalloc", "cudaFree"), range(1)).trace, "allocator-thrash") == []
+    assert found(allocating(("cudaMalloc",), range(3)).trace, "allocator-thrash") == []
     assert found(allocating(("cudaMallocAsync",), range(6)).trace, "allocator-thrash") == []
 
 

@@ -42,13 +42,15 @@ def scaling(*, major: int = 9, between: int = 1) -> Program:
 
 
 def test_the_ops_on_the_scale_belong_to_it() -> None:
-    (near,) = found(scaling(between=4).trace, "gradient-scaling")
-    (far,) = found(scaling(between=30).trace, "gradient-scaling")
-    assert near.count == far.count == 4
-    assert near.saving is not None
-    assert far.saving is not None
-    assert near.saving.step_ns > far.saving.step_ns > 0
-    assert near.cost_ns >= 4 * 100_000
+    trace = scaling(between=4).trace.load()
+    (whole,) = diagnose(trace, select=["gradient-scaling"]).findings
+    alone_only = {"gradient-scaling.max_ops_before": "1"}
+    (alone,) = diagnose(trace, select=["gradient-scaling"], settings=alone_only).findings
+    assert whole.count == alone.count == 4
+    assert whole.saving is not None
+    assert alone.saving is not None
+    assert whole.saving.step_ns > alone.saving.step_ns > 0
+    assert whole.cost_ns >= 4 * 100_000
 
 
 def test_a_device_without_bfloat16_needs_it() -> None:
