@@ -7,9 +7,7 @@ Heavy imports happen before the clock starts, so that the reading is measured an
 from __future__ import annotations
 
 import gc
-import importlib
 import json
-import pkgutil
 import sys
 import time
 from collections.abc import Callable
@@ -64,7 +62,6 @@ def diagnose(path: str, jobs: int) -> Callable[[], int]:
 def indexes(path: str, *, all_of_them: bool) -> Callable[[], int]:
     """The indexes that diagnose asks for, or every one, of a trace that is loaded before the clock starts, with the
     frames that are made when first asked for."""
-    from traceanalyzer.idle.inflation import Inflation
     from traceanalyzer.model.errors import Unavailable
     from traceanalyzer.model.trace import Trace
     from traceanalyzer.rule.registry import all_rules
@@ -72,13 +69,14 @@ def indexes(path: str, *, all_of_them: bool) -> Callable[[], int]:
     trace = _loaded(path)
     assert trace.python is not None
     assert trace.memory is not None
-    needed = [kind for rule in all_rules() for kind in rule.needs.values() if kind is not Trace]
-    kinds = _every_index() if all_of_them else [*needed, Inflation]  # which the summary asks for
+    needed = [need.kind for rule in all_rules() for need in rule.needs.values() if need.kind is not Trace]
+    kinds = _every_index() if all_of_them else needed
+    analysis = Analysis(trace)
 
     def run() -> int:
         for kind in kinds:
             try:
-                trace.index(kind)
+                analysis.index(kind)
             except Unavailable:
                 continue
         return trace.meta.events
@@ -87,14 +85,9 @@ def indexes(path: str, *, all_of_them: bool) -> Callable[[], int]:
 
 
 def _every_index() -> list[Any]:
-    import traceanalyzer.indexes as home
+    from traceanalyzer.report.index_page import all_indexes
 
-    modules = [
-        importlib.import_module(f"{home.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(home.__path__)
-    ]
-    members = [(module, member) for module in modules for member in vars(module).values()]
-    return [m for module, m in members if hasattr(m, "build") and m.__module__ == module.__name__]
+    return list(all_indexes())
 
 
 def table(path: str, **options: Any) -> Callable[[], int]:

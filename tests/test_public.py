@@ -40,3 +40,12 @@ def test_no_module_takes_the_name_of_a_public_function() -> None:
     assert callable(traceanalyzer.load)
     modules = {info.name for info in pkgutil.iter_modules(traceanalyzer.__path__)}
     assert modules.isdisjoint(traceanalyzer.__all__)
+
+
+def test_what_rules_are_written_with_is_in_one_place() -> None:
+    home = importlib.import_module("traceanalyzer.rule")
+    for name in home.__all__:
+        assert getattr(home, name) is not None
+    assert callable(home.rule)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = home.nothing

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from traceanalyzer import diagnose, load
 from traceanalyzer.idle.cause_table import JUDGED, PROVEN, Judged, Proven
-from traceanalyzer.idle.inflation import COSTS
-from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.text.rules import rule_table
 from traceanalyzer.report.index_page import index_page
@@ -59,24 +57,10 @@ def _cause_table(table: Sequence[Proven | Judged]) -> str:
     return "\n".join(lines)
 
 
-def costs() -> str:
-    """What a recorded row is taken to cost."""
-    rows = [
-        ("`prof.step()`, per step", COSTS.step_ns),
-        ("op or annotation", COSTS.op_ns),
-        ("runtime or driver call, with the kernel record that it leads to", COSTS.call_ns),
-        ("python function, with stacks on", COSTS.python_ns),
-        ("allocator's instant, with memory on", COSTS.memory_ns),
-    ]
-    lines = ["| recorded row | costs |", "|---|---|", *(f"| {what} | {format_ns(ns)} |" for what, ns in rows)]
-    return "\n".join(lines)
-
-
 Parts = Mapping[str, Callable[[], str]]
 PAGES: dict[str, Parts] = {
     "README.md": {"picture": picture, "rules": rules},
-    "docs/accounting.md": {"proven": proven, "judged": judged, "costs": costs},
-    "docs/indexes.md": {"indexes": index_page},
+    "docs/accounting.md": {"proven": proven, "judged": judged},
 }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder
+from tests.examples import examples
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
@@ -15,7 +16,7 @@ from traceanalyzer.timeline.device_work import DeviceWork
 spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=12)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(spans, spans)
 def test_the_longest_overlap_is_the_longest(
     members: list[tuple[int, int]], wanted: list[tuple[int, int]]

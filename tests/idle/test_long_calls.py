@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.builder import TraceBuilder
 from tests.idle.test_idle import FIRST, LATE, US, gap, judged
 
@@ -54,3 +56,23 @@ def test_what_the_profilers_own_step_takes_is_the_profilers() -> None:
     trace.launch("cudaLaunchKernel", LATE - 8 * US, 5 * US, 2)
     trace.kernel(LATE, 50 * US, 2)
     assert judged(trace)[0] == "profiler-overhead"
+
+
+@pytest.mark.parametrize(("took", "cause"), [(900, "dispatching"), (1_100, "first-use")])
+def test_a_call_alone_of_its_kind_is_unusual_from_a_millisecond_on(took: int, cause: str) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 10 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
+    trace.kernel(28 * US, FIRST - 28 * US, 1)
+    trace.launch("cudaFuncSetAttribute", FIRST + 10 * US, took * US, 9)
+    end = FIRST + (took + 30) * US
+    trace.launch("cudaLaunchKernel", end - 8 * US, 5 * US, 2)
+    trace.kernel(end, 50 * US, 2)
+    assert judged(trace)[0] == cause
+
+
+def test_the_thread_of_the_users_annotations_is_no_engines() -> None:
+    """Where no thread of its own runs the backward pass, python may run between its ops."""
+    trace = gap()
+    trace.op("autograd::engine::evaluate_function: MmBackward0", 40 * US, 5 * US)
+    assert judged(trace)[0] == "host-code"

@@ -6,9 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 
 from tests.builder import TraceBuilder
+from tests.examples import examples
 from tests.idle.generated import has_work, traces
 from tests.idle.test_idle import FIRST, LATE, LOADER, US, gap, judged, pieces
 from traceanalyzer.idle.causes import Idle
@@ -18,7 +19,7 @@ from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.step_marks import StepMarks
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(150)
 @given(traces())
 def test_pieces_tile_their_gaps(trace: TraceBuilder) -> None:
     assume(has_work(trace))
@@ -217,3 +218,12 @@ def test_without_steps_calls_that_go_on_recur() -> None:
         if event["name"] != "hipFree" or event["ts"] < 3_000:
             once.events.append(event)
     assert judged(once, work=1)[0] == "first-use"
+
+
+def test_the_copy_that_is_the_first_work_waited_for_something_unknown() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, 2_000 * US)
+    trace.op("aten::copy_", 90 * US, 820 * US)
+    trace.launch("cudaMemcpyAsync", 100 * US, 800 * US, 1)
+    trace.memcpy(890 * US, 10 * US, 1, name="Memcpy HtoD (Pageable -> Device)")
+    assert pieces(trace, work=0) == {"host-code": 100 * US, "unknown": 790 * US}

@@ -8,10 +8,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder
+from tests.examples import examples
 from tests.idle import reference
 from tests.idle.books import Books, check_against_reference
 from tests.idle.generated import has_work, traces
@@ -20,7 +21,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.busy import Busy
 
-many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = examples(60)
 
 
 def raw_events(trace: TraceBuilder) -> list[dict[str, Any]]:

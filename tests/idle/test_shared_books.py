@@ -8,9 +8,9 @@ import pytest
 
 from tests.idle import reference
 from tests.idle.books import Books, check_against_reference
+from tests.loaded import loaded
 from traceanalyzer.model import intervals
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.read.load import load_file
 from traceanalyzer.timeline.busy import Busy
 from traceanalyzer.timeline.names import STEP_MARK
 
@@ -18,7 +18,7 @@ from traceanalyzer.timeline.names import STEP_MARK
 def test_the_books_are_exact(shared_trace: Path) -> None:
     events = reference.raw_events(shared_trace)
     work = reference.work_of(events)
-    trace = load_file(shared_trace)
+    trace = loaded(shared_trace)
     if not work:
         with pytest.raises(Unavailable, match="no kernels"):
             Books.of(trace)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder, load_bytes
+from tests.examples import examples
 from tests.read.same import assert_same
 from tests.read.samples import everything
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
@@ -202,6 +203,42 @@ def test_a_damaged_gzip_file_keeps_as_much_as_its_pieces_give(monkeypatch: pytes
     assert trace.meta.damage == piped.meta.damage
 
 
+@pytest.mark.parametrize("field", [-8, -4])
+@pytest.mark.parametrize("count", [40, 20_000])
+def test_a_wrong_checksum_costs_no_event(field: int, count: int) -> None:
+    packed = bytearray(gzip.compress(ops(count).to_json(), mtime=0))
+    packed[field] ^= 0xFF
+    trace = load_bytes(bytes(packed))
+    assert len(trace.cpu) == count
+    assert kinds(trace) == ["damaged compression"]
+    assert "do not match their checksum; all that unpacks was read" in trace.meta.damage[0].message
+
+
+def test_a_wrong_checksum_of_one_member_is_said_once_and_the_next_is_read(tmp_path: Path) -> None:
+    content = ops().to_json()
+    path = tmp_path / "with a name.json"
+    path.write_bytes(content[:1_000])
+    with gzip.open(tmp_path / "named.gz", "wb") as stream:  # its header has a file name
+        stream.write(content[:1_000])
+    first = bytearray((tmp_path / "named.gz").read_bytes())
+    first[-8] ^= 1
+    second = bytearray(gzip.compress(content[1_000:2_000], mtime=0))
+    second[-8] ^= 1
+    trace = load_bytes(bytes(first + second) + gzip.compress(content[2_000:]) + b"\0" * 100)
+    assert len(trace.cpu) == 40
+    assert kinds(trace) == ["damaged compression"]
+
+
+@pytest.mark.parametrize("flags", [4, 8, 16, 2, 4 | 8 | 16 | 2])
+def test_gzip_headers_of_every_kind(flags: int) -> None:
+    packed = gzip.compress(ops().to_json(), mtime=0)
+    extra = b"\x03\x00abc" if flags & 4 else b""
+    names = b"name\0" * bool(flags & 8) + b"comment\0" * bool(flags & 16) + b"\0\0" * bool(flags & 2)
+    content = bytearray(packed[:3] + bytes([flags]) + packed[4:10] + extra + names + packed[10:])
+    content[-8] ^= 1
+    assert len(load_bytes(bytes(content)).cpu) == 40
+
+
 def test_several_gzip_members_and_padding_are_one_file() -> None:
     content = ops().to_json()
     packed = gzip.compress(content[:1_000]) + gzip.compress(content[1_000:]) + b"\0" * 512
@@ -234,7 +271,7 @@ def test_a_comma_too_many() -> None:
     assert len(trace.cpu) == 40
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.binary(max_size=300),
     st.sampled_from([b"", b"[", b"\x28\xb5\x2f\xfd", b'{"traceEvents": [', b'[{"ph":"X"},', b"\x1f\x8b\x08"]),
@@ -246,7 +283,7 @@ def test_garbage_raises_nothing_else(content: bytes, prefix: bytes) -> None:
         assert accounted + sum(trace.meta.counted.values()) == trace.meta.events
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_any_bytes_overwritten_lose_little_and_are_told(data: st.DataObject) -> None:
     content = bytearray(everything().to_json())

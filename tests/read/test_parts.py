@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builder import Layout, TraceBuilder
+from tests.examples import examples
 from tests.read.same import assert_same
 from traceanalyzer.model.errors import NotATrace
 from traceanalyzer.read import parallel
@@ -63,7 +64,7 @@ def pieces(path: Path, bounds: list[int | None], batch_bytes: int = WINDOW) -> t
     return first, collector
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_any_parts_and_windows_give_the_same(data: st.DataObject, tmp_path_factory: Any) -> None:
     layout: Layout = data.draw(st.sampled_from(["kineto", "minified", "array"]))
@@ -206,3 +207,25 @@ def test_progress_of_all_parts(small_parts: None, tmp_path: Path) -> None:
 def _no_warnings_about_processes(recwarn: pytest.WarningsRecorder) -> Iterator[None]:
     yield
     assert [str(warning.message) for warning in recwarn if warning.category is ResourceWarning] == []
+
+
+def test_metadata_costs_little_to_hand_over(tmp_path: Path) -> None:
+    """What declares a thread is kept as its name alone: events as they are made two processes slower than one."""
+    trace = TraceBuilder()
+    for number in range(4_000):
+        trace.event(
+            ph="M",
+            name="thread_name",
+            pid=1,
+            tid=number % 100,
+            ts=0.0,
+            args={"name": f"thread {number % 100}"},
+        )
+        trace.event(ph="M", name="process_sort_index", pid=number, tid=0, ts=0.0, args={"sort_index": number})
+    trace.op("op", 1_000, 900)
+    path = trace.write(tmp_path / "trace.json")
+    out = io.BytesIO()
+    work(out, str(path), WINDOW, path.stat().st_size // 2, None, Batches(Source(path)).style())
+    assert len(out.getvalue()) < path.stat().st_size / 100
+    part, collector = pieces(path, [0, path.stat().st_size // 2, None])
+    assert_same(finished(part.whole, collector), load_file(path, jobs=1))

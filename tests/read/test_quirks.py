@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder, load_bytes
+from tests.examples import examples
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.trace import Trace
 
@@ -294,7 +295,7 @@ EVENTS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(EVENTS | ODD, max_size=12))
 def test_odd_events_never_crash_and_are_all_counted(events: list[Any]) -> None:
     try:

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builder import Layout, load_bytes
+from tests.examples import examples
 from tests.read.same import assert_same
 from tests.read.samples import everything
 from traceanalyzer.model.trace import Trace
@@ -34,7 +35,7 @@ AROUND = (
 )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(st.integers(1, len(CONTENT) + 10), st.sampled_from(["kineto", "minified"]))
 def test_any_window_gives_the_same(batch_bytes: int, layout: Layout) -> None:
     content = everything().to_json(layout)

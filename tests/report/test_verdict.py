@@ -13,8 +13,9 @@ from traceanalyzer.report.verdict import verdict_of
 
 
 def graded(*severities: Severity, rank: int | None = None) -> list[Finding]:
-    """Findings of these severities, in this order."""
-    return [replace(samples.findings(rank)[0], severity=severity) for severity in severities]
+    """Findings of these severities, in this order, all replayed."""
+    finding = replace(samples.findings(rank)[0], saving=samples.saving())
+    return [replace(finding, severity=severity) for severity in severities]
 
 
 HIGH, INFO = Severity.HIGH, Severity.INFO
@@ -41,6 +42,19 @@ def test_fixes_that_save_nothing_say_so() -> None:
     assert verdict_of(head, graded(HIGH, HIGH)).endswith("fixing 1 and 2 saves next to nothing")
 
 
+def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
+    head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
+    first, second = graded(HIGH, HIGH)
+    assert verdict_of(head, [replace(first, saving=None), second]).endswith("fixing 2 gives about 9.00 ms")
+    same = replace(head, together=head.step)
+    assert verdict_of(same, [replace(first, saving=None)]).endswith("; finding 1 says what to fix")
+
+
+def test_parts_that_round_to_nothing_are_left_out() -> None:
+    time = samples.accounting(parts_ns={"compute": 997 * MS, "memset": MS, "idle:tail": 2 * MS})
+    assert verdict_of(samples.trace(accounting=(time,)), []).endswith("the time goes to compute 100 %")
+
+
 def test_without_a_replay_the_step_is_the_recorded_one() -> None:
     assert (
         verdict_of(samples.trace(), graded(HIGH)) == "25.0 ms a step, as recorded; finding 1 says what to fix"
@@ -52,7 +66,7 @@ def test_without_a_replay_the_step_is_the_recorded_one() -> None:
 def test_where_nothing_is_wrong_the_largest_costs_are_told() -> None:
     assert verdict_of(samples.trace(), graded(INFO)) == (
         "25.0 ms a step, as recorded; nothing found to fix; "
-        "most of the time went to idle, data loading 50 %; compute 35 %; idle, launch-bound 12 %"
+        "the time goes to idle (data loading) 50 %, compute 35 %, idle (launch-bound) 12 %"
     )
 
 

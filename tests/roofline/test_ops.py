@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,9 +40,9 @@ def test_devices_by_the_name_in_the_trace(name: str | None, known: str | None) -
 
 def test_every_device_has_a_source_and_rates() -> None:
     for peaks in known_devices():
-        assert "data sheet" in peaks.source or "brochure" in peaks.source
+        assert re.search("data sheet|brochure|white paper", peaks.source)
         assert peaks.tflops["fp16"] > peaks.tflops["fp32"] >= peaks.tflops["fp64"] > 0
-        assert peaks.gbps > 500
+        assert peaks.gbps >= 300
 
 
 def matmuls() -> TraceBuilder:

@@ -5,25 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
 
 import orjson
 import pytest
 
+from tests.loaded import reported as _report
 from tests.rules.test_fixtures import TRACES, _id
-from traceanalyzer import Report, Trace, diagnose, load
 from traceanalyzer.read.text.source import Source
 from traceanalyzer.rule.registry import Rule, all_rules
 
 BAD = [path for path in TRACES if path.name == "bad.json.gz"]
-
-
-@cache
-def _report(path: Path) -> Report:
-    trace = load(path)
-    assert isinstance(trace, Trace)
-    return diagnose(trace)
 
 
 @pytest.mark.parametrize("path", TRACES, ids=_id)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import REPOSITORY
-from traceanalyzer import Report, Trace, diagnose, load
+from tests.loaded import reported as _report
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.rule.registry import all_rules
 
@@ -24,13 +23,6 @@ HEALTHY = [*(p for p in TRACES if p.parent.name == "healthy")]
 
 def _id(path: Path) -> str:
     return f"{path.parent.name}/{path.name.removesuffix('.json.gz')}"
-
-
-@cache
-def _report(path: Path) -> Report:
-    trace = load(path)
-    assert isinstance(trace, Trace)
-    return diagnose(trace)
 
 
 def _said(path: Path) -> dict[str, Any]:

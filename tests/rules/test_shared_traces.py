@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import orjson
 import pytest
 
-from traceanalyzer import Finding, Report, Trace, diagnose, load
+from tests.loaded import reported as _report
+from traceanalyzer import Finding
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.read.text.source import Source
 
 Shared = Callable[[str], Path]
-
-
-@cache
-def _report(path: Path) -> Report:
-    trace = load(path)
-    assert isinstance(trace, Trace)
-    return diagnose(trace)
 
 
 def _found(path: Path, rule: str) -> list[Finding]:

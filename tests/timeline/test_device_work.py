@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from tests.builder import TraceBuilder
+from tests.examples import examples
 from tests.idle.generated import has_work, traces
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
@@ -51,7 +52,7 @@ def test_work_without_a_launch_belongs_to_the_op_of_its_external_id() -> None:
     assert Analysis(trace.load()).index(DeviceWork).op.tolist() == [op]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(traces())
 def test_outstanding_counts_what_was_launched_before_and_not_finished(trace: TraceBuilder) -> None:
     assume(has_work(trace))

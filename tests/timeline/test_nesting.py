@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder
+from tests.examples import examples
 from tests.idle import reference
 from tests.idle.generated import traces
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.containment import depths, nearest_reaching, thread_order
 from traceanalyzer.timeline.nesting import Nesting
 
-few = settings(max_examples=200, deadline=None)
+few = examples(200)
 
 # A small range, so that spans tie, touch, cross and last no time.
 spans = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), min_size=1, max_size=14)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.builder import TraceBuilder
+from tests.examples import examples
 from tests.idle.generated import traces
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.containment import depths
@@ -121,7 +122,7 @@ def test_the_stall_is_the_quiet_part_of_the_row() -> None:
     assert (overheads.stall_start_ns.tolist(), overheads.stall_end_ns.tolist()) == ([1_200], [1_900])
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(traces())
 def test_stalls_are_the_longest_quiet_stretches(trace: TraceBuilder) -> None:
     loaded = trace.load()

@@ -128,7 +128,8 @@ PROVEN: tuple[Proven, ...] = (
         OPEN,
         proven.head_wait,
         LOW,
-        "a synchronising call before the first work of the trace: what it waits for is not in the trace",
+        "a synchronising call or blocking copy before the first work of the trace begins: what it waits for is not in "
+        "the trace",
         "the CPU did not work, and no work is known that it waited for",
     ),
     Proven(

@@ -68,9 +68,9 @@ def host_work(evidence: Evidence) -> Iterator[Proof]:
 
 
 def head_wait(evidence: Evidence) -> Iterator[Proof]:
-    """A synchronising call before the first work that the trace shows."""
+    """A synchronising call or blocking copy before the first work that the trace shows has begun."""
     syncs = evidence.syncs
-    usable = ~syncs.profiler & ~syncs.copy & evidence.activity.launching[syncs.thread]
+    usable = ~syncs.profiler & evidence.activity.launching[syncs.thread]
     proof = _calls(evidence, syncs.row[usable])
     yield Proof(proof.spans, proof.rows, evidence.gaps.before < 0)
 

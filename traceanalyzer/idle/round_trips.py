@@ -33,7 +33,7 @@ def round_trips(
 
     Direct: launched late, and the last call that began before the launch reaches into the gap, unless the CPU then
     paused (`_paused`); or the launch is a blocking copy whose call covers most of the gap. Refill: launched in time,
-    right behind work that such a gap held up; or the work is the copy that the call waits for.
+    right after work that such a gap held up; or the work is the copy that the call waits for.
     """
     usable = np.flatnonzero(~syncs.profiler & activity.launching[syncs.thread])
     none = np.full(len(gaps), -1)
@@ -73,8 +73,11 @@ def _paused(nesting: Nesting, activity: Activity, gaps: Gaps, syncs: Rows) -> Ma
 
 
 def _is_blocking(gaps: Gaps, rows: Rows) -> Mask:
-    """The launch that ends the gap is a blocking copy, and most of the gap lies inside the call."""
-    own = (gaps.call >= 0) & np.isin(gaps.call, rows)
+    """The launch that ends the gap is a blocking copy, and most of the gap lies inside the call.
+
+    Not at the head of the trace, where it may wait for work that is not in it.
+    """
+    own = (gaps.call >= 0) & (gaps.before >= 0) & np.isin(gaps.call, rows)
     return own & (gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns) >= MOST * gaps.dur_ns)
 
 
@@ -85,7 +88,7 @@ def _reads_back(gaps: Gaps, work: DeviceWork) -> Mask:
 
 
 def _chained(direct: Rows, gaps: Gaps) -> Rows:
-    """The call of the gap before, where each gap since was launched in time behind the work of the last."""
+    """The call of the gap before, where each gap since was launched in time after the work of the last."""
     chained = np.zeros(len(direct), bool)
     follows = (gaps.before[1:] == gaps.work[:-1]) & (gaps.work[1:] >= 0)
     chained[1:] = gaps.in_time[1:] & follows

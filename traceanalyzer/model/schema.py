@@ -198,7 +198,7 @@ COUNTERS = Frame(
         Column("device", _N, "GPU ordinal; null where the event names none"),
         Column("key", _S, "series within the counter; empty where there is but one", raw=("key",)),
         Column("value", _F, "the sample, in the unit that the name ends with", raw=("value",)),
-        Column("other_args", _J, "series beyond the first, as one JSON object"),
+        Column("other_args", _J, "what else the event has, as one JSON object"),
     ),
 )
 

@@ -21,6 +21,7 @@ import numpy as np
 import traceanalyzer
 from traceanalyzer.model.analysis import Window, depends_on_window, index_needs
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.report.view_page import views_part
 
 _ROOMS = ("timeline", "idle", "roofline", "allocator", "torch_table")
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*): (.*)$")
@@ -42,7 +43,13 @@ class Column:
 def index_page() -> str:
     """The whole page as Markdown."""
     kinds = sorted(all_indexes(), key=lambda kind: (_room(kind), kind.__name__))
-    parts = [_HEAD, "| index | room | in one line | needs |", "|---|---|---|---|"]
+    parts = [
+        _HEAD,
+        views_part(),
+        "\n## Indexes by room\n",
+        "| index | room | in one line | needs |",
+        "|---|---|---|---|",
+    ]
     parts += [
         f"| [{k.__name__}](#{k.__name__.lower()}) | {_room(k)} | {_title(k)} | {_needs(k)} |" for k in kinds
     ]
@@ -123,8 +130,17 @@ def _prose(kind: type) -> str:
 
 def _described(kind: type) -> tuple[dict[str, str], str]:
     """(attribute -> what its docstring says, shape of arrays where the docstring says one for all)."""
-    before, _, listed = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
+    before = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[0]
     shape = _SHAPE.search(before)
+    listed = [inspect.cleandoc(base.__doc__ or "") for base in reversed(kind.__mro__[:-1])]
+    told: dict[str, str] = {}
+    for text in listed:
+        told |= _entries(text.partition("Attributes:\n")[2])
+    return told, f"({shape[1]},)" if shape else ""
+
+
+def _entries(listed: str) -> dict[str, str]:
+    """What a docstring's list of attributes says of each; several may share an entry."""
     told: dict[str, str] = {}
     current: list[str] = []
     for line in textwrap.dedent(listed).splitlines():
@@ -136,7 +152,7 @@ def _described(kind: type) -> tuple[dict[str, str], str]:
             told |= {name: f"{told[name]} {line.strip()}" for name in current}
         else:
             current = []
-    return told, f"({shape[1]},)" if shape else ""
+    return told
 
 
 def _column(name: str, hint: Any, told: str, shape: str) -> Column:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from traceanalyzer.model.finding import Finding, Severity
@@ -13,6 +13,7 @@ from traceanalyzer.report.words import in_words
 
 LARGEST = 3
 _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
+_LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
 _BOUNDS = {"gpu": "the GPU", "cpu": "the CPU", "wait": "waiting for the GPU's results"}
 
 
@@ -26,7 +27,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding]) -> str:
         for number, finding in enumerate(findings, start=1)
         if finding.rank == trace.rank and finding.severity is not Severity.INFO
     }
-    parts = [_pace(trace), _fixes(trace, list(wrong)) if wrong else _largest(trace)]
+    parts = [_pace(trace), _fixes(trace, wrong) if wrong else _largest(trace)]
     return "; ".join(part for part in parts if part)
 
 
@@ -43,15 +44,16 @@ def _pace(trace: TraceReport) -> str:
     return f"{format_ns(trace.window.length_ns)}, as recorded" if trace.accounting else ""
 
 
-def _fixes(trace: TraceReport, numbers: Sequence[int]) -> str:
-    """What fixing the findings gives, where a replay says so."""
-    if trace.step is None or trace.together is None:
-        many = len(numbers) > 1
-        return f"finding{'s' if many else ''} {_listed(numbers)} say{'' if many else 's'} what to fix"
+def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
+    """What fixing the findings gives, where a replay says so of any."""
+    replayed = [number for number, finding in wrong.items() if finding.saving is not None]
+    if trace.step is None or trace.together is None or not replayed:
+        many = len(wrong) > 1
+        return f"finding{'s' if many else ''} {_listed(list(wrong))} say{'' if many else 's'} what to fix"
     saved = 1 - trace.together.unprofiled_ns / max(trace.step.unprofiled_ns, 1)
     if saved < _NEXT_TO_NOTHING:
-        return f"fixing {_listed(numbers)} saves next to nothing"
-    return f"fixing {_listed(numbers)} gives about {format_ns(trace.together.unprofiled_ns)}"
+        return f"fixing {_listed(replayed)} saves next to nothing"
+    return f"fixing {_listed(replayed)} gives about {format_ns(trace.together.unprofiled_ns)}"
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -66,10 +68,14 @@ def _largest(trace: TraceReport) -> str:
     sums: Counter[str] = Counter()
     for device in trace.accounting:
         sums.update(device.parts_ns)
-    whole = sum(sums.values())
+    whole = max(sum(sums.values()), 1)
     named = [
-        f"{'idle, ' if name.startswith('idle') else ''}{in_words(name)} {100 * ns / whole:.0f} %"
+        f"{_part(name)} {100 * ns / whole:.0f} %"
         for name, ns in sums.most_common(LARGEST)
-        if ns
+        if ns >= _LEAST_SHARE * whole
     ]
-    return f"nothing found to fix; most of the time went to {'; '.join(named)}" if named else ""
+    return f"nothing found to fix; the time goes to {', '.join(named)}" if named else ""
+
+
+def _part(name: str) -> str:
+    return f"idle ({in_words(name)})" if name.startswith("idle") else in_words(name)

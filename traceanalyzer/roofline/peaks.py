@@ -6,6 +6,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# Share of the peak that well-shaped work reaches, by kind of work and of arithmetic. Measured on an H200 (torch 2.11,
+# CUDA 13): square products of 2048 and 8192, 3x3 convolutions of 128 and 256 channels, attention over 512 and 2048
+# tokens; other devices are taken to reach the same shares.
+_REACHED: Mapping[tuple[str, str], float] = {
+    ("matmul", "fp64"): 0.90,
+    ("matmul", "fp32"): 0.76,
+    ("matmul", "tf32"): 0.72,
+    ("matmul", "bf16"): 0.75,
+    ("conv", "fp32"): 0.41,
+    ("conv", "tf32"): 0.43,  # 0.30 to 0.62
+    ("conv", "bf16"): 0.50,
+    ("attention", "fp32"): 0.50,
+    ("attention", "bf16"): 0.40,
+}
+_HALF = {"fp16": "bf16", "fp8": "bf16"}  # what reaches the share of what else
+
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
@@ -17,46 +33,96 @@ class Peaks:
             there are any for that kind, vector units otherwise.
         gbps: peak rate of device memory, GB/s (1e9 bytes).
         source: the document that the numbers are from.
+        best_bf16: the best bf16 matrix product that was measured, TFLOP/s; None where nobody did.
     """
 
     name: str
     tflops: Mapping[str, float]
     gbps: float
     source: str
+    best_bf16: float | None = None
+
+    def reached_tflops(self, kind: str, arithmetic: str) -> float | None:
+        """What well-shaped work of that kind (matmul, conv, attention) and arithmetic reaches; None if unknown."""
+        peak = self.tflops.get(arithmetic)
+        share = _REACHED.get((kind, _HALF.get(arithmetic, arithmetic)))
+        if peak is None or share is None:
+            return None
+        bounded = kind == "matmul" and arithmetic in ("bf16", "fp16") and self.best_bf16 is not None
+        return min(peak * share, self.best_bf16) if bounded and self.best_bf16 else peak * share
 
 
-_V100 = "NVIDIA V100 data sheet (2020), SXM2"
+_V100 = "NVIDIA V100 data sheet (2020)"
+_T4 = "NVIDIA T4 data sheet (2019)"
 _A100 = "NVIDIA A100 data sheet (2021), SXM4"
+_A100_PCIE = "NVIDIA A100 data sheet (2021), PCIe"
+_GA102 = "NVIDIA A10, A40 and RTX A6000 data sheets (2021); half of the rates with sparsity"
+_RTX30 = "NVIDIA Ampere GA102 architecture white paper (2021); dense, float32 accumulation"
+_RTX40 = "NVIDIA Ada GPU architecture white paper (2022); dense, float32 accumulation"
+_ADA = "NVIDIA L4 and L40S data sheets (2023); half of the rates with sparsity"
 _H100 = "NVIDIA H100 data sheet (2023); half of the rates with sparsity"
 _H200 = "NVIDIA H200 data sheet (2024), SXM; half of the rates with sparsity"
+_GH200 = "NVIDIA GH200 data sheet (2023); half of the rates with sparsity"
 _B200 = "NVIDIA HGX B200 data sheet (2025); half of the rates with sparsity"
+_B300 = "NVIDIA HGX B300 data sheet (2025); half of the rates with sparsity"
+_GB200 = "NVIDIA GB200 NVL72 data sheet (2024), one GPU; half of the rates with sparsity"
 _MI200 = "AMD Instinct MI200 series brochure (2022); one device is one of the two dies on MI250 and MI250X"
 _MI300 = "AMD Instinct MI300X data sheet (2023)"
+_MI325 = "AMD Instinct MI325X data sheet (2024)"
+_MI355 = "AMD Instinct MI355X data sheet (2025)"
 
 _VOLTA = {"fp64": 7.8, "fp32": 15.7, "fp16": 125.0}
+_VOLTA_PCIE = {"fp64": 7.0, "fp32": 14.0, "fp16": 112.0}
+_TURING = {"fp64": 0.25, "fp32": 8.1, "fp16": 65.0}
 _AMPERE = {"fp64": 19.5, "fp32": 19.5, "tf32": 156.0, "fp16": 312.0, "bf16": 312.0}
+_A10 = {"fp64": 0.49, "fp32": 31.2, "tf32": 62.5, "fp16": 125.0, "bf16": 125.0}
+_A40 = {"fp64": 0.58, "fp32": 37.4, "tf32": 74.8, "fp16": 149.7, "bf16": 149.7}
+_A6000 = {"fp64": 0.6, "fp32": 38.7, "tf32": 77.4, "fp16": 154.8, "bf16": 154.8}
+_3090 = {"fp64": 0.56, "fp32": 35.6, "tf32": 35.6, "fp16": 71.0, "bf16": 71.0}
+_4090 = {"fp64": 1.29, "fp32": 82.6, "tf32": 82.6, "fp16": 165.2, "bf16": 165.2, "fp8": 330.3}
+_L4 = {"fp64": 0.47, "fp32": 30.3, "tf32": 60.0, "fp16": 121.0, "bf16": 121.0, "fp8": 242.5}
+_L40S = {"fp64": 1.43, "fp32": 91.6, "tf32": 183.0, "fp16": 362.0, "bf16": 362.0, "fp8": 733.0}
 _HOPPER = {"fp64": 67.0, "fp32": 67.0, "tf32": 494.5, "fp16": 989.5, "bf16": 989.5, "fp8": 1979.0}
 _HOPPER_PCIE = {"fp64": 51.0, "fp32": 51.0, "tf32": 378.0, "fp16": 756.5, "bf16": 756.5, "fp8": 1513.0}
-_BLACKWELL = {"fp64": 37.0, "fp32": 75.0, "tf32": 1100.0, "fp16": 2250.0, "bf16": 2250.0, "fp8": 4500.0}
+_BLACKWELL = {"fp64": 40.0, "fp32": 80.0, "tf32": 1125.0, "fp16": 2250.0, "bf16": 2250.0, "fp8": 4500.0}
+_BLACKWELL_ULTRA = {"fp64": 1.2, "fp32": 80.0, "tf32": 1125.0, "fp16": 2250.0, "bf16": 2250.0, "fp8": 4500.0}
+_GRACE_BLACKWELL = {"fp64": 40.0, "fp32": 80.0, "tf32": 1250.0, "fp16": 2500.0, "bf16": 2500.0, "fp8": 5000.0}
 _CDNA2 = {"fp64": 45.3, "fp32": 45.3, "fp16": 181.0, "bf16": 181.0}
 _CDNA2_X = {"fp64": 47.9, "fp32": 47.9, "fp16": 191.5, "bf16": 191.5}
 _CDNA3 = {"fp64": 163.4, "fp32": 163.4, "tf32": 653.7, "fp16": 1307.4, "bf16": 1307.4, "fp8": 2614.9}
+_CDNA4 = {"fp64": 78.6, "fp32": 157.3, "fp16": 2500.0, "bf16": 2500.0, "fp8": 5000.0}
 
-# The first pattern that is found in the trace's device name decides.
+# The first pattern that is found in the trace's device name decides. Best measured products: "maximum achievable
+# matmul FLOPS" of the Machine Learning Engineering book (2025), and an H200 with torch 2.11 (8192 cubed).
 _KNOWN: tuple[tuple[str, Peaks], ...] = (
     (r"V100-SXM2|V100-DGXS", Peaks("V100 SXM2", _VOLTA, 900.0, _V100)),
-    (r"A100-SXM4-40GB", Peaks("A100 SXM4 40 GB", _AMPERE, 1555.0, _A100)),
-    (r"A100-SXM4-80GB", Peaks("A100 SXM4 80 GB", _AMPERE, 2039.0, _A100)),
-    (r"A100.*PCIE-40GB", Peaks("A100 PCIe 40 GB", _AMPERE, 1555.0, _A100)),
-    (r"A100.*80GB PCIe", Peaks("A100 PCIe 80 GB", _AMPERE, 1935.0, _A100)),
-    (r"H100 80GB HBM3", Peaks("H100 SXM5", _HOPPER, 3350.0, _H100)),
+    (r"V100-PCIE", Peaks("V100 PCIe", _VOLTA_PCIE, 900.0, _V100)),
+    (r"Tesla T4", Peaks("T4", _TURING, 320.0, _T4)),
+    (r"A100-SXM4-40GB|A100-PG509-20[01]", Peaks("A100 SXM4 40 GB", _AMPERE, 1555.0, _A100, 271.0)),
+    (r"A100-SXM4-80GB", Peaks("A100 SXM4 80 GB", _AMPERE, 2039.0, _A100, 271.0)),
+    (r"A100.*PCIE-40GB", Peaks("A100 PCIe 40 GB", _AMPERE, 1555.0, _A100_PCIE)),
+    (r"A100.*80GB PCIe", Peaks("A100 PCIe 80 GB", _AMPERE, 1935.0, _A100_PCIE)),
+    (r"NVIDIA A10$", Peaks("A10", _A10, 600.0, _GA102)),
+    (r"NVIDIA A40$", Peaks("A40", _A40, 696.0, _GA102)),
+    (r"RTX A6000", Peaks("RTX A6000", _A6000, 768.0, _GA102)),
+    (r"RTX 3090$", Peaks("RTX 3090", _3090, 936.2, _RTX30)),
+    (r"RTX 4090$", Peaks("RTX 4090", _4090, 1008.0, _RTX40)),
+    (r"NVIDIA L40S", Peaks("L40S", _L40S, 864.0, _ADA)),
+    (r"NVIDIA L4$", Peaks("L4", _L4, 300.0, _ADA)),
+    (r"H100 80GB HBM3", Peaks("H100 SXM5", _HOPPER, 3350.0, _H100, 794.0)),
     (r"H100 PCIe", Peaks("H100 PCIe", _HOPPER_PCIE, 2000.0, _H100)),
-    (r"H200(?! NVL)", Peaks("H200 SXM", _HOPPER, 4800.0, _H200)),
-    (r"B200", Peaks("B200", _BLACKWELL, 7700.0, _B200)),
+    (r"GH200.*144G", Peaks("GH200 144 GB", _HOPPER, 4800.0, _GH200, 829.0)),
+    (r"GH200", Peaks("GH200 96 GB", _HOPPER, 4000.0, _GH200, 829.0)),
+    (r"H200(?! NVL)", Peaks("H200 SXM", _HOPPER, 4800.0, _H200, 788.0)),
+    (r"GB200", Peaks("GB200", _GRACE_BLACKWELL, 8000.0, _GB200, 1822.0)),
+    (r"(?<!G)B200", Peaks("B200", _BLACKWELL, 8000.0, _B200, 1745.0)),
+    (r"(?<!G)B300", Peaks("B300", _BLACKWELL_ULTRA, 8000.0, _B300, 1769.0)),
     (r"MI210", Peaks("MI210", _CDNA2, 1638.4, _MI200)),
     (r"MI250X", Peaks("MI250X, one die", _CDNA2_X, 1638.4, _MI200)),
     (r"MI250", Peaks("MI250, one die", _CDNA2, 1638.4, _MI200)),
-    (r"MI300X", Peaks("MI300X", _CDNA3, 5300.0, _MI300)),
+    (r"MI300X", Peaks("MI300X", _CDNA3, 5300.0, _MI300, 668.0)),
+    (r"MI325X", Peaks("MI325X", _CDNA3, 6000.0, _MI325, 785.0)),
+    (r"MI355X", Peaks("MI355X", _CDNA4, 8000.0, _MI355, 1565.0)),
 )
 
 

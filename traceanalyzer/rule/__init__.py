@@ -1,1 +1,39 @@
-"""What rules are made of: decorator, registry, limits, claims, grouping, messages, places."""
+"""What rules are made of: decorator, registry, limits, claims, grouping, messages, places.
+
+    from traceanalyzer.rule import Hits, Work, limit, rule
+
+Names are imported when first used, as those of the package are.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from traceanalyzer.rule.claims import Claims
+    from traceanalyzer.rule.hits import Hits, Lost
+    from traceanalyzer.rule.limits import limit
+    from traceanalyzer.rule.registry import rule
+    from traceanalyzer.rule.views import Calls, IdleTime, Work
+
+_HOMES = {
+    "Calls": "views",
+    "Claims": "claims",
+    "Hits": "hits",
+    "IdleTime": "views",
+    "Lost": "hits",
+    "Work": "views",
+    "limit": "limits",
+    "rule": "registry",
+}
+
+__all__ = ["Calls", "Claims", "Hits", "IdleTime", "Lost", "Work", "limit", "rule"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -71,7 +71,7 @@ class Draft:
 def settled(drafts: Sequence[Draft], window: tuple[int, int]) -> list[Draft]:
     """The drafts of one trace with what each alone owns within the window; order as given.
 
-    The table's order decides, then the larger loss, then the names.
+    The table's order decides, then the larger loss, then the names. A net owns nothing of what is mostly claimed.
     """
     first = sorted(range(len(drafts)), key=lambda i: _turn(drafts[i]))
     taken: dict[int | None, intervals.Set] = {}
@@ -81,6 +81,8 @@ def settled(drafts: Sequence[Draft], window: tuple[int, int]) -> list[Draft]:
         lost = intervals.clip(draft.lost.spans(), *window)
         others = taken.get(draft.device, intervals.EMPTY)
         own = intervals.difference(lost, others)
+        if draft.order is Claims.NET and 2 * intervals.length(own) < intervals.length(lost):
+            own = intervals.EMPTY  # others have named what most of it is
         taken[draft.device] = intervals.union(*map(np.concatenate, zip(own, others, strict=True)))
         result[i] = replace(draft, own=own)
     return result

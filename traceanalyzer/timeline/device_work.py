@@ -71,7 +71,7 @@ class DeviceWork:
         row = np.flatnonzero(matching(gpu, "category", BUSY_CATEGORIES.__contains__))
         if len(row) == 0:
             raise Unavailable(
-                "no kernels, copies or memsets in the trace: record with ProfilerActivity.CUDA on a GPU"
+                "no kernels, copies or memsets in the trace", "record with ProfilerActivity.CUDA on a GPU"
             )
         call = _calls(trace, row)
         start = ints(gpu, "start_ns")[row]

@@ -161,7 +161,7 @@ def _outermost(group: Ns, start: Ns, end: Ns) -> NDArray[np.bool_]:
     """Which begin when all before them in their group have ended; ordered by group and start."""
     if len(group) == 0:
         return np.zeros(0, bool)
-    # By rank, each group behind the one before, so that one running maximum does for all.
+    # By rank, each group after the one before, so that one running maximum does for all.
     instants = distinct(np.concatenate((start, end)))
     begins, ends = (np.searchsorted(instants, at) + group * len(instants) for at in (start, end))
     free = begins[1:] >= np.maximum.accumulate(ends)[:-1]

@@ -38,6 +38,7 @@ class UserCode:
     Attributes:
         start_ns, end_ns, tid, code: int64 (frames,), the user's rows of `trace.python` and their names.
         names: the distinct names of `trace.python`, object.
+        row_start_ns, row_tid: int64 (rows of trace.cpu,), when and on which thread each row began.
         stack: int64 (rows of trace.cpu,), position in `stack_names` of the row's recorded call stack, -1 for none.
         stack_names: the user's frame in each distinct recorded stack, object.
     """

@@ -6,7 +6,6 @@ is looked up once per distinct head. Events that are not as the exporter writes 
 
 from __future__ import annotations
 
-import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -14,14 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.schema import CATEGORIES, FRAMES, OTHER_CATEGORIES
+from traceanalyzer.model.schema import FRAMES, OTHER_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.model.units import us_to_ns
 from traceanalyzer.read.columns.declared import Declared
+from traceanalyzer.read.columns.events import (
+    FATES,
+    LARGEST_EXACT_US,
+    Events,
+    Starts,
+    args_of,
+    durations_of,
+    fates_of,
+    starts_of,
+)
 from traceanalyzer.read.columns.misplaced import drop_misplaced
-from traceanalyzer.read.columns.packing import UNFIT, Args, Codes, Event, RowGroup, Rows, getter
+from traceanalyzer.read.columns.packing import UNFIT, Codes, Event, RowGroup, Rows, getter
 from traceanalyzer.read.columns.quirks import (
-    MAX_TS_US,
     as_text,
     destination,
     folded,
@@ -29,37 +36,15 @@ from traceanalyzer.read.columns.quirks import (
     lane_number,
     mended,
     problem_of,
-    start_ns,
-    starts_from_text,
 )
 
-Starts = NDArray[np.int64]
-Positions = NDArray[np.intp]
-
-_FLOWS = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu")
 _FIRST_NAMED_LANE = -1000
 _NEVER = np.iinfo(np.int64).max
 _MAX_GROUPS = (
     2_000  # kinds of rows by category and keys, after which args without a column are one; traces have 100
 )
 _MAX_CATEGORIES = 200  # foreign ones that keep their names
-_LARGEST_EXACT_US = 2.0**43  # above it a double does not hold the nanosecond
-_get_category, _get_head = getter("cat"), getter("name", "pid", "tid")
-_get_ts, _get_dur, _get_args = getter("ts"), getter("dur"), getter("args")
-
-# What becomes of a category: (frame, modern category), or ("counted", class); ("", "") is decided by event.
-_FATES = [("", ""), *(("counted", f"flow:{name}") for name in _FLOWS), *sorted(set(CATEGORIES.values()))]
-
-
-class _FateOf(dict[Any, int]):
-    """Category as exported -> index into _FATES."""
-
-    def __missing__(self, category: Any) -> int:
-        return 0
-
-
-_FATE_OF = _FateOf({name: _FATES.index(fate) for name, fate in CATEGORIES.items()})
-_FATE_OF |= {name: _FATES.index(("counted", f"flow:{name}")) for name in _FLOWS}
+_get_head = getter("name", "pid", "tid")
 
 
 class Collector:
@@ -91,22 +76,22 @@ class Collector:
 
     def add(self, batch: Sequence[Any], text: Callable[[], bytes]) -> None:
         """Keep a batch; `text` gives its JSON, needed only where a double cannot hold a time."""
-        starts = _starts(batch, text)
-        fates = _fates(batch)
+        starts = starts_of(batch, text)
+        fates = fates_of(batch)
         for fate in np.flatnonzero(np.bincount(fates)).tolist():
-            frame, category = _FATES[fate]
+            frame, category = FATES[fate]
             at = np.flatnonzero(fates == fate)
             if frame == "counted":
                 self.counted[category] += len(at)
                 continue
-            events = _Events(batch, self.events, at, starts[at])
+            events = Events(batch, self.events, at, starts[at])
             if frame:
                 self._add_rows(frame, category, events)
             else:
                 self._add_unusual(events)
         self.events += len(batch)
 
-    def _add_unusual(self, events: _Events) -> None:
+    def _add_unusual(self, events: Events) -> None:
         """Events without a category, and of categories that nobody told us of."""
         fates: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for position, event in enumerate(events.all):
@@ -134,13 +119,13 @@ class Collector:
         self.foreign[category] += 1
         return category
 
-    def _count(self, what: str, events: _Events) -> None:
+    def _count(self, what: str, events: Events) -> None:
         self.counted[what] += len(events.all)
         if what in ("metadata", "window mark"):
             for event, start in zip(events.all, events.starts.tolist(), strict=True):
                 self.declared.add(event, start)
 
-    def _add_rows(self, frame: str, category: str, events: _Events) -> None:
+    def _add_rows(self, frame: str, category: str, events: Events) -> None:
         try:
             parts = list(self._rows(frame, events.all, events.ids, events.starts).by_size())
         except UNFIT:
@@ -169,7 +154,7 @@ class Collector:
             except UNFIT:
                 yield part
 
-    def _add_mended(self, frame: str, category: str, events: _Events) -> None:
+    def _add_mended(self, frame: str, category: str, events: Events) -> None:
         """Events among which some are unusual: those that can be rows, mended, and the others counted."""
         starts = events.starts
         fitting, keep, sampled = [], [], list[int]()
@@ -198,7 +183,7 @@ class Collector:
         """
         if starts.min() == NULL_INT:
             raise ValueError("no timestamp")
-        return Rows(_args(events), ids, self._heads(events), starts, _durations(frame, events))
+        return Rows(args_of(events), ids, self._heads(events), starts, durations_of(frame, events))
 
     def _heads(self, events: Sequence[Event]) -> NDArray[np.int32]:
         try:
@@ -226,7 +211,7 @@ class Collector:
             for key, count in group.unreadable():
                 self.anomalies[f"unreadable {key}"] += count
         filled = [group for group in self.groups.values() if group.rows]
-        self.absolute_times = any(group.array("start").max() > _LARGEST_EXACT_US * 1000 for group in filled)
+        self.absolute_times = any(group.array("start").max() > LARGEST_EXACT_US * 1000 for group in filled)
         self.whole_microseconds = not any(
             (group.array(name) % 1000).any() for group in filled for name in ("start", "dur")
         )
@@ -252,77 +237,3 @@ class Collector:
         for value in (heads[code][position] for position in (1, 2) for code in order):
             if lane_number(value) == NULL_INT:
                 self.lanes.setdefault(as_text(value), _FIRST_NAMED_LANE - len(self.lanes))
-
-
-class _Events:
-    """Some events of a batch.
-
-    Attributes:
-        all: the events.
-        ids: their event ids.
-        starts: in ns, NULL_INT where there is none.
-    """
-
-    def __init__(self, batch: Sequence[Any], first: int, at: Positions, starts: Starts) -> None:
-        self._batch, self._first = batch, first
-        self.all: list[Any] = list(map(batch.__getitem__, at.tolist()))
-        self.ids = at + first
-        self.starts = starts
-
-    def take(self, positions: Positions) -> _Events:
-        """Some of them."""
-        return _Events(self._batch, self._first, self.ids[positions] - self._first, self.starts[positions])
-
-    def of(self, rows: Rows) -> _Events:
-        """Those that became these rows."""
-        return _Events(self._batch, self._first, rows.ids - self._first, rows.starts)
-
-
-def _fates(batch: Sequence[Any]) -> NDArray[np.uint8]:
-    """What becomes of each event: an index into _FATES."""
-    try:
-        fates = bytes(map(_FATE_OF.__getitem__, map(_get_category, batch)))
-    except UNFIT:
-        fates = bytes(map(_fate, batch))
-    return np.frombuffer(fates, np.uint8)
-
-
-def _fate(event: Any) -> int:
-    try:
-        return _FATE_OF[_get_category(event)]
-    except UNFIT:
-        return 0
-
-
-def _packed(values: Iterator[Any], size: int) -> NDArray[np.float64]:
-    """Numbers as float64; unlike np.fromiter, struct refuses quoted ones and null."""
-    return np.frombuffer(struct.pack(f"{size}d", *values), np.float64)
-
-
-def _starts(batch: Sequence[Any], text: Callable[[], bytes]) -> Starts:
-    """Start of every event in ns, NULL_INT where there is none; shape (events,)."""
-    try:
-        us = _packed(map(_get_ts, batch), len(batch))
-    except UNFIT:
-        return np.array([start_ns(event) for event in batch], np.int64)
-    largest = np.abs(us).max(initial=0.0)
-    if not largest < MAX_TS_US:
-        return np.array([start_ns(event) for event in batch], np.int64)
-    if largest > _LARGEST_EXACT_US and not np.array_equal(us, np.floor(us)):
-        exact = starts_from_text(text())
-        if exact is not None and len(exact) == len(batch):
-            return np.array(exact, np.int64)
-    return us_to_ns(us)
-
-
-def _args(events: Sequence[Event]) -> list[Args]:
-    try:
-        return list(map(_get_args, events))
-    except KeyError:
-        return [event.get("args") or {} for event in events]
-
-
-def _durations(frame: str, events: Sequence[Event]) -> NDArray[np.float64]:
-    """In µs. The Python exporter of torch 2.13 gives the allocator's instants one, which means nothing."""
-    instant = frame in ("memory", "counters")
-    return np.zeros(len(events)) if instant else _packed(map(_get_dur, events), len(events))

@@ -12,7 +12,8 @@ from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.quirks import as_text, durations_ns, lane_number
 
 _GPU = re.compile(r"GPU (\d{1,4})\b")
-MAX_DEVICE = 1023  # kineto numbers GPUs from 0; what is beyond is the number of something else
+MAX_DEVICE = 1023  # of what a row calls its device; kineto numbers GPUs from 0, ROCm by agent
+_MAX_PID = 63  # that is a device's ordinal rather than a process
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class Declared:
             if match := _GPU.match(text):
                 return int(match.group(1))
         number = lane_number(pid)
-        return number if 0 <= number <= MAX_DEVICE and texts[0] != "CPU" else None
+        return number if 0 <= number <= _MAX_PID and texts[0] != "CPU" else None
 
 
 def _window(event: dict[str, Any], start: int) -> tuple[int, int] | None:

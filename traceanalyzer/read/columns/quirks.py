@@ -121,7 +121,7 @@ def problem_of(event: Any, frame: str, start: int) -> str | None:
     if start == NULL_INT:
         return "no timestamp"
     if frame == "counters":
-        return None if series_of(event) else "no value"
+        return None if sampled(event) is not None else "no value"
     if frame == "memory":
         return None
     if event.get("ph", "X") != "X":
@@ -133,23 +133,33 @@ def problem_of(event: Any, frame: str, start: int) -> str | None:
     return None
 
 
-def series_of(event: Event) -> list[tuple[str, float]]:
-    """Key and value of each series that a counter event samples."""
+def sampled(event: Event) -> str | None:
+    """The key of the first series that a counter event samples; None where it has no number."""
+    samples = _samples(event)
+    return next((key for key, value in samples.items() if coerced(Kind.FLOAT, value) is not None), None)
+
+
+def _samples(event: Event) -> dict[str, Any]:
     args = event.get("args")
-    samples = args if isinstance(args, dict) else {"": args}
-    return [(key, float(x)) for key, x in samples.items() if coerced(Kind.FLOAT, x) is not None]
+    return args if isinstance(args, dict) else {"": args}
 
 
-def _sample(event: Event) -> Event:
-    """A counter event as a row: its first series, and the others as they are."""
-    (key, value), *others = series_of(event)
-    return {**event, "args": {"key": key, "value": value, **({"series": dict(others)} if others else {})}}
+def _sample(event: Event, anomalies: Counter[str]) -> Event:
+    """A counter event as a row: its first series, and what else it has."""
+    first = sampled(event) or ""
+    samples = dict(_samples(event))
+    args: Event = {"key": first, "value": coerced(Kind.FLOAT, samples.pop(first))}
+    if too_deep(samples):
+        anomalies["nested too deep: a counter"] += 1
+    elif samples:
+        args["others"] = samples
+    return {**event, "args": args}
 
 
 def mended(event: Event, frame: Frame, anomalies: Counter[str]) -> Event:
     """The event with args that fit their columns; those that do not are left out and counted."""
     if frame.name == "counters":
-        return _sample(event)
+        return _sample(event, anomalies)
     args = event.get("args")
     if not isinstance(args, dict):
         args = {} if args is None else {"args": args}

@@ -121,13 +121,13 @@ class _State:
         if not backslash.any():
             escaped = (quotes == 0) & (self._escapes % 2 == 1)
             self._escapes = 0
-            return escaped
+            return np.asarray(escaped, np.bool_)
         others = np.flatnonzero(~backslash)
         before = np.searchsorted(others, quotes) - 1  # the last byte before the quote that is no backslash
         run = quotes - 1 - np.where(before >= 0, others[before], -1 - self._escapes)
         last = int(others[-1]) if len(others) else -1 - self._escapes
         self._escapes = len(piece) - 1 - last
-        return np.asarray(run % 2 == 1)
+        return np.asarray(run % 2 == 1, np.bool_)
 
 
 def event_ends(text: bytearray, start: int) -> int | None:

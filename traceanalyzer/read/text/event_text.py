@@ -36,7 +36,7 @@ class EventText:
         separator: the bytes between two events, which the exporter repeats throughout; empty until known.
     """
 
-    def __init__(self, text: bytes = b"", offset: int = 0, separator: bytes = b"") -> None:
+    def __init__(self, text: bytes | bytearray = b"", offset: int = 0, separator: bytes = b"") -> None:
         self.offset = offset
         self.separator = separator
         self._buffer = bytearray(b"[") + text

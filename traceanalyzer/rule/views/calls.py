@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -140,6 +141,10 @@ class Calls(Selection):
         everything = Work.build(self.events)
         owner = everything.launch.owner(self)
         return everything[owner >= 0], owner[owner >= 0]
+
+    def joined(self, parts: Sequence[Calls]) -> Calls:
+        """All rows of several selections of the same events, one after the other."""
+        return Calls(self.events, np.concatenate([part.rows for part in parts]))
 
     def distinct(self) -> Calls:
         """Each row once, none missing."""

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from traceanalyzer.idle.recurrence import standing_out
 from traceanalyzer.model.arrays import grouped
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.unprofiled import only_profiled
 from traceanalyzer.rule.views import IdleTime
 from traceanalyzer.timeline.steps import Steps
 
@@ -98,7 +100,7 @@ _NOT_THE_CODE = (
 
 
 @rule(since="0.1", claims=Claims.REST, limits=Limits)
-def scheduler_gap(idle: IdleTime, steps: Steps, limits: Limits) -> Iterator[Hits]:
+def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limits: Limits) -> Iterator[Hits]:
     """The GPU is idle between kernels, and no other rule says why.
 
     What it looks for: time within the steps in which nothing runs on the device and that no other rule claimed, by
@@ -108,7 +110,8 @@ def scheduler_gap(idle: IdleTime, steps: Steps, limits: Limits) -> Iterator[Hits
     How sure: the cause comes from the accounting (docs/accounting.md), with the events that decided it. What
     appears in every step is the code's; what stands out in a single step of three or more is the profiler's or a
     hiccup, and in the leading steps only it is the recording getting under way: both are info.
-    When it is wrong: the profiler slows the CPU, so a loop that barely keeps ahead without it falls behind with it.
+    When it is wrong: the profiler slows the CPU, so a loop that barely keeps ahead without it falls behind with it;
+    where the replay says that the device may be busy without it, the finding is info.
     Source: the table of causes of the accounting.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
@@ -118,7 +121,8 @@ def scheduler_gap(idle: IdleTime, steps: Steps, limits: Limits) -> Iterator[Hits
     recurring, alone = lasting[~once & ~start], lasting[once & ~start]
     for cause, found in recurring.by(recurring.cause):
         sure = Confidence.LOW if cause in ("unknown", "waiting") else Confidence.HIGH
-        yield _hits(found, cause, *_TEXTS.get(cause, _ELSE), sure, info=cause in _NOT_THE_CODE)
+        info = cause in _NOT_THE_CODE or only_profiled(forecast)
+        yield _hits(found, cause, *_TEXTS.get(cause, _ELSE), sure, info=info)
     for cause, found in alone.by(alone.cause):
         what = f"in one step only, so the profiler's or a hiccup: {_TEXTS.get(cause, _ELSE)[0]}"
         advice = "See whether it comes back in a longer recording before changing anything."

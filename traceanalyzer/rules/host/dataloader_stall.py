@@ -70,7 +70,7 @@ def dataloader_stall(
             by=name,
             lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
-            message="{by} takes {typical} ({largest} at most) {in_steps}: the GPU is idle for {total} of it"
+            message="{by} takes {typical} ({largest} at most) {in_steps}: the GPU is idle for {total} in all"
             + (", in the loader's ops most time goes to {ops}" if spent else "")
             + (", at {lines}" if lines else "")
             + ("; the other steps do not wait" if once else ""),

@@ -42,7 +42,7 @@ _UNKNOWN = (
     "Record with with_stack=True: it names the line, and a pause without a line of its own is garbage collection "
     "(gc.freeze() after set-up, gc.disable() in the loop)."
 )
-_BETWEEN = "between {places}: python or garbage collection, which only stacks tell apart"
+_BETWEEN = ", between {places}: python or garbage collection, which only stacks tell apart"
 _MINOR = 0.1  # share of the time below which a place is not told; the message names three
 
 
@@ -52,11 +52,10 @@ def host_gap(
 ) -> Iterator[Hits]:
     """Between ops the CPU runs something else, and the GPU waits.
 
-    What it looks for: stretches in which no thread that launches work has an op or a call open, and the idle time
-    in them: python, garbage collection, logging, numpy. Loading of data, compilation and prof.step() are others'.
+    What it looks for: idle time while no thread that launches work has an op or a call open: python, garbage
+    collection, logging, numpy. Loading of data, compilation and prof.step() are others'.
     Why it costs: nothing is launched meanwhile.
-    Bad: a metric computed in python between two layers; gc.collect() in every step. Good: work of the host in
-    another thread or process, or once every many steps.
+    Bad: a metric computed in python between two layers; gc.collect() in every step. Good: another thread or process.
     How sure: the stretches and the idle time are measured. With stacks the user's function in which most of a
     stretch goes by is named, by its total over all steps. Without, python cannot be told from garbage collection.
     The optimizer's and the autograd engine's own time is left out: it is torch's.
@@ -67,23 +66,22 @@ def host_gap(
     own = quiet[_is_users(quiet, limits)]
     if len(steps) == 1:  # nothing comes after the end of the recording
         own = own[~np.isin(own.rows, syncs.row[syncs.profiler])]
+    long = own.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)
     recurs = _recurs(own, steps, limits)
-    for line, found in _groups(own, recurs, steps, limits):
+    for line, found in _groups(own[long & recurs], own[~long & recurs], steps, limits):
         lost = Lost.idle_within(idle, found.start_ns, found.end_ns)
         least_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
         if intervals.length(lost.spans()) >= least_ns:
             yield _hits(found, lost, line, sure=len(steps) > 1)
-    yield _once(own[_is_long(own, limits) & ~recurs], idle)
+    yield _once(own[long & ~recurs], idle)
 
 
 def _groups(
-    own: QuietCalls, recurs: Mask, steps: Steps, limits: Limits
+    long: QuietCalls, short: QuietCalls, steps: Steps, limits: Limits
 ) -> Iterator[tuple[str | None, QuietCalls]]:
     """(line, its stretches): the long ones by line; the short ones together, where they take much of the steps."""
-    long = _is_long(own, limits)
-    for line, found in own[long & recurs].by(own[long & recurs].line):
+    for line, found in long.by(long.line):
         yield line, found if line else _main_places(found)
-    short = own[~long & recurs]
     if short.total_ns >= limits.python_bound_share * (steps.cpu_end_ns[-1] - steps.cpu_start_ns[0]):
         line, spent = next(iter(short.line.sums(short.dur_ns).items()), (None, 0))
         yield line if 2 * spent > short.total_ns else None, _main_places(short)
@@ -91,10 +89,12 @@ def _groups(
 
 def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool) -> Hits:
     evidence = _evidence(found)
-    where = "{by} runs" if line else "the CPU runs no op"
-    said = where + " {times_a_step}, {gap} each ({largest} at most)"
+    inner = found.functions() if line else {}
+    said = ("{by} runs" if line else "the CPU runs no op") + " {times_a_step}, {gap} each ({largest} at most)"
     if not line:
-        said += ", in {lines}" if evidence["lines"] else ", " + _BETWEEN
+        said += ", in {lines}" if evidence["lines"] else _BETWEEN
+    elif next(iter(inner), line) != line:
+        said += ", in it {functions}"
     return Hits(
         at=found,
         by=line,
@@ -103,21 +103,20 @@ def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool) -> Hit
         message=said + "; nothing is launched meanwhile: the GPU is idle for {per_step} of each step",
         advice=_LINE if evidence["lines"] else _UNKNOWN,
         confidence=Confidence.HIGH if line and sure else Confidence.MEDIUM,
-        evidence=evidence,
+        evidence=evidence | {"functions": inner},
         also=(found.before,),
     )
 
 
 def _once(found: QuietCalls, idle: IdleTime) -> Hits:
-    evidence = _evidence(found)
-    where = "in {lines}" if evidence["lines"] else "between {places}"
+    where = "in {lines}" if (found.line.code >= 0).any() else "between {places}"
     return Hits(
         at=found,
         cause="once",
         lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
         message=f"the CPU runs no op {{times}}, {{in_steps}}, {where}, for {{largest}} at most: it does not come back",
         advice="See whether it comes back in a longer recording before changing anything.",
-        evidence=evidence,
+        evidence=_evidence(found),
         also=(found.before,),
         info=True,
     )
@@ -136,10 +135,6 @@ def _main_places(found: QuietCalls) -> QuietCalls:
     """Without the places that matter little."""
     place = found.place.code
     return found[np.bincount(place, weights=found.dur_ns)[place] >= _MINOR * found.total_ns]
-
-
-def _is_long(quiet: QuietCalls, limits: Limits) -> Mask:
-    return np.asarray(quiet.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1))
 
 
 def _is_users(quiet: QuietCalls, limits: Limits) -> Mask:

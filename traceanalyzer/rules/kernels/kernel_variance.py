@@ -78,7 +78,7 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     Source: the noise floors in the limits were measured on an H200 with torch 2.11.
     """
     if not steps.marked or len(steps) < limits.min_steps:
-        raise Unavailable(f"needs {limits.min_steps} marked steps or more: record a longer schedule")
+        raise Unavailable(f"needs {limits.min_steps} marked steps or more", "record a longer schedule")
     table = executions.table
     ran = work[table["entry"].to_numpy()]
     table = table[ran.beside_ns() <= limits.max_beside_share * ran.dur_ns]

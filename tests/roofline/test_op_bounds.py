@@ -1,0 +1,95 @@
+"""What calls need at least, against counts made by hand, and what devices reach of their peaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from traceanalyzer.roofline.op_bounds import bound_of, least_ns, reached_ns
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.peaks import device_peaks, known_devices
+
+BF16, F32, LONG = "c10::BFloat16", "float", "long int"
+
+
+def signature(name: str, dims: list[Any], types: list[str]) -> Signature:
+    return Signature(f"aten::{name}", tuple(dims), tuple(types), tuple("" for _ in dims))
+
+
+CASES = [
+    (signature("sum", [[64, 32], [1]], [F32, "ScalarList"]), "reduction", 64 * 32 * 4),
+    (signature("cumsum", [[64, 32], []], [F32, "Scalar"]), "scan", 2 * 64 * 32 * 4),
+    (signature("_softmax", [[64, 32], [], []], [BF16, "Scalar", "Scalar"]), "softmax", 2 * 64 * 32 * 2),
+    (signature("sort", [[64, 32], []], [F32, "Scalar"]), "sort", 64 * 32 * (4 + 4 + 8)),
+    (signature("topk", [[64, 32], []], [F32, "Scalar"]), "select", 64 * 32 * 4),
+    (signature("index_select", [[100, 8], [], [5]], [F32, "Scalar", LONG]), "gather", 5 * (2 * 32 + 8)),
+    (signature("embedding", [[100, 8], [5, 2]], [BF16, LONG]), "gather", 10 * (2 * 16 + 8)),
+    (signature("gather", [[9, 8], [], [9, 2]], [F32, "Scalar", LONG]), "gather", 18 * (2 * 4 + 8)),
+    (signature("index_add_", [[4, 8], [], [5], [5, 8]], [F32, "Scalar", LONG, F32]), "scatter", 3 * 160 + 40),
+    (signature("scatter_add_", [[4], [], [5], [5]], [F32, "Scalar", LONG, F32]), "scatter", 5 * (12 + 8)),
+    (signature("embedding_dense_backward", [[5, 8], [5]], [F32, LONG]), "scatter", 3 * 160 + 40),
+    (signature("max_pool2d_with_indices", [[2, 3, 4, 4]], [F32]), "pool", 96 * 4),
+    (signature("cat", [[[4, 8], [2, 8]], []], ["TensorList", "Scalar"]), "concatenation", 48 * 4),
+    (signature("mm", [[4, 6], [6, 5]], [BF16, BF16]), "matmul", (24 + 30 + 20) * 2),
+]
+
+
+@pytest.mark.parametrize(("op", "kind", "moved"), CASES, ids=[op.name for op, _, _ in CASES])
+def test_bytes_by_hand(op: Signature, kind: str, moved: int) -> None:
+    needed = bound_of(op)
+    assert needed is not None
+    assert (needed.kind, needed.bytes) == (kind, moved)
+
+
+def test_convolutions_of_few_channels_are_a_kind_of_their_own() -> None:
+    dims = [[8, 3, 32, 32], [64, 3, 5, 5], [], [], [], [], [], [], []]
+    scalars = ("", "", "[2, 2]", "[2, 2]", "[1, 1]", "1")
+    op = Signature("aten::cudnn_convolution", tuple(dims), (BF16, BF16), scalars)
+    needed = bound_of(op)
+    assert needed is not None
+    assert needed.kind == "thin conv"
+
+
+@pytest.mark.parametrize(
+    "op", [signature("sum", [], []), signature("nobody_knows", [[4]], [F32]), signature("sort", [3], [F32])]
+)
+def test_what_the_inputs_do_not_say_has_no_bound(op: Signature) -> None:
+    assert bound_of(op) is None
+
+
+def test_a_device_needs_and_reaches() -> None:
+    peaks = device_peaks("NVIDIA H200")
+    needed = bound_of(signature("cumsum", [[8192, 8192], []], [F32, "Scalar"]))
+    assert peaks is not None
+    assert needed is not None
+    assert least_ns(needed, peaks, None) == pytest.approx(2 * 8192**2 * 4 / 4800)
+    assert reached_ns(needed, peaks, None) == pytest.approx(409_500, rel=0.02)  # measured
+
+
+def test_what_work_reaches_stays_below_the_peak() -> None:
+    for peaks in known_devices():
+        for arithmetic, peak in peaks.tflops.items():
+            reached = peaks.reached_tflops("matmul", arithmetic)
+            assert reached is not None
+            assert 0 < reached < peak
+        assert peaks.reached_tflops("matmul", "fp4") is None
+        assert peaks.best_bf16 is None or peaks.best_bf16 < peaks.tflops["bf16"]
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("NVIDIA GB200", "GB200"),
+        ("NVIDIA B200", "B200"),
+        ("NVIDIA GH200 480GB", "GH200 96 GB"),
+        ("NVIDIA GH200 144G HBM3e", "GH200 144 GB"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA A10G", None),
+        ("AMD Instinct MI325X", "MI325X"),
+    ],
+)
+def test_newer_devices_by_name(name: str, known: str | None) -> None:
+    peaks = device_peaks(name)
+    assert (peaks.name if peaks else None) == known

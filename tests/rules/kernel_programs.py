@@ -1,0 +1,57 @@
+"""Built programs for tests of rules about GPU work: a list of ops, again in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.builder import H200, TraceBuilder
+from traceanalyzer import Finding, Trace, diagnose
+from traceanalyzer.model.finding import Status
+
+US = 1_000
+BF16, F32, F64 = "c10::BFloat16", "float", "double"
+NVJET = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+SGEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Params)"
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op with one kernel, `dur` in us."""
+
+    name: str
+    kernel: str
+    dur: int = 100
+    dims: Sequence[Any] = ()
+    types: Sequence[str] = ()
+    grid: int = 1_320
+    inside: str | None = None
+    pause: int = 0
+    stream: int = 7
+
+
+def program(ops: Sequence[Op], *, steps: int = 6, device: dict[str, Any] = H200) -> Trace:
+    """The same ops in each step, the device never idle."""
+    trace, number, cpu, gpu = TraceBuilder(devices=[device], record_shapes=1), 0, 0, 0
+    for step in range(steps):
+        begin = cpu
+        for op in ops:
+            number, cpu = number + 1, cpu + op.pause * US
+            shapes = {"Input Dims": list(op.dims), "Input type": list(op.types)} if op.dims else {}
+            if op.inside:
+                trace.op(op.inside, cpu, 10 * US)
+            trace.op(op.name, cpu + 1 * US, 8 * US, **shapes)
+            trace.launch("cudaLaunchKernel", cpu + 2 * US, 3 * US, number)
+            gpu = max(gpu, cpu + 6 * US)
+            trace.kernel(gpu, op.dur * US, number, name=op.kernel, grid=(op.grid, 1, 1), stream=op.stream)
+            gpu, cpu = gpu + (op.dur + 1) * US, cpu + 11 * US
+        cpu = max(cpu, gpu)
+        trace.step(step, begin, cpu - begin - 1)
+    return trace.load()
+
+
+def found(trace: Trace, rule: str) -> list[Finding]:
+    report = diagnose(trace, select=[rule])
+    assert [outcome.why for outcome in report.outcomes if outcome.status is Status.FAILED] == []
+    return list(report.findings)

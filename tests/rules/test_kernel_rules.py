@@ -1,0 +1,183 @@
+"""Rules about GPU work that takes longer than it need: recorded pairs with known savings, and small built traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.builder import H200
+from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, Op, found, program
+from traceanalyzer import Finding, Trace, diagnose, load
+from traceanalyzer.model.finding import Confidence, Severity
+
+Shared = Callable[[str], Path]
+
+RULES = [
+    "no-tensor-cores",
+    "float64-math",
+    "misaligned-gemm",
+    "recomputation",
+    "unfused-pointwise",
+    "hand-written-attention",
+    "dtype-casts",
+    "layout-conversion",
+    "low-occupancy",
+    "strided-copy",
+    "data-movement",
+    "far-from-bound",
+]
+
+
+@cache
+def findings(path: Path) -> tuple[Finding, ...]:
+    trace = load(path)
+    assert isinstance(trace, Trace)
+    return diagnose(trace, select=RULES).findings
+
+
+# rule, pair, true saving: 1 - fixed / bad of the median unprofiled step
+PAIRS = [
+    ("no-tensor-cores", "pairs/fp32_gemm", 0.81),
+    ("low-occupancy", "pairs/low_occupancy", 0.97),
+    ("layout-conversion", "pairs/nchw_conv", 0.35),
+    ("layout-conversion", "pairs4/effnet_nchw", 0.52),
+    ("unfused-pointwise", "pairs/unfused_pointwise", 0.88),
+    ("unfused-pointwise", "pairs4/norm_upcast", 0.77),
+    ("float64-math", "pairs4/float64_leak", 0.79),
+    ("recomputation", "pairs4/checkpointing", 0.24),
+]
+
+
+@pytest.mark.parametrize(("rule", "pair", "true"), PAIRS)
+def test_a_recorded_fault_comes_first_with_its_saving(
+    shared: Shared, rule: str, pair: str, true: float
+) -> None:
+    first = findings(shared(f"{pair}.bad"))[0]
+    assert first.rule == rule
+    assert first.saving is not None
+    assert first.saving.share == pytest.approx(true, abs=0.08)
+    assert first.saving.low_share - 0.02 <= true <= first.saving.high_share + 0.02
+
+
+@pytest.mark.parametrize(("rule", "pair", "true"), PAIRS)
+def test_without_the_fault_its_rule_is_silent(shared: Shared, rule: str, pair: str, true: float) -> None:
+    said = [one for one in findings(shared(f"{pair}.fixed")) if one.rule == rule]
+    assert all(one.severity in (Severity.INFO, Severity.MEDIUM) for one in said)
+    assert rule == "unfused-pointwise" or said == []
+
+
+@pytest.mark.parametrize(
+    "healthy",
+    ["pairs/clean_gemm.fixed", "pairs/clean_train.fixed", *(f"noise/gemm.a{i}" for i in range(1, 5))],
+)
+def test_healthy_programs_have_nothing_above_info(shared: Shared, healthy: str) -> None:
+    assert [one for one in findings(shared(healthy)) if one.severity is not Severity.INFO] == []
+
+
+def test_the_vocabulary_of_gpt2_is_misaligned(shared: Shared) -> None:
+    (found,) = [one for one in findings(shared("real/gpt2_train.eager")) if one.rule == "misaligned-gemm"]
+    assert found.evidence["sizes"] == [50257]
+    assert found.advice == "Pad 50,257 to 50,304."
+
+
+def test_the_op_that_brought_float64_in_is_named(shared: Shared) -> None:
+    assert findings(shared("pairs4/float64_leak.bad"))[0].evidence["first_op"] == "aten::sub"
+
+
+# -- arithmetic: small built traces ----------------------------------------------------------------------
+
+
+SQUARE = [[2048, 2048], [2048, 2048]]
+
+
+def named(kernel: str, device: str = "NVIDIA H200", op: str = "aten::mm") -> list[Finding]:
+    other = Op("aten::mm", NVJET, 100)
+    return found(program([Op(op, kernel, 300), other], device=H200 | {"name": device}), "no-tensor-cores")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cause"),
+    [
+        (SGEMM, "matmul"),
+        ("ampere_sgemm_32x128_tn", "matmul"),
+        ("volta_sgemm_128x64_nt", "matmul"),
+        (
+            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x64x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4",
+            "matmul",
+        ),
+        ("Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x1_SN", "matmul"),
+        ("Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT64x64x16", "matmul"),
+        ("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false>(int)", "convolution"),
+        ("cudnn_ampere_scudnn_128x64_relu_xregs_large_nn_v1", "convolution"),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention)", "attention"),
+    ],
+)
+def test_float32_arithmetic_is_known_by_its_kernels(kernel: str, cause: str) -> None:
+    assert [one.cause for one in named(kernel)] == [cause]
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        NVJET,
+        "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1",
+        "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align4>(Params)",
+        "void precomputed_convolve_sgemm<__nv_bfloat16, 128, 6, 7, 3, 3, 5, 1, false>(int)",
+        "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64",
+        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>(Params)",
+        "ampere_h16816gemm_128x64_ldg8_stages_64x3_tn",
+    ],
+)
+def test_tensor_cores_half_precision_and_vectors_are_left_alone(kernel: str) -> None:
+    assert named(kernel) == []
+
+
+def test_a_small_share_in_float32_is_left_alone() -> None:
+    ops = [Op("aten::mm", SGEMM, 4), Op("aten::mm", NVJET, 100)]
+    assert found(program(ops), "no-tensor-cores") == []
+
+
+def test_a_device_without_tf32_is_told_to_use_autocast() -> None:
+    (one,) = named("volta_sgemm_128x64_nt", device="Tesla V100-SXM2-32GB")
+    assert "float16" in one.advice
+    assert "no TF32" in one.advice
+
+
+def test_an_unknown_device_says_so() -> None:
+    (one,) = named(SGEMM, device="Some GPU")
+    assert "not in the table of peaks" in one.message
+    assert one.confidence is Confidence.MEDIUM
+
+
+def test_python_scalars_are_no_float64() -> None:
+    ops = [
+        Op(
+            "aten::mul",
+            "void at::native::vectorized_elementwise_kernel<4, MulFunctor<float>>",
+            100,
+            [[512], []],
+            [F32, F64],
+        )
+    ]
+    assert found(program(ops), "float64-math") == []
+
+
+def test_float64_is_seen_by_types_alone() -> None:
+    ops = [
+        Op("aten::add", "triton_poi_fused_add_0", 50, SQUARE, [F32, F64]),
+        Op("aten::mm", "some_gemm", 300, SQUARE, [F64, F64]),
+    ]
+    (one,) = found(program(ops), "float64-math")
+    assert (one.evidence["first_op"], one.count) == ("aten::add", 12)
+
+
+def test_products_with_multiples_of_8_in_narrow_kernels_are_told_to_look_at_strides() -> None:
+    narrow = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(Params)"
+    (one,) = found(program([Op("aten::mm", narrow, 300, SQUARE, [BF16, BF16])]), "misaligned-gemm")
+    assert "contiguous" in one.advice
+    assert (
+        found(program([Op("aten::mm", SGEMM, 300, [[7, 9], [9, 11]], [F32, F32])]), "misaligned-gemm") == []
+    )

@@ -1,0 +1,163 @@
+"""What a recording lost, left out, or sampled beside the events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer import Finding, Trace, diagnose, load
+from traceanalyzer.model.finding import Severity, Status
+
+Shared = Callable[[str], Path]
+US, MS = 1_000, 1_000_000
+
+
+def _found(trace: Trace | Path, rule: str = "trace-health") -> dict[str, Finding]:
+    read = load(trace) if isinstance(trace, Path) else trace
+    assert isinstance(read, Trace)
+    report = diagnose(read, select=[rule])
+    assert [outcome for outcome in report.outcomes if outcome.status is Status.FAILED] == []
+    return {found.cause: found for found in report.findings}
+
+
+def _steps(pieces: int = 40, *, first: int = 3, steps: int = 4) -> TraceBuilder:
+    """Steps of 1 ms with some launches each, without their work."""
+    trace = TraceBuilder()
+    for number in range(steps):
+        trace.step(first + number, number * MS, MS - 10 * US)
+        for piece in range(pieces):
+            at = number * MS + (piece + 1) * 20 * US
+            trace.op("aten::mm", at, 10 * US)
+            trace.launch("cudaLaunchKernel", at + US, 5 * US, number * pieces + piece + 1)
+    return trace
+
+
+def _worked(trace: TraceBuilder, which: Callable[[int], bool]) -> TraceBuilder:
+    """With the work of those launches."""
+    for event in [event for event in trace.events if event["name"] == "cudaLaunchKernel"]:
+        correlation = event["args"]["correlation"]
+        if which(correlation):
+            trace.kernel(round(event["ts"] * 1000) + 8 * US, 4 * US, correlation)
+    return trace
+
+
+def test_a_complete_recording_only_says_what_was_left_out() -> None:
+    found = _found(_worked(_steps(), lambda _: True).load())
+    assert list(found) == ["left-out"]
+    assert "record_shapes=True and with_stack=True" in found["left-out"].advice
+
+
+def test_launches_without_any_device_record(shared: Shared) -> None:
+    found = _found(shared("public/hta_a100_no_kernels"))["no-device-records"]
+    assert found.message.startswith("77 launches, no device records: CUPTI")
+    assert "another profiler" in found.message
+    assert found.severity is Severity.INFO
+
+
+def test_a_trace_of_the_cpu_alone_lost_nothing(shared: Shared) -> None:
+    assert (
+        not {"no-device-records", "lost-work", "lost-launches"} & _found(shared("public/hta_cpu_only")).keys()
+    )
+
+
+def test_launches_whose_work_is_missing_here_and_there() -> None:
+    found = _found(_worked(_steps(), lambda number: number % 4 != 0).load())["lost-work"]
+    assert found.evidence["missing"] == found.count == 40
+
+
+def test_a_device_lane_that_ends_early() -> None:
+    found = _found(_worked(_steps(), lambda number: number <= 100).load())
+    assert "lost-work" not in found
+    assert found["truncated-device-lane"].evidence["missing"] == 60
+
+
+def test_launches_in_a_capture_start_nothing() -> None:
+    trace = _worked(_steps(), lambda number: number <= 120)
+    trace.launch("cudaStreamBeginCapture", 3 * MS + 5 * US, US, 0)
+    trace.launch("cudaStreamEndCapture", 3 * MS + 900 * US, US, 0)
+    assert not {"lost-work", "truncated-device-lane"} & _found(trace.load()).keys()
+
+
+def test_work_without_launches() -> None:
+    trace = _worked(_steps(), lambda _: True)
+    for piece in range(20):
+        trace.kernel(2 * MS + piece * 20 * US, 2 * US, 5_000 + piece)
+    assert _found(trace.load())["lost-launches"].count == 20
+
+
+def test_work_that_was_queued_before_the_recording_is_not_lost(shared: Shared) -> None:
+    for name in ("pairs4/effnet_nchw.bad", "ddp/exposed.rank0", "real/gpt2_train.eager"):
+        assert "lost-launches" not in _found(shared(name))
+
+
+@pytest.mark.parametrize(
+    ("first", "steps", "causes"), [(0, 4, {"no-warm-up"}), (3, 2, {"few-steps"}), (3, 4, set())]
+)
+def test_too_short_and_too_early(first: int, steps: int, causes: set[str]) -> None:
+    found = _found(_worked(_steps(first=first, steps=steps), lambda _: True).load())
+    assert found.keys() - {"left-out"} == causes
+
+
+def test_all_of_it_is_info(shared_trace: Path) -> None:
+    if shared_trace.parent.name in ("public", "seeds"):
+        assert {found.severity for found in _found(shared_trace).values()} <= {Severity.INFO}
+
+
+# -- throttling -------------------------------------------------------------------------------------------------------
+
+
+def _clocked(monkeypatch: pytest.MonkeyPatch, **series: list[float]) -> Trace:
+    """Eight steps of ten equal kernels; where the clock is low they take half as long again."""
+    trace, clock = TraceBuilder(), series["clock"]
+    for number, mhz in enumerate(clock):
+        trace.step(number + 3, number * MS, MS - 10 * US)
+        for piece in range(10):
+            at, full = number * MS + (piece + 1) * 90 * US, max(clock)
+            trace.op("aten::mm", at, 10 * US)
+            trace.launch("cudaLaunchKernel", at + US, 5 * US, number * 10 + piece + 1)
+            trace.kernel(at + 10 * US, round(50 * US * full / mhz), number * 10 + piece + 1)
+    names = {"clock": "SM Clock (MHz)", "power": "Power (W)", "heat": "Temperature (C)"}
+    rows = [
+        (number * MS, names[kind], value) for kind, of in series.items() for number, value in enumerate(of)
+    ]
+    frame = pd.DataFrame(rows, columns=["start_ns", "name", "value"])
+    monkeypatch.setattr(Trace, "counters", property(lambda self: frame), raising=False)
+    return trace.load()
+
+
+FULL, LOW = 1980.0, 1320.0
+DIP = [FULL] * 4 + [LOW] * 3 + [FULL]
+
+
+@pytest.mark.parametrize(
+    ("power", "heat", "cause"), [(500.0, 88.0, "thermal"), (700.0, 60.0, "power"), (300.0, 60.0, "clocks")]
+)
+def test_a_clock_that_falls_is_told_with_its_reason(
+    power: float, heat: float, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    powers = [700.0] * 4 + [power] * 3 + [700.0]
+    found = _found(_clocked(monkeypatch, clock=DIP, power=powers, heat=[heat] * 8), "throttling")
+    assert list(found) == [cause]
+    assert found[cause].count == 30
+    assert found[cause].cost_ns == 30 * 25 * US
+    assert found[cause].evidence["slowdown"] == pytest.approx(1.5)
+    assert "1,320 of 1,980 MHz" in found[cause].message
+
+
+@pytest.mark.parametrize("clock", [[FULL] * 8, [FULL, 1900.0] * 4, [LOW] * 3 + [FULL] * 5])
+def test_steady_clocks_boost_and_ramp_are_no_throttling(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _found(_clocked(monkeypatch, clock=clock), "throttling") == {}
+
+
+def test_without_counters_it_does_not_apply(shared: Shared) -> None:
+    trace = load(shared("pairs/clean_gemm.fixed"))
+    assert isinstance(trace, Trace)
+    (outcome,) = diagnose(trace, select=["throttling"]).outcomes
+    assert outcome.status is Status.NOT_APPLICABLE
+    assert "no clock counters" in str(outcome.why)

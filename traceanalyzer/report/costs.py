@@ -1,0 +1,114 @@
+"""What a step of the loop is spent on: GPU time by op and idle time by cause, without the profiler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from traceanalyzer.idle.causes import CAUSES
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.rule.views import IdleTime, Work
+from traceanalyzer.timeline.steps import Steps
+
+LARGEST = 3
+_ENGINE = "autograd::engine::evaluate_function: "
+# Cause -> what people call it, in a sentence that begins with "idle".
+_IDLE = {
+    "dispatching": "while the CPU launches kernel after kernel",
+    "launch-latency": "from launch to start of kernels",
+    "synchronisation": "after the CPU waited for a result",
+    "python": "while Python runs",
+    "host-code": "while host code runs between ops",
+    "data-loading": "while data is loaded",
+    "allocator": "while memory is allocated",
+    "compilation": "while code is compiled",
+    "module-loading": "while kernels are loaded",
+    "engine": "while the autograd engine runs",
+    "first-use": "while libraries are used for the first time",
+    "tail": "after the last launch",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One item of a step.
+
+    Attributes:
+        name: an op, a kernel without op, or why nothing ran: "while data is loaded".
+        kind: whether a device was at work ("gpu") or not ("idle").
+        step_ns: its time in a step on the first device.
+        share: of the step (0 to 1).
+    """
+
+    name: str
+    kind: Literal["gpu", "idle"]
+    step_ns: float
+    share: float
+
+
+def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
+    """The largest items of the step, largest first: shares of the unprofiled step, else of the traced one.
+
+    GPU time is as traced. Idle time is what the replay leaves of it, split as the causes of the traced idle time are:
+    the profiler stretches it. Empty where the trace has no work on a device.
+    """
+    try:
+        work, steps, idle = analysis.index(Work), analysis.index(Steps), analysis.index(IdleTime)
+    except Unavailable:
+        return ()
+    times = _gpu_ns(work, steps)
+    idle_ns = _idle_ns(idle[idle.device == min(steps.bounds_ns, default=0)], len(steps))
+    step_ns, idle_ns = _unprofiled(analysis, sum(times.values()), idle_ns)
+    found = [Cost(name, "gpu", ns, ns / step_ns) for name, ns in times.items()]
+    found += [Cost(name, "idle", ns, ns / step_ns) for name, ns in idle_ns.items()]
+    return tuple(sorted((cost for cost in found if cost.step_ns > 0), key=_order)[:count])
+
+
+def _order(cost: Cost) -> tuple[float, str]:
+    return -cost.step_ns, cost.name
+
+
+def _gpu_ns(work: Work, steps: Steps) -> dict[str, float]:
+    """Time on the first device by outermost op, per step."""
+    own = work[(work.device == min(steps.bounds_ns, default=0)) & (work.step >= 0)]
+    sums: Counter[str] = Counter()
+    for name, ns in own.outer_op.name.or_else(own.name).sums(own.dur_ns).items():
+        sums[short_name(name)] += ns
+    return {name: ns / max(len(steps), 1) for name, ns in sums.items()}
+
+
+def _idle_ns(idle: IdleTime, steps: int) -> dict[str, float]:
+    """Traced idle time by cause, per step, in words."""
+    sums = idle.cause.sums(idle.dur_ns)
+    return {_idle_name(cause): ns / max(steps, 1) for cause, ns in sums.items() if cause in CAUSES}
+
+
+def _idle_name(cause: str) -> str:
+    return _IDLE.get(cause, cause.replace("-", " "))
+
+
+def _unprofiled(
+    analysis: Analysis, busy_ns: float, idle_ns: dict[str, float]
+) -> tuple[float, dict[str, float]]:
+    """(the step, idle time in it) without the profiler; as traced where that cannot be replayed."""
+    traced = sum(idle_ns.values())
+    try:
+        forecast = analysis.index(Forecast)
+    except Unavailable:
+        return max(busy_ns + traced, 1.0), idle_ns
+    step_ns = forecast.step.unprofiled_ns
+    left = max(step_ns - forecast.base[0].gpu_ns, 0.0)
+    return max(step_ns, 1.0), {name: ns * left / max(traced, 1.0) for name, ns in idle_ns.items()}
+
+
+def short_name(op: str) -> str:
+    """An op without the autograd engine's words; a kernel without types and arguments, CUTLASS's by its own name."""
+    plain = op.removeprefix(_ENGINE)
+    if "(" not in plain:
+        return plain
+    plain = plain.replace("(anonymous namespace)::", "").removeprefix("void ")
+    name, _, rest = plain.split("(")[0].strip().partition("<")
+    return rest.rstrip(">") if name == "cutlass::Kernel2" else name

@@ -1,0 +1,46 @@
+"""The devices of a trace with what they can do at most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.roofline.peaks import Peaks, device_peaks
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device; None for what the trace or the table of peaks does not have."""
+
+    name: str | None
+    sms: int | None
+    capability: tuple[int, int] | None
+    peaks: Peaks | None
+
+    @property
+    def shown(self) -> str:
+        """Its name, or what stands for it in a sentence."""
+        return self.name or "this device"
+
+
+_UNKNOWN = Gpu(None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """Devices by ordinal."""
+
+    known: Mapping[int, Gpu]
+
+    @classmethod
+    def build(cls, trace: Trace) -> Self:
+        devices = trace.meta.devices
+        return cls(
+            {d.ordinal: Gpu(d.name, d.sms, d.compute_capability, device_peaks(d.name)) for d in devices}
+        )
+
+    def __getitem__(self, ordinal: int) -> Gpu:
+        """The device; one about which nothing is known where the trace does not describe it."""
+        return self.known.get(ordinal, _UNKNOWN)

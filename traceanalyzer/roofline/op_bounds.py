@@ -1,0 +1,172 @@
+"""What calls of ops need at least, beyond the models of `op_model`: ops whose time is the bytes that they pass over.
+
+Each model counts every byte of inputs and results once. `REACHED` says what share of the device's peak well-shaped
+calls of each kind reach; all were measured on an H200 (torch 2.11, CUDA 13) at 256 MB of float32 or 128 MB of bfloat16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from traceanalyzer.roofline.op_model import ARITHMETIC, ITEM_BYTES, Signature, Work, work_of
+from traceanalyzer.roofline.peaks import Peaks
+
+REACHED: Mapping[str, float] = {
+    "elementwise": 0.60,  # 0.86 where all operands are contiguous
+    "matmul": 0.65,
+    "conv": 0.47,
+    "attention": 0.40,
+    "reduction": 0.71,
+    "scan": 0.27,
+    "softmax": 0.40,
+    "norm": 0.50,
+    "batch norm": 0.14,
+    "pool": 0.10,
+    "pool backward": 0.045,
+    "thin conv": 0.034,  # few channels in: the first layer of a ResNet; depthwise weights' gradients 0.02 to 0.5
+    "gather": 0.14,
+    "scatter": 0.06,
+    "sort": 0.045,
+    "select": 0.06,
+    "concatenation": 0.60,
+    "transposition": 0.24,
+}
+_LONG = 8  # bytes of an index
+_FEW_CHANNELS = 8
+
+# What reads all of its inputs, by kind; its result is as large as the first of them unless it is a reduction.
+_KINDS = {
+    "reduction": """sum mean amax amin max min argmax argmin prod norm linalg_vector_norm var std var_mean logsumexp
+    all any count_nonzero nansum""",
+    "scan": "cumsum cumprod cummax cummin logcumsumexp _logcumsumexp cumsum_ cumprod_ _cummax_helper",
+    "softmax": """_softmax _log_softmax softmax log_softmax _softmax_backward_data
+    _log_softmax_backward_data""",
+    "norm": """native_layer_norm _fused_rms_norm native_group_norm native_layer_norm_backward
+    native_group_norm_backward""",
+    "batch norm": """native_batch_norm native_batch_norm_backward cudnn_batch_norm cudnn_batch_norm_backward
+    miopen_batch_norm miopen_batch_norm_backward""",
+    "transposition": "flip roll tril triu",
+}
+_READ_ALL = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+
+
+def bound_of(op: Signature) -> Work | None:
+    """What one call needs at least; None for ops without a model, and where the inputs do not say."""
+    known = work_of(op)
+    if known is not None:
+        return replace(known, kind="thin conv") if known.kind == "conv" and _is_thin(op) else known
+    name = op.name.removeprefix("aten::")
+    try:
+        if name in _READ_ALL:
+            return _read_all(op, _READ_ALL[name])
+        model = _MODELS.get(name)
+        return model(op) if model else None
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def least_ns(work: Work, peaks: Peaks, arithmetic: str | None) -> float:
+    """Time at the device's peaks, ns: of arithmetic or of memory, whichever is longer.
+
+    Args:
+        arithmetic: kind of arithmetic that the kernels used; the op's own where unknown.
+    """
+    rate = peaks.tflops.get(arithmetic or work.arithmetic or "")
+    compute = work.flops / (rate * 1e3) if work.flops and rate else 0.0
+    return max(compute, (work.bytes or 0) / peaks.gbps)
+
+
+def reached_ns(work: Work, peaks: Peaks, arithmetic: str | None) -> float:
+    """Time that well-shaped calls of this kind take on the device, ns."""
+    return least_ns(work, peaks, arithmetic) / REACHED[work.kind]
+
+
+def _is_thin(op: Signature) -> bool:
+    """Few input channels for each output: tensor cores work on 8 or more at once."""
+    weight = op.shape(2 if op.name.endswith("_backward") else 1)
+    return weight[1] < _FEW_CHANNELS
+
+
+def _bytes(op: Signature, position: int) -> int:
+    return math.prod(op.shape(position)) * op.item_bytes(position)
+
+
+def _read_all(op: Signature, kind: str) -> Work:
+    """Reads every tensor, and writes a result as large as the first one unless it reduces."""
+    tensors = [i for i, kind_ in enumerate(op.types) if kind_ in ITEM_BYTES and op.dims[i]]
+    read = sum(_bytes(op, i) for i in tensors)
+    written = 0 if kind == "reduction" else _bytes(op, tensors[0])
+    if not tensors:
+        raise LookupError("no tensor")
+    return Work(kind, None, read + written, ARITHMETIC.get(op.types[tensors[0]]))
+
+
+def _sort(op: Signature) -> Work:
+    """Reads values, writes values and their places."""
+    return Work("sort", None, 2 * _bytes(op, 0) + math.prod(op.shape(0)) * _LONG)
+
+
+def _select(op: Signature) -> Work:
+    """topk and its kin: reads all, writes little."""
+    return Work("select", None, _bytes(op, 0))
+
+
+def _rows(op: Signature) -> Work:
+    """Rows by number: index_select(table, dim, index), embedding(table, index)."""
+    index = 2 if op.name.endswith("index_select") else 1
+    width = math.prod(op.shape(0)[1:]) * op.item_bytes(0)
+    picked = math.prod(op.shape(index))
+    return Work("gather", None, picked * (2 * width + _LONG))
+
+
+def _gather(op: Signature) -> Work:
+    """gather(source, dim, index): an element for each index."""
+    picked = math.prod(op.shape(2))
+    return Work("gather", None, picked * (2 * op.item_bytes(0) + _LONG))
+
+
+def _scatter(op: Signature) -> Work:
+    """scatter_add_(target, dim, index, source): reads indices and source, changes as much of the target."""
+    changed = math.prod(op.shape(2))
+    return Work("scatter", None, changed * (3 * op.item_bytes(0) + _LONG))
+
+
+def _index_add(op: Signature) -> Work:
+    """index_add_(target, dim, index, source): whole rows."""
+    return Work("scatter", None, 3 * _bytes(op, 3) + _bytes(op, 2))
+
+
+def _embedding_backward(op: Signature) -> Work:
+    """embedding_dense_backward(grad, indices): adds rows of the gradient into a table."""
+    return Work("scatter", None, 3 * _bytes(op, 0) + _bytes(op, 1))
+
+
+def _pool(op: Signature) -> Work:
+    return Work("pool", None, _bytes(op, 0))
+
+
+def _pool_backward(op: Signature) -> Work:
+    """Reads the gradient, writes one as large as the input."""
+    return Work("pool backward", None, _bytes(op, 0) + _bytes(op, 1))
+
+
+def _cat(op: Signature) -> Work:
+    """Reads the list of tensors and writes them side by side; the element type of a list is not recorded: 2 bytes."""
+    shapes = [shape for shape in op.dims[0] if isinstance(shape, list)]
+    return Work("concatenation", None, 2 * 2 * sum(math.prod(shape) for shape in shapes))
+
+
+_MODELS: Mapping[str, Callable[[Signature], Work]] = {
+    **dict.fromkeys(("sort", "argsort", "msort"), _sort),
+    **dict.fromkeys(("topk", "kthvalue", "median", "mode"), _select),
+    **dict.fromkeys(("index_select", "embedding"), _rows),
+    "gather": _gather,
+    **dict.fromkeys(("scatter_add_", "scatter_add", "scatter_", "scatter_reduce_", "scatter"), _scatter),
+    **dict.fromkeys(("index_add_", "index_add", "index_copy_"), _index_add),
+    "embedding_dense_backward": _embedding_backward,
+    **dict.fromkeys(("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d"), _pool),
+    **dict.fromkeys(("max_pool2d_with_indices_backward", "avg_pool2d_backward"), _pool_backward),
+    "cat": _cat,
+}

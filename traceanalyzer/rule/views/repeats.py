@@ -1,0 +1,95 @@
+"""Loops of a step as rules see them: the same outermost ops, repeat after repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.rule.views.calls import Calls
+from traceanalyzer.rule.views.work import Work
+from traceanalyzer.timeline.loops import Loops
+
+_MOST = 0.5
+_NEAR = 2  # ops before or after the loop
+_GATHERS = r"::(unbind|split|split_with_sizes|chunk|tensor_split|stack|cat|concat|vstack|hstack)$|^(Stack|Cat|Unbind)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeats:
+    """One loop within one step.
+
+    Attributes:
+        at: the first op of each repeat.
+        ends_ns: int64 (repeats,), where each repeat ends: the last one with its last op, others with the next.
+        names: the ops of one repeat, in order.
+        launches, copies: pieces of work that the loop launched, and whether copies to the device are among them.
+        kernel_ns: their mean duration.
+        collected: it takes apart what comes before it or puts together what it made: unbind, split; stack, cat.
+        shapes_change: in most repeats some op gets other shapes than in the one before.
+    """
+
+    at: Calls
+    ends_ns: Rows
+    names: tuple[str, ...]
+    launches: int
+    copies: bool
+    kernel_ns: float
+    collected: bool
+    shapes_change: bool
+
+    @property
+    def count(self) -> int:
+        """Number of repeats."""
+        return len(self.at)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Equal for loops of the same ops, wherever the first repeat began."""
+        return tuple(sorted(self.names))
+
+
+def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
+    """The loop that covers most ops of each step and thread.
+
+    Args:
+        outer: outermost ops.
+        work: everything on the device.
+        least: fewer repeats make no loop.
+    """
+    outer = outer[np.lexsort((outer.start_ns, outer.thread, outer.step))]
+    group, _ = grouped([outer.step, outer.thread])
+    names, rows, starts, ends = outer.name, outer.rows, outer.start_ns, outer.end_ns
+    loops = Loops.of(names.code, group, least)
+    shapes, launched = outer.text("input_dims").code, work.outer_op.rows
+    order = np.argsort(launched, kind="stable")
+    copying, durations = work.kind.one_of("copy_h2d")[order], work.dur_ns[order]
+    launched = launched[order]
+    gathers = names.matches(_GATHERS)
+    for loop in range(len(loops)):
+        members = loops.members(loop)
+        own = _of_ops(launched, rows[members.ravel()])
+        low, high = max(int(members[0, 0]) - _NEAR, 0), int(members[-1, -1]) + 1 + _NEAR
+        following = np.append(starts[members[1:, 0]], ends[members[-1, -1]])
+        yield Repeats(
+            at=outer[members[:, 0]],
+            ends_ns=following,
+            names=tuple(str(names[int(member)]) for member in members[0]),
+            launches=len(own),
+            copies=bool(copying[own].any()),
+            kernel_ns=float(durations[own].mean()) if len(own) else 0.0,
+            collected=bool(gathers[low:high].any()),
+            shapes_change=bool((np.diff(shapes[members], axis=0) != 0).any(axis=1).mean() > _MOST),
+        )
+
+
+def _of_ops(launched: Rows, rows: Rows) -> Rows:
+    """Positions in `launched`, which is sorted, of what these rows launched."""
+    low, high = (np.searchsorted(launched, np.sort(rows), side=side) for side in ("left", "right"))
+    count = high - low
+    found: Rows = (
+        np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
+    )
+    return found

@@ -1,0 +1,1 @@
+"""Ranks talk to each other."""

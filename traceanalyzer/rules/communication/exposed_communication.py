@@ -1,0 +1,139 @@
+"""Communication that no computation runs beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traceanalyzer.model.arrays import grouped, sums_of
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import ints
+from traceanalyzer.replay.edits import Resize
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import Work
+from traceanalyzer.rule.views.selection import Rows
+from traceanalyzer.timeline.collectives import collective_of
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    gain_share: float = limit(
+        0.3, "of what is hidden is won: compute beside NCCL slows by the rest; DDP on 2 H200, NVLink"
+    )
+    waiting_times: float = limit(
+        2.0,
+        "the quickest of its size: then the ranks do not arrive together; 1.0 to 1.6 where they do, 2 H200",
+    )
+
+
+_ADVICE = {
+    "allreduce": "Let it run beside the backward pass: DistributedDataParallel with buckets small enough "
+    "(bucket_cap_mb), or async_op=True and a late wait().",
+    "allgather": "Prefetch the next layer's parameters (FSDP: forward and backward prefetch), or keep a second copy "
+    "in flight.",
+    "reducescatter": "Let it run beside the next layer's backward pass, with smaller units of sharding.",
+    "alltoall": "Split the batch in two, so that one half computes while the other is exchanged.",
+    "barrier": "Remove the barrier from the loop: collectives order the ranks as far as they need it.",
+    "sendrecv": "Split the batch in two, so that one half computes while the other is exchanged.",
+}
+_NEEDED = "Its result is needed at once, so overlap needs a split batch; fewer or smaller collectives (one for several "
+_NEEDED += "layers, a smaller dtype) help without."
+_ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
+_PEERS = "Record all ranks and diagnose them together: this rank waits for others, and overlap does not take that away."
+
+
+@rule(since="0.2", claims=Claims.PATTERN, min_share=0.01, limits=Limits)
+def exposed_communication(work: Work, limits: Limits) -> Iterator[Hits]:
+    """Collectives run while the GPU computes nothing.
+
+    What it looks for: time of NCCL and RCCL kernels beside which no other kernel runs, by collective and process
+    group. The quickest execution with as many elements is taken for the transfer, what others take beyond it for
+    waiting.
+    Why it costs: the GPU does nothing else meanwhile.
+    Bad: all gradients reduced after the backward pass. Good: bucket by bucket, beside it.
+    How sure: that nothing runs beside it is measured. Within one rank waiting for a peer cannot be told from slow
+    transfer for sure, hence medium, and low for waiting. The saving counts a part of the transfer, because compute
+    slows down beside NCCL.
+    When it is wrong: tensor parallelism needs the result at once; only fewer or smaller collectives help there.
+    Source: PyTorch's DDP notes; measured on two H200 over NVLink with torch 2.11.
+    """
+    every = work.of_kind("communication")
+    if len(every) == 0:
+        raise Unavailable("no collectives in the trace")
+    lost = Lost.uncovered(every, work.of_kind("compute"))
+    exposed = sums_of(lost.owner, lost.end_ns - lost.start_ns, len(every))
+    transfer = _transfers(every)
+    what = _named(every)
+    for name, _ in every.by(what):
+        own = np.flatnonzero(what.one_of(name))
+        mine = lost[np.isin(lost.owner, own)]
+        mine = replace(mine, owner=np.searchsorted(own, mine.owner))
+        yield _hits(every[own], name, mine, exposed[own], transfer[own], limits)
+
+
+def _named(every: Work) -> Texts:
+    """The collective of each, and its process group where it has a name of its own."""
+    ops = _known(every)
+    groups = every.op.text("group_desc").values()
+    kernels = every.name.values()
+    names = [
+        collective_of(kernel, op) + (f" of {group}" if group and "default" not in group else "")
+        for kernel, op, group in zip(kernels, ops, groups, strict=True)
+    ]
+    distinct, code = np.unique(np.array(names, object), return_inverse=True)
+    return Texts(code.astype(np.int64), distinct)
+
+
+def _known(every: Work) -> list[str | None]:
+    """What the op of each is called; where the op is not in the trace, what that of the same kernel is called."""
+    ops = every.op.text("collective").or_else(every.op.name).values()
+    kernels = every.name.code.tolist()
+    same = {kernel: op for kernel, op in zip(kernels, ops, strict=True) if op is not None}
+    return [same.get(kernel) if op is None else op for kernel, op in zip(kernels, ops, strict=True)]
+
+
+def _advice(name: str, found: Work) -> str:
+    """By what it is; outside of the backward pass the next op usually needs the result."""
+    kind = name.split(" ")[0]
+    backward = found.outer_op.name.matches(r"^autograd::|Backward").any()
+    return _NEEDED if kind == "allreduce" and not backward else _ADVICE.get(kind, _ELSE)
+
+
+def _transfers(every: Work) -> Rows:
+    """The quickest execution of each kernel with as many elements, by kernel, grid, elements and device."""
+    elements = np.append(ints(every.events.trace.cpu, "in_elements"), -1)[every.op.rows]
+    number, first = grouped([every.name.code, every.text("grid").code, elements, every.device])
+    least = np.full(len(first), np.iinfo(np.int64).max)
+    np.minimum.at(least, number, every.dur_ns)
+    return least[number]
+
+
+def _hits(found: Work, name: str, lost: Lost, exposed: Rows, transfer: Rows, limits: Limits) -> Hits:
+    moved = np.minimum(exposed, transfer)
+    waiting = int((exposed - moved).sum())
+    peers = found.total_ns > limits.waiting_times * int(transfer.sum())
+    fix = Resize(found.entries, found.dur_ns - limits.gain_share * moved)
+    return Hits(
+        at=found,
+        by=name,
+        cause="waiting" if peers else "transfer",
+        lost=lost,
+        fix=() if peers else fix,
+        confidence=Confidence.LOW if peers else Confidence.MEDIUM,
+        message="{by} {times_a_step}: {total} of {all} run while the GPU computes nothing"
+        + ("; {waiting} of it is probably waiting for other ranks" if waiting else ""),
+        advice=_PEERS if peers else _advice(name, found),
+        evidence={
+            "all_ns": found.total_ns,
+            "transfer_ns": int(moved.sum()),
+            "waiting_ns": waiting,
+            "ops": found.outer_op.name.sums(exposed),
+        },
+    )

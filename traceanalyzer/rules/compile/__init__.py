@@ -1,0 +1,1 @@
+"""What torch.compile does, and what it costs."""

@@ -1,0 +1,123 @@
+"""torch.compile compiles again while the loop runs, or costs more than what it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import DropSpans
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.timeline.names import is_compilation
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    give_up: int = limit(8, "versions of one frame: torch._dynamo.config.recompile_limit, torch 2.11")
+    min_times: float = limit(
+        2.0, "the GPU's work in the regions: then the CPU in them is the longer of the two"
+    )
+
+
+_REGION = re.compile(r"^Torch-Compiled Region: (?P<frame>\d+)/(?P<version>\d+)")
+_LOOKUP = r"^TorchDynamo Cache Lookup"
+_CALLED = r"^## Call CompiledFxGraph"
+
+
+@rule(since="0.2", claims=Claims.EVENT, limits=Limits)
+def compile(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """Compiled code is compiled again in the loop, or entering it takes longer than its work.
+
+    What it looks for: rows of the compiler (dynamo, inductor, Triton) in a step that is not the first, or in several
+    steps; compiled regions whose version grows (`Torch-Compiled Region: 0/18` is the nineteenth of frame 0); how many
+    regions a step enters (each after the first is a graph break), what looking up the guards and the wrapper take,
+    and the GPU time of what they launch.
+    Why it costs: compiling takes seconds, in which nothing runs; after 8 versions of a frame dynamo gives up and runs
+    it eagerly. Each entry takes 50 us without the profiler and 13 us for each kernel: more than tiny ops take eagerly.
+    Bad: a compiled function called with another length in every step. Good: torch.compile(dynamic=True),
+    torch._dynamo.mark_dynamic, lengths padded to a few sizes, a Python number passed as a tensor.
+    How sure: the compiler's rows are in the trace. Compilation in the first step alone is a cold start. Regions are
+    info: removing a graph break may not pay, because guards of a larger region cost, too.
+    When it is wrong: a shape that comes once, as in the last batch of an epoch, is compiled once.
+    Source: PyTorch's "Dealing with Recompilations"; on an H200 with torch 2.11 four linear layers of 0.03 ms took
+    0.12 ms eagerly and 0.15 ms compiled.
+    """
+    rows = calls[calls.name.meets(is_compilation)]
+    found = rows[~rows.parent.inside(rows) & (rows.step >= 0)]
+    regions = calls[calls.name.matches(_REGION) & (calls.step >= 0)]
+    if len(found) == 0 and len(regions) == 0:
+        raise Unavailable("nothing in the trace is compiled by torch.compile")
+    if (found.step > 0).any():
+        several = len(np.unique(found.step)) > 1
+        yield _again(found if several else found[found.step > 0], regions, idle, limits, sure=several)
+    if len(regions):
+        yield from _overhead(calls, regions, limits)
+
+
+def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure: bool) -> Hits:
+    version, frame = _versions(regions)
+    return Hits(
+        at=found,
+        cause="recompilation",
+        lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
+        fix=DropSpans(found.start_ns, found.end_ns),
+        confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
+        message="compiled again {in_steps}: {compiling} on the CPU, {each} each time"
+        + ("; frame {frame} is at version {version}" if version > 1 else ""),
+        advice="See which guard fails with TORCH_LOGS=recompiles; then dynamic=True or mark_dynamic for a size that "
+        "changes, padding to a few sizes, or a tensor in place of a Python number.",
+        evidence={
+            "compiling_ns": found.total_ns,
+            "each_ns": int(np.median(found.dur_ns)),
+            "frame": frame,
+            "version": version,
+            "over_limit": version >= limits.give_up,
+        },
+    )
+
+
+def _versions(regions: Calls) -> tuple[int, int]:
+    """(version, frame) of the compiled region with most versions, counted from 1."""
+    found = [_REGION.match(name) for name in regions.name.distinct()]
+    return max(((int(one["version"]) + 1, int(one["frame"])) for one in found if one), default=(0, 0))
+
+
+def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
+    """What regions cost the CPU in a step, where there are several or that is more than their work."""
+    outer = regions[~regions.parent.inside(regions)]
+    launched, _ = regions.launched()
+    lookups, graphs = calls[calls.name.matches(_LOOKUP)], calls[calls.name.matches(_CALLED)]
+    inside = graphs[graphs.inside(regions) & ~graphs.parent.inside(graphs)]
+    frames = {one["frame"] for name in regions.name.distinct() if (one := _REGION.match(name))}
+    tax = outer.total_ns >= limits.min_times * max(launched.total_ns, 1)
+    count = max(len(np.unique(regions.step)), 1)
+    if tax or len(frames) > 1:
+        yield Hits(
+            at=regions,
+            cause="tiny-regions" if tax else "graph-breaks",
+            lost=Lost.none(),
+            message="{frames} compiled "
+            + ("region" if len(frames) == 1 else "regions")
+            + ", entered {times_a_step}: {cpu} of the CPU a step under the profiler ({lookup} of it looking up guards, "
+            "{wrapper} around the compiled code) for {gpu} of GPU work in {launches} launches",
+            advice="mode='reduce-overhead' or a CUDA graph takes the wrapper away. TORCH_LOGS=graph_breaks names the "
+            "breaks; measure before removing one, it may not pay.",
+            evidence={
+                "frames": len(frames),
+                "regions": regions.name.sums(regions.dur_ns),
+                "cpu_ns": outer.total_ns // count,
+                "lookup_ns": lookups.total_ns // count,
+                "wrapper_ns": max(outer.total_ns - inside.total_ns, 0) // count if len(inside) else 0,
+                "gpu_ns": launched.total_ns // count,
+                "launches": round(len(launched) / count),
+            },
+            info=True,
+        )

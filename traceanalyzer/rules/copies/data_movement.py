@@ -1,0 +1,81 @@
+"""All work that only moves or converts data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import DropWork
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.evidence import called_ops, told
+from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import Work
+from traceanalyzer.timeline import kernel_families as families
+
+# Ops that compute nothing: whatever kernel they launch, it moves data.
+_MOVES = (
+    r"^aten::(copy_|_to_copy|clone|contiguous|cat|stack|expand_copy|repeat|repeat_interleave|roll|flip|constant_pad_nd"
+    r"|pad|reflection_pad\dd|replication_pad\dd|unfold|im2col|col2im|tril|triu|one_hot|pixel_shuffle|pixel_unshuffle"
+    r"|_foreach_copy_|split_with_sizes_copy|slice_scatter|select_scatter|slice_backward|select_backward|index_copy_)$"
+)
+_GATHERS = r"^aten::(index_select|gather|take|take_along_dim|embedding|index|_unsafe_index)$"
+_MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of forward
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_gpu_share: float = limit(
+        0.10, "of GPU time that one op's copies take; healthy models stay below; H200"
+    )
+
+
+@rule(since="0.2", claims=Claims.NET, limits=Limits)
+def data_movement(work: Work, limits: Limits) -> Iterator[Hits]:
+    """Much of the GPU's time goes into work that only moves or converts data.
+
+    What it looks for: copies, conversions, concatenations, gathers, pads and expansions, whatever their kernels are
+    called, summed by what the user called.
+    Why it costs: moving data computes nothing; each pass reads and writes all of it.
+    Bad: a layout, type or order that every op changes back. Good: data that lies as its readers want it.
+    Transposing copies and concatenations are strided-copy's.
+    How sure: the ops compute nothing. Whether they can be avoided, the trace does not say.
+    When it is wrong: gathers are the work itself in recommenders and graph networks, thus said for information only.
+    Saving: as if none of it were needed: the most that can be gained.
+    Source: the roofline model: work without operations is bound by memory alone.
+    """
+    name = work.name
+    gathers = work.op.name.matches(_GATHERS)
+    moving = (
+        work.op.name.matches(_MOVES) | gathers | name.matches(families.COPY) | work.kind.one_of("copy_d2d")
+    )
+    moving &= ~name.matches(families.STRIDED_COPY) & ~name.matches(families.CONCATENATION)
+    moving &= ~work.kind.one_of("memset", "copy_h2d", "copy_d2h", "communication")
+    moving &= ~work.outer_op.name.matches(_MIRRORS)
+    yield from _by_op(work, work[moving & ~gathers], limits, gathers=False)
+    yield from _by_op(work, work[moving & gathers], limits, gathers=True)
+
+
+def _by_op(work: Work, found: Work, limits: Limits, *, gathers: bool) -> Iterator[Hits]:
+    for device, mine in found.by(found.device):
+        whole = max(work[work.device == device].total_ns, 1)
+        for op, some in mine.by(called_ops(mine)):
+            if some.total_ns >= limits.min_gpu_share * whole:
+                yield _hits(op, some, some.total_ns / whole, gathers)
+
+
+def _hits(op: str, found: Work, share: float, gathers: bool) -> Hits:
+    return Hits(
+        at=found,
+        by=op,
+        cause="gathers" if gathers else "copies",
+        info=gathers,
+        fix=DropWork(found.entries),
+        message="{by} only moves or converts data: {gpu} of GPU time, {times_a_step}, in {kernels}{where}",
+        advice="Find out who needs the data elsewhere or in another type: keep it so from the start, use a view, or "
+        "let the reader do it (torch.compile fuses conversions and gathers into what reads them).",
+        confidence=Confidence.LOW,
+        evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns},
+    )

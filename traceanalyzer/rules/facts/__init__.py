@@ -1,0 +1,1 @@
+"""Worth knowing, and nobody's fault."""

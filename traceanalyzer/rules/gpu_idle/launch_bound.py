@@ -1,0 +1,141 @@
+"""The CPU launches short kernels more slowly than the GPU runs them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import Edit
+from traceanalyzer.replay.rewrites import Compile, GraphLaunch
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.unprofiled import busy_share, only_profiled
+from traceanalyzer.rule.views import IdleTime, Work
+from traceanalyzer.timeline.sameness import same_steps
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_pause_ns: int = limit(
+        20_000, "between two ops: longer is the user's own code, not the way to the next op"
+    )
+    min_idle_share: float = limit(
+        0.25, "of all idle time: less is beside other faults, which are the ones to fix"
+    )
+    min_same_share: float = limit(
+        0.5, "of the steps launch the same kernels on the same grids: shapes are static"
+    )
+    max_syncs: float = limit(1.0, "a step: one read-back at its end does not cut a graph in two")
+    min_compile_share: float = limit(0.1, "saved by it: of its replay only the sign can be trusted (pairs)")
+    min_pointwise_share: float = limit(0.3, "of the launches: eager pointwise kernels that a compiler fuses")
+
+
+_DISPATCHING = ("dispatching", "launch-latency")
+_BETWEEN_OPS = ("host-code", "python", "engine")
+_POINTWISE = re.compile(r"elementwise_kernel|elementwise_grid_stride|reduce_kernel|CatArrayBatched")
+
+
+@rule(since="0.2", claims=Claims.GENERAL, min_share=0.02, limits=Limits)
+def launch_bound(
+    work: Work, idle: IdleTime, steps: Steps, syncs: SyncCalls, forecast: Forecast | None, limits: Limits
+) -> Iterator[Hits]:
+    """The GPU waits for launch after launch of short kernels.
+
+    What it looks for: idle time in which the CPU was dispatching ops, or on its short way from one to the next, and
+    that no other finding explains (a read-back, an optimizer's loop, calls that repeat).
+    Why it costs: an eager op takes the CPU about 5 us, more with autograd; a kernel that is done sooner leaves the
+    GPU idle until the next launch.
+    Bad: 300 kernels of 1 us a step. Good: the same in one CUDA graph; fused by torch.compile; a larger batch.
+    How sure: idle time is measured, and a saving is claimed only where the replay without the profiler leaves the
+    GPU idle at any slowdown that is plausible; where it does not, the profiler made the loop launch-bound: info.
+    The remedy is the one that the trace supports: a CUDA graph where steps launch the same kernels on the same grids
+    without synchronising in between, torch.compile where eager pointwise kernels can be fused, else a larger batch.
+    When it is wrong: shapes that repeat within the few recorded steps and change later cannot be captured.
+    Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
+    """
+    short = idle.charged_to(*_BETWEEN_OPS)
+    late = np.isin(idle.piece, idle.charged_to(*_DISPATCHING).piece)
+    late |= np.isin(idle.piece, short[short.dur_ns <= limits.max_pause_ns].piece)
+    found = idle[late & idle.has_next & ~idle.launch.name.matches(r"GraphLaunch")]
+    if len(found) == 0:
+        return
+    eager = work[(work.step >= 0) & ~work.in_graph]
+    remedy, fix, confidence, advice = _remedy(eager, steps, syncs, forecast, limits)
+    no_fault = only_profiled(forecast)
+    minor = found.total_ns < limits.min_idle_share * idle.total_ns
+    ops = found.launch.outer_op.name.or_else(found.launch.name).sums(found.dur_ns)
+    yield Hits(
+        at=found,
+        cause="profiled-only" if no_fault else "minor" if minor else remedy,
+        fix=fix,
+        confidence=confidence,
+        message="idle for {total} while the CPU launched {launches} kernels a step, of {kernel} each"
+        + (", one launch in {launch}" if len(eager) else "")
+        + ", before {ops}"
+        + ("; without the profiler the GPU is busy all the same" if no_fault else "")
+        + ("; most idle time has other reasons" if minor and not no_fault else ""),
+        advice=advice,
+        evidence={
+            "launches": round(len(eager) / max(len(steps), 1)),
+            "kernel_ns": int(np.median(eager.dur_ns)) if len(eager) else 0,
+            "launch_ns": _pace(eager),
+            "ops": ops,
+            "remedy": remedy,
+            "busy_share": busy_share(forecast),
+        },
+        info=no_fault or minor,
+    )
+
+
+def _pace(eager: Work) -> int:
+    """Median time from one launch to the next."""
+    starts = np.unique(eager.launch.start_ns[eager.launch.there])
+    return int(np.median(np.diff(starts))) if len(starts) > 1 else 0
+
+
+_GRAPH = (
+    "Capture the step in a CUDA graph: torch.cuda.graph, or torch.compile(mode='reduce-overhead'): every step launches "
+    "the same kernels on the same grids."
+)
+_COMPILE = "Compile the model with torch.compile: {:.0f} % of the launches are pointwise kernels that fuse."
+_BATCH = (
+    "Do more with each launch: a larger batch, or several requests at once. Shapes change from step to step or the CPU "
+    "waits within it, which rules out a CUDA graph, as far as the recorded steps show."
+)
+
+
+def _remedy(
+    eager: Work, steps: Steps, syncs: SyncCalls, forecast: Forecast | None, limits: Limits
+) -> tuple[str, Edit, Confidence, str]:
+    """(cause, edit, how sure, advice) of the one remedy that the steps allow."""
+    if _capturable(eager, steps, syncs, limits):
+        return "graph", GraphLaunch(), Confidence.HIGH, _GRAPH
+    pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_")
+    share, compiled = float(pointwise.mean()), Compile(eager.entries[pointwise])
+    fuses = share >= limits.min_pointwise_share and not _compiled(eager)
+    if fuses and (forecast is None or forecast.saving([compiled]).share >= limits.min_compile_share):
+        return "compile", compiled, Confidence.MEDIUM, _COMPILE.format(100 * share)
+    return "batch", GraphLaunch(), Confidence.LOW, _BATCH
+
+
+def _capturable(eager: Work, steps: Steps, syncs: SyncCalls, limits: Limits) -> bool:
+    """Whether several steps launch the same, the CPU does not wait within them, and no other rank is involved."""
+    at = steps.at_cpu(syncs.start_ns[~syncs.profiler])
+    stops = float(np.median(np.bincount(at[at >= 0], minlength=len(steps))))
+    if len(steps) < 2 or stops > limits.max_syncs or len(eager.of_kind("communication")):
+        return False
+    return same_steps(eager.events.trace, eager.events.work, steps) >= limits.min_same_share
+
+
+def _compiled(eager: Work) -> bool:
+    """Whether torch.compile is in use already."""
+    return bool(eager.outer_op.name.matches(r"^Torch-Compiled Region|CompiledFunction").any())

@@ -1,0 +1,148 @@
+"""Chains of eager pointwise kernels over one size, one after the other on a stream: what a compiler would fuse."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import orjson
+
+from traceanalyzer.model.arrays import Rows, pick, starts_of_runs
+from traceanalyzer.model.containment import inherited
+from traceanalyzer.model.texts import Mask, Texts
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.timeline import kernel_families as families
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.names import OPTIMIZER_MARK
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import Steps
+
+_SMALL = 1 / 16  # of the chain's size: a row's mean between kernels over rows of 16 and more
+_SAME_SIZE = 1.0  # times: shapes are exact
+_SAME_GRID = 4.0  # without shapes: elements of a thread differ by type and alignment
+_PAUSE_NS = (
+    200_000  # of CPU time under the profiler; between eager ops it is 5 to 60 us, H200 host, torch 2.11
+)
+_PER_THREAD = re.compile(r"elementwise_kernel<(?:128, )?(\d+)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelChains:
+    """Arrays of shape (kernels,), kernel by kernel of every chain, chains in the order of device, stream and start.
+
+    Attributes:
+        entry: int64, entry of `DeviceWork`.
+        chain: int64, number of the chain, from 0.
+        whole: bool, pointwise and over the chain's size; the others are reductions and what works on their results.
+        sized: whether sizes are from recorded shapes, not from grids.
+    """
+
+    entry: Rows
+    chain: Rows
+    whole: Mask
+    sized: bool
+
+    @classmethod
+    def build(cls, trace: Trace, work: DeviceWork, nesting: Nesting, steps: Steps) -> Self:
+        order = np.lexsort((work.start_ns, work.stream, work.device))
+        name = Texts.column(trace.gpu, "name", work.row[order])
+        pointwise = name.matches(families.POINTWISE) & ~name.matches(r"^triton_")
+        pointwise &= (
+            ~name.matches(families.FILL)
+            & ~name.matches(families.STRIDED_COPY)
+            & (work.kind[order] == KINDS.index("compute"))
+        )
+        reduction = name.matches(families.EAGER_REDUCTION)
+        fusible = (pointwise | reduction) & ~_apart(trace, nesting, pick(work.call, order))
+        breaks = ~fusible | ~np.append(False, fusible[:-1]) | _pauses(work, order)
+        for column in (work.device[order], work.stream[order], steps.of_work[order]):
+            breaks |= starts_of_runs(column)
+        shapes = _elements_of_shapes(trace, work.op[order])
+        sized = bool((shapes[fusible] > 0).any())
+        size = np.where(shapes > 0, shapes, 0) if sized else _elements_of_grid(trace, work.row[order], name)
+        run = np.cumsum(breaks) - 1
+        size = np.where(pointwise, size, 0)
+        large = fusible & (size > _SMALL * _largest(run, size)[run])
+        run = np.cumsum(breaks | _jumps(run, size, large, _SAME_SIZE if sized else _SAME_GRID)) - 1
+        whole = large & pointwise
+        fusible &= (
+            np.maximum.accumulate(np.where(whole, run, -1)) == run
+        )  # what comes before the first is another's end
+        numbers = np.cumsum(starts_of_runs(run[fusible])) - 1
+        return cls(order[fusible], numbers, whole[fusible], sized)
+
+    def longer_than(self, kernels: int) -> Self:
+        """The chains with more whole kernels than that, numbered anew."""
+        if len(self.chain) == 0:
+            return self
+        kept = np.bincount(self.chain, weights=self.whole)[self.chain] > kernels
+        numbers = np.cumsum(starts_of_runs(self.chain[kept])) - 1
+        return type(self)(self.entry[kept], numbers, self.whole[kept], self.sized)
+
+
+def _apart(trace: Trace, nesting: Nesting, call: Rows) -> Mask:
+    """Which launches lie where no neighbours belong together: an optimizer's step, sums of gradients."""
+    names = Texts.column(trace.cpu, "name", np.arange(len(nesting.parent)))
+    marks = names.matches(OPTIMIZER_MARK) | names.matches(r"AccumulateGrad$")
+    return np.asarray(pick(inherited(nesting.parent, marks), call) >= 0)
+
+
+def _pauses(work: DeviceWork, order: Rows) -> Mask:
+    """Launches that come long after the one before them: other code lies between."""
+    start, end = work.call_start_ns[order], work.call_end_ns[order]
+    known = (work.call[order][1:] >= 0) & (work.call[order][:-1] >= 0)
+    return np.append(False, known & (start[1:] - end[:-1] > _PAUSE_NS))
+
+
+def _largest(run: Rows, size: Rows) -> Rows:
+    most = np.zeros(int(run.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(most, run, size)
+    return most
+
+
+def _jumps(run: Rows, size: Rows, large: Mask, most: float) -> Mask:
+    """Large kernels whose size differs from that of the large one before them in their run."""
+    at = np.flatnonzero(large)
+    before, after = size[at[:-1]], size[at[1:]]
+    differs = (run[at[:-1]] == run[at[1:]]) & ((after > most * before) | (before > most * after))
+    jumps = np.zeros(len(run), bool)
+    jumps[at[1:][differs]] = True
+    return jumps
+
+
+def _elements_of_shapes(trace: Trace, op: Rows) -> Rows:
+    """Elements of each op's largest input, 0 where shapes were not recorded."""
+    dims = Texts.column(trace.cpu, "input_dims", op)
+    sizes = np.zeros(len(dims.names) + 1, np.int64)
+    for code in np.unique(dims.code[dims.code >= 0]).tolist():
+        sizes[code] = _most(orjson.loads(dims.names[code]))
+    found: Rows = sizes[dims.code]
+    return found
+
+
+def _most(shapes: list[object]) -> int:
+    """Elements of the inputs broadcast together; of the largest, where they do not fit, lists of tensors included."""
+    tensors = [one for one in shapes if isinstance(one, list)]
+    nested = [inner for one in tensors for inner in one if isinstance(inner, list)]
+    plain = [one for one in [*tensors, *nested] if all(isinstance(size, int) for size in one)]
+    try:
+        elements: int = math.prod(np.broadcast_shapes(*map(tuple, plain)))
+    except ValueError:
+        elements = max(math.prod(one) for one in plain)
+    return elements
+
+
+def _elements_of_grid(trace: Trace, row: Rows, name: Texts) -> Rows:
+    """Elements by the grid: blocks of 128 threads, each as many elements as the name's template argument says."""
+    grid = Texts.column(trace.gpu, "grid", row)
+    blocks = np.zeros(len(grid.names) + 1, np.int64)
+    for code in np.unique(grid.code[grid.code >= 0]).tolist():
+        blocks[code] = math.prod(orjson.loads(grid.names[code]))
+    each = np.ones(len(name.names) + 1, np.int64)
+    for code in np.unique(name.code[name.code >= 0]).tolist():
+        said = _PER_THREAD.search(str(name.names[code]))
+        each[code] = int(said[1]) if said else 4
+    return np.asarray(blocks[grid.code] * each[name.code] * 128)

@@ -1,0 +1,89 @@
+"""Families of kernels by the names that libraries and compilers give them: what a kernel computes, and how.
+
+NVIDIA: cuBLAS (nvjet, xmma, ampere_, volta_, turing_), cuDNN, CUTLASS. AMD: hipBLASLt and Tensile (Cijk), MIOpen,
+composable kernel. Triton: what Inductor calls poi, red and per. The rest is torch's own, alike on CUDA and HIP.
+"""
+
+from __future__ import annotations
+
+import re
+
+_I = re.IGNORECASE
+
+GEMM = re.compile(
+    r"nvjet_|gemm|cutlass.*(tensorop|simt)|Cijk_|wmma_tensorop|triton_tem_fused.*mm|dot_kernel_batched", _I
+)
+CONVOLUTION = re.compile(
+    r"conv|fprop|[wd]grad|implicit|winograd|scudnn|hcudnn|igemm_(fwd|bwd|wrw)|naive_conv|dgrad2d|wgrad2d", _I
+)
+ATTENTION = re.compile(
+    r"flash|fmha|sdpa|mem_eff|attention|attn_fwd|attn_bwd|bwd_kernel_(dq|dk|fuse)|fwd_splitkv", _I
+)
+
+# One thread per element, or a few: eager TensorIterator kernels and Inductor's pointwise ones.
+POINTWISE = re.compile(
+    r"(vectorized_|unrolled_|legacy_|vectorized_templated_)?elementwise_kernel|triton_poi_|triton_unk_"
+    r"|elementwise_kernel_helper|CUDALoops|fused_dropout_kernel|GeluCUDAKernel"
+)
+REDUCTION = re.compile(
+    r"at::native::reduce_kernel|triton_(red|per)_|row_reduce|RowwiseMoments|softmax_warp_|SoftMax"
+)
+EAGER_REDUCTION = re.compile(r"at::native::reduce_kernel|^reduce_kernel|RowwiseMoments")
+FILL = re.compile(r"FillFunctor|fill_kernel|memset", _I)
+SOFTMAX = re.compile(r"softmax", _I)
+
+# Kernels that only move or convert. A copy between equal types is a memcpy where both sides are contiguous, and else
+# the plain elementwise kernel; conversions have an own name or the unrolled kernel.
+STRIDED_COPY = re.compile(
+    r"(?<!vectorized_)(?<!unrolled_)elementwise_kernel<.*direct_copy_kernel|transpose_(read|write)"
+)
+CONCATENATION = re.compile(r"CatArrayBatchedCopy|chunk_cat|triton_poi_fused_cat")
+CONVERSION = re.compile(
+    r"(bfloat16|float16|float8_?\w*)_copy_kernel|unrolled_elementwise_kernel<.*direct_copy_kernel"
+    r"|unrolled_elementwise_kernel<.*(bfloat16|float16)_copy_kernel"
+)
+COPY = re.compile(
+    rf"{STRIDED_COPY.pattern}|{CONCATENATION.pattern}|{CONVERSION.pattern}|direct_copy_kernel|_copy_kernel_cuda"
+    r"|split_with_sizes_copy|batched_transpose|repeat_interleave|indexSelect|index_select|gather_kernel|PadKernel|_pad_"
+)
+
+# Layout conversions that a convolution library puts around its kernels.
+LAYOUT = re.compile(
+    r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|convertTensor_kernel|batched_transpose_\d+x|transposeTensor"
+    r"|SubTensorOpWithCastTensor.*transpose",
+    _I,
+)
+# torch's batch norm for NCHW: one block per channel. Channels-last kernels say so in their names.
+NCHW_BATCH_NORM = re.compile(
+    r"batch_norm_(?!\w*channels_last)(collect_statistics|backward|transform_input)\w*_kernel"
+)
+DEPTHWISE = re.compile(r"conv_depthwise2d_(forward|backward|grad_weight)")
+CONVOLUTION_NCHW = re.compile(
+    r"implicit_convolve_\w?gemm|(scudnn|hcudnn)_\w*nchw|conv_depthwise2d|im2col|vol2col|nchw", _I
+)
+
+# Float32 products on units that are no tensor cores: CUTLASS's simt, cuBLAS's ffma and sgemm, cuDNN's scudnn, and
+# Tensile's single precision (its type comes after the two operands' indices) unless it computes in xf32.
+FP32_ARITHMETIC = re.compile(
+    r"simt_s(gemm|fprop|dgrad|wgrad)|f32f32_f32f32_c?f32.*ffma|cf32cf32_f32f32.*ffma|(?<![a-z])sgemm_(?!\w*tensorop)|scudnn"
+    r"|convolve_sgemm<float|fft2d_|winograd.*(fp32|<float|<\d, float)"
+    r"|(conv2d|dgrad2d|wgrad2d)_\w+<[^>]*float, float, float"
+    r"|(dgrad2d|wgrad)_alg1_\w+<float|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_S_?B_|(igemm|conv)\w*_fp32|fmha_cutlass[FB]_f32"
+)
+FEWER_PRODUCTS = re.compile(r"winograd|fft2d|cf32cf32", _I)  # convolutions that trade products for sums
+TENSOR_CORES_FP32 = re.compile(r"tf32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)
+FP32_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32")
+# A matrix times a vector is bound by memory on whatever unit.
+VECTOR_PRODUCT = re.compile(r"gemv|gemvx|dot_kernel|splitKreduce|split_k_reduce|gemmk1", _I)
+
+FP64_ARITHMETIC = re.compile(
+    r"f64f64|(?<![a-z])d(gemm|gemv|884|syrk|trsm)|_d884|dmma|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_D_?B_|(igemm|conv)\w*_fp64"
+    r"|(Functor\w*|ReduceOp|Ops|std::plus|std::multiplies|_kernel\w*)<double|<double, double|lambda\(double\)"
+)
+
+# Half-precision products whose loads are narrower than 16 bytes, and tensor-core kernels of an older architecture.
+NARROW_LOADS = re.compile(r"(align[124]|aligna[124]_alignc[124]|_a[124]_b[124])(?!\d)")
+HALF_ARITHMETIC = re.compile(
+    r"bf16|f16|h(1688|16816|884)|s(1688|16816|884)(gemm|fprop)_(bf16|f16)|_h(gemm|mma)", _I
+)
+OLD_TENSOR_CORES = re.compile(r"cutlass_(70|75)_(wmma_)?tensorop|(volta|turing)_[hs]?\w*gemm")

@@ -1,0 +1,67 @@
+"""Loops in sequences: where the same few kinds come again and again, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+
+_MAX_PERIOD = 64
+_WORTH = 1.2  # times what a shorter period covers must a longer one cover, or it is only a multiple of it
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """At most one loop for each group: the one that covers most. Arrays of shape (loops,), int64.
+
+    Attributes:
+        group: whose loop it is.
+        first: position of its first member.
+        period: members of one repeat.
+        repeats: how often it comes, at least `least`.
+    """
+
+    group: Rows
+    first: Rows
+    period: Rows
+    repeats: Rows
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def members(self, loop: int) -> Rows:
+        """Positions of a loop's members, int64 of shape (repeats, period)."""
+        size = int(self.repeats[loop]), int(self.period[loop])
+        return int(self.first[loop]) + np.arange(size[0] * size[1]).reshape(size)
+
+    @classmethod
+    def of(cls, kind: Rows, group: Rows, least: int) -> Loops:
+        """The loops of sequences.
+
+        Args:
+            kind: int64 (members,), equal for what counts as the same.
+            group: int64 of the same shape, from 0, sorted: no loop reaches from one into the next.
+            least: fewer repeats make no loop.
+        """
+        groups = int(group[-1]) + 1 if len(group) else 0
+        best = np.zeros((3, groups), np.int64)  # first, period, repeats
+        for period in range(1, min(_MAX_PERIOD, len(kind) // least) + 1):
+            first, run = _runs((kind[period:] == kind[:-period]) & (group[period:] == group[:-period]))
+            repeats = run // period + 1
+            enough = (run > 0) & (repeats >= least)
+            first, repeats = first[enough], repeats[enough]
+            order = np.argsort(repeats, kind="stable")  # of several with one index the last assignment stays
+            found = np.zeros((3, groups), np.int64)
+            found[:, group[first[order]]] = first[order], np.full(len(order), period), repeats[order]
+            better = found[1] * found[2] > _WORTH * best[1] * best[2]
+            best[:, better] = found[:, better]
+        there = np.flatnonzero(best[2])
+        return cls(there, *best[:, there])
+
+
+def _runs(same: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[Rows, Rows]:
+    """Start and length of each stretch of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False]))))
+    return edges[::2], edges[1::2] - edges[::2]
