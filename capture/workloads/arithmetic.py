@@ -89,7 +89,39 @@ def far_from_bound(device: Device, bad: bool) -> Callable[[], object]:
     return step
 
 
+def gradient_scaling(device: Device, bad: bool) -> Callable[[], object]:
+    """Linear layers under autocast: in float16 with a GradScaler, or in bfloat16 without."""
+    import torch
+    from torch import nn
+
+    size, rows = device.pick((1024, 256), (32, 8))
+    model = nn.Sequential(*(nn.Linear(size, size) for _ in range(8))).to(device.kind)
+    x = torch.randn(rows, size, device=device.kind)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    scaler = torch.amp.GradScaler(device.kind, enabled=bad)
+    half = device.pick(torch.float16 if bad else torch.bfloat16, torch.bfloat16)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.kind, half):
+            loss = model(x).float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
+
+
 WORKLOADS = (
+    pair(
+        "gradient_scaling",
+        "a training step in float16 with GradScaler (bad) or in bfloat16 without (good)",
+        gradient_scaling,
+        bad="4 steps of 8 linear layers under autocast in float16, gradients unscaled and clipped",
+        good="the same in bfloat16 without a scaler",
+    ),
     pair(
         "no_tensor_cores",
         "float32 matmuls with TF32 off (bad) or on (good)",

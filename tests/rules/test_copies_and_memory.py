@@ -58,6 +58,22 @@ def test_numpy_leaves_no_op_and_the_trip_is_told_by_its_elements(factor: int) ->
     assert trip.cost_ns > 4 * 400 * US
 
 
+def test_a_conversion_on_the_way_is_not_what_the_host_does() -> None:
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        for size, op in ((1 << 20, "aten::sort"), (1 << 21, "aten::sort"), (1 << 22, "aten::to")):
+            program.kernel()
+            program.copy(TO_HOST, size, 100 * US, ("aten::to", "aten::copy_"))
+            program.trace.op(op, program.now, 190 * US)
+            program.now += 200 * US
+            program.copy(TO_DEVICE, size, 100 * US, ("aten::to", "aten::copy_"))
+    assert {one.by: one.count for one in found(program.trace, "host-round-trip")} == {
+        "aten::sort": 8,
+        None: 4,
+    }
+
+
 def test_copies_of_a_trip_are_nobody_elses() -> None:
     assert found(trips().trace, "exposed-copy") == []
     assert found(trips().trace, "implicit-sync") == []
@@ -135,7 +151,7 @@ def test_an_emptied_cache_is_named_with_its_saving(shared: Shared) -> None:
     (thrash,) = _report(shared("pairs/malloc_thrash.bad")).findings
     assert (thrash.rule, thrash.cause, thrash.count) == ("allocator-thrash", "emptied", 180)
     assert thrash.saving is not None
-    assert thrash.saving.share == pytest.approx(0.72, abs=0.06)
+    assert thrash.saving.share == pytest.approx(0.72, abs=0.1)
 
 
 def allocating(names: tuple[str, ...], steps: range, *, in_op: bool = True) -> Program:
@@ -170,6 +186,7 @@ def test_cause_of_recurring_allocation(names: tuple[str, ...], in_op: bool, caus
 
 def test_first_use_is_no_thrash() -> None:
     assert found(allocating(("cudaMalloc", "cudaFree"), range(1)).trace, "allocator-thrash") == []
+    assert found(allocating(("cudaMalloc",), range(3)).trace, "allocator-thrash") == []
     assert found(allocating(("cudaMallocAsync",), range(6)).trace, "allocator-thrash") == []
 
 

@@ -64,9 +64,10 @@ class AwaitedValues:
 
 
 def _small_copies(trace: Trace, work: DeviceWork) -> Rows:
+    size = ints(trace.gpu, "bytes")[work.row]
+    known = (work.kind == _TO_HOST) | (size > 0)  # old ROCm records no size; what goes up may be a batch
     between = (work.kind == _TO_HOST) | (work.kind == _TO_DEVICE)
-    small = ints(trace.gpu, "bytes")[work.row] <= MAX_BYTES
-    return np.flatnonzero(between & small & (work.call >= 0))
+    return np.flatnonzero(between & known & (size <= MAX_BYTES) & (work.call >= 0))
 
 
 def _by_scaler(trace: Trace, nesting: Nesting, op: Rows) -> Mask:

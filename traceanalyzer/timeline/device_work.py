@@ -19,6 +19,7 @@ from traceanalyzer.timeline.text_rank import text_rank
 Rows = NDArray[np.int64]
 
 KINDS = ("compute", "communication", "copy_h2d", "copy_d2h", "copy_p2p", "copy_d2d", "copy_other", "memset")
+_OTHER = KINDS.index("copy_other")
 
 
 def find(keys: Rows, wanted: Rows) -> Rows:
@@ -146,13 +147,22 @@ def _outstanding(device: Rows, launched: Rows, end: Rows, linked: NDArray[np.boo
 
 
 def _kinds(trace: Trace, row: Rows) -> Rows:
-    """Position in `KINDS` of rows of `trace.gpu`."""
+    """Position in `KINDS` of rows of `trace.gpu`; newer profilers call every copy Memcpy and tell its way beside it."""
     names = [str(name) for name in trace.gpu["name"].cat.categories]
     computing = [KINDS.index("communication") if COMMUNICATION.search(name) else 0 for name in names]
-    copying = [KINDS.index(f"copy_{copy_kind(name)}") for name in names]
+    copying, told = (
+        np.array(
+            [
+                *(KINDS.index(f"copy_{copy_kind(str(name))}") for name in trace.gpu[column].cat.categories),
+                _OTHER,
+            ]
+        )
+        for column in ("name", "copy_kind")
+    )
     name, category = codes(trace.gpu, "name")[row], trace.gpu["category"]
     kinds = np.array([*computing, 0], np.int64)[name]
     copy = (category == "gpu_memcpy").to_numpy()[row]
-    kinds[copy] = np.array([*copying, 0], np.int64)[name[copy]]
+    named = copying[name]
+    kinds[copy] = np.where(named == _OTHER, told[codes(trace.gpu, "copy_kind")[row]], named)[copy]
     kinds[(category == "gpu_memset").to_numpy()[row]] = KINDS.index("memset")
     return kinds

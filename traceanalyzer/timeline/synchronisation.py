@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.device_work import find
+from traceanalyzer.timeline.host_memory import pageable
 from traceanalyzer.timeline.names import COPY_CALL, DEVICE_SYNC, SYNCHRONISING
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.text_rank import text_rank
@@ -82,10 +83,10 @@ def _blocking_copies(trace: Trace, nesting: Nesting, calls: NDArray[np.bool_]) -
     correlation = ints(trace.gpu, "correlation")[copies]
     starts = ints(trace.gpu, "start_ns")[copies]
     ends = starts + ints(trace.gpu, "dur_ns")[copies]
-    pageable = matching(trace.gpu, "name", lambda name: "Pageable" in name)[copies]
+    unpinned = pageable(trace)[copies]
     at = find(correlation, ints(trace.cpu, "correlation")[rows])
     begun, returned = nesting.start_ns[rows], nesting.end_ns[rows]
-    fed = pageable[at] & (returned > starts[at]) & (returned - begun >= _MOST * (ends[at] - begun))
+    fed = unpinned[at] & (returned > starts[at]) & (returned - begun >= _MOST * (ends[at] - begun))
     blocking[rows] = (at >= 0) & ((ends[at] <= returned) | fed)
     return blocking
 

@@ -17,6 +17,7 @@ from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.rule.views.selection import Mask, Rows, Selection
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.host_memory import pageable
 
 
 class Work(Selection):
@@ -61,8 +62,7 @@ class Work(Selection):
     @property
     def pageable(self) -> Mask:
         """Copies from or to host memory that is not pinned, as far as the trace says."""
-        told = (self.text(column).one_of("pageable") for column in ("src_kind", "dst_kind"))
-        return np.asarray(self.name.matches("Pageable") | np.any(list(told), axis=0))
+        return pageable(self.events.trace)[self._work.row[self._rows]]
 
     @property
     def kind(self) -> Texts:

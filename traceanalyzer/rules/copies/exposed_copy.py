@@ -32,7 +32,7 @@ class Limits:
     min_bare_share: float = limit(0.5, "of a copy's time that no kernel covers; by definition most")
 
 
-_LATE = ("synchronisation",)  # causes of idle time, in the accounting's table
+_LATE = ("synchronisation", "blocking-upload")  # causes of idle time, in the accounting's table
 _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
 
 # cause -> (what is wrong, remedy of copies to the device, remedy of others)

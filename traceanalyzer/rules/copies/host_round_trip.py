@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import pick
+from traceanalyzer.model.arrays import grouped, pick
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.peaks import device_peaks, known_devices
@@ -34,6 +35,13 @@ class Limits:
     )
 
 
+_LATE = ("synchronisation", "blocking-upload")  # causes of idle time, in the accounting's table
+# Ops that bring data into another form on its way, and are not what the host does with it.
+_MOVES = (
+    r"^aten::(to|_to_copy|copy_|clone|contiguous|empty\w*|detach|lift_fresh|resolve_\w+|set_|view|reshape)$"
+)
+
+
 @rule(since="0.2", claims=Claims.EVENT, limits=Limits)
 def host_round_trip(
     trace: Trace, calls: Calls, work: Work, idle: IdleTime, trips: HostTrips, limits: Limits
@@ -53,14 +61,14 @@ def host_round_trip(
     """
     if len(trips.down) == 0:
         return
-    host = _on_host(calls, trips, limits.min_op_share).name
+    host = _on_host(calls, trips, limits.min_op_share)
     for op, found in Work(work.events, trips.down).by(host):
         which = np.flatnonzero(np.isin(trips.down, found.entries))
         down, up = Work(work.events, trips.down[which]), Work(work.events, trips.up[which])
         start, end = trips.start_ns[which], _until(trips, limits.max_freeing_share)[which]
         lines = up.line.sums(end - start)
         worker = "{by} on the CPU" if op else "code that leaves no events, such as numpy"
-        what = op.removeprefix("aten::") if op else "it"
+        what = op.removeprefix("aten::") if op else "this work"
         yield Hits(
             at=down,
             by=op,
@@ -81,20 +89,26 @@ def host_round_trip(
         )
 
 
-def _on_host(calls: Calls, trips: HostTrips, min_share: float) -> Calls:
-    """The op that takes longest on the host during each trip, none where all take less than `min_share` of it."""
+def _on_host(calls: Calls, trips: HostTrips, min_share: float) -> Texts:
+    """The op on which the host spends most in trips of the same sizes, none where that is less than `min_share`."""
     nesting = calls.events.nesting
-    ops = calls[calls.is_op & ~calls.parent.op.there]
+    ops = calls[calls.is_op & ~calls.parent.op.there & ~calls.name.matches(_MOVES)]
     trip = np.searchsorted(trips.fetched_ns, ops.start_ns, side="right") - 1
     inside = (trip >= 0) & (ops.end_ns <= pick(trips.sent_ns, trip))
     inside &= nesting.thread[ops.rows] == pick(trips.thread, trip)
     ops, trip = ops[inside], trip[inside]
-    order = np.lexsort((ops.dur_ns, trip))
-    longest = np.full(len(trips.down), -1, np.int64)
-    longest[trip[order]] = ops.rows[order]  # what is assigned last stays
-    host = Calls(calls.events, longest)
-    lasts = host.dur_ns >= min_share * (trips.sent_ns - trips.fetched_ns)
-    return Calls(calls.events, np.where(host.there & lasts, longest, -1))
+    copied = Work(calls.events, trips.down).bytes, Work(calls.events, trips.up).bytes
+    sizes, first = grouped(copied)
+    names: list[str | None] = []
+    for number in range(len(first)):
+        mine = sizes[trip] == number
+        spent = ops[mine].name.sums(ops[mine].dur_ns)
+        op = next(iter(spent), None)
+        total = (trips.sent_ns - trips.fetched_ns)[sizes == number].sum()
+        names.append(op if op and spent[op] >= min_share * total else None)
+    known = sorted({name for name in names if name})
+    code = np.array([known.index(name) if name else -1 for name in names], np.int64)
+    return Texts(code[sizes], np.array(known, object))
 
 
 def _until(trips: HostTrips, max_freeing_share: float) -> Rows:
@@ -105,11 +119,16 @@ def _until(trips: HostTrips, max_freeing_share: float) -> Rows:
 
 
 def _lost(down: Work, up: Work, work: Work, idle: IdleTime, start: Rows, end: Rows) -> Lost:
-    """The device's idle time during each trip, and the copies while no kernel runs beside them."""
+    """The device's idle time during each trip and charged to its calls, and the copies that no kernel covers."""
     both = Work(work.events, np.concatenate((down.entries, up.entries)))
     copies = Lost.uncovered(both, work.of_kind("compute", "communication"))
     copies = replace(copies, owner=copies.owner % len(down))
-    waited = Lost.idle_within(idle, start, end)
+    late = idle.charged_to(*_LATE)
+    owner = np.searchsorted(start, late.call.start_ns, side="right") - 1
+    owner = np.where(late.call.there & (late.call.start_ns < pick(end, owner)), owner, -1)
+    waited = Lost.joined(
+        [Lost.idle_within(idle, start, end), Lost.all_of(late[owner >= 0], owner[owner >= 0])]
+    )
     return Lost.joined([copies, waited[waited.device == down.device[waited.owner]]])
 
 

@@ -29,7 +29,7 @@ class Limits:
     where_ns: int = limit(20_000, "CPU time of `where`; 42 us under the profiler, H200 host, torch 2.11")
 
 
-_CAUSES = ("synchronisation",)  # of idle time, in the accounting's table
+_CAUSES = ("synchronisation", "blocking-upload")  # of idle time, in the accounting's table
 
 # cause -> (ops, as the user calls them; what they wait for; remedy); the first whose ops match.
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.idle.recurrence import standing_out
-from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule.claims import Claims
@@ -109,12 +109,12 @@ def _one_by_one(found: Calls) -> Calls:
 
 
 def _steady(found: Calls, steps: Steps, spike: float) -> Calls:
-    """The calls of the loop, none where most steps have none."""
+    """The calls of the loop: without those of steps that stand out, and none unless most steps have them."""
     found = found[found.step >= 0]
-    if len(found) == 0 or np.median(sums_of(found.step, np.ones_like(found.step), len(steps))) == 0:
-        return found[np.empty(0, np.int64)]
     once = standing_out(np.zeros_like(found.step), found.step, found.dur_ns, len(steps), spike)
-    return found[~once.leading & ~once.alone]
+    left = found[~once.leading & ~once.alone]
+    recurring = 2 * len(distinct(left.step)) > len(steps)
+    return left if recurring else left[np.empty(0, np.int64)]
 
 
 def _cause(found: Calls) -> str:

@@ -1,0 +1,58 @@
+"""GradScaler: what it costs where bfloat16 would need none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.builder import H200, TraceBuilder
+from tests.rules.programs import Program, found
+from traceanalyzer import Severity, Trace, diagnose, load
+
+CHECK, UPDATE = "aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_update_scale_"
+
+
+def test_the_scaler_is_named_with_its_saving(shared: Callable[[str], Path]) -> None:
+    trace = load(shared("pairs4/amp_scaler.bad"))
+    assert isinstance(trace, Trace)
+    (scaler,) = diagnose(trace, select=["gradient-scaling"]).findings
+    assert (scaler.by, scaler.count) == ("GradScaler", scaler.steps)
+    assert scaler.saving is not None
+    assert scaler.saving.share == pytest.approx(0.187, abs=0.08)
+
+
+def test_bfloat16_has_no_scaler(shared: Callable[[str], Path]) -> None:
+    trace = load(shared("pairs4/amp_scaler.fixed"))
+    assert isinstance(trace, Trace)
+    assert diagnose(trace, select=["gradient-scaling"]).findings == ()
+
+
+def scaling(*, major: int = 9, between: int = 1) -> Program:
+    """Four steps; the scale is inverted, some ops later the gradients are checked."""
+    program = Program()
+    program.trace = TraceBuilder(devices=[{**H200, "computeMajor": major}])
+    for number in range(4):
+        program.step(number)
+        program.kernel()
+        for op in ("aten::to", "aten::reciprocal", *["aten::full"] * between, CHECK, "aten::mm", UPDATE):
+            program.kernel(op)
+    return program
+
+
+def test_the_ops_on_the_scale_belong_to_it() -> None:
+    trace = scaling(between=4).trace.load()
+    (whole,) = diagnose(trace, select=["gradient-scaling"]).findings
+    alone_only = {"gradient-scaling.max_ops_before": "1"}
+    (alone,) = diagnose(trace, select=["gradient-scaling"], settings=alone_only).findings
+    assert whole.count == alone.count == 4
+    assert whole.saving is not None
+    assert alone.saving is not None
+    assert whole.saving.step_ns > alone.saving.step_ns > 0
+    assert whole.cost_ns >= 4 * 100_000
+
+
+def test_a_device_without_bfloat16_needs_it() -> None:
+    (scaler,) = found(scaling(major=7).trace, "gradient-scaling")
+    assert scaler.severity is Severity.INFO

@@ -1,0 +1,74 @@
+"""What torch.amp.GradScaler does in each step, on devices that have bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.edits import Drop, DropSpans
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.limits import limit
+from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.rule.views.selection import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_ops_before: int = limit(
+        12,
+        "ops from the scale's reciprocal to the check; 6 for one device, two more for each other; torch 2.11",
+    )
+
+
+_CHECKS, _UPDATES = r"^aten::_amp_foreach_non_finite_check_and_unscale_$", r"^aten::_amp_update_scale_$"
+_FIRST_WITH_BF16 = (8, 0)  # compute capability; NVIDIA A100
+
+
+@rule(since="0.2", claims=Claims.PATTERN, min_share=0.01, limits=Limits)
+def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """GradScaler unscales and checks every gradient.
+
+    What it looks for: the op that unscales gradients and looks for overflows, with the small ops on the scale that
+    GradScaler runs right before it, and the op that updates the scale.
+    Why it costs: one more pass over all gradients, and a dozen ops on single numbers that the host has to launch.
+    Bad: autocast in float16 with GradScaler on a device that has bfloat16. Good: autocast(dtype=torch.bfloat16), whose
+    range is that of float32, without a scaler.
+    How sure: the ops are GradScaler's alone. What it multiplies the loss by is not counted, nor the optimizer's part.
+    When it is wrong: models that need float16's three more bits of precision; devices before the A100 have no
+    bfloat16 units, there it is info.
+    Source: PyTorch's documentation of torch.amp, "Gradient Scaling"; measured on an H200 with torch 2.11.
+    """
+    checks, updates = calls[calls.name.matches(_CHECKS)], calls[calls.name.matches(_UPDATES)]
+    if len(checks) == 0:
+        return
+    checks = checks[np.argsort(checks.start_ns, kind="stable")]
+    start = _prepared(calls, checks, limits.max_ops_before)
+    launched, owner = checks.launched()
+    capabilities = [device.compute_capability for device in trace.meta.devices]
+    yield Hits(
+        at=checks,
+        by="GradScaler",
+        lost=Lost.joined([Lost.all_of(launched, owner), Lost.idle_within(idle, start, checks.end_ns)]),
+        fix=[DropSpans(start, checks.end_ns), Drop(updates.rows)],
+        message="{by} unscales and checks the gradients {times_a_step}: {kernels} of kernels, and with the ops on its "
+        "scale the GPU loses {total} in all",
+        advice="Train in bfloat16 (autocast(dtype=torch.bfloat16)): it has float32's range and needs no scaler.",
+        evidence={"kernels_ns": launched.total_ns},
+        info=any(found is not None and found < _FIRST_WITH_BF16 for found in capabilities),
+    )
+
+
+def _prepared(calls: Calls, checks: Calls, max_ops: int) -> Rows:
+    """When each check's preparation began: the scale is converted and inverted a few ops before."""
+    outer = calls[calls.is_op & ~calls.parent.op.there]
+    outer = outer[np.argsort(outer.start_ns, kind="stable")]
+    inverse = np.append(-1, np.flatnonzero(outer.name.one_of("aten::reciprocal")))
+    place = np.searchsorted(outer.start_ns, checks.start_ns)
+    last = inverse[np.searchsorted(inverse, place) - 1]
+    near = (last > 0) & (place - last <= max_ops)
+    return np.where(near, outer.start_ns[np.maximum(last - 1, 0)], checks.start_ns)
