@@ -24,10 +24,9 @@ from traceanalyzer.rule.views import Work
 from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.timeline import kernel_families as families
 
-
 _WITH_TF32 = (
-    "; and let float32 products use TF32 (torch.set_float32_matmul_precision('high')), since without it they are hardly "
-    "quicker on devices that have float64 tensor cores"
+    "; and let float32 products use TF32 (torch.set_float32_matmul_precision('high')), since without it they are "
+    "hardly quicker on devices that have float64 tensor cores"
 )
 
 
