@@ -27,6 +27,11 @@ CASES = [
     (signature("embedding", [[100, 8], [5, 2]], [BF16, LONG]), "gather", 10 * (2 * 16 + 8)),
     (signature("gather", [[9, 8], [], [9, 2]], [F32, "Scalar", LONG]), "gather", 18 * (2 * 4 + 8)),
     (signature("index_add_", [[4, 8], [], [5], [5, 8]], [F32, "Scalar", LONG, F32]), "scatter", 3 * 160 + 40),
+    (
+        signature("index_add_", [[4, 64], [], [5], [5, 64]], [F32, "Scalar", LONG, F32]),
+        "row scatter",
+        3 * 1280 + 40,
+    ),
     (signature("scatter_add_", [[4], [], [5], [5]], [F32, "Scalar", LONG, F32]), "scatter", 5 * (12 + 8)),
     (signature("embedding_dense_backward", [[5, 8], [5]], [F32, LONG]), "scatter", 3 * 160 + 40),
     (signature("max_pool2d_with_indices", [[2, 3, 4, 4]], [F32]), "pool", 96 * 4),
@@ -35,7 +40,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("op", "kind", "moved"), CASES, ids=[op.name for op, _, _ in CASES])
+@pytest.mark.parametrize(("op", "kind", "moved"), CASES, ids=[f"{op.name}-{kind}" for op, kind, _ in CASES])
 def test_bytes_by_hand(op: Signature, kind: str, moved: int) -> None:
     needed = bound_of(op)
     assert needed is not None

@@ -181,3 +181,41 @@ def test_a_net_yields_where_others_claimed_most_of_its_time() -> None:
     report = diagnose(trace, select=["low-occupancy", "far-from-bound"])
     assert [one.rule for one in report.findings] == ["low-occupancy"]
     assert [one.by for one in found(trace, "far-from-bound")] == ["aten::cumsum"]
+
+
+def backward(numbers: Sequence[int | None], node: str = "MulBackward0") -> TraceBuilder:
+    """Six steps of one backward node whose ops have these sequence numbers, a kernel each."""
+    trace, number = TraceBuilder(), 0
+    for step in range(6):
+        begin = step * 1_000 * US
+        trace.step(step, begin, 999 * US)
+        trace.op(f"autograd::engine::evaluate_function: {node}", begin, 900 * US)
+        trace.op(node, begin + 1 * US, 890 * US)
+        for place, sequence in enumerate(numbers):
+            number, at = number + 1, begin + (10 + 20 * place) * US
+            recorded = {} if sequence is None else {"Sequence number": sequence}
+            trace.op("aten::mm", at, 15 * US, **recorded)
+            trace.launch("cudaLaunchKernel", at + 1 * US, 3 * US, number)
+            trace.kernel(begin + (50 + 100 * place) * US, 99 * US, number, name=NVJET)
+    return trace
+
+
+def test_forward_within_backward_is_known_by_its_sequence_numbers() -> None:
+    (one,) = found(backward([7, 8, None]).load(), "recomputation")
+    assert (one.cause, one.count) == ("checkpoint", 12)
+    (other,) = found(backward([7, 8], "CheckpointFunctionBackward").load(), "recomputation")
+    assert other.count == 12
+
+
+def test_gradients_of_gradients_are_no_recomputation() -> None:
+    assert found(backward([7, 8, 9]).load(), "recomputation") == []
+    assert found(backward([None, None]).load(), "recomputation") == []
+
+
+def test_a_little_checkpointing_is_a_choice() -> None:
+    (one,) = found(backward([7, *[None] * 11][:8]).load(), "recomputation")
+    assert one.severity is not Severity.INFO  # an eighth of the GPU's time
+    (less,) = diagnose(
+        backward([7, None]).load(), select=["recomputation"], settings={"recomputation.choice_share": "0.6"}
+    ).findings
+    assert less.severity is Severity.INFO

@@ -70,12 +70,16 @@ def _tensors(shapes: list[Any]) -> list[str]:
 
 
 def told(work: Work) -> dict[str, Any]:
-    """The usual evidence: `kernels`, `ops`, `lines` (ns by text), `shapes`, and `where`, the end of a sentence."""
+    """The usual evidence: `kernels`, `ops`, `lines` (ns by text), `shapes`, and `where`, the end of a sentence.
+
+    Where no launch is in the trace, the kernels stand for the ops.
+    """
     lines, shapes = work.line.sums(work.dur_ns), largest_shapes(work)
     where = (f", of shapes {shapes}" if shapes else "") + (f", from {next(iter(lines))}" if lines else "")
+    kernels = kernel_times(work)
     return {
-        "kernels": kernel_times(work),
-        "ops": op_times(work),
+        "kernels": kernels,
+        "ops": op_times(work) or kernels,
         "lines": lines,
         "shapes": shapes,
         "where": where,

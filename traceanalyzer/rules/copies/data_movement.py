@@ -28,7 +28,7 @@ _MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of 
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_gpu_share: float = limit(
-        0.10, "of GPU time that one op's copies take; healthy models stay below; H200"
+        0.10, "of GPU time that one op's copies take; on healthy H200 traces only gathers reach it"
     )
 
 

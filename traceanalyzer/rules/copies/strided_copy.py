@@ -65,7 +65,7 @@ def strided_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     growing = joined & _appends(work, limits.grown_part)
     for cause, chosen in (
         ("growing-buffer", growing),
-        ("concatenation", joined & ~growing),
+        ("concatenation", joined & ~growing & (work.op.there | ~growing.any())),
         ("transposition", moved),
     ):
         for device, found in work[chosen].by(work[chosen].device):

@@ -27,10 +27,24 @@ from traceanalyzer.rule.views import Work
 Floats = NDArray[np.float64]
 
 
+_SHAPE = "Give the device more to do at once: more rows, another dimension, or parts that are combined"
+_PLACES = "Let fewer additions meet in one place: sum equal indices first, or add into several tables"
+_ORDER = "Reduce along the dimension that lies together in memory, or transpose once before"
+_REMEDIES = {
+    "scatter": _PLACES,
+    "row scatter": _PLACES,
+    "softmax": _ORDER,
+    "reduction": _ORDER,
+    "scan": f"{_ORDER}; cut a few long rows into pieces",
+    "matmul": "Pad the odd dimension to a multiple of 8, or split a product with one long dimension into parts",
+    "batch norm": "Use channels_last, or more channels or images at once",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     times: float = limit(
-        3.0, "times what well-shaped calls of such ops take; those stay below 2.2 on H200 traces"
+        3.0, "times what well-shaped calls take; 95 % of 5,357 calls of healthy H200 traces stay below 2.9"
     )
     min_call_ns: int = limit(10_000, "shorter calls are latency; H200, torch 2.11")
     floor_ns: int = limit(5_000, "no call of several kernels takes less")
@@ -108,6 +122,8 @@ def _kernels(found: Work, number: Rows, count: int) -> list[str]:
 
 def _hits(op: str, found: Work, excess: Rows, fixed: Floats, worst: tuple[Signature, int, int]) -> Hits:
     shape, needed, taken = worst
+    model = bound_of(shape)
+    kind = model.kind if model else ""
     lines = found.line.sums(found.dur_ns)
     line = f", from {next(iter(lines))}" if lines else ""
     return Hits(
@@ -117,8 +133,7 @@ def _hits(op: str, found: Work, excess: Rows, fixed: Floats, worst: tuple[Signat
         fix=Resize(found.entries, fixed),
         message="{by} of {shapes} ({types}) takes {call} where its bytes and operations need {needed}: {ratio} times, "
         "in {kernels}" + line,
-        advice="Look at the shape: more rows at once, another dimension or order, or partial results that are combined "
-        "give the device more to do in parallel; Nsight Compute says what the kernel waits for.",
+        advice=f"{_REMEDIES.get(kind, _SHAPE)}; Nsight Compute says what the kernel waits for.",
         confidence=Confidence.MEDIUM,
         evidence={
             "shapes": shapes_of(shape),

@@ -24,6 +24,11 @@ from traceanalyzer.rule.views import Work
 from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.timeline import kernel_families as families
 
+_WITH_TF32 = (
+    "; and let float32 products use TF32 (torch.set_float32_matmul_precision('high')), since without it they are "
+    "hardly quicker on devices that have float64 tensor cores"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -74,11 +79,11 @@ def _hits(found: Work, leak: Work, gpu: Gpu, tf32_off: bool, limits: Limits) -> 
         message="{times_a_step} work runs in float64, {spent} in all, in {ops}" + source,
         advice="Make it float32 where it enters"
         + (f" ({first})" if first else "")
-        + ": torch.from_numpy(a).float(), "
-        "dtype=torch.float32; numpy arrays are float64 unless told otherwise.",
+        + ": torch.from_numpy(a).float(), or dtype=torch.float32"
+        + ("" if tf32_off or not product.any() else _WITH_TF32)
+        + ".",
         confidence=Confidence.HIGH if first else Confidence.MEDIUM,
         evidence={**told(found), "spent_ns": found.total_ns, "first_op": first, "casts": int(casts.sum())},
-        also=(),
     )
 
 

@@ -58,8 +58,12 @@ def _again(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     parent = ops.parent
     inner = ops[parent.name.matches(_NODE)]
     numbered = pick(ints(work.events.trace.cpu, "sequence"), inner.rows) != NULL_INT
-    plain = np.isin(inner.parent.rows, inner.parent.rows[~numbered])
-    again = inner[numbered & (plain | inner.parent.name.matches(_CHECKPOINT))]
+    plain = inner[~numbered]
+    owner = work.launch.owner(plain)
+    own = plain[
+        np.unique(owner[owner >= 0])
+    ].parent.rows  # nodes that compute gradients without recording any
+    again = inner[numbered & (np.isin(inner.parent.rows, own) | inner.parent.name.matches(_CHECKPOINT))]
     again = again[~again.name.matches("^autograd::")]
     mine = work.launch.owner(again) if len(again) else np.full(len(work), -1)
     spent = work[mine >= 0]
