@@ -77,7 +77,8 @@ def test_what_bounds_the_step(shared: Shared, name: str, bound: str) -> None:
 def test_rates_are_compared_with_the_peak_and_what_is_achievable(shared: Shared) -> None:
     rates = named(facts_of(analysis(shared("real/gpt2_train.eager"))), "rate")
     matmul = next(fact for fact in rates if fact.values["kind"] == "matmul")
-    assert (matmul.values["peak_tflops"], matmul.values["achievable_tflops"]) == (989.5, 794.0)
+    assert matmul.values["peak_tflops"] == 989.5
+    assert 700 < float(matmul.values["achievable_tflops"] or 0) < 800
     assert 0 < float(matmul.values["tflops"] or 0) < 989.5
 
 
