@@ -209,7 +209,7 @@ def test_shares_of_the_peak_are_plausible_on_real_traces(
         ("NVIDIA H100 PCIe", 2000.0, 756.5),
         ("NVIDIA A100-SXM4-40GB", 1555.0, 312.0),
         ("NVIDIA A100-SXM4-80GB", 2039.0, 312.0),
-        ("NVIDIA B200", 7700.0, 2250.0),
+        ("NVIDIA B200", 8000.0, 2250.0),
         ("AMD Instinct MI210", 1638.4, 181.0),
         ("AMD Instinct MI250X", 1638.4, 191.5),
         ("AMD Instinct MI300X", 5300.0, 1307.4),

@@ -132,7 +132,7 @@ def _run(request: Request) -> bool:
     )
     _write_tables(request, report, analysed)
     _write_report(request, report)
-    _warn_of_no_rule(report)
+    _warn_of_no_gpu(report)
     if request.profile:
         print_times([analysis.times for _, analysis in analysed])
     return _met(request.fail_on, report)
@@ -192,11 +192,12 @@ def _text(request: Request, report: Report) -> str:
     )
 
 
-def _warn_of_no_rule(report: Report) -> None:
-    from traceanalyzer.model.finding import Status
-
-    if all(outcome.status is Status.NOT_APPLICABLE for outcome in report.outcomes) and report.outcomes:
-        print(f"warning: no rule applies: {report.outcomes[0].why}", file=sys.stderr)
+def _warn_of_no_gpu(report: Report) -> None:
+    """Otherwise a recording without the GPU would pass a check in silence."""
+    for trace in report.traces:
+        if not trace.busy:
+            why = (trace.unavailable or {}).get("busy", "no event of a GPU")
+            print(f"warning: {trace.meta.source}: nothing is said of the GPU: {why}", file=sys.stderr)
 
 
 def print_times(times: Iterable[Mapping[str, int]]) -> None:

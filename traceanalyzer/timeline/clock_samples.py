@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import NULL_INT, Trace, ints, matching
 
 Values = NDArray[np.float64]

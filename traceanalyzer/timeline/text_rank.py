@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import codes
 
 Rows = NDArray[np.int64]
