@@ -48,7 +48,7 @@ _FOREACH = ("ASGD", "Adadelta", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop"
 
 @rule(since="0.2", claims=Claims.PATTERN, limits=Limits)
 def unfused_optimizer(
-    calls: Calls, work: Work, idle: IdleTime, forecast: Forecast | None, limits: Limits
+    calls: Calls, idle: IdleTime, forecast: Forecast | None, limits: Limits
 ) -> Iterator[Hits]:
     """The optimizer's step is many kernels where a few would do.
 
