@@ -1,22 +1,18 @@
-"""Facts, the largest costs of a step, and the sentence that says them."""
+"""Facts, and the largest costs of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.builder import TraceBuilder
-from traceanalyzer import Finding, diagnose, load
+from traceanalyzer import diagnose, load
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.finding import Severity
-from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.report.costs import Cost, largest_costs, short_name
+from traceanalyzer.report.costs import largest_costs, short_name
 from traceanalyzer.report.fact import Fact
 from traceanalyzer.report.facts import facts_of
-from traceanalyzer.report.sentence import listed, verdict
 
 US = 1_000
 Shared = Callable[[str], Path]
@@ -81,7 +77,8 @@ def test_what_bounds_the_step(shared: Shared, name: str, bound: str) -> None:
 def test_rates_are_compared_with_the_peak_and_what_is_achievable(shared: Shared) -> None:
     rates = named(facts_of(analysis(shared("real/gpt2_train.eager"))), "rate")
     matmul = next(fact for fact in rates if fact.values["kind"] == "matmul")
-    assert (matmul.values["peak_tflops"], matmul.values["achievable_tflops"]) == (989.5, 794.0)
+    assert matmul.values["peak_tflops"] == 989.5
+    assert 700 < float(matmul.values["achievable_tflops"] or 0) < 800
     assert 0 < float(matmul.values["tflops"] or 0) < 989.5
 
 
@@ -147,83 +144,9 @@ def test_names_are_short(name: str, short: str) -> None:
     assert short_name(name) == short
 
 
-# -- the sentence --------------------------------------------------------------------------------------------
-
-COSTS = (
-    Cost("aten::mm", "gpu", 12e6, 0.6),
-    Cost("while data is loaded", "idle", 4e6, 0.2),
-    Cost("aten::add", "gpu", 1e6, 0.05),
-)
-
-
-class Step:
-    unprofiled_ns, low_ns, high_ns = 18.3e6, 17.6e6, 19.4e6
-
-    def __init__(self, bound: str = "gpu") -> None:
-        self.bound = bound
-
-
-@pytest.fixture(scope="module")
-def some() -> Finding:
-    trace = TraceBuilder()
-    for number in range(1, 5):
-        trace.op("aten::add", 100 * US * number, 20 * US)
-        trace.launch("cudaLaunchKernel", 100 * US * number, 5 * US, number)
-        trace.kernel(100 * US * number + 9 * US, 5 * US, number)
-    return diagnose(trace.load(), select=["hotspot"]).findings[0]
-
-
-def findings(some: Finding, *severities: Severity) -> list[Finding]:
-    return [replace(some, severity=severity) for severity in severities]
-
-
-HIGH, INFO = Severity.HIGH, Severity.INFO
-
-
-def test_the_verdict_says_pace_bound_and_gain(some: Finding) -> None:
-    said = verdict(Step(), findings(some, HIGH, HIGH, HIGH, INFO), 9.1e6, COSTS)
-    assert said == (
-        "18.3 ms a step (17.6 ms to 19.4 ms without the profiler), bound by the GPU: 60 % of it is aten::mm; "
-        "fixing 1 to 3 gives about 9.10 ms"
-    )
-
-
-def test_a_step_bound_by_the_cpu_shows_what_the_gpu_waits_for(some: Finding) -> None:
-    said = verdict(Step("cpu"), findings(some, HIGH), 18.2e6, COSTS)
-    assert said.endswith("bound by the CPU: 20 % of it is idle while data is loaded; fixing 1 changes little")
-
-
-def test_nothing_found_names_the_largest_costs(some: Finding) -> None:
-    said = verdict(Step(), findings(some, INFO), None, COSTS)
-    assert said.endswith(
-        "bound by the GPU: nothing to fix was found, and most of it goes to aten::mm 60 %, "
-        "idle while data is loaded 20 %, aten::add 5 %"
-    )
-
-
-def test_a_verdict_without_a_replay(some: Finding) -> None:
-    said = verdict(None, findings(some, HIGH, INFO, HIGH), None, COSTS)
-    assert said == "60 % of it is aten::mm; findings 1 and 3 say what to fix"
-    assert verdict(None, [], None, ()) == "nothing to fix was found"
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [
-        ([1], "1"),
-        ([1, 2], "1 and 2"),
-        ([1, 2, 3], "1 to 3"),
-        ([1, 2, 3, 5], "1 to 3 and 5"),
-        ([1, 3, 4], "1, 3 and 4"),
-    ],
-)
-def test_numbers_are_listed(numbers: list[int], text: str) -> None:
-    assert listed(numbers) == text
-
-
 @pytest.mark.parametrize("name", ["pairs/launch_bound.bad", "pairs/clean_train.fixed", "real/gcn.eager"])
-def test_recorded_traces_get_a_sentence(shared: Shared, name: str) -> None:
-    one = analysis(shared(name))
-    said = verdict(one.index(Forecast).step, [], None, largest_costs(one))
-    assert "a step (" in said
-    assert "most of it goes to" in said
+def test_recorded_traces_get_a_verdict_that_names_a_cost(shared: Shared, name: str) -> None:
+    loaded = load(shared(name))
+    (head,) = diagnose(loaded).traces
+    assert " a step without the profiler (" in head.verdict
+    assert any(cost.words in head.verdict for cost in largest_costs(Analysis(loaded)))

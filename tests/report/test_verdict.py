@@ -9,6 +9,7 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.verdict import verdict_of
 
 
@@ -92,3 +93,29 @@ def test_numbers_are_those_of_the_findings(severities: list[Severity], words: st
 def test_findings_of_other_ranks_are_theirs() -> None:
     head = samples.trace(1, step=samples.estimate(), together=samples.estimate(9 * MS))
     assert "fixing 2 gives" in verdict_of(head, [*graded(HIGH, rank=0), *graded(HIGH, rank=1)])
+
+
+COSTS = (
+    Cost("aten::mm", "gpu", 12e6, 0.6),
+    Cost("while data is loaded", "idle", 4e6, 0.2),
+    Cost("aten::add", "gpu", 1e3, 0.0001),
+)
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        ("gpu", "bound by the GPU: 60 % of it is aten::mm; "),
+        ("cpu", "bound by the CPU: 20 % of it is idle while data is loaded; "),
+    ],
+)
+def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, words: str) -> None:
+    head = samples.trace(step=samples.estimate(bound=bound), together=samples.estimate(9 * MS))
+    assert words + "fixing 1 gives" in verdict_of(head, graded(HIGH), COSTS)
+
+
+def test_where_nothing_is_wrong_ops_and_reasons_are_told() -> None:
+    said = verdict_of(samples.trace(step=samples.estimate(bound="gpu")), graded(INFO), COSTS)
+    assert said.endswith(
+        "bound by the GPU; nothing found to fix; the time goes to aten::mm 60 %, idle while data is loaded 20 %"
+    )

@@ -106,6 +106,18 @@ def test_an_optimizer_of_ones_own_is_compiled() -> None:
     assert "torch.compile" in one.advice
 
 
+def test_an_optimizer_without_ops_may_be_fused_elsewhere() -> None:
+    """apex and DeepSpeed launch multi_tensor_apply without any op."""
+    trace = TraceBuilder()
+    for number in range(1, 41):
+        trace.launch("cudaLaunchKernel", 12 * US * number, 5 * US, number)
+        trace.kernel(
+            12 * US * number + 8 * US, 2 * US, number, name="void multi_tensor_apply_kernel<Adam>(x)"
+        )
+    trace.annotation("Optimizer.step#FusedAdam.step", 0, 600 * US)
+    assert of_rule(trace, "unfused-optimizer") == []
+
+
 def test_without_optimizer_the_rule_does_not_apply() -> None:
     report = diagnose(loop(["aten::add"], 4).load(), select=["unfused-optimizer"])
     assert report.outcomes[0].status is Status.NOT_APPLICABLE

@@ -10,6 +10,7 @@ from traceanalyzer.cli.diagnose import diagnose
 from traceanalyzer.cli.exits import COULD_NOT_RUN, guarded
 from traceanalyzer.cli.explain import explain
 from traceanalyzer.cli.export import export
+from traceanalyzer.cli.facts import facts
 from traceanalyzer.cli.indexes import indexes
 from traceanalyzer.cli.memory import memory
 from traceanalyzer.cli.ops import ops
@@ -32,7 +33,7 @@ def cli() -> None:
     """
 
 
-for command in (diagnose, explain, export, indexes, memory, ops, rules, table):
+for command in (diagnose, explain, export, facts, indexes, memory, ops, rules, table):
     cli.add_command(command)
 
 

@@ -48,6 +48,11 @@ class Cost:
     step_ns: float
     share: float
 
+    @property
+    def words(self) -> str:
+        """`aten::mm`, or `idle while data is loaded`."""
+        return f"idle {self.name}" if self.kind == "idle" else self.name
+
 
 def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     """The largest items of the step, largest first: shares of the unprofiled step, else of the traced one.

@@ -11,8 +11,9 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.costs import short_name
 from traceanalyzer.report.fact import Fact, Facts, Value, ids_of
-from traceanalyzer.roofline.achievable import achievable_bf16_tflops
+from traceanalyzer.roofline.op_model import ARITHMETIC
 from traceanalyzer.roofline.op_work import OpWork
+from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.timeline.steps import Steps
 
@@ -20,7 +21,6 @@ _TOP = 3
 _REGION = re.compile(r"^Torch-Compiled Region: (?P<region>\S+)")
 _GRAPH = re.compile(r"CompiledFxGraph (?P<hash>\w+)")
 _FIRST = np.array([0])
-_HALF = ("c10::BFloat16", "c10::Half")
 
 
 def hotspots(analysis: Analysis) -> Facts:
@@ -102,17 +102,16 @@ def compiled_regions(analysis: Analysis) -> Facts:
 
 def rates(analysis: Analysis) -> Facts:
     """TFLOP/s of matrix products, convolutions and attention by dtype, against the peak and what is achievable."""
-    shapes = analysis.index(OpWork).shapes
+    ops = analysis.index(OpWork)
+    shapes = ops.shapes
     known = shapes[shapes["tflops"].notna()]
     known = known.assign(dtypes=[str(types).split(", ")[0] for types in known["dtypes"]])
-    names = {device.ordinal: device.name for device in analysis.trace.meta.devices}
     for key, found in known.groupby(["kind", "dtypes", "device"], sort=False):
         kind, types, device = key if isinstance(key, tuple) else (key, "", 0)
         gpu_ns = int(found["gpu_ns"].sum())
         done = float((found["tflops"] * found["gpu_ns"]).sum() / max(gpu_ns, 1))
         peak = float(found["peak_tflops"].iloc[0]) if found["peak_tflops"].notna().iloc[0] else None
-        half = types in _HALF
-        reach = achievable_bf16_tflops(names.get(int(str(device)))) if kind == "matmul" and half else None
+        reach = _reached(ops.peaks.get(int(str(device))), str(kind), str(types), peak)
         text = f"{kind} in {types}: {done:,.0f} TFLOP/s"
         text += f", {100 * done / peak:.0f} % of the peak of {peak:,.0f}" if peak else ", peak unknown"
         text += f" and {100 * done / reach:.0f} % of the {reach:,.0f} that are achievable" if reach else ""
@@ -125,3 +124,13 @@ def rates(analysis: Analysis) -> Facts:
             "gpu_ns": gpu_ns,
         }
         yield Fact("rate", text, values)
+
+
+def _reached(peaks: Peaks | None, kind: str, types: str, peak: float | None) -> float | None:
+    """What well-shaped work of that kind reaches; float32 that is compared with the peak of TF32 is TF32."""
+    if peaks is None:
+        return None
+    arithmetic = ARITHMETIC.get(types, types)
+    if arithmetic == "fp32" and peak is not None and peak == peaks.tflops.get("tf32"):
+        arithmetic = "tf32"
+    return peaks.reached_tflops(kind, arithmetic)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from traceanalyzer.model.analysis import Analysis
@@ -17,6 +18,7 @@ from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.report.costs import largest_costs
 from traceanalyzer.report.summary import attempt, scope_of, span_of, summarise
 from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.grouping import ranked
@@ -83,7 +85,13 @@ def report_of(
     judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
     findings = ranked(finding for _, said in judged for finding in said.findings)
     return Report(
-        traces=tuple(replace(head, verdict=verdict_of(head, findings)) for head, _ in judged),
+        traces=tuple(
+            replace(
+                head,
+                verdict=verdict_of(head, findings, attempt({}, "costs", partial(largest_costs, one), ())),
+            )
+            for (head, _), (_, one) in zip(judged, analysed, strict=True)
+        ),
         findings=findings,
         outcomes=tuple(outcome for _, said in judged for outcome in said.outcomes),
         limits={f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()},

@@ -9,26 +9,32 @@ from itertools import groupby
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.words import in_words
 
 LARGEST = 3
 _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
+_KINDS = {"gpu": "gpu", "communication": "gpu", "cpu": "idle", "wait": "idle"}
 _BOUNDS = {"gpu": "the GPU", "cpu": "the CPU", "wait": "waiting for the GPU's results"}
 
 
-def verdict_of(trace: TraceReport, findings: Sequence[Finding]) -> str:
-    """One sentence without a full stop; `findings` are all of the report, in the order of their numbers.
+def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[Cost] = ()) -> str:
+    """One sentence without a full stop; empty where the trace has neither a step estimate nor accounting.
 
-    Empty where the trace has neither a step estimate nor accounting.
+    Args:
+        findings: all of the report, in the order of their numbers.
+        costs: the largest items of the trace's step, largest first; without them the accounting's classes are told.
     """
     wrong = {
         number: finding
         for number, finding in enumerate(findings, start=1)
         if finding.rank == trace.rank and finding.severity is not Severity.INFO
     }
-    parts = [_pace(trace), _fixes(trace, wrong) if wrong else _largest(trace)]
-    return "; ".join(part for part in parts if part)
+    if not wrong:
+        return "; ".join(part for part in (_pace(trace), _goes_to(costs) or _largest(trace)) if part)
+    said = ": ".join(part for part in (_pace(trace), _telling(trace, costs)) if part)
+    return "; ".join(part for part in (said, _fixes(trace, wrong)) if part)
 
 
 def _pace(trace: TraceReport) -> str:
@@ -42,6 +48,23 @@ def _pace(trace: TraceReport) -> str:
     if trace.steps is not None and trace.steps.marked:
         return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} a step, as recorded"
     return f"{format_ns(trace.window.length_ns)}, as recorded" if trace.accounting else ""
+
+
+def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
+    """The largest cost of the side that bounds the step: an op of the GPU, or what it is idle for."""
+    kind = _KINDS.get(trace.step.bound) if trace.step is not None else None
+    one = next((cost for cost in costs if kind in (None, cost.kind)), None)
+    return (
+        f"{100 * one.share:.0f} % of it is {one.words}"
+        if one is not None and one.share >= _LEAST_SHARE
+        else ""
+    )
+
+
+def _goes_to(costs: Sequence[Cost]) -> str:
+    """Where nothing is wrong: what the step goes to."""
+    named = [f"{cost.words} {100 * cost.share:.0f} %" for cost in costs if cost.share >= _LEAST_SHARE]
+    return f"nothing found to fix; the time goes to {', '.join(named)}" if named else ""
 
 
 def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:

@@ -31,6 +31,7 @@ class Limits:
     min_idle_share: float = limit(
         0.25, "of all idle time: less is beside other faults, which are the ones to fix"
     )
+    min_sure_share: float = limit(0.02, "saved even at the interval's low end: the rule's own min_share")
     min_same_share: float = limit(
         0.5, "of the steps launch the same kernels on the same grids: shapes are static"
     )
@@ -70,7 +71,8 @@ def launch_bound(
         return
     eager = work[(work.step >= 0) & ~work.in_graph]
     remedy, fix, confidence, advice = _remedy(eager, steps, syncs, forecast, limits)
-    no_fault = only_profiled(forecast)
+    sure = forecast is None or forecast.saving([fix]).low_share >= limits.min_sure_share
+    no_fault = only_profiled(forecast) or not sure
     minor = found.total_ns < limits.min_idle_share * idle.total_ns
     ops = found.launch.outer_op.name.or_else(found.launch.name).sums(found.dur_ns)
     yield Hits(
@@ -81,7 +83,7 @@ def launch_bound(
         message="idle for {total} while the CPU launched {launches} kernels a step, of {kernel} each"
         + (", one launch in {launch}" if len(eager) else "")
         + ", before {ops}"
-        + ("; without the profiler the GPU is busy all the same" if no_fault else "")
+        + ("; without the profiler the GPU may be busy all the same" if no_fault else "")
         + ("; most idle time has other reasons" if minor and not no_fault else ""),
         advice=advice,
         evidence={
@@ -108,8 +110,8 @@ _GRAPH = (
 )
 _COMPILE = "Compile the model with torch.compile: {:.0f} % of the launches are pointwise kernels that fuse."
 _BATCH = (
-    "Do more with each launch: a larger batch, or several requests at once. Shapes change from step to step or the CPU "
-    "waits within it, which rules out a CUDA graph, as far as the recorded steps show."
+    "Do more with each launch: a larger batch, or several requests at once. Shapes change from step to step, the CPU "
+    "waits within it, or other ranks take part: that rules out a CUDA graph, as far as the recorded steps show."
 )
 
 

@@ -33,12 +33,13 @@ class Limits:
 
 
 _HEAVY = re.compile(
-    r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|norm\b|NormB"
+    r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|(layer|batch|group|instance|rms)_norm|NormB"
 )
 _PICKS = re.compile(
     r"::(select|slice|narrow|index|index_select|gather|take|where|nonzero|unbind|to|_to_copy|item)$"
+    r"|(Select|Slice|Index|Unbind|Split)Backward"
 )
-_TO_HOST_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
+_ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 
 
 @rule(since="0.2", claims=Claims.PATTERN, min_share=0.02, limits=Limits)
@@ -52,9 +53,9 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> 
     all elements at once costs that once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights,
     `x * torch.tensor(w, device="cuda")[:, None]`.
-    How sure: that the calls repeat is measured; that they are independent is not. Repeats that pick from, copy, or
-    update one thing of many, or whose results are stacked, are medium; those with a matrix product may be layers or
-    time steps, and are low. A chain of pointwise ops alone is left to launch-bound: its remedy is a CUDA graph.
+    How sure: that the calls repeat is measured; that they are independent is not. Repeats that copy or update
+    one thing of many, or whose results are stacked, are medium; those with a matrix product may be layers or time
+    steps, and are low. A chain of pointwise ops alone is left to launch-bound: its remedy is a CUDA graph.
     When it is wrong: each repeat needs the result of the one before, as in a recurrent network.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.
     """
@@ -79,8 +80,8 @@ def _how_sure(loop: Repeats, limits: Limits) -> Confidence | None:
         many = loop.count >= limits.min_repeats and len(names) <= limits.max_layer_ops
         alike = picks or loop.collected  # layers neither pick from one tensor nor are their results stacked
         return Confidence.LOW if alike and (many or loop.shapes_change) else None
-    lists = all(_TO_HOST_LISTS.search(name) for name in names)
-    return Confidence.MEDIUM if picks or lists or loop.collected or loop.shapes_change else None
+    many = loop.collected or loop.copies or loop.shapes_change or all(map(_ON_LISTS.search, names))
+    return Confidence.MEDIUM if many else Confidence.LOW if picks else None
 
 
 def _hits(loops: list[Repeats], sure: Confidence, idle: IdleTime, limits: Limits) -> Hits:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.rewrites import Replace
@@ -17,6 +18,7 @@ from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.rule.views.optimizers import Implementation
 from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
@@ -36,15 +38,17 @@ class Limits:
     )
 
 
-_DONE = re.compile(r"_fused_|CompiledFunction|^triton_|^Torch-Compiled|^## Call")
+# apex and DeepSpeed launch multi_tensor_apply without an op.
+_DONE = re.compile(
+    r"_fused_|^void multi_tensor_apply|multi_tensor_apply_kernel|CompiledFunction|^triton_|^Torch-Compiled|^## Call"
+)
 _FUSED = ("Adam", "AdamW", "SGD")  # torch 2.4 and later have a fused CUDA implementation of these
 _FOREACH = ("ASGD", "Adadelta", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
-_RARE = 0.05  # share of the launches below which an op is not done for every tensor
 
 
 @rule(since="0.2", claims=Claims.PATTERN, limits=Limits)
 def unfused_optimizer(
-    calls: Calls, work: Work, idle: IdleTime, forecast: Forecast | None, limits: Limits
+    calls: Calls, idle: IdleTime, forecast: Forecast | None, limits: Limits
 ) -> Iterator[Hits]:
     """The optimizer's step is many kernels where a few would do.
 
@@ -75,36 +79,25 @@ def unfused_optimizer(
 
 def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
     work, owner = marks.launched()
-    launches, foreach = len(work) / len(marks), bool(work.op.name.matches("_foreach_").mean() > 0.5)
-    passes, tensors = _passes(work, len(marks), limits) if foreach else _loop(work, len(marks))
-    stays = (min(limits.fused_passes, passes) if foreach else 1.0) if kind in _FUSED else passes
-    share = min(stays / passes, 1.0) if foreach or kind in _FUSED else 1.0
-    kernels = math.ceil(tensors / limits.tensors_per_launch) * (1 if kind in _FUSED else math.ceil(passes))
-    gpu_ns = np.bincount(owner, weights=work.dur_ns, minlength=len(marks)) * share
-    cpu_ns = limits.cpu_per_tensor_ns * tensors + limits.cpu_per_pass_ns * (
-        stays if kind not in _FUSED else 0
-    )
-    charged = idle.launch.owner(marks)
-    late = Lost.all_of(idle[charged >= 0], charged[charged >= 0])
-    excess = Lost.excess(work, (work.dur_ns * (1 - share)).astype(np.int64))
-    needless = Lost(owner[excess.owner], excess.device, excess.start_ns, excess.end_ns)
+    now = Implementation.of(work, len(marks), limits.tensors_per_launch)
+    left = min(limits.fused_passes if now.foreach else 1.0, now.passes) if kind in _FUSED else now.passes
+    stays = left / now.passes
+    gpu_ns = np.bincount(owner, work.dur_ns * stays, len(marks)).astype(np.float64)
     return Hits(
         at=marks,
         by=kind,
-        cause="foreach" if foreach else "loop",
-        lost=Lost.joined([late, needless]),
-        fix=Replace(
-            marks.start_ns, marks.end_ns, np.repeat(gpu_ns[:, None] / kernels, kernels, axis=1), cpu_ns
-        ),
+        cause="foreach" if now.foreach else "loop",
+        lost=Lost.joined([_late(marks, idle), _needless(work, owner, stays)]),
+        fix=_better(kind, marks, gpu_ns, now, limits),
         message="{by}.step() {times_a_step} launches {launches} kernels of {kernel} on average "
-        + ("in {passes} passes over all parameters" if foreach else "one parameter after the other, {tensors} in all")
+        + ("in {passes} passes over all parameters" if now.foreach else "for one parameter after the other, {tensors}")
         + ": {cpu} of the CPU and {gpu} of the GPU each time",
-        advice=_advice(kind, foreach),
+        advice=_advice(kind, now.foreach),
         evidence={
-            "launches": round(launches),
+            "launches": round(len(work) / len(marks)),
             "kernel_ns": int(work.dur_ns.mean()),
-            "passes": round(passes),
-            "tensors": round(tensors),
+            "passes": round(now.passes),
+            "tensors": round(now.tensors),
             "cpu_ns": marks.total_ns // len(marks),
             "gpu_ns": work.total_ns // len(marks),
             "ops": work.op.name.sums(work.dur_ns),
@@ -112,18 +105,29 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
     )  # fmt: skip
 
 
-def _loop(work: Work, marks: int) -> tuple[float, float]:
-    """(kernels per tensor, tensors): how often the rarest op comes that is done for every tensor."""
-    counts = np.array(list(work.op.name.sums(np.ones(len(work), np.int64)).values()) or [len(work)])
-    tensors = max(float(counts[counts >= _RARE * len(work)].min()), 1.0)
-    return len(work) / tensors, tensors / marks
+def _better(
+    kind: str, marks: Calls, gpu_ns: NDArray[np.float64], now: Implementation, limits: Limits
+) -> Replace:
+    """The fused kernel in place of each step; for optimizers without one a foreach op for each pass."""
+    passes = 1 if kind in _FUSED else math.ceil(now.passes)
+    kernels = passes * math.ceil(now.tensors / limits.tensors_per_launch)
+    cpu_ns = limits.cpu_per_tensor_ns * now.tensors
+    cpu_ns += 0 if kind in _FUSED else limits.cpu_per_pass_ns * passes
+    return Replace(
+        marks.start_ns, marks.end_ns, np.repeat(gpu_ns[:, None] / kernels, kernels, axis=1), cpu_ns
+    )
 
 
-def _passes(work: Work, marks: int, limits: Limits) -> tuple[float, float]:
-    """(foreach ops, tensors at most) of one step."""
-    ops: Rows = work.op.distinct().rows
-    passes = max(len(ops) / marks, 1.0)
-    return passes, len(work) / marks / passes * limits.tensors_per_launch
+def _late(marks: Calls, idle: IdleTime) -> Lost:
+    """Idle time that a launch of the optimizer ended."""
+    owner = idle.launch.owner(marks)
+    return Lost.all_of(idle[owner >= 0], owner[owner >= 0])
+
+
+def _needless(work: Work, owner: Rows, stays: float) -> Lost:
+    """GPU time beyond what the better implementation takes."""
+    excess = Lost.excess(work, (work.dur_ns * (1 - stays)).astype(np.int64))
+    return replace(excess, owner=owner[excess.owner])
 
 
 def _advice(kind: str, foreach: bool) -> str:
