@@ -3,7 +3,8 @@
 A case is some events of a real trace, changed in their values (odd numbers, nesting, half characters, times at both
 ends), in their order, and then in their bytes (cut, overwritten, packed and damaged). It may be refused with one of
 our own errors; anything else, a rule that fails, an event that is neither in a frame nor counted, and more than
-seconds for a small file, is a find: it is kept in `--keep`, and belongs into tests/fuzz_cases afterwards.
+seconds for a small file, is a find: it is kept in `--keep`, and belongs into tests/fuzz_cases afterwards, where
+test_fuzz_cases.py tries it.
 """
 
 from __future__ import annotations
@@ -259,20 +260,19 @@ def _packed(rng: random.Random, data: bytes) -> bytes:
 # -- what is checked ---------------------------------------------------------------------------------------
 
 
-def check(path: Path, seed: int) -> None:
+def check(path: Path, *, batch_bytes: int, diagnosed: bool) -> None:
     """
     Raises:
         Exception: anything that is no refusal in our own words is a find.
     """
-    rng = random.Random(seed)
     begun = time.process_time()  # not of the clock: the machine may be busy
     try:
-        trace = load_file(path, jobs=1, batch_bytes=rng.choice((1_000, 10_000, 1 << 18)))
+        trace = load_file(path, jobs=1, batch_bytes=batch_bytes)
     except TraceAnalyzerError as error:
         str(error).encode()
     else:
         _check_frames(trace)
-        if rng.random() < _DIAGNOSED:
+        if diagnosed:
             _check_report(trace)
     spent = time.process_time() - begun
     assert spent < MAX_SECONDS, f"{spent:.1f} s for {path.stat().st_size:,} bytes"
@@ -307,8 +307,10 @@ def run(seconds: float, seed: int, keep: Path) -> int:
                 break
             path = Path(folder, "case.json")
             path.write_bytes(case(number))
+            rng = random.Random(-number)
+            batch_bytes, diagnosed = rng.choice((1_000, 10_000, 1 << 18)), rng.random() < _DIAGNOSED
             try:
-                check(path, number)
+                check(path, batch_bytes=batch_bytes, diagnosed=diagnosed)
             except Exception:
                 finds += 1
                 keep.mkdir(parents=True, exist_ok=True)

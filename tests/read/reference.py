@@ -10,7 +10,7 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
-from traceanalyzer.model.schema import CATEGORIES, FRAMES, IGNORED, Frame, Kind
+from traceanalyzer.model.schema import CATEGORIES, FRAMES, IGNORED, Frame, Storage
 
 Row = dict[str, Any]
 
@@ -63,7 +63,7 @@ def _row(frame: Frame, event_id: int, category: str, event: Row) -> Row:
     for column in frame.columns:
         for key in column.raw:
             if args.get(key) is not None:
-                row[column.name] = _value(column.kind, args[key])
+                row[column.name] = _value(column.storage, args[key])
     known = {key for column in frame.columns for key in column.raw} | IGNORED.keys()
     other = {key: args[key] for key in sorted(args) if key not in known}
     if other:
@@ -83,12 +83,12 @@ def _lane(value: Any) -> int:
     return int(str(value).removeprefix("stream "))
 
 
-def _value(kind: Kind, value: Any) -> Any:
-    if kind is Kind.JSON:
+def _value(storage: Storage, value: Any) -> Any:
+    if storage is Storage.JSON:
         return _text(value)
-    if kind is Kind.TEXT:
+    if storage is Storage.TEXT:
         return value if isinstance(value, str) else _text(value)
-    if kind is Kind.FLOAT:
+    if storage is Storage.FLOAT:
         return float(value)
     return None if value == "" else int(value)
 

@@ -71,7 +71,7 @@ def test_frames_are_as_the_schema_declares_also_where_they_are_empty() -> None:
     trace = of_rank(0).load()
     for name, frame in FRAMES.items():
         made = getattr(trace, name)
-        assert {column.name: column.kind.dtype for column in frame.columns} == made.dtypes.astype(
+        assert {column.name: column.storage.dtype for column in frame.columns} == made.dtypes.astype(
             str
         ).to_dict()
         assert isinstance(made.index, pd.RangeIndex)

@@ -42,6 +42,14 @@ def test_an_op_far_outside_is_counted_and_one_that_runs_on_is_kept() -> None:
     assert trace.meta.counted["outside the recording"] == 1
 
 
+def test_a_lane_whose_clock_is_wrong_stays_whole() -> None:
+    hours = 5 * 3600e6
+    trace = of(*[op(ts=LATE_US + i) for i in range(50)], *[kernel(ts=LATE_US + i + hours) for i in range(50)])
+    assert len(trace.gpu) == 50
+    apart = of(*[op(ts=LATE_US + i) for i in range(50)], *[kernel(ts=LATE_US + i * hours) for i in range(50)])
+    assert apart.gpu["event_id"].tolist() == [50]
+
+
 def test_a_window_mark_that_is_wrong_itself_is_not_believed() -> None:
     trace = of(op(), op(), kernel(), {**SPAN, "ts": 2 * LATE_US, "dur": 5.0})
     assert (len(trace.cpu), len(trace.gpu)) == (2, 1)

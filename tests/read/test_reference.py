@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tests.read.reference import read
-from traceanalyzer.model.schema import FRAMES, Kind
+from traceanalyzer.model.schema import FRAMES, Storage
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
 
@@ -33,19 +33,19 @@ def test_every_column_equals_the_reference(shared_trace: Path) -> None:
         made = getattr(trace, name)
         assert list(made.columns) == [column.name for column in frame.columns]
         for column in frame.columns:
-            assert str(made[column.name].dtype) == column.kind.dtype
+            assert str(made[column.name].dtype) == column.storage.dtype
             expected = [row[column.name] for row in rows[name]]
-            assert values(made[column.name], column.kind) == as_text(expected, column.kind), column.name
+            assert values(made[column.name], column.storage) == as_text(expected, column.storage), column.name
 
 
-def values(column: pd.Series[Any], kind: Kind) -> list[Any]:
+def values(column: pd.Series[Any], storage: Storage) -> list[Any]:
     """A column as plain Python values, null as None; lists and objects as their parsed JSON."""
-    return as_text([None if pd.isna(value) else value for value in column.tolist()], kind)
+    return as_text([None if pd.isna(value) else value for value in column.tolist()], storage)
 
 
-def as_text(column: list[Any], kind: Kind) -> list[Any]:
+def as_text(column: list[Any], storage: Storage) -> list[Any]:
     """JSON texts parsed, so that two ways to print one float are equal."""
-    if kind is not Kind.JSON:
+    if storage is not Storage.JSON:
         return column
     parsed = {text: json.loads(text) for text in set(column) if text is not None}
     return [None if text is None else parsed[text] for text in column]

@@ -1,4 +1,4 @@
-"""Every column of every frame: name, kind, unit, meaning and the raw keys that it is read from.
+"""Every column of every frame: name, storage, unit, meaning and the raw keys that it is read from.
 
 Nothing else in the code knows how the exporter spells a field. What an event carries beyond these columns is
 kept as JSON text in `other_args`, except for the keys in `IGNORED`, each with its reason.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class Storage(Enum):
     """How a column is stored: in the growing buffer while reading, and in the pandas frame after."""
 
     TIME = "int64"  # nanoseconds, never missing
@@ -28,7 +28,7 @@ class Kind(Enum):
     @property
     def interned(self) -> bool:
         """Whether values are stored as codes into a table of distinct values."""
-        return self in (Kind.TEXT, Kind.JSON)
+        return self in (Storage.TEXT, Storage.JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Column:
     """One column. `raw` are the keys below `args` that it is read from; empty where the reader computes it."""
 
     name: str
-    kind: Kind
+    storage: Storage
     meaning: str
     unit: str = ""
     raw: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Column:
     @property
     def recurs(self) -> bool:
         """Whether a trace has few distinct values: a row then keeps one code for all such values together."""
-        return self.kind.interned or self.name in _RECURRING
+        return self.storage.interned or self.name in _RECURRING
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ _RECURRING = frozenset(
     | {"group_size", "in_elements", "out_elements", "priority", "original_stream"}
 )
 
-_T, _I, _N, _F, _S, _J = Kind.TIME, Kind.ID, Kind.INT, Kind.FLOAT, Kind.TEXT, Kind.JSON
+_T, _I, _N, _F, _S, _J = Storage.TIME, Storage.ID, Storage.INT, Storage.FLOAT, Storage.TEXT, Storage.JSON
 
 _COMMON = (
     Column("event_id", _I, "ordinal in traceEvents: events[event_id] is this event"),

@@ -25,7 +25,11 @@ import pandas as pd
 import pyarrow as pa
 from isal import isal_zlib
 
+<<<<<<< HEAD
 from traceanalyzer.model.schema import FRAMES, Column, Kind
+=======
+from traceanalyzer.model.schema import FRAMES, SCHEMA_VERSION, Column, Storage
+>>>>>>> read
 from traceanalyzer.model.trace import LAZY_FRAMES, Damage, Device, LazyFrame, Meta, Trace
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.frames import TEXT_DTYPE, build_frame
@@ -160,13 +164,13 @@ def _frame(name: str, table: Any) -> pd.DataFrame:
 def _column(column: Column, chunked: Any) -> Any:
     """An Arrow column as the reader makes it; numbers without a copy."""
     values = chunked.combine_chunks() if chunked.num_chunks != 1 else chunked.chunk(0)
-    if column.kind.interned:
+    if column.storage.interned:
         codes = values.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         texts = pd.Index(values.dictionary.to_pylist(), dtype=TEXT_DTYPE)
         return pd.Categorical.from_codes(codes, categories=texts)
-    if column.kind is Kind.FLOAT:
+    if column.storage is Storage.FLOAT:
         return values.fill_null(np.nan).to_numpy(zero_copy_only=False)
-    if column.kind is not Kind.INT:
+    if column.storage is not Storage.INT:
         return values.to_numpy(zero_copy_only=False)
     missing = values.is_null().to_numpy(zero_copy_only=False)
     return pd.arrays.IntegerArray(values.fill_null(0).to_numpy(zero_copy_only=False), missing)

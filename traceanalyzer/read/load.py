@@ -60,7 +60,7 @@ def load(
     traces = list(islice(_in_folder(Path(path), read, skipped), 2))
     if len(traces) > 1:
         names = " and ".join(Path(trace.meta.source).name for trace in traces)
-        remedy = "Read them with load_job(...), or pass one of the files in it."
+        remedy = "Pass one of the files in it; in Python, load_job(...) reads them all."
         raise UnreadableTrace(f"holds several traces: {names}", where=path, remedy=remedy)
     return _told(traces, skipped)[0]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from traceanalyzer.model.schema import FRAMES, Column, Kind
+from traceanalyzer.model.schema import FRAMES, Column, Storage
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.declared import MAX_DEVICE
@@ -26,7 +26,7 @@ Head = tuple[Any, Any, Any]
 TEXT_DTYPE: Any = (
     "str" if int(pd.__version__.split(".")[0]) >= 3 else object
 )  # of categories: as pandas itself has
-_NULLS = {Kind.INT: (np.int64, NULL_INT), Kind.FLOAT: (np.float64, np.nan), Kind.ID: (np.int64, 0)}
+_NULLS = {Storage.INT: (np.int64, NULL_INT), Storage.FLOAT: (np.float64, np.nan), Storage.ID: (np.int64, 0)}
 
 
 def build_frame(collector: Collector, name: str) -> pd.DataFrame:
@@ -35,9 +35,9 @@ def build_frame(collector: Collector, name: str) -> pd.DataFrame:
     groups = [group for (of, *_), group in collector.groups.items() if of == name and group.rows]
     gather = _Gather(groups)
     columns: dict[str, Any] = {
-        "event_id": gather.numbers("id", Kind.ID),
-        "start_ns": gather.numbers("start", Kind.ID),
-        "dur_ns": gather.numbers("dur", Kind.ID),
+        "event_id": gather.numbers("id", Storage.ID),
+        "start_ns": gather.numbers("start", Storage.ID),
+        "dur_ns": gather.numbers("dur", Storage.ID),
     }
     columns |= _from_args(frame.columns, gather)
     columns |= _from_heads(name, gather, collector, columns)
@@ -59,9 +59,9 @@ class _Gather:
         ends = np.cumsum([group.rows for group in groups], dtype=np.int64).tolist()
         self._places = [places[end - group.rows : end] for group, end in zip(groups, ends, strict=True)]
 
-    def numbers(self, name: str, kind: Kind) -> NDArray[Any]:
+    def numbers(self, name: str, storage: Storage) -> NDArray[Any]:
         """A numeric buffer of all groups, null where a group has none."""
-        dtype, null = _NULLS[kind]
+        dtype, null = _NULLS[storage]
         return self._scatter(name, np.full(self.rows, null, dtype), [0] * len(self.groups))
 
     def codes(self, name: str, offsets: Sequence[int]) -> Codes:
@@ -100,20 +100,20 @@ def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[
         made["device"] = _ordinals(
             np.where(known == NULL_INT, _devices(codes, heads, collector), known), collector
         )
-        streams = _looked_up(codes, [lane_number(head[2]) for head in heads], Kind.INT)
+        streams = _looked_up(codes, [lane_number(head[2]) for head in heads], Storage.INT)
         known = columns.get("stream", NULL_INT)
         made["stream"] = np.where(known == NULL_INT, streams, known)
     else:
         for column, position in (("pid", 1), ("tid", 2)):
             lanes = (head[position] for head in heads)
             numbers = [collector.lanes.get(as_text(lane), lane_number(lane)) for lane in lanes]
-            made[column] = _looked_up(codes, numbers, Kind.INT)
+            made[column] = _looked_up(codes, numbers, Storage.INT)
     return made
 
 
 def _devices(codes: Codes, heads: list[Head], collector: Collector) -> NDArray[Any]:
     """The GPU of each row as its pid tells."""
-    return _looked_up(codes, [collector.declared.device_of(head[1]) for head in heads], Kind.INT)
+    return _looked_up(codes, [collector.declared.device_of(head[1]) for head in heads], Storage.INT)
 
 
 def _ordinals(devices: NDArray[Any], collector: Collector) -> NDArray[Any]:
@@ -130,11 +130,14 @@ def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
     made: dict[str, Any] = {"other_args": categorical(other.codes, other.texts())}
     for column in columns:
         if column.recurs and known.has(column):
-            values = [coerced(column.kind, value) for value in known.values(column)]
-            lookup = categorical if column.kind.interned else _looked_up
-            made[column.name] = lookup(known.codes, values, column.kind)
+            values = [coerced(column.storage, value) for value in known.values(column)]
+            made[column.name] = (
+                categorical(known.codes, values)
+                if column.storage.interned
+                else _looked_up(known.codes, values, column.storage)
+            )
         elif any(column.name in group.buffers for group in gather.groups if column.raw):
-            made[column.name] = gather.numbers(column.name, column.kind)
+            made[column.name] = gather.numbers(column.name, column.storage)
     return made
 
 
@@ -169,13 +172,13 @@ class _Distinct:
         return [as_json(args.get(FOLDED) or args) for args in found]
 
 
-def _looked_up(codes: Codes, values: Sequence[Any], kind: Kind) -> NDArray[Any]:
+def _looked_up(codes: Codes, values: Sequence[Any], storage: Storage) -> NDArray[Any]:
     """values[codes], null for None and for code -1."""
-    dtype, null = _NULLS[kind]
+    dtype, null = _NULLS[storage]
     return np.array([null if value is None else value for value in values] + [null], dtype)[codes]
 
 
-def categorical(codes: Codes, texts: Sequence[str | None], kind: Kind = Kind.TEXT) -> pd.Categorical:
+def categorical(codes: Codes, texts: Sequence[str | None]) -> pd.Categorical:
     """texts[codes] as a categorical, null for code -1; only texts that occur are categories, sorted."""
     occurs = np.zeros(len(texts) + 1, np.bool_)
     occurs[codes] = True
@@ -200,11 +203,11 @@ class _Whole:
 
     def column(self, column: Column, values: Any) -> Any:
         """A column as pandas holds it; `values` is None where no row has one."""
-        if column.kind.interned:
+        if column.storage.interned:
             return _categorical(self._constant(-1, np.int8), []) if values is None else values
-        if column.kind is Kind.FLOAT:
+        if column.storage is Storage.FLOAT:
             return self._constant(np.nan, np.float64) if values is None else values
-        if column.kind is not Kind.INT:
+        if column.storage is not Storage.INT:
             return values
         if values is None:
             return pd.arrays.IntegerArray(self._constant(0, np.int64), self._constant(True, np.bool_))

@@ -3,6 +3,7 @@
 The recording is the span that the profiler says it recorded; where it says none, or most rows lie elsewhere, it is
 where the bulk of the CPU lane's rows starts, else of the GPU lane's. Rows of the CPU lane may end late, since what
 was still running is written beyond the end; what starts outside, and GPU rows that end outside, are misplaced.
+Where nearly all of the GPU lane lies elsewhere, but together, its clock is wrong and not its rows: they stay.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _RECORDED_SLACK_NS = (
 _BULK_SLACK_NS = (
     3600 * 10**9
 )  # beyond the bulk: longer than any recording, far less than a doubled time of day
+_MIN_SKEWED_ROWS = 20  # fewer may be outliers by chance
 _BULK = (0.05, 0.95)  # quantiles of the starts
 
 
@@ -48,7 +50,10 @@ def drop_misplaced(groups: Groups, recorded: tuple[int, int] | None) -> Counter[
     span = _span(groups, recorded)
     if span is None:
         return counted
+    skewed = _is_skewed(groups, span)
     for (frame, *_), group in groups.items():
+        if frame == "gpu" and skewed:
+            continue
         within = span.starts(group)
         if frame == "gpu":
             within &= group.array("dur") <= span.high - np.where(within, group.array("start"), 0)
@@ -59,6 +64,18 @@ def drop_misplaced(groups: Groups, recorded: tuple[int, int] | None) -> Counter[
         counted["outside the recording"] += int((~within & ~untimed).sum())
         group.keep(within)
     return +counted
+
+
+def _is_skewed(groups: Groups, span: _Span) -> bool:
+    """Whether the GPU lane as a whole lies elsewhere."""
+    starts = [group.array("start") for (frame, *_), group in groups.items() if frame == "gpu" and group.rows]
+    timed = np.concatenate([*starts, np.empty(0, np.int64)])
+    timed = timed[timed != 0]
+    if len(timed) < _MIN_SKEWED_ROWS:
+        return False
+    low, high = _bulk(timed)
+    outside = (timed < span.low) | (timed > span.high)
+    return bool(outside.mean() > _BULK[1]) and high - low <= span.high - span.low
 
 
 def _span(groups: Groups, recorded: tuple[int, int] | None) -> _Span | None:

@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from traceanalyzer.model.schema import IGNORED, Frame, Kind
+from traceanalyzer.model.schema import IGNORED, Frame, Storage
 from traceanalyzer.read.columns.quirks import BLANK, coerced, durations_ns
 
 Event = dict[str, Any]
@@ -27,7 +27,7 @@ Args = dict[str, Any]
 UNFIT = (KeyError, TypeError, AttributeError, struct.error, OverflowError, ValueError)
 """What packing raises where an event is not as the exporter writes it."""
 
-_FORMAT_OF = {Kind.INT: "q", Kind.FLOAT: "d"}
+_FORMAT_OF = {Storage.INT: "q", Storage.FLOAT: "d"}
 _FORMATS = {"id": "I", "start": "q", "dur": "d", "head": "i", "known": "i", "other": "i"}
 _ROWS_AT_ONCE = 1 << 16  # half a megabyte of a column, which stays in the cache
 
@@ -137,7 +137,7 @@ class RowGroup:
         self.shared = {name: Shared(of) for name, of in (("known", known), ("other", other)) if of}
         names = ["id", "start", "dur", "head", *self.shared, *(column.name for column, _ in self.numbers)]
         self.buffers = {name: bytearray() for name in names}
-        formats = _FORMATS | {column.name: _FORMAT_OF[column.kind] for column, _ in self.numbers}
+        formats = _FORMATS | {column.name: _FORMAT_OF[column.storage] for column, _ in self.numbers}
         self._dtypes = {name: np.dtype(formats[name]) for name in names}
         self.rows = 0
 
@@ -152,7 +152,7 @@ class RowGroup:
         packed: dict[str, bytes | bytearray] = {}
         for column, get in self.numbers:
             values = map(get, rows.args)
-            packed[column.name] = struct.pack(f"{n}{_FORMAT_OF[column.kind]}", *values)
+            packed[column.name] = struct.pack(f"{n}{_FORMAT_OF[column.storage]}", *values)
         for name, shared in self.shared.items():
             packed[name] = shared.pack(rows.args)
         packed |= {
@@ -198,11 +198,11 @@ class RowGroup:
         shared = self.shared.get("known")
         if shared is None:
             return
-        kinds = {key: self.frame.by_raw_key[key].kind for key in shared.keys}
+        storage = {key: self.frame.by_raw_key[key].storage for key in shared.keys}
         counts = np.bincount(self.array("known"), minlength=len(shared.codes))
         for values, count in zip(shared.values(), counts.tolist(), strict=True):
             for key, value in zip(shared.keys, values, strict=True):
-                if value not in BLANK and coerced(kinds[key], value) is None and count:
+                if value not in BLANK and coerced(storage[key], value) is None and count:
                     yield key, count
 
     def keep(self, chosen: NDArray[np.bool_]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from traceanalyzer.model.schema import Frame, Kind
+from traceanalyzer.model.schema import Frame, Storage
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.model.units import us_text_to_ns, us_to_ns
 from traceanalyzer.read.depth import too_deep
@@ -136,7 +136,7 @@ def problem_of(event: Any, frame: str, start: int) -> str | None:
 def sampled(event: Event) -> str | None:
     """The key of the first series that a counter event samples; None where it has no number."""
     samples = _samples(event)
-    return next((key for key, value in samples.items() if coerced(Kind.FLOAT, value) is not None), None)
+    return next((key for key, value in samples.items() if coerced(Storage.FLOAT, value) is not None), None)
 
 
 def _samples(event: Event) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _sample(event: Event, anomalies: Counter[str]) -> Event:
     """A counter event as a row: its first series, and what else it has."""
     first = sampled(event) or ""
     samples = dict(_samples(event))
-    args: Event = {"key": first, "value": coerced(Kind.FLOAT, samples.pop(first))}
+    args: Event = {"key": first, "value": coerced(Storage.FLOAT, samples.pop(first))}
     if too_deep(samples):
         anomalies["nested too deep: a counter"] += 1
     elif samples:
@@ -168,7 +168,7 @@ def mended(event: Event, frame: Frame, anomalies: Counter[str]) -> Event:
     for key, value in args.items():
         column = columns.get(key)
         if column is not None and not column.recurs:
-            value = coerced(column.kind, value)
+            value = coerced(column.storage, value)
             if value is None and args[key] not in BLANK:
                 anomalies[f"unreadable {key}"] += 1
         elif too_deep(value):
@@ -189,20 +189,20 @@ def folded(event: Event, frame: Frame) -> Event:
     return {**event, "args": {**args, FOLDED: {k: v for k, v in event["args"].items() if k not in columns}}}
 
 
-def coerced(kind: Kind, value: Any) -> Any:
-    """A value in the column's kind, or None."""
+def coerced(storage: Storage, value: Any) -> Any:
+    """A value as the column stores it, or None."""
     if value is None:
         return None
-    if kind is Kind.TEXT:
+    if storage is Storage.TEXT:
         return value if isinstance(value, str) else as_json(value)
-    if kind is Kind.JSON:
+    if storage is Storage.JSON:
         return as_json(value)
     try:
-        number = float(value) if kind is Kind.FLOAT or isinstance(value, float) else int(value)
-        whole = int(number) if kind is Kind.INT else 0
+        number = float(value) if storage is Storage.FLOAT or isinstance(value, float) else int(value)
+        whole = int(number) if storage is Storage.INT else 0
     except (TypeError, ValueError, OverflowError):
         return None
-    if kind is Kind.FLOAT:
+    if storage is Storage.FLOAT:
         return number
     return whole if whole == number and -(2**63) < whole < 2**63 else None
 

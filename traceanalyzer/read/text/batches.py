@@ -1,7 +1,7 @@
 """Bytes -> batches of raw events, never holding more than a piece of the file.
 
 Where the text does not parse up to a cut, the error's position tells why: at the cut, which fell into a string or a
-nested object; behind a `]`, where the list is over; anywhere else, where the data are damaged and `repair.py` saves
+nested object; after a `]`, where the list is over; anywhere else, where the data are damaged and `repair.py` saves
 what can be saved. Text without a cut is looked at again when it has doubled, so that the time stays linear.
 """
 

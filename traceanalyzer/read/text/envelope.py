@@ -19,8 +19,8 @@ _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 _BASE_TIME = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d{1,19})\b')
 _BOM = b"\xef\xbb\xbf"
-_NOT_BLANK = re.compile(rb"\S")
 _MAX_PARSED_BYTES = 16 << 20  # of JSON that is no trace, to say what it is
+_LOOKED_AT_BYTES = 1 << 20  # at a time
 _KEYS_SHOWN = 8
 
 
@@ -113,16 +113,16 @@ class Envelope:
 
     def refusal(self, buffer: bytearray, damage: list[Damage]) -> TraceAnalyzerError:
         """Why a file in which no events begin is refused."""
-        text = bytes(buffer[_first_byte(buffer) :])
+        first = _first_byte(buffer)
         if damage:
             return UnreadableTrace(damage[0].message, where=self._name, remedy="Copy or record it again.")
-        if not text.strip():
+        if first == len(buffer):
             remedy = "Record the trace again."
             return UnreadableTrace("holds nothing but blanks", where=self._name, remedy=remedy)
-        if len(text) > _MAX_PARSED_BYTES:
-            return self._no_events(_first_keys(text))
+        if len(buffer) > _MAX_PARSED_BYTES:
+            return self._no_events(_first_keys(bytes(buffer[first : first + _LOOKED_AT_BYTES])))
         try:
-            content = orjson.loads(text)
+            content = orjson.loads(bytes(buffer[first:]))
         except orjson.JSONDecodeError as error:
             before = error.doc[: error.pos] if isinstance(error.doc, str) else ""
             offset = len(before.encode("utf-8", "replace"))
@@ -138,8 +138,14 @@ class Envelope:
 
 def _first_byte(buffer: bytearray) -> int:
     """Index of the first byte that is neither blank nor a byte order mark."""
-    match = _NOT_BLANK.search(buffer, len(_BOM) if buffer.startswith(_BOM) else 0)
-    return match.start() if match else len(buffer)
+    at = len(_BOM) if buffer.startswith(_BOM) else 0
+    while at < len(buffer):
+        piece = buffer[at : at + _LOOKED_AT_BYTES]
+        rest = piece.lstrip()
+        if rest:
+            return at + len(piece) - len(rest)
+        at += len(piece)
+    return at
 
 
 def _outermost_list(buffer: bytearray) -> re.Match[bytes] | None:
@@ -171,8 +177,7 @@ def _is_whole(text: bytes) -> bool:
 
 
 def _first_keys(text: bytes) -> list[str]:
-    """Some top-level keys of a JSON object that is too long to be parsed for that."""
-    first = text[: 1 << 20]
-    strings = (at for found in walk(first) for at in found.string_at[found.string_depth == 1].tolist())
-    keys = (match.group(1).decode("utf-8", "replace") for at in strings if (match := _KEY.match(first, at)))
+    """The first top-level keys of a JSON object of which this is the beginning."""
+    strings = (at for found in walk(text) for at in found.string_at[found.string_depth == 1].tolist())
+    keys = (match.group(1).decode("utf-8", "replace") for at in strings if (match := _KEY.match(text, at)))
     return list(islice(keys, _KEYS_SHOWN))

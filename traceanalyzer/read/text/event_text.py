@@ -1,6 +1,6 @@
 """The part of the events' text that is in memory, cut and parsed in place: nothing is copied or scanned in Python.
 
-A cut is an index just behind an event's closing brace, where a comma follows. The text always starts at an event
+A cut is an index just after an event's closing brace, where a comma follows. The text always starts at an event
 and stands after a bracket; parsing puts the closing bracket at a cut for as long as it takes. The parser proves the
 cut: what starts at an event and parses as a list ends at an event's end.
 """
@@ -56,7 +56,7 @@ class EventText:
         """The events up to `cut`, or all of the text, which brings its own closing bracket."""
         end = len(self._buffer) if cut is None else cut + 2
         if cut is not None:
-            behind, self._buffer[cut + 1] = self._buffer[cut + 1], _CLOSE
+            after, self._buffer[cut + 1] = self._buffer[cut + 1], _CLOSE
         try:
             with memoryview(self._buffer) as whole, whole[:end] as document:
                 events: list[Any] = orjson.loads(document)
@@ -66,7 +66,7 @@ class EventText:
             return Failure(at, "content after document" in str(error))
         finally:
             if cut is not None:
-                self._buffer[cut + 1] = behind
+                self._buffer[cut + 1] = after
 
     def _index(self, characters: int, end: int) -> int:
         """orjson counts characters from the bracket; this is the same place as an index into the text."""

@@ -58,21 +58,21 @@ class Repairs:
             self._note("lost", len(lost_at), offset + len(mended[: lost_at[0]].encode()))
         return events
 
-    def _note(self, kind: str, events: int, offset: int) -> None:
-        self._events[kind] += events
-        self._places.setdefault(kind, []).append(offset)
+    def _note(self, what: str, events: int, offset: int) -> None:
+        self._events[what] += events
+        self._places.setdefault(what, []).append(offset)
 
     def damage(self, events: int) -> list[Damage]:
         """One entry per kind of damage; `events` is how many entries were handed on, lost ones included."""
         read = events - self._events["lost"]
-        return [self._entry(kind, read) for kind in self._places]
+        return [self._entry(what, read) for what in self._places]
 
-    def _entry(self, kind: str, read: int) -> Damage:
-        count, places = self._events[kind], self._places[kind]
+    def _entry(self, what: str, read: int) -> Damage:
+        count, places = self._events[what], self._places[what]
         near = f"near byte {places[0]:,}" + (f" and in {len(places) - 1:,} more" if len(places) > 1 else "")
-        if kind == "half":
+        if what == "half":
             return Damage("truncated event", f"the last event, {near}, is only half there", places[0], count)
-        if kind == "lost":
+        if what == "lost":
             message = f"{_events(count)} unreadable {near}; {read:,} read"
             return Damage("unreadable", message, places[0], count)
         message = f"invalid characters or numbers among {_events(count)} {near} were mended; {read:,} read"

@@ -37,4 +37,4 @@ def _field(column: Column) -> pa.Field[Any]:
         "meaning": column.meaning,
         **({"unit": column.unit} if column.unit else {}),
     }
-    return pa.field(column.name, _TYPES.get(column.kind.dtype, _TEXT), metadata=described)
+    return pa.field(column.name, _TYPES.get(column.storage.dtype, _TEXT), metadata=described)
