@@ -181,11 +181,7 @@ def test_a_folder_of_several_ranks_is_refused_and_of_one_is_read(
         built.header["distributedInfo"] = {"rank": rank, "world_size": 2}
         built.write(folder / f"rank{rank}.json")
     assert run(["table", str(folder)]) == 2
-<<<<<<< HEAD
-    assert "holds several traces" in capsys.readouterr().err
-=======
     assert "holds several traces: rank0.json and rank1.json" in capsys.readouterr().err
->>>>>>> read
     (folder / "rank1.json").unlink()
     assert "aten::mm" in output_of(capsys, "table", folder)
 

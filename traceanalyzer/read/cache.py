@@ -25,11 +25,7 @@ import pandas as pd
 import pyarrow as pa
 from isal import isal_zlib
 
-<<<<<<< HEAD
-from traceanalyzer.model.schema import FRAMES, Column, Kind
-=======
-from traceanalyzer.model.schema import FRAMES, SCHEMA_VERSION, Column, Storage
->>>>>>> read
+from traceanalyzer.model.schema import FRAMES, Column, Storage
 from traceanalyzer.model.trace import LAZY_FRAMES, Damage, Device, LazyFrame, Meta, Trace
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.frames import TEXT_DTYPE, build_frame
