@@ -14,7 +14,7 @@ from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.escape import JOINED
 from traceanalyzer.render.text.footer import footer
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.text.savings import cost_words, count_words, grade, saving_words
+from traceanalyzer.render.text.savings import cost_words, count_words, finding_name, grade, saving_words
 from traceanalyzer.version import __version__
 
 PROFILERS_OWN = "recording"  # group of the rules that find what the profiler itself did
@@ -133,7 +133,7 @@ def _while_busy(times: StepTimes) -> str:
 
 def _finding(page: Page, number: int, finding: Finding, trace: TraceReport, places: Sequence[str]) -> None:
     page.blank()
-    title = f"{number}  {finding.rule}: {finding.cause}" + (f", {finding.by}" if finding.by else "")
+    title = f"{number}  {finding_name(finding)}"
     page.sides(title, grade(finding), style=_COLOURS[finding.severity])
     saved = "" if finding.saving is None else saving_words(finding.saving, trace.step)
     amounts = [text for text in (saved, cost_words(finding), count_words(finding)) if text]

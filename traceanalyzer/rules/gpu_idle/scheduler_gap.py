@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.idle.cause_texts import ELSE, TEXTS
 from traceanalyzer.idle.recurrence import standing_out
 from traceanalyzer.model.arrays import grouped
 from traceanalyzer.model.finding import Confidence
@@ -30,53 +31,6 @@ class Limits:
     spike: float = limit(5.0, "times the median step: more than that, in one step only, is a hiccup")
 
 
-# cause -> (what happened, what to do); of causes that have a rule of their own this is what that rule leaves.
-_TEXTS = {
-    "launch-latency": (
-        "work was queued in time and started after the device's usual delay",
-        "Fewer and larger kernels: fusion, CUDA graphs.",
-    ),
-    "in-graph": (
-        "gaps between the nodes of a CUDA graph, where no launch is involved",
-        "Fuse kernels within the graph.",
-    ),
-    "waiting": (
-        "work was launched and waited for an event, or for work that the trace does not show",
-        "See which stream or rank it waits for: enable_cuda_sync_events=True in the profiler names the event.",
-    ),
-    "unlinked": (
-        "the launch of the next work is not in the trace",
-        "Record longer: it was launched before recording began.",
-    ),
-    "tail": (
-        "nothing more was launched before the last step ended",
-        "See what the CPU does after its last launch.",
-    ),
-    "unknown": (
-        "work was launched in time, started late, and nothing says why",
-        "Record with enable_cuda_sync_events=True.",
-    ),
-    "profiler-overhead": (
-        "the profiler was at work",
-        "Nothing to do: without the profiler this time is not lost.",
-    ),
-    "not-recorded": (
-        "work was launched that the trace does not show",
-        "Record more steps: the recording ended before that work.",
-    ),
-    "graph-capture": (
-        "a CUDA graph was being captured: what it launches runs later",
-        "Nothing to do: capture once, outside the steps that count.",
-    ),
-    "start": (
-        "recording began with an idle device, and the loop had to get under way",
-        "Record more steps to see past it.",
-    ),
-}
-_ELSE = (
-    "the CPU had not launched the next work yet",
-    "See the other findings: what keeps the CPU busy is the cause.",
-)
 _SAYS_WHY = (
     "not-recorded",
     "graph-capture",
@@ -117,14 +71,14 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
     start, once = _standing_out(lasting, steps, limits)
     if start.any():
-        yield _hits(lasting[start], "start", *_TEXTS["start"], Confidence.HIGH, info=True)
+        yield _hits(lasting[start], "start", *TEXTS["start"], Confidence.HIGH, info=True)
     recurring, alone = lasting[~once & ~start], lasting[once & ~start]
     for cause, found in recurring.by(recurring.cause):
         sure = Confidence.LOW if cause in ("unknown", "waiting") else Confidence.HIGH
         info = cause in _NOT_THE_CODE or only_profiled(forecast)
-        yield _hits(found, cause, *_TEXTS.get(cause, _ELSE), sure, info=info)
+        yield _hits(found, cause, *TEXTS.get(cause, ELSE), sure, info=info)
     for cause, found in alone.by(alone.cause):
-        what = f"in one step only, so the profiler's or a hiccup: {_TEXTS.get(cause, _ELSE)[0]}"
+        what = f"in one step only, so the profiler's or a hiccup: {TEXTS.get(cause, ELSE)[0]}"
         advice = "See whether it comes back in a longer recording before changing anything."
         yield _hits(found, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
 
@@ -134,7 +88,7 @@ def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence,
     return Hits(
         at=found,
         cause=cause,
-        message="idle for {total} ({in_steps}): " + what + (", before {ops}" if ops else ""),
+        message="{in_steps} the GPU is idle: " + what + (", before {ops}" if ops else ""),
         advice=advice,
         confidence=sure,
         evidence={"largest_gap_ns": int(found.dur_ns.max()), "ops": ops},

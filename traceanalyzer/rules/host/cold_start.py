@@ -20,6 +20,12 @@ from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.first_use import KINDS, FirstUse
 from traceanalyzer.timeline.steps import Steps
 
+_FIRST = (
+    "first-use",
+    "module-loading",
+    "compilation",
+    "autotuning",
+)  # of idle time, in the accounting's table
 _PYTHON = "python before the first op"
 
 
@@ -63,14 +69,15 @@ def cold_start(
     cold = _cold_steps(steps, activity, limits)
     stalls = calls[np.isin(calls.rows, once.row)]
     late = quiet[(quiet.dur_ns >= limits.min_excess_ns) & np.isin(quiet.step, cold)]
-    start, end = (
-        np.concatenate((stalls.start_ns, late.start_ns)),
-        np.concatenate((stalls.end_ns, late.end_ns)),
+    charged = idle.charged_to(*_FIRST)
+    start, end, rows = (
+        np.concatenate((stalls.start_ns, late.start_ns, charged.start_ns)),
+        np.concatenate((stalls.end_ns, late.end_ns, charged.end_ns)),
+        np.concatenate((stalls.rows, late.rows, charged.call.rows)),
     )
     spans = intervals.union(start, end)
     if intervals.length(spans) < limits.min_excess_ns:
         return
-    rows = np.concatenate((stalls.rows, late.rows))
     found = Calls(calls.events, _longest(rows, start, end, spans))
     lost = Lost.idle_within(idle, *spans)
     steady = len(steps) >= limits.min_steps
