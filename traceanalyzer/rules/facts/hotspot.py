@@ -93,7 +93,8 @@ _UNMODELLED = "Ask Nsight Compute: what this op has to compute and to move is no
 
 def _short(op: str) -> str:
     """Without the engine's words; a kernel that has no op without its template arguments."""
-    return op.removeprefix(_ENGINE) if "(" not in op else op.split("(")[0].split("<")[0].removeprefix("void ")
+    plain = op.removeprefix(_ENGINE).replace("(anonymous namespace)::", "")
+    return plain if "(" not in plain else plain.split("(")[0].split("<")[0].removeprefix("void ")
 
 
 def _bound(found: Work, rates: pd.DataFrame, limits: Limits) -> tuple[str, str]:

@@ -116,7 +116,7 @@ _ONE_STEP = (
     "torch.cuda.graph, or torch.compile(mode='reduce-overhead'). Else do more with each launch: a larger batch."
 )
 _COMPILE = "Compile the model with torch.compile: {:.0f} % of the launches are pointwise kernels that fuse."
-_BATCH = "Do more with each launch: a larger batch, or several requests at once. A CUDA graph is ruled out as it is: {}."
+_BATCH = "Do more with each launch: a larger batch, or several requests at once. No CUDA graph takes the step yet: {}."
 
 
 def _between_launches(idle: IdleTime, limits: Limits) -> IdleTime:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.idle.cause_texts import ELSE, TEXTS
 from traceanalyzer.idle.recurrence import standing_out
-from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.arrays import distinct, grouped
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.claims import Claims
@@ -28,6 +28,7 @@ Mask = NDArray[np.bool_]
 class Limits:
     min_gap_ns: int = limit(2_000, "queued kernels hand over within 0.8 to 1.7 us on an H200 with torch 2.11")
     min_steps: int = limit(3, "fewer steps cannot tell what recurs from what happens once")
+    min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
     spike: float = limit(5.0, "times the median step: more than that, in one step only, is a hiccup")
 
 
@@ -75,7 +76,10 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
     recurring, alone = lasting[~once & ~start], lasting[once & ~start]
     for cause, found in recurring.by(recurring.cause):
         sure = Confidence.LOW if cause in ("unknown", "waiting") else Confidence.HIGH
-        info = cause in _NOT_THE_CODE or only_profiled(forecast)
+        rare = (
+            len(distinct(found.step)) < limits.min_steps_share * len(steps) and len(steps) >= limits.min_steps
+        )
+        info = cause in _NOT_THE_CODE or only_profiled(forecast) or rare
         yield _hits(found, cause, *TEXTS.get(cause, ELSE), sure, info=info)
     for cause, found in alone.by(alone.cause):
         what = f"in one step only, so the profiler's or a hiccup: {TEXTS.get(cause, ELSE)[0]}"
@@ -98,10 +102,10 @@ def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence,
 
 def _standing_out(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[Mask, Mask]:
     """(what is idle in leading steps only, what stands out in a single step) of causes that say no more than late."""
-    nothing = np.zeros(len(idle), bool)
+    plain = ~idle.cause.one_of(*_SAYS_WHY)
+    head = (idle.before_entries < 0) & (plain | idle.cause.one_of("unknown"))  # before the first work of all
     if len(steps) < limits.min_steps or steps.asked or not len(idle):
-        return nothing, nothing
+        return head, np.zeros(len(idle), bool)
     key, _ = grouped([idle.device, idle.cause.code])
     found = standing_out(key, idle.step, idle.dur_ns, len(steps), limits.spike)
-    plain = ~idle.cause.one_of(*_SAYS_WHY)
-    return (found.leading | (idle.step < 0)) & plain, found.alone & plain
+    return head | (found.leading | (idle.step < 0)) & plain, found.alone & plain & ~head

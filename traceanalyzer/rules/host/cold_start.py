@@ -94,7 +94,7 @@ def cold_start(
         confidence=Confidence.HIGH if steady or np.isin(once.kind, (0, 2)).any() else Confidence.MEDIUM,
         evidence={
             "stall_ns": intervals.length(spans),
-            "kinds": _by_kind(calls, once, late),
+            "kinds": _by_kind(calls, once, charged, late),
             "ops": found.outer_op.name.or_else(found.name).sums(spans[1] - spans[0]),
             "first_ns": int(steps.durations_ns()[0]),
             "usual_ns": usual,
@@ -134,12 +134,14 @@ def _longest(rows: Rows, start: Rows, end: Rows, spans: intervals.Set) -> Rows:
     return rows[order[np.unique(span[order], return_index=True)[1]]]
 
 
-def _by_kind(calls: Calls, once: FirstUse, late: QuietCalls) -> dict[str, int]:
+def _by_kind(calls: Calls, once: FirstUse, charged: IdleTime, late: QuietCalls) -> dict[str, int]:
     """What it went by with, each nanosecond once, the longest kind first."""
-    nesting, taken, spent = calls.events.nesting, intervals.EMPTY, {}
+    nesting, taken = calls.events.nesting, intervals.EMPTY
+    spent: dict[str, int] = {}
     parts = [(kind, once.row[once.kind == position]) for position, kind in enumerate(KINDS)]
     sets = [(kind, intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])) for kind, rows in parts]
+    sets.append((KINDS[-1], intervals.union(charged.start_ns, charged.end_ns)))
     for kind, spans in [*sets, (_PYTHON, intervals.union(late.start_ns, late.end_ns))]:
-        spent[kind] = intervals.length(intervals.difference(spans, taken))
+        spent[kind] = spent.get(kind, 0) + intervals.length(intervals.difference(spans, taken))
         taken = intervals.union(*map(np.concatenate, zip(taken, spans, strict=True)))
     return dict(sorted(((kind, ns) for kind, ns in spent.items() if ns), key=lambda item: -item[1]))
