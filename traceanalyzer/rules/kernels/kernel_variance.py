@@ -17,7 +17,7 @@ from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Work
-from traceanalyzer.timeline.repeated_kernels import RepeatedKernels
+from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, spread
 from traceanalyzer.timeline.steps import Steps
 
 
@@ -128,7 +128,7 @@ def _hits(cause: str, slow: pd.DataFrame, group: pd.DataFrame, work: Work, steps
         message=message,
         advice=advice,
         confidence=_confidence(slow, group),
-        evidence={**_evidence(slow, group), "grid": found.text("grid")[0] or "", "slow_steps": numbers},
+        evidence={**spread(slow, group), "grid": found.text("grid")[0] or "", "slow_steps": numbers},
     )
 
 
@@ -143,21 +143,3 @@ def _confidence(slow: pd.DataFrame, group: pd.DataFrame) -> Confidence:
 def _resolution(work: Work) -> int:
     """What the clock cannot tell: a start and an end in whole microseconds are each off by up to one."""
     return 1 if work.events.trace.meta.capabilities.get("nanoseconds", True) else 2_001
-
-
-def _evidence(slow: pd.DataFrame, group: pd.DataFrame) -> dict[str, Any]:
-    durations, rest = group["dur"], group.loc[group.index.difference(slow.index), "dur"]
-    by_step = group.groupby("step")["dur"].median()
-    p10, p90 = durations.quantile([0.1, 0.9])
-    return {
-        "executions": len(group),
-        "slow": len(slow),
-        "slowdown": round(float(slow["dur"].median() / max(rest.median(), 1)), 2) if len(rest) else 1.0,
-        "median_dur_ns": int(durations.median()),
-        "mean_ns": int(durations.mean()),
-        "p10_ns": int(p10),
-        "p90_ns": int(p90),
-        "worst_dur_ns": int(durations.max()),
-        "first_step_ns": int(by_step.iloc[0]),
-        "last_step_ns": int(by_step.iloc[-1]),
-    }
