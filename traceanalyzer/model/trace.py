@@ -162,9 +162,6 @@ class Job(dict[int, Trace]):
         self.skipped = tuple(skipped)
 
 
-TraceSet = Job  # its name until 0.1
-
-
 def ints(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
     """A whole column as int64 of shape (rows,), null as NULL_INT."""
     values: NDArray[np.int64] = frame[column].to_numpy(dtype=np.int64, na_value=NULL_INT)
