@@ -94,11 +94,6 @@ class IdleTime(Selection):
         return self._idle.work[self.piece] >= 0
 
     @property
-    def next_work(self) -> Work:
-        """The work after it; ask `has_next` first."""
-        return Work(self.events, self._idle.work[self.piece])
-
-    @property
     def next_entries(self) -> Rows:
         """Entry of `DeviceWork` after each row, -1 at the tail."""
         return self._idle.work[self.piece]
