@@ -33,7 +33,7 @@ class Calls(Selection):
 
     @property
     def rows(self) -> Rows:
-        """Rows of `trace.cpu`, -1 where there is none: what edits are made of."""
+        """Rows of `trace.cpu`, no positions in `Calls`; -1 where there is none: what edits are made of."""
         return self._rows
 
     @property

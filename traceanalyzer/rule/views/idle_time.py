@@ -47,7 +47,7 @@ class IdleTime(Selection):
 
     @property
     def step(self) -> Rows:
-        """Position of the step on the device."""
+        """Position in `Steps` of the step on the device, 0 the first; -1 before it."""
         return self._books.step[self._rows]
 
     @property
@@ -57,11 +57,11 @@ class IdleTime(Selection):
 
     @property
     def cause(self) -> Texts:
-        """Name in the table of causes."""
+        """Name as in `CAUSES`, such as `module-loading`; docs/accounting.md says when each holds."""
         return Texts(self._idle.cause[self.piece], np.array(CAUSES, object))
 
     def charged_to(self, *causes: str) -> Self:
-        """The stretches of these causes.
+        """The stretches of these causes, named as in docs/accounting.md: `synchronisation`, `module-loading`.
 
         Raises:
             ValueError: there is no such cause.
