@@ -66,6 +66,9 @@ class IdleTime(Selection):
         Raises:
             ValueError: there is no such cause.
         """
+        if unknown := set(causes) - set(CAUSES):
+            known = ", ".join(CAUSES)
+            raise ValueError(f"no cause is called {', '.join(sorted(unknown))}; there are {known}")
         return self[np.isin(self._idle.cause[self.piece], [CAUSES.index(cause) for cause in causes])]
 
     @property
