@@ -85,7 +85,7 @@ def _finding(
         sure = saving is not None and (not costs or saving.low_share > 0)
         if little and (saving is None or not sure or saving.share < rule.min_share):
             return None
-        return finding_of(draft, scope, saving, _most(draft, forecast))
+        return finding_of(draft, scope, saving, min(draft.hits.most, _most(draft, forecast)))
     except Exception as error:
         outcomes[draft.rule] = _failed(outcomes[draft.rule], error)
         return None

@@ -82,19 +82,19 @@ class DeviceWork:
         row, call, start, launched = row[order], call[order], start[order], launched[order]
         device, stream = device[order], stream[order]
         end = start + dur[order]
-        linked = call >= 0
+        linked, op = call >= 0, _ops(trace, nesting, row, call)
         return cls(
             row=row,
             device=device,
             stream=stream,
-            kind=_kinds(trace, row),
+            kind=_read_back(trace, op, _kinds(trace, row)),
             start_ns=start,
             end_ns=end,
             call=call,
             call_start_ns=launched,
             call_end_ns=pick(nesting.end_ns, call, NULL_INT),
             delay_ns=np.where(linked, start - launched, NULL_INT),
-            op=_ops(trace, nesting, row, call),
+            op=op,
             shared=_shared(call),
             outstanding=_outstanding(device, launched, end, linked),
         )
@@ -177,3 +177,10 @@ def _kinds(trace: Trace, row: Rows) -> Rows:
     kinds[copy] = np.where(named == _OTHER, told[codes(trace.gpu, "copy_kind")[row]], named)[copy]
     kinds[(category == "gpu_memset").to_numpy()[row]] = KINDS.index("memset")
     return kinds
+
+
+def _read_back(trace: Trace, op: Rows, kind: Rows) -> Rows:
+    """The kinds, with the copies of `.item()` to the host: ROCm calls them copies on the device."""
+    reads = matching(trace.cpu, "name", "aten::_local_scalar_dense".__eq__)
+    wrong = (op >= 0) & reads[op] & (kind == KINDS.index("copy_d2d")) if len(reads) else op < -1
+    return np.where(wrong, KINDS.index("copy_d2h"), kind)
