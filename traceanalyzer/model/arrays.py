@@ -32,6 +32,15 @@ def distinct(values: Rows) -> Rows:
     return kept
 
 
+def distinct_pairs(first: Rows, second: Rows) -> tuple[Rows, Rows]:
+    """The pairs that occur, each once and sorted, as two int64 arrays; by numbers, as numpy sorts rows as texts."""
+    if len(first) == 0:
+        return first, second
+    _, row = grouped([first, second])
+    order = row[np.lexsort((second[row], first[row]))]
+    return first[order], second[order]
+
+
 def numbered(values: Rows) -> tuple[Rows, Rows]:
     """(int64 position of each value among the distinct ones, those sorted): `np.unique` with its inverse.
 

@@ -45,11 +45,11 @@ class Texts:
     def meets(self, wanted: Callable[[str], object]) -> Mask:
         """Which rows satisfy a predicate, asked once per distinct text; bool (rows,), False without text."""
         asked = np.zeros(len(self.names) + 1, bool)
-        for code in self._occurring():
+        for code in self.occurring():
             asked[code] = bool(wanted(str(self.names[code])))
         return asked[self.code]
 
-    def _occurring(self) -> list[int]:
+    def occurring(self) -> list[int]:
         """The codes that occur, sorted; by a table, since there are few of them and many rows."""
         there = np.zeros(len(self.names) + 1, bool)
         there[self.code] = True
@@ -75,7 +75,7 @@ class Texts:
 
     def distinct(self) -> list[str]:
         """The texts that occur, sorted."""
-        return sorted(str(self.names[code]) for code in self._occurring())
+        return sorted(str(self.names[code]) for code in self.occurring())
 
     def ranks(self) -> Rows:
         """Numbers that sort like the texts, whatever order they were met in; -1 without text; int64 (rows,)."""
