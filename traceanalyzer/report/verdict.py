@@ -82,7 +82,11 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
 def _listed(numbers: Sequence[int]) -> str:
     """`1 to 3`, `1, 3 and 5`, `1 and 2`."""
     runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
-    texts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else " and ".join(map(str, run)) for run in runs]
+    texts = [
+        text
+        for run in runs
+        for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(number) for number in run])
+    ]
     return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + f" and {texts[-1]}"
 
 
