@@ -29,10 +29,10 @@ class Claims(IntEnum):
     """Calls and work that form a pattern: an optimizer's loop, a chain of pointwise kernels, repeated calls."""
     GENERAL = 5
     """What is known of the time but not of its reason: launch-bound loops, host code."""
-    REST = 6
-    """Idle time that nobody else claimed."""
-    NET = 7
+    NET = 6
     """What takes the time, whatever it is."""
+    REST = 7
+    """Idle time that nobody else claimed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
