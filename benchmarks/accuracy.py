@@ -70,7 +70,9 @@ def page(found: Sequence[Residual], steps: Sequence[StepError], diagnosed: str) 
         f"\nMean error {np.mean(errors):.1f} points, median {np.median(errors):.1f}; within the interval that"
         f" the other pairs give: {held(found):.0%} of {len(found)}.\n" + _LEFT_OUT
     )
-    return _HEAD + "\n".join(rows) + "\n" + summary + _METHOD + _folders(steps) + _SLOWDOWN + diagnosed + LIMITS
+    return (
+        _HEAD + "\n".join(rows) + "\n" + summary + _METHOD + _folders(steps) + _SLOWDOWN + diagnosed + LIMITS
+    )
 
 
 def _folders(steps: Sequence[StepError]) -> str:

@@ -130,7 +130,9 @@ def said_of(pair: Pair) -> Said:
     finding = findings[places[0]] if places else None
     rule = finding.rule if finding else pair.rules[0]
     true = 1 - truth_ms(pair.fixed) / truth_ms(pair.bad)
-    return Said(pair, rule, true, finding, places[0] + 1 if places else None, _worst(diagnose(pair.fixed), rule))
+    return Said(
+        pair, rule, true, finding, places[0] + 1 if places else None, _worst(diagnose(pair.fixed), rule)
+    )
 
 
 def _worst(report: Report, rule: str) -> str:
