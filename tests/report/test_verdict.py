@@ -81,6 +81,7 @@ def test_a_trace_without_anything_has_no_verdict() -> None:
     [
         ([HIGH, HIGH], "1 and 2"),
         ([HIGH, INFO, HIGH], "1 and 3"),
+        ([HIGH, HIGH, INFO, HIGH, HIGH], "1, 2, 4 and 5"),
         ([HIGH, HIGH, HIGH, INFO, HIGH], "1 to 3 and 5"),
         ([HIGH, INFO, HIGH, INFO, HIGH], "1, 3 and 5"),
     ],

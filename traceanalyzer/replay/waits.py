@@ -14,6 +14,7 @@ from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.timeline import Timeline
 from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.host_memory import pageable
 from traceanalyzer.timeline.names import COPY_CALL
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -86,11 +87,11 @@ class Waits:
         copies = np.flatnonzero(
             is_call & matching(trace.cpu, "name", lambda name: bool(COPY_CALL.search(name)))
         )
-        pageable = matching(trace.gpu, "name", lambda name: "Pageable" in name)[work.row[device.entry]]
+        unpinned = pageable(trace)[work.row[device.entry]]
         parts = [
             _explicit(explicit, nesting, order, np.isin(explicit, syncs.row[syncs.whole_device])),
             _frees(_here(nesting, timeline, free), nesting, order),
-            _copies(_here(nesting, timeline, copies), nesting, order, work.call[device.entry], pageable),
+            _copies(_here(nesting, timeline, copies), nesting, order, work.call[device.entry], unpinned),
         ]
         return cls._joined(parts, nesting, timeline, device.streams)
 

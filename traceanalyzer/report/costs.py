@@ -17,6 +17,7 @@ from traceanalyzer.rule.views import IdleTime, Work
 from traceanalyzer.timeline.steps import Steps
 
 LARGEST = 3
+_LONGEST = 60  # characters of a kernel's name that tell it from others
 _ENGINE = "autograd::engine::evaluate_function: "
 # Cause -> what people call it, in a sentence that begins with "idle".
 _IDLE = {
@@ -125,7 +126,12 @@ def short_name(op: str) -> str:
     """An op without the autograd engine's words; a kernel without types and arguments, CUTLASS's by its own name."""
     plain = op.removeprefix(_ENGINE)
     if "(" not in plain:
-        return plain
+        return _cut(plain)
     plain = plain.replace("(anonymous namespace)::", "").removeprefix("void ")
     name, _, rest = plain.split("(")[0].strip().partition("<")
-    return rest.rstrip(">") if name == "cutlass::Kernel2" else name
+    return _cut(rest.rstrip(">") if name == "cutlass::Kernel2" else name)
+
+
+def _cut(name: str) -> str:
+    """Names of generated kernels list all their parameters."""
+    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."

@@ -34,7 +34,7 @@ def hotspots(analysis: Analysis) -> Facts:
         calls = len(found.outer_op.distinct()) or len(found)
         text = (
             f"{short_name(str(name))}: {100 * share:.0f} % of GPU time, {calls:,} calls, {format_ns(found.total_ns)} "
-            f"in {len(steps)} steps; Nsight Compute says why its kernels take so long"
+            f"in {len(steps)} steps; {_profilers(work)[0]} says why its kernels take so long"
         )
         values: dict[str, Value] = {
             "op": str(name),
@@ -46,10 +46,17 @@ def hotspots(analysis: Analysis) -> Facts:
         yield Fact("hotspot", text, values, ids_of(found[np.array([int(np.argmax(found.dur_ns))])]))
 
 
+def _profilers(work: Work) -> tuple[str, str]:
+    """Who says more of a kernel, and of the system, by the maker of the device."""
+    if work.launch.name.matches(r"^hip").any():
+        return "rocprof-compute", "rocprof-sys"
+    return "Nsight Compute", "Nsight Systems"
+
+
 def what_bounds(analysis: Analysis) -> Facts:
     """Overhead-bound or bound by the device, decided on the replayed step."""
     forecast = analysis.index(Forecast)
-    step, base = forecast.step, forecast.base[0]
+    step, base, tool = forecast.step, forecast.base[0], _profilers(analysis.index(Work))[1]
     words = {
         "cpu": "overhead-bound: the CPU needs longer to launch the step than the GPU to run it",
         "gpu": "bound by the device: the CPU is ahead of it",
@@ -58,7 +65,7 @@ def what_bounds(analysis: Analysis) -> Facts:
     }
     text = (
         f"{words.get(step.bound, step.bound)} ({format_ns(base.cpu_ns)} of CPU and {format_ns(base.gpu_ns)} of GPU "
-        f"time in a step of {format_ns(step.unprofiled_ns)}); Nsight Systems shows processes and graphs"
+        f"time in a step of {format_ns(step.unprofiled_ns)}); {tool} shows processes and graphs"
     )
     values: dict[str, Value] = {
         "bound": step.bound,

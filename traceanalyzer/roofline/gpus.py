@@ -30,7 +30,11 @@ _UNKNOWN = Gpu(None, None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """Devices by ordinal."""
+    """Devices by ordinal.
+
+    Attributes:
+        known: ordinal -> what the trace and the table of peaks say of it.
+    """
 
     known: Mapping[int, Gpu]
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # that less idle time than this cannot be told from the error; a share just below severity medium stands for it.
 _SURELY_IDLE, _LITTLE = 0.10, 0.029
 
+_UNSAID = "what it looks for is there, but costs too little, or other findings own the time"
+
 _log = logging.getLogger(__name__)
 
 
@@ -52,6 +54,9 @@ def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: For
             found.append(finding)
             fixes.append(draft.hits.edits())
             outcomes[draft.rule] = replace(outcomes[draft.rule], status=Status.FOUND)
+    for slug in {draft.rule for draft in drafts}:
+        if outcomes[slug].status is Status.CLEAR:
+            outcomes[slug] = replace(outcomes[slug], why=_UNSAID)
     return Judgement(tuple(found), tuple(fixes), tuple(outcomes.values()))
 
 

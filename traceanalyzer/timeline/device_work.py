@@ -12,7 +12,7 @@ from traceanalyzer.model.arrays import distinct, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
-from traceanalyzer.timeline.names import COMMUNICATION, copy_kind
+from traceanalyzer.timeline.names import COMMUNICATION, LAUNCH, copy_kind
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.text_rank import text_rank
 
@@ -71,9 +71,7 @@ class DeviceWork:
         gpu = trace.gpu
         row = np.flatnonzero(matching(gpu, "category", BUSY_CATEGORIES.__contains__))
         if len(row) == 0:
-            raise Unavailable(
-                "no kernels, copies or memsets in the trace", "record with ProfilerActivity.CUDA on a GPU"
-            )
+            raise _nothing_ran(trace)
         call = _calls(trace, row)
         start = ints(gpu, "start_ns")[row]
         device, stream = _known(ints(gpu, "device")[row]), _known(ints(gpu, "stream")[row])
@@ -100,6 +98,19 @@ class DeviceWork:
             shared=_shared(call),
             outstanding=_outstanding(device, launched, end, linked),
         )
+
+
+def _nothing_ran(trace: Trace) -> Unavailable:
+    """Why there is no work: nothing was launched, or what was launched could not be recorded."""
+    calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
+    launches = int((calls & matching(trace.cpu, "name", lambda name: bool(LAUNCH.search(name)))).sum())
+    if launches == 0:
+        what = "no kernels, copies or memsets in the trace"
+        return Unavailable(what, "record with ProfilerActivity.CUDA on a GPU")
+    what = f"{launches:,} launches, but no device records: the profiler could not record the device"
+    return Unavailable(
+        what, "see to permissions, another profiler that holds the device, or the driver's version"
+    )
 
 
 def _known(values: Rows) -> Rows:

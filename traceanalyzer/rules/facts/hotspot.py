@@ -23,6 +23,7 @@ class Limits:
     max_latency_ns: int = limit(5_000, "mean kernel: shorter ones are mostly their own start; H200, MI300X")
 
 
+_LONGEST = 60  # characters of a kernel's name that tell it from others
 _ENGINE = "autograd::engine::evaluate_function: "
 
 
@@ -82,19 +83,20 @@ def _hits(
 _ADVICE = {
     "compute": "It is near what the device computes: a smaller dtype or less work is what is left.",
     "memory": "It is near what memory delivers: fuse it with its neighbours, or move fewer bytes.",
-    "below-bounds": "Neither compute nor memory is near its limit: ask Nsight Compute why the kernel is slow.",
+    "below-bounds": "Neither compute nor memory is near its limit: Nsight Compute or rocprof-compute says why.",
     "latency": "Its kernels are too short to be limited by anything but their start: fewer and larger ones.",
     "unknown": "Record with record_shapes=True to see how near to its limits it comes.",
 }
 
 
-_UNMODELLED = "Ask Nsight Compute: what this op has to compute and to move is not known from its inputs."
+_UNMODELLED = "Ask Nsight Compute or rocprof-compute: what this op has to compute and move is not known here."
 
 
 def _short(op: str) -> str:
-    """Without the engine's words; a kernel that has no op without its template arguments."""
+    """Without the engine's words; a kernel that has no op without its template arguments and parameters."""
     plain = op.removeprefix(_ENGINE).replace("(anonymous namespace)::", "")
-    return plain if "(" not in plain else plain.split("(")[0].split("<")[0].removeprefix("void ")
+    name = plain if "(" not in plain else plain.split("(")[0].split("<")[0].removeprefix("void ")
+    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
 
 
 def _bound(found: Work, rates: pd.DataFrame, limits: Limits) -> tuple[str, str]:

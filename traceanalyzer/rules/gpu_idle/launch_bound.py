@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.rewrites import Compile, GraphLaunch
@@ -104,7 +105,7 @@ def launch_bound(
 
 def _pace(eager: Work) -> int:
     """Median time from one launch to the next."""
-    starts = np.unique(eager.launch.start_ns[eager.launch.there])
+    starts = distinct(eager.launch.start_ns[eager.launch.there])
     return int(np.median(np.diff(starts))) if len(starts) > 1 else 0
 
 
