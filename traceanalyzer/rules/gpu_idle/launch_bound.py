@@ -78,7 +78,6 @@ def launch_bound(
     no_fault = only_profiled(forecast) or not sure
     minor = found.total_ns < limits.min_idle_share * idle.total_ns
     minor |= found.total_ns < limits.min_window_share * steps.window_ns
-    ops = found.launch.outer_op.name.or_else(found.launch.name).sums(found.dur_ns)
     launches, pace = round(len(eager) / max(len(steps), 1)), _pace(eager)
     yield Hits(
         at=found,
@@ -95,7 +94,7 @@ def launch_bound(
             "launches": launches,
             "kernel_ns": int(np.median(eager.dur_ns)) if len(eager) else 0,
             "launch_ns": pace,
-            "ops": ops,
+            "ops": found.launch.outer_op.name.or_else(found.launch.name).sums(found.dur_ns),
             "remedy": remedy,
             "busy_share": busy_share(forecast),
         },
