@@ -1,7 +1,7 @@
 # Everything runs in .venv, made on first use; pip takes packages from wherever it is configured to.
 PYTHON ?= python3
 BIN := .venv/bin
-EXAMPLE := fixtures/scheduler-gap/bad.json.gz
+EXAMPLE := fixtures/exposed-copy/bad.json.gz
 
 .PHONY: demo test lint fixtures bench clean
 

@@ -1,4 +1,7 @@
-"""Writes docs/accuracy.md: `python -m benchmarks.accuracy TRACES [--write]`; a test says when it is out of date."""
+"""Writes docs/accuracy.md: `python -m benchmarks.accuracy TRACES [--write]`; a test says when it is out of date.
+
+Takes some minutes: all that is known of the truth is diagnosed.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,22 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import diagnoses
 from benchmarks.calibrate_replay import Residual, held, residuals, step_residuals
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 StepError = tuple[str, float, float]
 
-_HEAD = """# How near the replay is to the truth
+_HEAD = """# How near the truth
 
 Savings and the step without the profiler are replayed from the trace alone. Here they stand beside what was measured:
 pairs of programs that differ in one thing, both run without the profiler, and the step of every trace whose step
-without the profiler is known (H200, torch 2.11). Written by `python -m benchmarks.accuracy`.
+without the profiler is known (H200, torch 2.11). `pairs`, `pairs4`, `real`, `noise`, `slowdown` and `public` are
+folders of a larger collection of traces, `fixtures` this repository's. Written by `python -m benchmarks.accuracy`.
 
 ## Savings
 
-The true saving is 1 - fixed/bad of the median steps. The range is that of the replays over the slowdowns; the interval
+What the replay says where the fix is known. The true saving is 1 - fixed/bad of the median steps. The range is that of the replays over the slowdowns; the interval
 that is printed is wider by the residuals of `traceanalyzer/replay/calibration.py`.
 
 | pair | true | said | range |
@@ -36,14 +41,15 @@ _METHOD = """
 | traces | number | median error | within 20 % |
 |---|---|---|---|
 """
-_TAIL = """
+_SLOWDOWN = """
 What the profiler adds is fitted on these steps (`python -m benchmarks.fit_slowdown`, with `--leave-out` for programs
 that a fit has not seen). The same program recorded again differs by up to 20 % where the CPU is the step, and the
 step without the profiler itself by as much from process to process: nothing in the trace tells that.
 
 Tried, and no better for programs that the fit had not seen: a constant per op, call and Python call without a bound; a
 factor for the whole program by density of events, by the median launch alone, or by the switches of the profiler.
-
+"""
+LIMITS = """
 ## Known limits
 
 - Explicit synchronisation is a lower bound: under the profiler the CPU is slower, and the wait that exists without it
@@ -56,15 +62,17 @@ factor for the whole program by density of events, by the median launch alone, o
 """
 
 
-def page(found: Sequence[Residual], steps: Sequence[StepError]) -> str:
-    """The text of docs/accuracy.md."""
+def page(found: Sequence[Residual], steps: Sequence[StepError], diagnosed: str) -> str:
+    """The text of docs/accuracy.md; `diagnosed` is the part that `diagnoses.measured` makes."""
     rows = [f"| {r.name} | {r.true:.1%} | {r.said:.1%} | {r.low:.1%} to {r.high:.1%} |" for r in found]
     errors = [abs(r.said - r.true) * 100 for r in found]
     summary = (
         f"\nMean error {np.mean(errors):.1f} points, median {np.median(errors):.1f}; within the interval that"
         f" the other pairs give: {held(found):.0%} of {len(found)}.\n" + _LEFT_OUT
     )
-    return _HEAD + "\n".join(rows) + "\n" + summary + _METHOD + _folders(steps) + _TAIL
+    return (
+        _HEAD + "\n".join(rows) + "\n" + summary + _METHOD + _folders(steps) + _SLOWDOWN + diagnosed + LIMITS
+    )
 
 
 def _folders(steps: Sequence[StepError]) -> str:
@@ -80,7 +88,7 @@ def _folders(steps: Sequence[StepError]) -> str:
 
 def main() -> None:
     traces = Path(sys.argv[1])
-    text = page(residuals(traces), step_residuals(traces))
+    text = page(residuals(traces), step_residuals(traces), diagnoses.measured(traces))
     if "--write" in sys.argv:
         PAGE.write_text(text, encoding="utf-8")
     print(text)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+import shutil
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
 
+from tests.loaded import analysed, reported
 from traceanalyzer.cli.app import cli
 from traceanalyzer.read.load import load_file
+from traceanalyzer.report.facts import facts_of
 from traceanalyzer.rule.registry import all_rules
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/output.md"]
+DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/output.md", "docs/cheatsheet.md"]
 
 
 def generator() -> ModuleType:
@@ -37,6 +40,33 @@ def test_generated_parts_are_current() -> None:
         assert module.generated(text, parts) == text, "run: python tools/docs.py --write"
 
 
+def test_generated_pages_are_current() -> None:
+    for name, make in generator().WHOLE_PAGES.items():
+        page = (REPOSITORY / name).read_text(encoding="utf-8")
+        assert make() == page, "run: python tools/docs.py --write"
+
+
+def by_trace() -> dict[str, list[dict[str, str]]]:
+    """Rows of the cheat sheet by the fixture that they name."""
+    rows: dict[str, list[dict[str, str]]] = {}
+    for row in generator().cheat_rows():
+        rows.setdefault(row["trace"], []).append(row)
+    return rows
+
+
+@pytest.mark.parametrize(("trace", "rows"), sorted(by_trace().items()))
+def test_the_cheat_sheet_is_true(trace: str, rows: list[dict[str, str]]) -> None:
+    path = REPOSITORY / "fixtures" / f"{trace}.json.gz"
+    found = reported(path).findings
+    said = {(one.rule, cause) for one in found for cause in (None, one.cause)}
+    facts = {fact.name for fact in facts_of(analysed(path))}
+    for row in rows:
+        if "fact" in row:
+            assert row["fact"] in facts
+        else:
+            assert (row["rule"], row.get("cause")) in said
+
+
 def test_check_and_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -45,6 +75,8 @@ def test_check_and_write(
     for name, parts in module.PAGES.items():
         marks = (f"<!-- {part}: generated -->\nold\n<!-- {part}: end -->\n" for part in parts)
         (tmp_path / name).write_text("".join(marks))
+    (tmp_path / "tools").mkdir()
+    shutil.copy(REPOSITORY / "tools" / "cheatsheet.toml", tmp_path / "tools")
     monkeypatch.setattr(module, "REPOSITORY", tmp_path)
     monkeypatch.setattr(module, "PICTURED", REPOSITORY / module.PICTURED)
     for choice, expected in (("--check", 1), ("--write", 0), ("--check", 0)):
@@ -63,7 +95,7 @@ def test_every_rule_is_in_the_table_with_its_page() -> None:
 
 def test_the_picture_says_what_is_wrong() -> None:
     picture = README.partition("<!-- picture: generated -->")[2].partition("<!-- picture: end -->")[0]
-    assert "\n1  scheduler-gap: " in picture
+    assert "\n1  exposed-copy: " in picture
     assert max(map(len, picture.splitlines())) <= 80
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,16 @@ from traceanalyzer.report.index_page import index_page
 from traceanalyzer.rule.registry import all_rules
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PICTURED = Path("fixtures/scheduler-gap/bad.json.gz")
+PICTURED = Path("fixtures/exposed-copy/bad.json.gz")
+_CHEAT_HEAD = """# What you see, and what answers it
+
+A rule is found by `traceanalyzer diagnose TRACE` and explained by `traceanalyzer explain RULE`; a fact is stated by
+`traceanalyzer facts TRACE`. The traces of the last column are recordings in this repository: open one in
+[Perfetto](https://ui.perfetto.dev) beside the report. This page is generated from `tools/cheatsheet.toml`.
+
+| in the timeline | what it is | answered by | shows in |
+|---|---|---|---|
+"""
 
 
 def picture() -> str:
@@ -57,6 +67,30 @@ def _cause_table(table: Sequence[Proven | Judged]) -> str:
     return "\n".join(lines)
 
 
+def cheat_rows() -> list[dict[str, str]]:
+    """Rows of the cheat sheet."""
+    text = (REPOSITORY / "tools" / "cheatsheet.toml").read_text(encoding="utf-8")
+    rows: list[dict[str, str]] = tomllib.loads(text)["row"]
+    return rows
+
+
+def cheat_sheet() -> str:
+    """What one sees in the timeline, and what answers it."""
+    return _CHEAT_HEAD + "".join(
+        f"| {row['see']} | {row['is']} | {_answer(row)} | {_shown(row['trace'])} |\n" for row in cheat_rows()
+    )
+
+
+def _answer(row: Mapping[str, str]) -> str:
+    if "fact" in row:
+        return f"fact `{row['fact']}`"
+    return f"`{row['rule']}`" + (f": {row['cause']}" if "cause" in row else "")
+
+
+def _shown(trace: str) -> str:
+    return f"[{trace}](../fixtures/{trace}.json.gz)"
+
+
 Parts = Mapping[str, Callable[[], str]]
 PAGES: dict[str, Parts] = {
     "README.md": {"picture": picture, "rules": rules},
@@ -64,7 +98,7 @@ PAGES: dict[str, Parts] = {
 }
 
 
-WHOLE_PAGES: dict[str, Callable[[], str]] = {"docs/indexes.md": index_page}
+WHOLE_PAGES: dict[str, Callable[[], str]] = {"docs/indexes.md": index_page, "docs/cheatsheet.md": cheat_sheet}
 
 
 def generated(text: str, parts: Parts) -> str:

@@ -28,10 +28,12 @@ class Claims(IntEnum):
     PATTERN = 4
     """Calls and work that form a pattern: an optimizer's loop, a chain of pointwise kernels, repeated calls."""
     GENERAL = 5
-    """What is known of the time but not of its reason: launch-bound loops, host code."""
-    NET = 6
+    """What is known of the time but not of its reason: host code."""
+    LAUNCHES = 6
+    """The way from launch to launch, ops and what lies between them, where no stretch of it stands out."""
+    NET = 7
     """What takes the time, whatever it is."""
-    REST = 7
+    REST = 8
     """Idle time that nobody else claimed."""
 
 
