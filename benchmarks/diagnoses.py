@@ -55,7 +55,7 @@ TITLE = "\n## What the diagnosis says\n"
 _HEAD = """
 Every recorded pair by the rule that names its fault: the measured saving, what the report says of the bad one, the
 place of the finding there (the report's order), and how severe the same rule's findings are in the fixed one. Pairs
-of `fixtures/` are in this repository, and no limit of a rule was chosen on their times. "Not found" is right where
+of `fixtures/` are in this repository; the replay was not fitted on their times. "Not found" is right where
 the fix saves nothing; "no replay" where the fault is of the recording or of no known remedy. Severities are of the
 saving.
 
@@ -130,7 +130,9 @@ def said_of(pair: Pair) -> Said:
     finding = findings[places[0]] if places else None
     rule = finding.rule if finding else pair.rules[0]
     true = 1 - truth_ms(pair.fixed) / truth_ms(pair.bad)
-    return Said(pair, rule, true, finding, places[0] + 1 if places else None, _worst(diagnose(pair.fixed), rule))
+    return Said(
+        pair, rule, true, finding, places[0] + 1 if places else None, _worst(diagnose(pair.fixed), rule)
+    )
 
 
 def _worst(report: Report, rule: str) -> str:
