@@ -21,7 +21,6 @@ def test_every_public_name_is_there() -> None:
         "kernels",
         "queue_depth",
         "Trace",
-        "TraceSet",
         "Finding",
         "Report",
         "Severity",

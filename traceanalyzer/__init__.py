@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from traceanalyzer.model.finding import Confidence, Finding, Severity, Status
     from traceanalyzer.model.report import Report, Saving, StepEstimate, TraceReport
-    from traceanalyzer.model.trace import Job, Meta, Trace, TraceSet
+    from traceanalyzer.model.trace import Job, Meta, Trace
     from traceanalyzer.read.load import load, load_job
     from traceanalyzer.report.diagnosis import diagnose
     from traceanalyzer.report.tables import kernels, queue_depth
@@ -50,7 +50,6 @@ _HOMES = {
     "Trace": "model.trace",
     "TraceAnalyzerError": "model.errors",
     "TraceReport": "model.report",
-    "TraceSet": "model.trace",
     "Unavailable": "model.errors",
     "UnreadableTrace": "model.errors",
     "diagnose": "report.diagnosis",
@@ -77,7 +76,6 @@ __all__ = [
     "Trace",
     "TraceAnalyzerError",
     "TraceReport",
-    "TraceSet",
     "Unavailable",
     "UnreadableTrace",
     "__version__",

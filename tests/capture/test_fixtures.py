@@ -13,7 +13,7 @@ from capture.fixtures import FOLDER, Fixture, all_fixtures, main, readme
 from capture.measure import Shown, measure, read_events
 
 FIXTURES = list(all_fixtures())
-LIMIT_BYTES = 300_000
+LIMIT_BYTES = 400_000
 
 
 def shown(path: str) -> Shown:

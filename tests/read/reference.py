@@ -58,7 +58,7 @@ def _row(frame: Frame, event_id: int, category: str, event: Row) -> Row:
     row |= {"start_ns": _ns(event["ts"]), "dur_ns": 0 if frame.name == "memory" else _duration(event["dur"])}
     if frame.name != "gpu":
         row |= {"pid": _lane(event["pid"]), "tid": _lane(event["tid"])}
-    elif category == "gpu_user_annotation":
+    else:  # what the args do not say, the lane does
         row |= {"device": _lane(event["pid"]), "stream": _lane(event["tid"])}
     for column in frame.columns:
         for key in column.raw:

@@ -64,7 +64,7 @@ def test_other_json_in_a_folder_is_left_out_and_said(tmp_path: Path) -> None:
     traces = load_job(tmp_path)
     assert isinstance(traces, Job)
     (damage,) = traces[0].meta.damage
-    assert (damage.kind, damage.message.split(":")[0]) == ("skipped files", "table.json")
+    assert (damage.kind, damage.message.split(":")[0]) == ("skipped files", "table.json was skipped")
 
 
 def test_frames_are_as_the_schema_declares_also_where_they_are_empty() -> None:
@@ -149,7 +149,7 @@ def test_one_bad_file_of_a_folder_is_passed_over_and_said(tmp_path: Path, conten
     assert sorted(job) == [0, 1]
     (skipped,) = job.skipped
     assert skipped.path == str(tmp_path / "b.json")
-    assert job[0].meta.damage[0].message == f"b.json: {skipped.problem}"
+    assert job[0].meta.damage[0].message == f"b.json was skipped: {skipped.problem}"
     assert job[1].meta.damage == ()
     with pytest.raises(TraceAnalyzerError, match=r"b\.json"):
         load_job(tmp_path / "a.json", tmp_path / "b.json")

@@ -10,7 +10,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Status
 from traceanalyzer.model.report import DeviceBusy
-from traceanalyzer.model.trace import Trace, TraceSet
+from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.report.diagnosis import diagnose, restricted
 from traceanalyzer.report.summary import accounting_frame
 
@@ -144,7 +144,7 @@ def test_books_of_several_ranks_are_one_table() -> None:
 
 
 def test_ranks_go_by_number_and_findings_say_theirs() -> None:
-    report = diagnose(TraceSet({1: busy_trace(6), 0: busy_trace(4)}), select=["idle-device"])
+    report = diagnose(Job({1: busy_trace(6), 0: busy_trace(4)}), select=["idle-device"])
     assert [head.rank for head in report.traces] == [0, 1]
     assert [(finding.rank, finding.cost_ns) for finding in report.findings] == [(1, 6 * MS), (0, 4 * MS)]
     assert [outcome.rank for outcome in report.outcomes] == [0, 1]

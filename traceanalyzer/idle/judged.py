@@ -122,15 +122,15 @@ def dispatching(evidence: Evidence) -> Verdict:
         own = evidence.thread == thread
         found[own] = nesting.around(thread, middle[own], middle[own])
     found[~evidence.late] = -1
-    while True:
-        overlap = np.minimum(nesting.end_ns[found], gaps.end_ns) - np.maximum(
-            nesting.start_ns[found], gaps.start_ns
-        )
-        fits = (nesting.op[found] == found) & (overlap >= MOST * gaps.dur_ns)
-        open_ = (found >= 0) & ~fits
-        if not open_.any():
-            break
-        found[open_] = nesting.parent[found[open_]]
+    going = np.flatnonzero(found >= 0)
+    while len(going):
+        row = found[going]
+        end, start = np.minimum(nesting.end_ns[row], gaps.end_ns[going]), gaps.start_ns[going]
+        overlap = end - np.maximum(nesting.start_ns[row], start)
+        short = (nesting.op[row] != row) | (overlap < MOST * gaps.dur_ns[going])
+        going = going[short]
+        found[going] = nesting.parent[row[short]]
+        going = going[found[going] >= 0]
     ended = (found >= 0) & (nesting.end_ns[found] <= gaps.launched_ns)
     return evidence.every_gap(), np.where(ended, found, gaps.call)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +11,18 @@ from numpy.typing import NDArray
 from traceanalyzer.model.lazy import pd
 
 Rows = NDArray[np.int64]
+Value = TypeVar("Value", bound=np.generic)
 
 _TABLE_PER_VALUE = 4  # entries: a table of 9 bytes each is cheaper to pass over than the values to hash
 
 
-def pick(values: Rows, rows: Rows, missing: int = -1) -> Rows:
+def pick(values: NDArray[Value], rows: Rows, missing: int = -1) -> NDArray[Value]:
     """values[rows], and `missing` where the row is -1; also where there are no values at all."""
-    return np.append(values, missing)[rows]
+    if len(values) == 0:
+        return np.full(len(rows), missing, values.dtype)
+    picked = values[rows]
+    picked[rows < 0] = missing  # cheaper than a longer copy of the column for every few rows
+    return picked
 
 
 def distinct(values: Rows) -> Rows:
@@ -24,6 +30,15 @@ def distinct(values: Rows) -> Rows:
     found: Rows = np.sort(values)
     kept: Rows = found[starts_of_runs(found)]
     return kept
+
+
+def distinct_pairs(first: Rows, second: Rows) -> tuple[Rows, Rows]:
+    """The pairs that occur, each once and sorted, as two int64 arrays; by numbers, as numpy sorts rows as texts."""
+    if len(first) == 0:
+        return first, second
+    _, row = grouped([first, second])
+    order = row[np.lexsort((second[row], first[row]))]
+    return first[order], second[order]
 
 
 def numbered(values: Rows) -> tuple[Rows, Rows]:

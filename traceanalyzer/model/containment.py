@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, distinct, starts_of_runs, sums_of
+from traceanalyzer.model.arrays import Rows, distinct, pick, starts_of_runs, sums_of
+
+_LEVELS = 64  # that rows climb one by one: real ones are nested a dozen deep
 
 
 def thread_order(thread: Rows, start: Rows, dur: Rows, rank: Callable[[Rows], Rows]) -> Rows:
@@ -160,3 +162,39 @@ def inherited(parent: Rows, marked: NDArray[np.bool_]) -> Rows:
         jump[going] = to
         going = going[(to >= 0) & ~marked[to]]
     return jump
+
+
+def nearest_marked(parent: Rows, marked: NDArray[np.bool_], rows: Rows) -> Rows:
+    """As `inherited`, of some rows only, -1 for none or where the row is -1; int64 of the rows' shape.
+
+    They climb level by level, which is cheaper than passing over all rows; what is nested very deeply is left to it.
+    """
+    found = rows.copy()
+    going = np.flatnonzero((found >= 0) & ~marked[found]) if len(marked) else np.empty(0, np.int64)
+    for _ in range(_LEVELS):
+        if len(going) == 0:
+            return found
+        above = parent[found[going]]
+        found[going] = above
+        going = going[(above >= 0) & ~marked[above]]
+    found[going] = inherited(parent, marked)[found[going]]
+    return found
+
+
+def outermost(parent: Rows, op: Rows) -> Rows:
+    """For each row the last that is reached by going from op to the op around it, -1 for none; int64 (rows,).
+
+    Args:
+        op: the innermost op that is or contains each row, -1 for none.
+    """
+    top = np.arange(len(parent))
+    ops = np.flatnonzero(op == top)
+    above = pick(op, parent[ops])
+    inner = above >= 0
+    going, top[ops[inner]] = ops[inner], above[inner]
+    while len(going):
+        to = top[top[going]]
+        further = to != top[going]
+        top[going] = to
+        going = going[further]
+    return pick(top, op)

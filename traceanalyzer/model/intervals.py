@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 Ns = NDArray[np.int64]
 Set = tuple[Ns, Ns]
 
+_FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
 EMPTY: Set = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -59,18 +61,12 @@ def cut(starts: Ns, ends: Ns, at: Ns) -> Set:
 
 
 def difference(a: Set, b: Set) -> Set:
-    """What `a` covers and `b` does not.
-
-    One sweep: at every edge the number of covering members changes by one, so a running sum says where
-    exactly `a` is open and `b` is not.
-    """
-    edges = np.concatenate((a[0], a[1], b[0], b[1]))
-    delta_a = np.concatenate((np.ones(len(a[0])), -np.ones(len(a[1])), np.zeros(2 * len(b[0]))))
-    delta_b = np.concatenate((np.zeros(2 * len(a[0])), np.ones(len(b[0])), -np.ones(len(b[1]))))
-    order = np.argsort(edges, kind="stable")
-    edges = edges[order]
-    inside = (np.cumsum(delta_a[order]) > 0) & (np.cumsum(delta_b[order]) == 0)
-    return union(edges[:-1][inside[:-1]], edges[1:][inside[:-1]])
+    """What `a` covers and `b` does not: each member of `a` cut by the gaps of `b`."""
+    if len(a[0]) == 0 or len(b[0]) == 0:
+        return a
+    gaps = np.append(_FIRST, b[1]), np.append(b[0], _LAST)
+    owner, gap = overlaps(gaps, *a)
+    return np.maximum(a[0][owner], gaps[0][gap]), np.minimum(a[1][owner], gaps[1][gap])
 
 
 def covered(members: Set, starts: Ns, ends: Ns) -> Ns:

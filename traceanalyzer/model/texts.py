@@ -10,9 +10,8 @@ from typing import Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import numbered
+from traceanalyzer.model.arrays import numbered, pick
 from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.trace import codes
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -46,9 +45,16 @@ class Texts:
     def meets(self, wanted: Callable[[str], object]) -> Mask:
         """Which rows satisfy a predicate, asked once per distinct text; bool (rows,), False without text."""
         asked = np.zeros(len(self.names) + 1, bool)
-        for code in np.unique(self.code[self.code >= 0]).tolist():
+        for code in self.occurring():
             asked[code] = bool(wanted(str(self.names[code])))
         return asked[self.code]
+
+    def occurring(self) -> list[int]:
+        """The codes that occur, sorted; by a table, since there are few of them and many rows."""
+        there = np.zeros(len(self.names) + 1, bool)
+        there[self.code] = True
+        occurring: list[int] = np.flatnonzero(there[:-1]).tolist()
+        return occurring
 
     def matches(self, pattern: str | re.Pattern[str]) -> Mask:
         """Which rows have the pattern anywhere in their text; bool (rows,)."""
@@ -69,7 +75,7 @@ class Texts:
 
     def distinct(self) -> list[str]:
         """The texts that occur, sorted."""
-        return sorted(str(self.names[code]) for code in np.unique(self.code[self.code >= 0]))
+        return sorted(str(self.names[code]) for code in self.occurring())
 
     def ranks(self) -> Rows:
         """Numbers that sort like the texts, whatever order they were met in; -1 without text; int64 (rows,)."""
@@ -88,8 +94,9 @@ class Texts:
     @classmethod
     def column(cls, frame: pd.DataFrame, name: str, rows: Rows) -> Self:
         """A text column of a frame, at some rows; -1 stands for no row."""
-        at = np.append(codes(frame, name), -1)[rows]
-        return cls(at, frame[name].cat.categories.to_numpy(object))
+        column = frame[name].cat
+        code = pick(column.codes.to_numpy(), rows).astype(np.int64)
+        return cls(code, column.categories.to_numpy(object))
 
     @classmethod
     def none(cls, rows: int) -> Self:

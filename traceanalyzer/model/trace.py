@@ -162,9 +162,6 @@ class Job(dict[int, Trace]):
         self.skipped = tuple(skipped)
 
 
-TraceSet = Job  # its name until 0.1
-
-
 def ints(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
     """A whole column as int64 of shape (rows,), null as NULL_INT."""
     values: NDArray[np.int64] = frame[column].to_numpy(dtype=np.int64, na_value=NULL_INT)
@@ -180,17 +177,3 @@ def matching(frame: pd.DataFrame, column: str, wanted: Callable[[str], bool]) ->
     """Which rows of a text column satisfy a predicate, asked once per distinct text; bool of shape (rows,)."""
     table = np.array([wanted(str(text)) for text in frame[column].cat.categories] + [False], dtype=bool)
     return table[codes(frame, column)]
-
-
-def text(frame: pd.DataFrame, column: str, row: int) -> str | None:
-    """One cell of a text column; None where it is null or `row` is -1."""
-    if row < 0:
-        return None
-    code = int(frame[column].cat.codes.iloc[row])
-    return str(frame[column].cat.categories[code]) if code >= 0 else None
-
-
-def event_ids(*rows: tuple[pd.DataFrame, int]) -> tuple[int, ...]:
-    """The event ids of some rows, each once, in the order given; -1 stands for no row."""
-    found = [int(frame["event_id"].to_numpy()[row]) for frame, row in rows if row >= 0]
-    return tuple(dict.fromkeys(found))

@@ -1,1 +1,1 @@
-"""From a file's bytes to frames: sources -> chunks -> events -> frames -> load."""
+"""From a file's bytes to a Trace: `text` makes raw events of bytes, `columns` frames of raw events."""

@@ -229,7 +229,7 @@ def _told(traces: list[Trace], skipped: list[Skipped]) -> list[Trace]:
     """The traces, the first of which says what was passed over: every report shows it then."""
     if not skipped:
         return traces
-    message = "; ".join(f"{Path(one.path).name}: {one.problem}" for one in skipped)
+    message = "; ".join(f"{Path(one.path).name} was skipped: {one.problem}" for one in skipped)
     meta = traces[0].meta
     note = Damage("skipped files", message)
     return [replace(traces[0], meta=replace(meta, damage=(*meta.damage, note))), *traces[1:]]

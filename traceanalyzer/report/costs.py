@@ -6,10 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from traceanalyzer.idle.causes import CAUSES
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.rule.collective_names import collective_names
 from traceanalyzer.rule.views import IdleTime, Work
 from traceanalyzer.timeline.steps import Steps
 
@@ -39,13 +42,13 @@ class Cost:
 
     Attributes:
         name: an op, a kernel without op, or why nothing ran: "while data is loaded".
-        kind: whether a device was at work ("gpu") or not ("idle").
+        kind: whether a device was at work ("gpu"), or exchanged data with others ("communication"), or not ("idle").
         step_ns: its time in a step on the first device.
         share: of the step (0 to 1).
     """
 
     name: str
-    kind: Literal["gpu", "idle"]
+    kind: Literal["gpu", "communication", "idle"]
     step_ns: float
     share: float
 
@@ -65,10 +68,14 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
         work, steps, idle = analysis.index(Work), analysis.index(Steps), analysis.index(IdleTime)
     except Unavailable:
         return ()
-    times = _gpu_ns(work, steps)
+    every = work[(work.device == min(steps.bounds_ns, default=0)) & (work.step >= 0)]
+    shared = every.of_kind("communication")
+    times = _gpu_ns(every[~np.isin(every.entries, shared.entries)], len(steps))
+    exchanged = _exchanged_ns(shared, len(steps))
     idle_ns = _idle_ns(idle[idle.device == min(steps.bounds_ns, default=0)], len(steps))
-    step_ns, idle_ns = _unprofiled(analysis, sum(times.values()), idle_ns)
+    step_ns, idle_ns = _unprofiled(analysis, sum(times.values()) + sum(exchanged.values()), idle_ns)
     found = [Cost(name, "gpu", ns, ns / step_ns) for name, ns in times.items()]
+    found += [Cost(name, "communication", ns, ns / step_ns) for name, ns in exchanged.items()]
     found += [Cost(name, "idle", ns, ns / step_ns) for name, ns in idle_ns.items()]
     return tuple(sorted((cost for cost in found if cost.step_ns > 0), key=_order)[:count])
 
@@ -77,13 +84,18 @@ def _order(cost: Cost) -> tuple[float, str]:
     return -cost.step_ns, cost.name
 
 
-def _gpu_ns(work: Work, steps: Steps) -> dict[str, float]:
-    """Time on the first device by outermost op, per step."""
-    own = work[(work.device == min(steps.bounds_ns, default=0)) & (work.step >= 0)]
+def _gpu_ns(work: Work, steps: int) -> dict[str, float]:
+    """Time by outermost op, per step."""
     sums: Counter[str] = Counter()
-    for name, ns in own.outer_op.name.or_else(own.name).sums(own.dur_ns).items():
+    for name, ns in work.outer_op.name.or_else(work.name).sums(work.dur_ns).items():
         sums[short_name(name)] += ns
-    return {name: ns / max(len(steps), 1) for name, ns in sums.items()}
+    return {name: ns / max(steps, 1) for name, ns in sums.items()}
+
+
+def _exchanged_ns(work: Work, steps: int) -> dict[str, float]:
+    """Time by collective, per step: the op around it is whatever happened to start it."""
+    sums = collective_names(work).sums(work.dur_ns) if len(work) else {}
+    return {f"{name} with other ranks": ns / max(steps, 1) for name, ns in sums.items()}
 
 
 def _idle_ns(idle: IdleTime, steps: int) -> dict[str, float]:

@@ -15,7 +15,7 @@ from traceanalyzer.report.words import in_words
 LARGEST = 3
 _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
-_KINDS = {"gpu": "gpu", "communication": "gpu", "cpu": "idle", "wait": "idle"}
+_KINDS = {"gpu": "gpu", "communication": "communication", "cpu": "idle", "wait": "idle"}
 _BOUNDS = {"gpu": "the GPU", "cpu": "the CPU", "wait": "waiting for the GPU's results"}
 
 

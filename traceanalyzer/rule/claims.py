@@ -28,11 +28,13 @@ class Claims(IntEnum):
     PATTERN = 4
     """Calls and work that form a pattern: an optimizer's loop, a chain of pointwise kernels, repeated calls."""
     GENERAL = 5
-    """What is known of the time but not of its reason: launch-bound loops, host code."""
-    REST = 6
-    """Idle time that nobody else claimed."""
+    """What is known of the time but not of its reason: host code."""
+    LAUNCHES = 6
+    """The way from launch to launch, ops and what lies between them, where no stretch of it stands out."""
     NET = 7
     """What takes the time, whatever it is."""
+    REST = 8
+    """Idle time that nobody else claimed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

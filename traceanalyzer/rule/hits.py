@@ -110,6 +110,8 @@ class Hits:
         evidence: numbers and texts about all occurrences, by name with the unit: `moved_bytes`, `wait_ns`.
         also: further rows parallel to `at` whose events the finding names.
         info: worth saying, but nobody's loss: the severity stays info.
+        most: share of the step that it can be worth at most where its cost has to do: less than 1.0 where what it
+            costs is known, but not whether this program, or this rank of it, can do anything about it.
     """
 
     at: Calls | Work | IdleTime
@@ -123,6 +125,7 @@ class Hits:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     also: Sequence[Calls | Work] = ()
     info: bool = False
+    most: float = 1.0
 
     def losses(self) -> Lost:
         """`lost`, or what stands for it."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # that less idle time than this cannot be told from the error; a share just below severity medium stands for it.
 _SURELY_IDLE, _LITTLE = 0.10, 0.029
 
+_UNSAID = "what it looks for is there, but costs too little, or other findings own the time"
+
 _log = logging.getLogger(__name__)
 
 
@@ -52,6 +54,9 @@ def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: For
             found.append(finding)
             fixes.append(draft.hits.edits())
             outcomes[draft.rule] = replace(outcomes[draft.rule], status=Status.FOUND)
+    for slug in {draft.rule for draft in drafts}:
+        if outcomes[slug].status is Status.CLEAR:
+            outcomes[slug] = replace(outcomes[slug], why=_UNSAID)
     return Judgement(tuple(found), tuple(fixes), tuple(outcomes.values()))
 
 
@@ -80,7 +85,7 @@ def _finding(
         sure = saving is not None and (not costs or saving.low_share > 0)
         if little and (saving is None or not sure or saving.share < rule.min_share):
             return None
-        return finding_of(draft, scope, saving, _most(draft, forecast))
+        return finding_of(draft, scope, saving, min(draft.hits.most, _most(draft, forecast)))
     except Exception as error:
         outcomes[draft.rule] = _failed(outcomes[draft.rule], error)
         return None

@@ -12,7 +12,7 @@ from traceanalyzer.model.arrays import distinct, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
-from traceanalyzer.timeline.names import COMMUNICATION, copy_kind
+from traceanalyzer.timeline.names import COMMUNICATION, LAUNCH, copy_kind
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.text_rank import text_rank
 
@@ -71,9 +71,7 @@ class DeviceWork:
         gpu = trace.gpu
         row = np.flatnonzero(matching(gpu, "category", BUSY_CATEGORIES.__contains__))
         if len(row) == 0:
-            raise Unavailable(
-                "no kernels, copies or memsets in the trace", "record with ProfilerActivity.CUDA on a GPU"
-            )
+            raise _nothing_ran(trace)
         call = _calls(trace, row)
         start = ints(gpu, "start_ns")[row]
         device, stream = _known(ints(gpu, "device")[row]), _known(ints(gpu, "stream")[row])
@@ -84,22 +82,35 @@ class DeviceWork:
         row, call, start, launched = row[order], call[order], start[order], launched[order]
         device, stream = device[order], stream[order]
         end = start + dur[order]
-        linked = call >= 0
+        linked, op = call >= 0, _ops(trace, nesting, row, call)
         return cls(
             row=row,
             device=device,
             stream=stream,
-            kind=_kinds(trace, row),
+            kind=_read_back(trace, op, _kinds(trace, row)),
             start_ns=start,
             end_ns=end,
             call=call,
             call_start_ns=launched,
             call_end_ns=pick(nesting.end_ns, call, NULL_INT),
             delay_ns=np.where(linked, start - launched, NULL_INT),
-            op=_ops(trace, nesting, row, call),
+            op=op,
             shared=_shared(call),
             outstanding=_outstanding(device, launched, end, linked),
         )
+
+
+def _nothing_ran(trace: Trace) -> Unavailable:
+    """Why there is no work: nothing was launched, or what was launched could not be recorded."""
+    calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
+    launches = int((calls & matching(trace.cpu, "name", lambda name: bool(LAUNCH.search(name)))).sum())
+    if launches == 0:
+        what = "no kernels, copies or memsets in the trace"
+        return Unavailable(what, "record with ProfilerActivity.CUDA on a GPU")
+    what = f"{launches:,} launches, but no device records: the profiler could not record the device"
+    return Unavailable(
+        what, "see to permissions, another profiler that holds the device, or the driver's version"
+    )
 
 
 def _known(values: Rows) -> Rows:
@@ -166,3 +177,10 @@ def _kinds(trace: Trace, row: Rows) -> Rows:
     kinds[copy] = np.where(named == _OTHER, told[codes(trace.gpu, "copy_kind")[row]], named)[copy]
     kinds[(category == "gpu_memset").to_numpy()[row]] = KINDS.index("memset")
     return kinds
+
+
+def _read_back(trace: Trace, op: Rows, kind: Rows) -> Rows:
+    """The kinds, with the copies of `.item()` to the host: ROCm calls them copies on the device."""
+    reads = matching(trace.cpu, "name", "aten::_local_scalar_dense".__eq__)
+    wrong = (op >= 0) & reads[op] & (kind == KINDS.index("copy_d2d")) if len(reads) else op < -1
+    return np.where(wrong, KINDS.index("copy_d2h"), kind)

@@ -29,6 +29,7 @@ _MIN_COVER = (
     0.5  # share of the window that a repeated annotation must cover to count as the step; by definition half
 )
 _NUMBER = re.compile(r"\d+")
+_MOST_DIGITS = 18  # of a step number that surely fits 64 bits; another counts from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,9 @@ def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
     found = _Annotations.of(trace, nesting, np.flatnonzero(nesting.annotation), end)
     begins, ends, names = found.outermost(STEP_MARK)
     if len(begins):
-        numbers = np.array([int(_NUMBER.findall(name)[-1]) for name in names], np.int64)
+        told = [_NUMBER.findall(name)[-1] for name in names]
+        fits = [int(digits) if len(digits) <= _MOST_DIGITS else at for at, digits in enumerate(told)]
+        numbers = np.array(fits, np.int64)
         return Marks("ProfilerStep", "steps are ProfilerStep marks", numbers, begins, ends)
     begins, ends, names = found.outermost(SERVING_MARK)
     if len(begins):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, numbered, pick
-from traceanalyzer.model.containment import child_sums, inherited, nearest_reaching, thread_order
+from traceanalyzer.model.containment import child_sums, inherited, nearest_reaching, outermost, thread_order
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.names import ANNOTATION
 from traceanalyzer.timeline.text_rank import text_rank
@@ -33,6 +33,7 @@ class Nesting:
         parent: int64, row of the innermost containing row, -1 for none.
         self_ns: int64, duration less the children's.
         op: int64, row of the innermost cpu_op that is or contains the row, -1 for none.
+        outer_op: int64, row of the outermost cpu_op that is or contains the row, -1 for none.
         annotation: bool, annotations; torch before 1.12 wrote those as ops, and their names tell.
         thread_rows: per thread its rows as int64, by start, and the outer before the inner.
         thread_start_ns: per thread the starts of those rows, int64.
@@ -44,19 +45,14 @@ class Nesting:
     parent: Rows
     self_ns: Rows
     op: Rows
+    outer_op: Rows
     annotation: Mask
     thread_rows: tuple[Rows, ...]
     thread_start_ns: tuple[Rows, ...]
 
     def top_op(self, rows: Rows) -> Rows:
         """Row of the outermost cpu_op that is or contains each of `rows`, -1 for none or where the row is -1."""
-        top = pick(self.op, rows)
-        climbing = np.flatnonzero(top >= 0)
-        while len(climbing):
-            above = pick(self.op, self.parent[top[climbing]])
-            climbing, above = climbing[above >= 0], above[above >= 0]
-            top[climbing] = above
-        return top
+        return pick(self.outer_op, rows)
 
     def around(self, thread: int, starts: Rows, ends: Rows) -> Rows:
         """The innermost row of the thread that contains each interval [starts[i], ends[i]], -1 for none."""
@@ -91,7 +87,7 @@ class Nesting:
         bounds = np.searchsorted(ordered_thread, np.arange(1, thread.max(initial=-1) + 1))
         by_thread = tuple(np.split(order, bounds)), tuple(np.split(start[order], bounds))
         op = inherited(parent, is_op)
-        return cls(start, end, thread, parent, own, op, is_annotation, *by_thread)
+        return cls(start, end, thread, parent, own, op, outermost(parent, op), is_annotation, *by_thread)
 
 
 def _threads(trace: Trace) -> Rows:

@@ -66,3 +66,22 @@ def _regular_order(group: Rows, step: Rows, steps: int) -> tuple[NDArray[np.bool
     usual[of_pair] = times
     uneven = np.bincount(of_pair, weights=times != usual[of_pair], minlength=groups) > 0
     return (~uneven & (found_in * 2 >= steps))[group], order
+
+
+def spread(slow: pd.DataFrame, group: pd.DataFrame) -> dict[str, float]:
+    """How long the executions of a group take, and the slow ones among them; rows of `RepeatedKernels.table`."""
+    durations, rest = group["dur"], group.loc[group.index.difference(slow.index), "dur"]
+    by_step = group.groupby("step")["dur"].median()
+    p10, p90 = durations.quantile([0.1, 0.9])
+    return {
+        "executions": len(group),
+        "slow": len(slow),
+        "slowdown": round(float(slow["dur"].median() / max(rest.median(), 1)), 2) if len(rest) else 1.0,
+        "median_dur_ns": int(durations.median()),
+        "mean_ns": int(durations.mean()),
+        "p10_ns": int(p10),
+        "p90_ns": int(p90),
+        "worst_dur_ns": int(durations.max()),
+        "first_step_ns": int(by_step.iloc[0]),
+        "last_step_ns": int(by_step.iloc[-1]),
+    }

@@ -117,7 +117,7 @@ def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | 
     lanes = [(starts, ends)] if work is None else [(starts, ends), (work.start_ns, work.end_ns)]
     spans = [(int(begin.min()), int(end.max())) for begin, end in lanes if len(begin)]
     if not spans:
-        raise Unavailable("the trace has no rows on either thread")
+        raise Unavailable("the trace has no rows on either lane")
     return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 

@@ -64,11 +64,6 @@ class Steps:
         edges = marks if device is None else self.bounds_ns[device]
         return edges[1:] - edges[:-1]
 
-    def steady_durations_ns(self, device: int | None = None) -> Ns:
-        """As `durations_ns`, of the steady steps; of all where none in the window is steady."""
-        durations = self.durations_ns(device)
-        return durations[self.steady] if self.steady.any() else durations
-
     def at(self, device: int, instants: Ns) -> Ns:
         """Position of the step in which each instant lies on that device; -1 before the first."""
         found = np.searchsorted(self.bounds_ns[device][:-1], instants, side="right") - 1

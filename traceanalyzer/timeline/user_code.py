@@ -9,8 +9,8 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, pick
-from traceanalyzer.model.containment import running_at
+from traceanalyzer.model.arrays import Rows, distinct, pick
+from traceanalyzer.model.containment import nearest_reaching, thread_order
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes, ints, matching
 from traceanalyzer.timeline.nesting import Nesting
@@ -36,7 +36,9 @@ class UserCode:
     """The innermost frame of the user's own code around rows of `trace.cpu`.
 
     Attributes:
-        start_ns, end_ns, tid, code: int64 (frames,), the user's rows of `trace.python` and their names.
+        start_ns, end_ns, tid, code: int64 (frames,), the user's rows of `trace.python` and their names, by thread,
+            start, and the outer before the inner.
+        caller: int64 (frames,), the user's frame around each, -1 for none.
         names: the distinct names of `trace.python`, object.
         row_start_ns, row_tid: int64 (rows of trace.cpu,), when and on which thread each row began.
         stack: int64 (rows of trace.cpu,), position in `stack_names` of the row's recorded call stack, -1 for none.
@@ -47,6 +49,7 @@ class UserCode:
     end_ns: Rows
     tid: Rows
     code: Rows
+    caller: Rows
     names: np.ndarray[tuple[int], np.dtype[np.object_]]
     row_start_ns: Rows
     row_tid: Rows
@@ -68,8 +71,21 @@ class UserCode:
         """The frame that is open at each instant on each thread; both int64 of one shape."""
         if len(self.start_ns) == 0 or len(instants_ns) == 0:
             return Texts.none(len(instants_ns))
-        found = running_at(self.start_ns, self.end_ns, self.tid, instants_ns, tid)
-        return Texts(pick(self.code, found), self.names)
+        return Texts(pick(self.code, self.open_at(instants_ns, tid)), self.names)
+
+    def open_at(self, instants_ns: Rows, tid: Rows) -> Rows:
+        """The innermost frame that is open at each instant on each thread, both ends inside; -1 for none."""
+        found = np.full(len(instants_ns), -1, np.int64)
+        for thread in distinct(tid).tolist():
+            own = np.flatnonzero(tid == thread)
+            first, last = np.searchsorted(self.tid, [thread, thread + 1])
+            at = np.searchsorted(self.start_ns[first:last], instants_ns[own], side="right") - 1
+            found[own] = np.where(at >= 0, first + at, -1)
+        going = np.flatnonzero(found >= 0)
+        while len(going := going[self.end_ns[found[going]] < instants_ns[going]]):
+            found[going] = self.caller[found[going]]
+            going = going[found[going] >= 0]
+        return found
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
@@ -82,16 +98,15 @@ class UserCode:
         row_tid = ints(trace.cpu, "tid")
         if not trace.meta.rows.get("python"):
             none, unnamed = np.empty(0, np.int64), np.empty(0, object)
-            return cls(none, none, none, none, unnamed, nesting.start_ns, row_tid, stack, names)
+            return cls(none, none, none, none, none, unnamed, nesting.start_ns, row_tid, stack, names)
         python = trace.python
         rows = np.flatnonzero(matching(python, "name", is_user_code))
-        start = ints(python, "start_ns")[rows]
-        end = start + ints(python, "dur_ns")[rows]
-        code = codes(python, "name")[rows]
-        known = python["name"].cat.categories.to_numpy(object)
-        return cls(
-            start, end, ints(python, "tid")[rows], code, known, nesting.start_ns, row_tid, stack, names
-        )
+        start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
+        order = thread_order(tid, start, dur, lambda tied: tied)
+        start, end, tid = start[order], (start + dur)[order], tid[order]
+        code, known = codes(python, "name")[rows[order]], python["name"].cat.categories.to_numpy(object)
+        caller = nearest_reaching(end, end, tid)
+        return cls(start, end, tid, code, caller, known, nesting.start_ns, row_tid, stack, names)
 
 
 def _of_stack(text: str) -> str | None:

@@ -63,9 +63,11 @@ class Part:
     def _entered(self, blocks: Iterator[bytes]) -> EventText:
         """The text from the first event on that begins in this part."""
         text = EventText(b"", self.begin, self._separator)
+        searched = 0
         for block in blocks:
             text.extend(block)
-            cut = text.first_cut(0)
+            cut = text.first_cut(searched)
+            searched = max(len(text) - len(self._separator) - 1, 0)
             if cut is not None:
                 self.begin += cut
                 if self._stop is not None and self.begin >= self._stop:

@@ -9,16 +9,19 @@ from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Meta
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.page import Page
+from traceanalyzer.render.text.savings import finding_name
 
 _UNDERSTOOD = ("flow:", "metadata", "window mark")
 
 
-def footer(page: Page, report: Report, own: Sequence[Finding]) -> None:
-    """Nothing that was left out goes unsaid; `own` is what the profiler itself did."""
+def footer(page: Page, report: Report, own: Sequence[Finding], minor: Sequence[Finding] = ()) -> None:
+    """Nothing that was left out goes unsaid; `own` is what the profiler itself did, `minor` what is too little."""
     page.blank()
     page.lines.append(page.styled("-" * page.width, "dim"))
     if own:
         page.pair("profiler", f"its own doing, not the program's: {'; '.join(map(_own, own))}")
+    if minor:
+        page.pair("minor", f"seen, and nothing to act on: {'; '.join(map(_own, minor))}")
     several = len(report.traces) > 1
     for status in Status:
         found = [outcome for outcome in report.outcomes if outcome.status is status]
@@ -39,7 +42,7 @@ def footer(page: Page, report: Report, own: Sequence[Finding]) -> None:
 def _own(finding: Finding) -> str:
     rank = "" if finding.rank is None else f" (rank {finding.rank})"
     cost = f" {format_ns(finding.cost_ns)}, {format_share(finding.cost_share)}" if finding.cost_ns else ""
-    return f"{finding.rule}: {finding.cause}{rank}{cost}"
+    return f"{finding_name(finding)}{rank}{cost}"
 
 
 def _status(page: Page, status: Status, outcomes: list[Outcome], *, several: bool) -> None:

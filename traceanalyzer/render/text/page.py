@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from traceanalyzer.render.text.escape import JOINED, printable
+from traceanalyzer.render.text.escape import JOINED, printable, shortened
 
 NARROWEST, WIDEST = 60, 160
 FILE_WIDTH = 80
@@ -18,6 +18,7 @@ _ASCII = str.maketrans(
     {"█": "#", "▓": "%", "▒": "=", "▚": "&", "▼": "v", "▲": "^", "◆": "*", "▶": ">", "■": "o", "░": "~"}
     | {"·": ".", "µ": "u", "×": "x", "…": "."}
 )
+_ENDLESS, _NAME = re.compile(r"(?<!\S)[^\s/]{75,}(?!\S)"), 60  # names of generated kernels; paths stay whole
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
 
 
@@ -53,7 +54,8 @@ class Page:
 
     def put(self, text: str, *, indent: int = 0, hang: int = 0, style: str = "") -> None:
         """Text wrapped to the width; lines after the first are indented by `hang` more."""
-        wrapped = _wrapped(joined_units(printable(text)), self.width, indent, hang)
+        shown = _ENDLESS.sub(lambda name: shortened(name[0], _NAME), printable(text))
+        wrapped = _wrapped(joined_units(shown), self.width, indent, hang)
         self.lines += [self.styled(line.replace(JOINED, " "), style) for line in wrapped]
 
     def pair(self, label: str, text: str, *, indent: int = 0, width: int = 10, style: str = "") -> None:

@@ -14,10 +14,12 @@ from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.escape import JOINED
 from traceanalyzer.render.text.footer import footer
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.text.savings import cost_words, count_words, grade, saving_words
+from traceanalyzer.render.text.savings import cost_words, count_words, finding_name, grade, saving_words
 from traceanalyzer.version import __version__
 
 PROFILERS_OWN = "recording"  # group of the rules that find what the profiler itself did
+NOBODYS = "scheduler-gap"  # the rule that has what no other rule owns
+_MINOR_SHARE = 0.01  # of the window and of the step
 _COLOURS = {Severity.HIGH: "red", Severity.MEDIUM: "yellow", Severity.LOW: "blue", Severity.INFO: "dim"}
 
 
@@ -26,7 +28,7 @@ def render_text(
 ) -> str:
     """The report as text; `quiet` keeps the findings alone."""
     page = Page(width, colour, ascii_only)
-    own, findings = _apart(report)
+    own, minor, findings = _apart(report)
     several = len(report.traces) > 1
     if not quiet:
         page.sides(f"traceanalyzer {__version__}", _counts(findings))
@@ -40,18 +42,26 @@ def render_text(
     for number, finding in enumerate(findings, 1):
         _finding(page, number, finding, by_rank[finding.rank], _places(report))
     if not quiet:
-        footer(page, report, own)
+        footer(page, report, own, minor)
     return page.text() if page.lines else ""
 
 
-def _apart(report: Report) -> tuple[list[Finding], list[Finding]]:
-    """What the profiler itself did and nobody can change, and all other findings."""
+def _apart(report: Report) -> tuple[list[Finding], list[Finding], list[Finding]]:
+    """(what the profiler itself did and nobody can change, what is too little to act on, all other findings)."""
     recording = {outcome.rule for outcome in report.outcomes if outcome.group == PROFILERS_OWN}
-    parts: tuple[list[Finding], list[Finding]] = [], []
+    parts: tuple[list[Finding], list[Finding], list[Finding]] = [], [], []
     for finding in report.findings:
         its_own = finding.severity is Severity.INFO and finding.rule in recording
-        parts[0 if its_own else 1].append(finding)
+        parts[0 if its_own else 1 if _is_minor(finding) else 2].append(finding)
     return parts
+
+
+def _is_minor(finding: Finding) -> bool:
+    """Info without anything to do: idle time that no rule owns, and what costs and saves next to nothing."""
+    if finding.severity is not Severity.INFO or not finding.cost_ns:
+        return False
+    saved = 0.0 if finding.saving is None else abs(finding.saving.share)
+    return finding.rule == NOBODYS or (finding.cost_share < _MINOR_SHARE and saved < _MINOR_SHARE)
 
 
 def _counts(findings: Sequence[Finding]) -> str:
@@ -133,7 +143,7 @@ def _while_busy(times: StepTimes) -> str:
 
 def _finding(page: Page, number: int, finding: Finding, trace: TraceReport, places: Sequence[str]) -> None:
     page.blank()
-    title = f"{number}  {finding.rule}: {finding.cause}" + (f", {finding.by}" if finding.by else "")
+    title = f"{number}  {finding_name(finding)}"
     page.sides(title, grade(finding), style=_COLOURS[finding.severity])
     saved = "" if finding.saving is None else saving_words(finding.saving, trace.step)
     amounts = [text for text in (saved, cost_words(finding), count_words(finding)) if text]

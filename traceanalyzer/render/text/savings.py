@@ -40,6 +40,12 @@ def count_words(finding: Finding) -> str:
     return f"{times} in {finding.steps:,} step{'s' if finding.steps > 1 else ''}"
 
 
+def finding_name(finding: Finding) -> str:
+    """`implicit-sync: read-back, aten::item`, `cold-start`: the rule, with what tells its findings apart."""
+    parts = ", ".join(part for part in (finding.cause, finding.by) if part)
+    return f"{finding.rule}: {parts}" if parts else finding.rule
+
+
 def grade(finding: Finding) -> str:
     """What stands at the right margin: severity, and the share that it was graded by."""
     if finding.severity is Severity.INFO:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from traceanalyzer.model.arrays import distinct, pick
-from traceanalyzer.model.containment import inherited
+from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.events import Events
@@ -33,7 +33,7 @@ class Calls(Selection):
 
     @property
     def rows(self) -> Rows:
-        """Rows of `trace.cpu`, -1 where there is none: what edits are made of."""
+        """Rows of `trace.cpu`, no positions in `Calls`; -1 where there is none: what edits are made of."""
         return self._rows
 
     @property
@@ -86,7 +86,7 @@ class Calls(Selection):
     @property
     def is_annotation(self) -> Mask:
         """record_function blocks, step marks among them."""
-        return np.append(self.events.nesting.annotation, False)[self._rows]
+        return pick(self.events.nesting.annotation, self._rows, False)
 
     @property
     def op(self) -> Calls:
@@ -113,8 +113,7 @@ class Calls(Selection):
         """The innermost annotation around each row that is no step mark."""
         named = Calls(self.events, np.arange(len(self.events.nesting.parent)))
         marks = named.is_annotation & ~named.name.matches(r"^ProfilerStep#")
-        around = inherited(self.events.nesting.parent, marks)
-        return Calls(self.events, pick(around, self._rows)).name
+        return Calls(self.events, nearest_marked(self.events.nesting.parent, marks, self._rows)).name
 
     def inside(self, outer: Calls) -> Mask:
         """Which rows lie in, or are, one of the others."""
@@ -126,8 +125,7 @@ class Calls(Selection):
         marked[outer.rows[outer.there]] = True
         place = np.full(len(marked) + 1, -1, np.int64)
         place[outer.rows[outer.there]] = np.flatnonzero(outer.there)
-        nearest = inherited(self.events.nesting.parent, marked)
-        return place[pick(nearest, self._rows)]
+        return place[nearest_marked(self.events.nesting.parent, marked, self._rows)]
 
     def contents(self) -> Calls:
         """Everything inside these rows, and themselves."""

@@ -47,7 +47,7 @@ class IdleTime(Selection):
 
     @property
     def step(self) -> Rows:
-        """Position of the step on the device."""
+        """Position in `Steps` of the step on the device, 0 the first; -1 before it."""
         return self._books.step[self._rows]
 
     @property
@@ -57,15 +57,18 @@ class IdleTime(Selection):
 
     @property
     def cause(self) -> Texts:
-        """Name in the table of causes."""
+        """Name as in `CAUSES`, such as `module-loading`; docs/accounting.md says when each holds."""
         return Texts(self._idle.cause[self.piece], np.array(CAUSES, object))
 
     def charged_to(self, *causes: str) -> Self:
-        """The stretches of these causes.
+        """The stretches of these causes, named as in docs/accounting.md: `synchronisation`, `module-loading`.
 
         Raises:
             ValueError: there is no such cause.
         """
+        if unknown := set(causes) - set(CAUSES):
+            known = ", ".join(CAUSES)
+            raise ValueError(f"no cause is called {', '.join(sorted(unknown))}; there are {known}")
         return self[np.isin(self._idle.cause[self.piece], [CAUSES.index(cause) for cause in causes])]
 
     @property
@@ -92,11 +95,6 @@ class IdleTime(Selection):
     def has_next(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Whether any work came after it."""
         return self._idle.work[self.piece] >= 0
-
-    @property
-    def next_work(self) -> Work:
-        """The work after it; ask `has_next` first."""
-        return Work(self.events, self._idle.work[self.piece])
 
     @property
     def next_entries(self) -> Rows:

@@ -118,10 +118,7 @@ class QuietCalls(Calls):
         within = (share * reached[-1]).astype(np.int64)
         row = np.searchsorted(reached, within, side="right")
         instants = self.end_ns[row] - (reached[row] - within)
-        order = np.sort(instants)
-        hit = np.searchsorted(order, code.start_ns) < np.searchsorted(order, code.end_ns, side="right")
-        found = running_at(code.start_ns[hit], code.end_ns[hit], code.tid[hit], instants, self.thread[row])
-        names = Texts(np.append(code.code[hit], -1)[found], code.names)
+        names = code.at(instants, self.thread[row])
         return names.sums(np.full(_SAMPLES, reached[-1] // _SAMPLES))
 
     def _frames(self) -> tuple[Rows, Rows, Rows, Texts]:

@@ -10,6 +10,7 @@ import orjson
 from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import distinct_pairs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints
@@ -148,8 +149,7 @@ class Work(Selection):
     def beside_ns(self) -> Rows:
         """How long work of another stream of the same device ran beside each piece."""
         beside, every = np.zeros(len(self), np.int64), self._work
-        pairs = np.unique(np.stack((self.device, self.stream)), axis=1)
-        for device, stream in pairs.T.tolist():
+        for device, stream in zip(*distinct_pairs(self.device, self.stream), strict=True):
             others = (every.device == device) & (every.stream != stream)
             cover = intervals.union(every.start_ns[others], every.end_ns[others])
             own = (self.device == device) & (self.stream == stream)
@@ -164,7 +164,7 @@ class Work(Selection):
 def _products(texts: Texts) -> Rows:
     """Product of the numbers in each JSON list."""
     sizes = np.zeros(len(texts.names) + 1, np.int64)
-    for code in np.unique(texts.code[texts.code >= 0]).tolist():
+    for code in texts.occurring():
         sizes[code] = math.prod(int(size) for size in orjson.loads(texts.names[code]))
     products: NDArray[np.int64] = sizes[texts.code]
     return products

@@ -10,16 +10,15 @@ import numpy as np
 from traceanalyzer.model.arrays import grouped, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.collective_names import collective_names
 from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Work
 from traceanalyzer.rule.views.selection import Rows
-from traceanalyzer.timeline.collectives import collective_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,10 @@ _ADVICE = {
 _NEEDED = "Its result is needed at once, so overlap needs a split batch; fewer or smaller collectives (one for several "
 _NEEDED += "layers, a smaller dtype) help without."
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
+_ALL_WAITING = ("barrier", "recv")  # what they take is the way of the others to get there
+_HINT = 0.029  # of the step: severity low, since one rank cannot show who is late, or that anyone need be
+_PIPELINE = "Look at the rank that sends: what it does before that is what this one waits for. In a pipeline more and "
+_PIPELINE += "smaller micro-batches leave less of it."
 _PEERS = "Record all ranks and diagnose them together: this rank waits for others, and overlap does not take that away."
 
 
@@ -70,7 +73,7 @@ def exposed_communication(work: Work, limits: Limits) -> Iterator[Hits]:
     lost = Lost.uncovered(every, work.of_kind("compute"))
     exposed = sums_of(lost.owner, lost.end_ns - lost.start_ns, len(every))
     transfer = _transfers(every)
-    what = _named(every)
+    what = collective_names(every)
     for name, _ in every.by(what):
         own = np.flatnonzero(what.one_of(name))
         mine = lost[np.isin(lost.owner, own)]
@@ -78,25 +81,22 @@ def exposed_communication(work: Work, limits: Limits) -> Iterator[Hits]:
         yield _hits(every[own], name, mine, exposed[own], transfer[own], limits)
 
 
-def _named(every: Work) -> Texts:
-    """The collective of each, and its process group where it has a name of its own."""
-    ops = _known(every)
-    groups = every.op.text("group_desc").values()
-    kernels = every.name.values()
-    names = [
-        collective_of(kernel, op) + (f" of {group}" if group and "default" not in group else "")
-        for kernel, op, group in zip(kernels, ops, groups, strict=True)
-    ]
-    distinct, code = np.unique(np.array(names, object), return_inverse=True)
-    return Texts(code.astype(np.int64), distinct)
+def _who_is_late(name: str, *, waiting: int, peers: bool) -> str:
+    if name.split(" ")[0] in _ALL_WAITING:
+        return ", waiting for another rank"
+    if not waiting:
+        return ""
+    return "; {waiting} of it is probably waiting for " + (
+        "a rank that comes later" if peers else "other ranks"
+    )
 
 
-def _known(every: Work) -> list[str | None]:
-    """What the op of each is called; where the op is not in the trace, what that of the same kernel is called."""
-    ops = every.op.text("collective").or_else(every.op.name).values()
-    kernels = every.name.code.tolist()
-    same = {kernel: op for kernel, op in zip(kernels, ops, strict=True) if op is not None}
-    return [same.get(kernel) if op is None else op for kernel, op in zip(kernels, ops, strict=True)]
+def _remedy(name: str, found: Work, *, peers: bool) -> str:
+    if name.startswith("recv"):
+        return _PIPELINE
+    if peers and not name.startswith("barrier"):
+        return _PEERS
+    return _advice(name, found)
 
 
 def _advice(name: str, found: Work) -> str:
@@ -118,7 +118,7 @@ def _transfers(every: Work) -> Rows:
 def _hits(found: Work, name: str, lost: Lost, exposed: Rows, transfer: Rows, limits: Limits) -> Hits:
     moved = np.minimum(exposed, transfer)
     waiting = int((exposed - moved).sum())
-    peers = found.total_ns > limits.waiting_times * int(transfer.sum())
+    peers = name.split(" ")[0] in _ALL_WAITING or found.total_ns > limits.waiting_times * int(transfer.sum())
     fix = Resize(found.entries, found.dur_ns - limits.gain_share * moved)
     return Hits(
         at=found,
@@ -128,8 +128,9 @@ def _hits(found: Work, name: str, lost: Lost, exposed: Rows, transfer: Rows, lim
         fix=() if peers else fix,
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
         message="{by} {times_a_step}: {total} of {all} run while the GPU computes nothing"
-        + ("; {waiting} of it is probably waiting for other ranks" if waiting else ""),
-        advice=_PEERS if peers else _advice(name, found),
+        + _who_is_late(name, waiting=waiting, peers=peers),
+        advice=_remedy(name, found, peers=peers),
+        most=_HINT if peers else 1.0,
         evidence={
             "all_ns": found.total_ns,
             "transfer_ns": int(moved.sum()),

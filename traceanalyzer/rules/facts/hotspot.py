@@ -94,7 +94,8 @@ _UNMODELLED = "Ask Nsight Compute or rocprof-compute: what this op has to comput
 
 def _short(op: str) -> str:
     """Without the engine's words; a kernel that has no op without its template arguments and parameters."""
-    name = op.removeprefix(_ENGINE) if "(" not in op else op.split("(")[0].split("<")[0].removeprefix("void ")
+    plain = op.removeprefix(_ENGINE).replace("(anonymous namespace)::", "")
+    name = plain if "(" not in plain else plain.split("(")[0].split("<")[0].removeprefix("void ")
     return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
 
 

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.rewrites import Compile, GraphLaunch
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.rule.capturable import is_compiled, obstacles
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.unprofiled import busy_share, only_profiled
 from traceanalyzer.rule.views import IdleTime, Work
-from traceanalyzer.timeline.sameness import same_steps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -26,8 +27,12 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_pause_ns: int = limit(
-        20_000, "between two ops: longer is the user's own code, not the way to the next op"
+        1_000_000, "between two ops: an optimizer's or backward's start takes 0.2 to 0.8 ms, H200 host"
     )
+    min_launch_share: float = limit(
+        0.5, "of that idle time inside ops: below it the code between them is what is slow; by definition"
+    )
+    min_window_share: float = limit(0.05, "idle in the trace itself: less cannot be worth a graph")
     min_idle_share: float = limit(
         0.25, "of all idle time: less is beside other faults, which are the ones to fix"
     )
@@ -45,7 +50,7 @@ _BETWEEN_OPS = ("host-code", "python", "engine")
 _POINTWISE = re.compile(r"elementwise_kernel|elementwise_grid_stride|reduce_kernel|CatArrayBatched")
 
 
-@rule(since="0.2", claims=Claims.GENERAL, min_share=0.02, limits=Limits)
+@rule(since="0.2", claims=Claims.LAUNCHES, min_share=0.02, limits=Limits)
 def launch_bound(
     work: Work, idle: IdleTime, steps: Steps, syncs: SyncCalls, forecast: Forecast | None, limits: Limits
 ) -> Iterator[Hits]:
@@ -63,33 +68,32 @@ def launch_bound(
     When it is wrong: shapes that repeat within the few recorded steps and change later cannot be captured.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """
-    short = idle.charged_to(*_BETWEEN_OPS)
-    late = np.isin(idle.piece, idle.charged_to(*_DISPATCHING).piece)
-    late |= np.isin(idle.piece, short[short.dur_ns <= limits.max_pause_ns].piece)
-    found = idle[late & idle.has_next & ~idle.launch.name.matches(r"GraphLaunch")]
+    found = _between_launches(idle, limits)
     if len(found) == 0:
         return
     eager = work[(work.step >= 0) & ~work.in_graph]
-    remedy, fix, confidence, advice = _remedy(eager, steps, syncs, forecast, limits)
-    sure = forecast is None or forecast.saving([fix]).low_share >= limits.min_sure_share
+    remedy, edit, fix, confidence, advice = _remedy(eager, steps, syncs, forecast, limits)
+    sure = forecast is None or forecast.saving([edit]).low_share >= limits.min_sure_share
     no_fault = only_profiled(forecast) or not sure
     minor = found.total_ns < limits.min_idle_share * idle.total_ns
+    minor |= found.total_ns < limits.min_window_share * steps.window_ns
     ops = found.launch.outer_op.name.or_else(found.launch.name).sums(found.dur_ns)
+    launches, pace = round(len(eager) / max(len(steps), 1)), _pace(eager)
     yield Hits(
         at=found,
         cause="profiled-only" if no_fault else "minor" if minor else remedy,
-        fix=fix,
+        fix=() if minor else fix,
         confidence=confidence,
-        message="idle for {total} while the CPU launched {launches} kernels a step, of {kernel} each"
-        + (", one launch in {launch}" if len(eager) else "")
-        + ", before {ops}"
-        + ("; without the profiler the GPU may be busy all the same" if no_fault else "")
+        message=f"the CPU launches {{launches}} kernel{'s' if launches != 1 else ''} a step, of {{kernel}} each"
+        + (", one in {launch}" if pace else "")
+        + ", and the GPU waits for it: before {ops}"
+        + ("; without the profiler it may be busy all the same" if no_fault else "")
         + ("; most idle time has other reasons" if minor and not no_fault else ""),
         advice=advice,
         evidence={
-            "launches": round(len(eager) / max(len(steps), 1)),
+            "launches": launches,
             "kernel_ns": int(np.median(eager.dur_ns)) if len(eager) else 0,
-            "launch_ns": _pace(eager),
+            "launch_ns": pace,
             "ops": ops,
             "remedy": remedy,
             "busy_share": busy_share(forecast),
@@ -100,7 +104,7 @@ def launch_bound(
 
 def _pace(eager: Work) -> int:
     """Median time from one launch to the next."""
-    starts = np.unique(eager.launch.start_ns[eager.launch.there])
+    starts = distinct(eager.launch.start_ns[eager.launch.there])
     return int(np.median(np.diff(starts))) if len(starts) > 1 else 0
 
 
@@ -108,36 +112,39 @@ _GRAPH = (
     "Capture the step in a CUDA graph: torch.cuda.graph, or torch.compile(mode='reduce-overhead'): every step launches "
     "the same kernels on the same grids."
 )
-_COMPILE = "Compile the model with torch.compile: {:.0f} % of the launches are pointwise kernels that fuse."
-_BATCH = (
-    "Do more with each launch: a larger batch, or several requests at once. Shapes change from step to step, the CPU "
-    "waits within it, or other ranks take part: that rules out a CUDA graph, as far as the recorded steps show."
+_ONE_STEP = (
+    "Where steps repeat the same shapes, which one recorded step does not show, capture them in a CUDA graph: "
+    "torch.cuda.graph, or torch.compile(mode='reduce-overhead'). Else do more with each launch: a larger batch."
 )
+_COMPILE = "Compile the model with torch.compile: {:.0f} % of the launches are pointwise kernels that fuse."
+_BATCH = "Do more with each launch: a larger batch, or several requests at once. No CUDA graph takes the step yet: {}."
+
+
+def _between_launches(idle: IdleTime, limits: Limits) -> IdleTime:
+    """Idle time inside ops and on the way from one to the next, where the ops take most of it."""
+    inside = np.isin(idle.piece, idle.charged_to(*_DISPATCHING).piece)
+    way = np.isin(idle.piece, idle.charged_to(*_BETWEEN_OPS).piece) & (idle.dur_ns <= limits.max_pause_ns)
+    launched = idle.has_next & ~idle.launch.name.matches(r"GraphLaunch")
+    both = idle[(inside | way) & launched]
+    return (
+        both if idle[inside].total_ns >= limits.min_launch_share * both.total_ns else idle[inside & launched]
+    )
 
 
 def _remedy(
     eager: Work, steps: Steps, syncs: SyncCalls, forecast: Forecast | None, limits: Limits
-) -> tuple[str, Edit, Confidence, str]:
-    """(cause, edit, how sure, advice) of the one remedy that the steps allow."""
-    if _capturable(eager, steps, syncs, limits):
-        return "graph", GraphLaunch(), Confidence.HIGH, _GRAPH
+) -> tuple[str, Edit, Edit | tuple[()], Confidence, str]:
+    """(cause, edit that takes the launches away, what of it the remedy does, how sure, advice)."""
+    graph = GraphLaunch()
+    against = obstacles(eager, steps, syncs, limits.max_syncs, limits.min_same_share)
+    if not against and len(steps) > 1:
+        return "graph", graph, graph, Confidence.HIGH, _GRAPH
     pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_")
     share, compiled = float(pointwise.mean()), Compile(eager.entries[pointwise])
-    fuses = share >= limits.min_pointwise_share and not _compiled(eager)
+    fuses = share >= limits.min_pointwise_share and not is_compiled(eager)
     if fuses and (forecast is None or forecast.saving([compiled]).share >= limits.min_compile_share):
-        return "compile", compiled, Confidence.MEDIUM, _COMPILE.format(100 * share)
-    return "batch", GraphLaunch(), Confidence.LOW, _BATCH
-
-
-def _capturable(eager: Work, steps: Steps, syncs: SyncCalls, limits: Limits) -> bool:
-    """Whether several steps launch the same, the CPU does not wait within them, and no other rank is involved."""
-    at = steps.at_cpu(syncs.start_ns[~syncs.profiler])
-    stops = float(np.median(np.bincount(at[at >= 0], minlength=len(steps))))
-    if len(steps) < 2 or stops > limits.max_syncs or len(eager.of_kind("communication")):
-        return False
-    return same_steps(eager.events.trace, eager.events.work, steps) >= limits.min_same_share
-
-
-def _compiled(eager: Work) -> bool:
-    """Whether torch.compile is in use already."""
-    return bool(eager.outer_op.name.matches(r"^Torch-Compiled Region|CompiledFunction").any())
+        return "compile", compiled, compiled, Confidence.MEDIUM, _COMPILE.format(100 * share)
+    if not against:
+        return "graph", graph, graph, Confidence.LOW, _ONE_STEP
+    # A larger batch makes no step shorter: what it is worth cannot be replayed.
+    return "batch", graph, (), Confidence.MEDIUM, _BATCH.format(", and ".join(against))

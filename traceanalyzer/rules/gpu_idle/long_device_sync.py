@@ -36,6 +36,8 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
     for name, found in explicit.by(explicit.name):
         charged = idle.charged_to("synchronisation")
         owner = charged.call.owner(found)
+        if not (owner >= 0).any():  # the device was busy throughout, or had nothing to do before or after
+            continue
         lines = found.line.sums(found.dur_ns)
         yield Hits(
             at=found,

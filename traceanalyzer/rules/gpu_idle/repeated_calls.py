@@ -98,7 +98,11 @@ def _hits(loops: list[Repeats], sure: Confidence, idle: IdleTime, limits: Limits
         lost=_late(idle, at.start_ns, ends),
         fix=Batch(at.start_ns, ends, group, max(1.0, largest.count * excess)),
         confidence=sure,
-        message="{ops}: the same {members} ops {times_a_step}, {launches} launches of {kernel} on average each time"
+        message="{ops}: "
+        + ("the same {members} ops " if len(largest.names) > 1 else "")
+        + "{times_a_step}, {launches} launch"
+        + ("" if round(each, 1) == 1 else "es")
+        + " of {kernel} on average each time"
         + (", at {lines}" if lines else ""),
         advice=_advice(largest.names, largest.copies),
         evidence={

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.idle.cause_texts import ELSE, TEXTS
 from traceanalyzer.idle.recurrence import standing_out
-from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.arrays import distinct, grouped
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.claims import Claims
@@ -27,56 +28,10 @@ Mask = NDArray[np.bool_]
 class Limits:
     min_gap_ns: int = limit(2_000, "queued kernels hand over within 0.8 to 1.7 us on an H200 with torch 2.11")
     min_steps: int = limit(3, "fewer steps cannot tell what recurs from what happens once")
+    min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
     spike: float = limit(5.0, "times the median step: more than that, in one step only, is a hiccup")
 
 
-# cause -> (what happened, what to do); of causes that have a rule of their own this is what that rule leaves.
-_TEXTS = {
-    "launch-latency": (
-        "work was queued in time and started after the device's usual delay",
-        "Fewer and larger kernels: fusion, CUDA graphs.",
-    ),
-    "in-graph": (
-        "gaps between the nodes of a CUDA graph, where no launch is involved",
-        "Fuse kernels within the graph.",
-    ),
-    "waiting": (
-        "work was launched and waited for an event, or for work that the trace does not show",
-        "See which stream or rank it waits for: enable_cuda_sync_events=True in the profiler names the event.",
-    ),
-    "unlinked": (
-        "the launch of the next work is not in the trace",
-        "Record longer: it was launched before recording began.",
-    ),
-    "tail": (
-        "nothing more was launched before the last step ended",
-        "See what the CPU does after its last launch.",
-    ),
-    "unknown": (
-        "work was launched in time, started late, and nothing says why",
-        "Record with enable_cuda_sync_events=True.",
-    ),
-    "profiler-overhead": (
-        "the profiler was at work",
-        "Nothing to do: without the profiler this time is not lost.",
-    ),
-    "not-recorded": (
-        "work was launched that the trace does not show",
-        "Record more steps: the recording ended before that work.",
-    ),
-    "graph-capture": (
-        "a CUDA graph was being captured: what it launches runs later",
-        "Nothing to do: capture once, outside the steps that count.",
-    ),
-    "start": (
-        "recording began with an idle device, and the loop had to get under way",
-        "Record more steps to see past it.",
-    ),
-}
-_ELSE = (
-    "the CPU had not launched the next work yet",
-    "See the other findings: what keeps the CPU busy is the cause.",
-)
 _SAYS_WHY = (
     "not-recorded",
     "graph-capture",
@@ -117,14 +72,17 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
     start, once = _standing_out(lasting, steps, limits)
     if start.any():
-        yield _hits(lasting[start], "start", *_TEXTS["start"], Confidence.HIGH, info=True)
+        yield _hits(lasting[start], "start", *TEXTS["start"], Confidence.HIGH, info=True)
     recurring, alone = lasting[~once & ~start], lasting[once & ~start]
     for cause, found in recurring.by(recurring.cause):
         sure = Confidence.LOW if cause in ("unknown", "waiting") else Confidence.HIGH
-        info = cause in _NOT_THE_CODE or only_profiled(forecast)
-        yield _hits(found, cause, *_TEXTS.get(cause, _ELSE), sure, info=info)
+        rare = (
+            len(distinct(found.step)) < limits.min_steps_share * len(steps) and len(steps) >= limits.min_steps
+        )
+        info = cause in _NOT_THE_CODE or only_profiled(forecast) or rare
+        yield _hits(found, cause, *TEXTS.get(cause, ELSE), sure, info=info)
     for cause, found in alone.by(alone.cause):
-        what = f"in one step only, so the profiler's or a hiccup: {_TEXTS.get(cause, _ELSE)[0]}"
+        what = f"in one step only, so the profiler's or a hiccup: {TEXTS.get(cause, ELSE)[0]}"
         advice = "See whether it comes back in a longer recording before changing anything."
         yield _hits(found, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
 
@@ -134,7 +92,7 @@ def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence,
     return Hits(
         at=found,
         cause=cause,
-        message="idle for {total} ({in_steps}): " + what + (", before {ops}" if ops else ""),
+        message="{in_steps} the GPU is idle: " + what + (", before {ops}" if ops else ""),
         advice=advice,
         confidence=sure,
         evidence={"largest_gap_ns": int(found.dur_ns.max()), "ops": ops},
@@ -144,10 +102,10 @@ def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence,
 
 def _standing_out(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[Mask, Mask]:
     """(what is idle in leading steps only, what stands out in a single step) of causes that say no more than late."""
-    nothing = np.zeros(len(idle), bool)
+    plain = ~idle.cause.one_of(*_SAYS_WHY)
+    head = (idle.before_entries < 0) & (plain | idle.cause.one_of("unknown"))  # before the first work of all
     if len(steps) < limits.min_steps or steps.asked or not len(idle):
-        return nothing, nothing
+        return head, np.zeros(len(idle), bool)
     key, _ = grouped([idle.device, idle.cause.code])
     found = standing_out(key, idle.step, idle.dur_ns, len(steps), limits.spike)
-    plain = ~idle.cause.one_of(*_SAYS_WHY)
-    return (found.leading | (idle.step < 0)) & plain, found.alone & plain
+    return head | (found.leading | (idle.step < 0)) & plain, found.alone & plain & ~head

@@ -20,6 +20,12 @@ from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.first_use import KINDS, FirstUse
 from traceanalyzer.timeline.steps import Steps
 
+_FIRST = (
+    "first-use",
+    "module-loading",
+    "compilation",
+    "autotuning",
+)  # of idle time, in the accounting's table
 _PYTHON = "python before the first op"
 
 
@@ -63,14 +69,15 @@ def cold_start(
     cold = _cold_steps(steps, activity, limits)
     stalls = calls[np.isin(calls.rows, once.row)]
     late = quiet[(quiet.dur_ns >= limits.min_excess_ns) & np.isin(quiet.step, cold)]
-    start, end = (
-        np.concatenate((stalls.start_ns, late.start_ns)),
-        np.concatenate((stalls.end_ns, late.end_ns)),
+    charged = idle.charged_to(*_FIRST)
+    start, end, rows = (
+        np.concatenate((stalls.start_ns, late.start_ns, charged.start_ns)),
+        np.concatenate((stalls.end_ns, late.end_ns, charged.end_ns)),
+        np.concatenate((stalls.rows, late.rows, charged.call.rows)),
     )
     spans = intervals.union(start, end)
     if intervals.length(spans) < limits.min_excess_ns:
         return
-    rows = np.concatenate((stalls.rows, late.rows))
     found = Calls(calls.events, _longest(rows, start, end, spans))
     lost = Lost.idle_within(idle, *spans)
     steady = len(steps) >= limits.min_steps
@@ -87,7 +94,7 @@ def cold_start(
         confidence=Confidence.HIGH if steady or np.isin(once.kind, (0, 2)).any() else Confidence.MEDIUM,
         evidence={
             "stall_ns": intervals.length(spans),
-            "kinds": _by_kind(calls, once, late),
+            "kinds": _by_kind(calls, once, charged, late),
             "ops": found.outer_op.name.or_else(found.name).sums(spans[1] - spans[0]),
             "first_ns": int(steps.durations_ns()[0]),
             "usual_ns": usual,
@@ -127,12 +134,14 @@ def _longest(rows: Rows, start: Rows, end: Rows, spans: intervals.Set) -> Rows:
     return rows[order[np.unique(span[order], return_index=True)[1]]]
 
 
-def _by_kind(calls: Calls, once: FirstUse, late: QuietCalls) -> dict[str, int]:
+def _by_kind(calls: Calls, once: FirstUse, charged: IdleTime, late: QuietCalls) -> dict[str, int]:
     """What it went by with, each nanosecond once, the longest kind first."""
-    nesting, taken, spent = calls.events.nesting, intervals.EMPTY, {}
+    nesting, taken = calls.events.nesting, intervals.EMPTY
+    spent: dict[str, int] = {}
     parts = [(kind, once.row[once.kind == position]) for position, kind in enumerate(KINDS)]
     sets = [(kind, intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])) for kind, rows in parts]
+    sets.append((KINDS[-1], intervals.union(charged.start_ns, charged.end_ns)))
     for kind, spans in [*sets, (_PYTHON, intervals.union(late.start_ns, late.end_ns))]:
-        spent[kind] = intervals.length(intervals.difference(spans, taken))
+        spent[kind] = spent.get(kind, 0) + intervals.length(intervals.difference(spans, taken))
         taken = intervals.union(*map(np.concatenate, zip(taken, spans, strict=True)))
     return dict(sorted(((kind, ns) for kind, ns in spent.items() if ns), key=lambda item: -item[1]))

@@ -60,11 +60,18 @@ def host_hotspot(stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Lim
     worth_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
     for key, where in found[often].by(by[often]):
         ops, _ = where.ops()
-        own = ops[ops.name.one_of(key)]
+        own = _with_head(ops[ops.name.one_of(key)], idle, key)
         at: Calls = own if len(own) else where
         lost = Lost.idle_within(idle, at.start_ns, at.end_ns)
         if intervals.length(lost.spans()) >= worth_ns:
             yield _hits(at, lost, key, is_op=bool(len(own)))
+
+
+def _with_head(own: Calls, idle: IdleTime, key: str) -> Calls:
+    """These ops and those of the name that idle time is charged to: the first may come before any launch."""
+    charged = idle.charged_to("host-work").call
+    more = charged[charged.name.one_of(key)]
+    return Calls(own.events, np.union1d(own.rows, more.rows)) if len(own) else own
 
 
 def _hits(at: Calls, lost: Lost, key: str, *, is_op: bool) -> Hits:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, numbered, sums_of
+from traceanalyzer.model.arrays import Rows, distinct_pairs, numbered, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Resize
@@ -113,9 +113,9 @@ def _times(found: Work, number: Rows, signatures: list[Signature], gpu: Gpu) -> 
 def _kernels(found: Work, number: Rows, count: int) -> list[str]:
     """The names of all kernels of each signature."""
     names = found.name
-    pairs = np.unique(np.stack((number, names.code)), axis=1).T.tolist()
+    pairs = distinct_pairs(number, names.code)
     together: list[list[str]] = [[] for _ in range(count)]
-    for signature, code in pairs:
+    for signature, code in zip(*pairs, strict=True):
         together[signature].append(str(names.names[code]))
     return [" ".join(some) for some in together]
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.lazy import pd
@@ -17,7 +19,7 @@ from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Work
-from traceanalyzer.timeline.repeated_kernels import RepeatedKernels
+from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, spread
 from traceanalyzer.timeline.steps import Steps
 
 
@@ -82,14 +84,35 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     table = executions.table
     ran = work[table["entry"].to_numpy()]
     table = table[ran.beside_ns() <= limits.max_beside_share * ran.dur_ns]
-    table = table[table.groupby(["group", "place"])["step"].transform("nunique") >= limits.min_steps]
-    base = table.groupby(["group", "place"])["dur"].transform("quantile", limits.usual)
-    excess = np.maximum(table["dur"] - base, 0).astype(np.int64)
+    table = table[_steps_of_place(table) >= limits.min_steps]
+    base = _usual(table, limits.usual)
+    excess = np.maximum(table["dur"].to_numpy() - base, 0).astype(np.int64)
     excess[excess < _resolution(work)] = 0
     table = table.assign(ratio=(base + excess) / np.maximum(base, 1), excess=excess)
     for cause, chosen in _causes(table, limits):
         for number, slow in chosen.groupby("group"):
             yield _hits(cause, slow, table[table["group"] == number], work, steps)
+
+
+def _steps_of_place(table: pd.DataFrame) -> Rows:
+    """In how many steps there is an execution at the same place, for each; a place is of one group."""
+    place, _ = grouped([table["place"].to_numpy()])
+    _, first = grouped([place, table["step"].to_numpy()])
+    return np.bincount(place[first])[place].astype(np.int64)
+
+
+def _usual(table: pd.DataFrame, quantile: float) -> NDArray[np.float64]:
+    """That quantile of the durations at each execution's place."""
+    place, _ = grouped([table["place"].to_numpy()])
+    dur = table["dur"].to_numpy()
+    count = np.bincount(place)
+    first = np.cumsum(count) - count
+    ordered = dur[np.lexsort((dur, place))]
+    whole, part = np.divmod(quantile * (count - 1), 1)
+    low = first + whole.astype(np.int64)
+    high = np.minimum(low + 1, first + count - 1)
+    usual: NDArray[np.float64] = ordered[low] + (ordered[high] - ordered[low]) * part
+    return usual[place]
 
 
 def _causes(table: pd.DataFrame, limits: Limits) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -128,7 +151,7 @@ def _hits(cause: str, slow: pd.DataFrame, group: pd.DataFrame, work: Work, steps
         message=message,
         advice=advice,
         confidence=_confidence(slow, group),
-        evidence={**_evidence(slow, group), "grid": found.text("grid")[0] or "", "slow_steps": numbers},
+        evidence={**spread(slow, group), "grid": found.text("grid")[0] or "", "slow_steps": numbers},
     )
 
 
@@ -143,21 +166,3 @@ def _confidence(slow: pd.DataFrame, group: pd.DataFrame) -> Confidence:
 def _resolution(work: Work) -> int:
     """What the clock cannot tell: a start and an end in whole microseconds are each off by up to one."""
     return 1 if work.events.trace.meta.capabilities.get("nanoseconds", True) else 2_001
-
-
-def _evidence(slow: pd.DataFrame, group: pd.DataFrame) -> dict[str, Any]:
-    durations, rest = group["dur"], group.loc[group.index.difference(slow.index), "dur"]
-    by_step = group.groupby("step")["dur"].median()
-    p10, p90 = durations.quantile([0.1, 0.9])
-    return {
-        "executions": len(group),
-        "slow": len(slow),
-        "slowdown": round(float(slow["dur"].median() / max(rest.median(), 1)), 2) if len(rest) else 1.0,
-        "median_dur_ns": int(durations.median()),
-        "mean_ns": int(durations.mean()),
-        "p10_ns": int(p10),
-        "p90_ns": int(p90),
-        "worst_dur_ns": int(durations.max()),
-        "first_step_ns": int(by_step.iloc[0]),
-        "last_step_ns": int(by_step.iloc[-1]),
-    }

@@ -61,7 +61,8 @@ def _said(at: Calls | Work, cause: str, message: str, advice: str, **evidence: o
 
 def _first(calls: Calls) -> Calls:
     """The row that begins first, the longest of those: where to look when all of the recording is meant."""
-    return calls[np.lexsort((calls.name.ranks(), -calls.end_ns, calls.start_ns))[:1]]
+    first = calls[calls.start_ns == calls.start_ns.min()]
+    return first[np.lexsort((first.name.ranks(), -first.end_ns))[:1]]
 
 
 def _nothing_recorded(calls: Calls, lost: LostRecords) -> Hits:

@@ -1,0 +1,31 @@
+"""The recorded fixtures, and which rules have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.conftest import REPOSITORY
+from traceanalyzer.rule.registry import all_rules
+
+FIXTURES = REPOSITORY / "fixtures"
+TRACES = sorted(
+    p for p in FIXTURES.glob("*/*.json.gz") if p.parent.name != "broken" and ".table" not in p.name
+)
+FOLDERS = sorted({path.parent for path in TRACES})
+HEALTHY = [path for path in TRACES if path.parent.name == "healthy"]
+
+# Rules that no pair of recordings can show, and what tests them instead.
+UNRECORDED = {
+    "data-movement": "information about busy time; built traces",
+    "exposed-communication": "needs several GPUs; built traces and shared ones",
+    "hotspot": "information about every trace, good ones as well; built traces",
+    "needless-collectives": "needs several GPUs; built traces and shared ones",
+    "throttling": "needs a hot GPU and counters of its clock; built traces",
+    "trace-health": "information about recordings; built traces and damaged ones",
+}
+RECORDED = [rule.slug for rule in all_rules() if rule.slug not in UNRECORDED]
+
+
+def name_of(path: Path) -> str:
+    """The fixture's folder and name, as "scheduler-gap/bad"."""
+    return f"{path.parent.name}/{path.name.removesuffix('.json.gz')}"

@@ -1,0 +1,49 @@
+"""Whether a step could be captured in one CUDA graph, as far as the recorded steps show."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.rule.views import Work
+from traceanalyzer.timeline.sameness import same_steps
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+
+def obstacles(
+    eager: Work, steps: Steps, syncs: SyncCalls, max_syncs: float, min_same_share: float
+) -> list[str]:
+    """Why the step cannot be one CUDA graph as it is; empty where nothing is known to stand against it.
+
+    Args:
+        eager: the work in the steps that no graph launched.
+        max_syncs: waits for the device in a step that do not cut it in two.
+        min_same_share: of the steps, that launch the same kernels on the same grids where shapes are static.
+    """
+    stops = _stops(eager, steps, syncs.start_ns[~syncs.profiler])
+    same = same_steps(eager.events.trace, eager.events.work, steps) if len(steps) > 1 else 1.0
+    reasons = {
+        f"the CPU waits for the GPU {'twice' if stops == 2 else f'{stops:.0f} times'} a step": stops
+        > max_syncs,
+        "other ranks take part": len(eager.of_kind("communication")) > 0,
+        "steps launch different kernels or grids": same < min_same_share,
+    }
+    return [reason for reason, holds in reasons.items() if holds]
+
+
+def _stops(eager: Work, steps: Steps, waits_ns: Rows) -> float:
+    """How often the CPU waits between the first and the last launch of a step, as a rule."""
+    launched = eager.launch.start_ns[eager.launch.there]
+    step = steps.at_cpu(launched)
+    first, last = np.full(len(steps), np.iinfo(np.int64).max), np.zeros(len(steps), np.int64)
+    np.minimum.at(first, step[step >= 0], launched[step >= 0])
+    np.maximum.at(last, step[step >= 0], launched[step >= 0])
+    at = steps.at_cpu(waits_ns)
+    between = (at >= 0) & (waits_ns > first[at]) & (waits_ns < last[at])
+    return float(np.median(np.bincount(at[between], minlength=len(steps))))
+
+
+def is_compiled(eager: Work) -> bool:
+    """Whether torch.compile is in use already."""
+    return bool(eager.outer_op.name.matches(r"^Torch-Compiled Region|CompiledFunction").any())
