@@ -181,4 +181,5 @@ def narrow_codes(frame: pd.DataFrame, column: str) -> NDArray[np.signedinteger[A
 def matching(frame: pd.DataFrame, column: str, wanted: Callable[[str], bool]) -> NDArray[np.bool_]:
     """Which rows of a text column satisfy a predicate, asked once per distinct text; bool of shape (rows,)."""
     table = np.array([wanted(str(text)) for text in frame[column].cat.categories] + [False], dtype=bool)
-    return table[narrow_codes(frame, column)]
+    found: NDArray[np.bool_] = table[narrow_codes(frame, column)]
+    return found
