@@ -55,7 +55,7 @@ TITLE = "\n## What the diagnosis says\n"
 _HEAD = """
 Every recorded pair by the rule that names its fault: the measured saving, what the report says of the bad one, the
 place of the finding there (the report's order), and how severe the same rule's findings are in the fixed one. Pairs
-of `fixtures/` are in this repository, and no limit of a rule was chosen on their times. "Not found" is right where
+of `fixtures/` are in this repository; the replay was not fitted on their times. "Not found" is right where
 the fix saves nothing; "no replay" where the fault is of the recording or of no known remedy. Severities are of the
 saving.
 
@@ -172,8 +172,9 @@ def judgement(row: str, known: str) -> str:
     return lines[0].rstrip("| ").rpartition("|")[2].strip() if lines else ""
 
 
-def part(pairs: Iterable[Said], rows: Sequence[str]) -> str:
-    """The text of this part of the page."""
+def part(pairs: Iterable[Said], found: Sequence[Sequence[str]]) -> str:
+    """The text of this part of the page; `found` holds the rows of each quiet trace."""
+    rows, quiet = [row for rows in found for row in rows], sum(not rows for rows in found)
     known = JUDGEMENTS.read_text(encoding="utf-8") if JUDGEMENTS.exists() else ""
     by_rule = sorted(pairs, key=lambda one: (one.rule, one.pair.name))
     return "".join(
@@ -184,6 +185,7 @@ def part(pairs: Iterable[Said], rows: Sequence[str]) -> str:
             _summary(by_rule),
             _OTHERS,
             *(f"{row} {judgement(row, known)} |\n" for row in rows),
+            f"\nIn {quiet} of {len(found)} traces nothing is above `info`.\n",
         )
     )
 
@@ -203,4 +205,4 @@ def measured(traces: Path) -> str:
     with ProcessPoolExecutor(2) as pool:
         pairs = list(pool.map(said_of, all_pairs(traces)))
         found = list(pool.map(alarms, quiet_traces(traces)))
-    return part(pairs, [row for rows in found for row in rows])
+    return part(pairs, found)

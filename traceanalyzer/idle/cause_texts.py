@@ -54,7 +54,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "host-work": (
         "an op computed on the CPU",
-        "Do it on the device: create the tensor there, or move it there before this op.",
+        "See whether it can be done on the device, or once, ahead of the loop.",
     ),
     "first-use": (
         "something was used for the first time",

@@ -15,7 +15,13 @@ from traceanalyzer.report.words import in_words
 LARGEST = 3
 _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
-_KINDS = {"gpu": "gpu", "communication": "communication", "cpu": "idle", "wait": "idle"}
+_KINDS = {
+    "gpu": ("gpu", "communication"),
+    "communication": ("communication",),
+    "cpu": ("idle",),
+    "wait": ("idle",),
+}
+_COLD = "cold-start"  # the rule: what it finds is paid once, and a step without it is not in the trace
 _BOUNDS = {"gpu": "the GPU", "cpu": "the CPU", "wait": "waiting for the GPU's results"}
 
 
@@ -31,6 +37,9 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         for number, finding in enumerate(findings, start=1)
         if finding.rank == trace.rank and finding.severity is not Severity.INFO
     }
+    cold = next((finding for finding in wrong.values() if finding.rule == _COLD), None)
+    if cold is not None and cold.severity is Severity.HIGH:
+        return _cold(trace, cold)
     if not wrong:
         return "; ".join(part for part in (_pace(trace), _goes_to(costs) or _largest(trace)) if part)
     said = ": ".join(part for part in (_pace(trace), _telling(trace, costs)) if part)
@@ -52,8 +61,8 @@ def _pace(trace: TraceReport) -> str:
 
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """The largest cost of the side that bounds the step: an op of the GPU, or what it is idle for."""
-    kind = _KINDS.get(trace.step.bound) if trace.step is not None else None
-    one = next((cost for cost in costs if kind in (None, cost.kind)), None)
+    kinds = _KINDS.get(trace.step.bound) if trace.step is not None else None
+    one = next((cost for cost in costs if kinds is None or cost.kind in kinds), None)
     return (
         f"{100 * one.share:.0f} % of it is {one.words}"
         if one is not None and one.share >= _LEAST_SHARE
@@ -67,16 +76,27 @@ def _goes_to(costs: Sequence[Cost]) -> str:
     return f"nothing found to fix; the time goes to {', '.join(named)}" if named else ""
 
 
+def _cold(trace: TraceReport, finding: Finding) -> str:
+    """Where the recording is a cold start for the most part: nothing else can be told from it."""
+    return (
+        f"{format_ns(trace.window.length_ns)}, as recorded: {100 * finding.cost_share:.0f} % of it is a cold start, "
+        "which the usual step does not pay; record again after a warm-up"
+    )
+
+
 def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
-    """What fixing the findings gives, where a replay says so of any."""
+    """What to look at first, and what fixing the findings gives, where a replay says so of any."""
     replayed = [number for number, finding in wrong.items() if finding.saving is not None]
+    first, top = next(iter(wrong.items()))
     if trace.step is None or trace.together is None or not replayed:
-        many = len(wrong) > 1
-        return f"finding{'s' if many else ''} {_listed(list(wrong))} say{'' if many else 's'} what to fix"
+        return f"finding {first}, {top.rule}, is where to begin"
+    begin = "" if first in replayed else f"begin with {first}, {top.rule}; "
+    named = f", first of all {top.rule}," if first in replayed and len(replayed) > 1 else ""
+    named = named or (f", {wrong[replayed[0]].rule}," if len(replayed) == 1 else "")
     saved = 1 - trace.together.unprofiled_ns / max(trace.step.unprofiled_ns, 1)
     if saved < _NEXT_TO_NOTHING:
-        return f"fixing {_listed(replayed)} saves next to nothing"
-    return f"fixing {_listed(replayed)} gives about {format_ns(trace.together.unprofiled_ns)}"
+        return f"{begin}fixing {_listed(replayed)}{named} saves next to nothing"
+    return f"{begin}fixing {_listed(replayed)}{named} gives about {format_ns(trace.together.unprofiled_ns)}"
 
 
 def _listed(numbers: Sequence[int]) -> str:

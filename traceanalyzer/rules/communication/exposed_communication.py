@@ -44,6 +44,8 @@ _ADVICE = {
 }
 _NEEDED = "Its result is needed at once, so overlap needs a split batch; fewer or smaller collectives (one for several "
 _NEEDED += "layers, a smaller dtype) help without."
+_PARTS = "See whether the next op can work on the part that this rank has, which makes it needless; else fewer and "
+_PARTS += "larger ones, or a split batch, so that one half computes meanwhile."
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
 _ALL_WAITING = ("barrier", "recv")  # what they take is the way of the others to get there
 _HINT = 0.029  # of the step: severity low, since one rank cannot show who is late, or that anyone need be
@@ -103,6 +105,11 @@ def _advice(name: str, found: Work) -> str:
     """By what it is; outside of the backward pass the next op usually needs the result."""
     kind = name.split(" ")[0]
     backward = found.outer_op.name.matches(r"^autograd::|Backward").any()
+    sharded = (
+        found.outer_op.name.matches(r"(?i)fsdp").any() or found.launch.annotation.matches(r"(?i)fsdp").any()
+    )
+    if kind == "allgather" and not sharded:
+        return _PARTS
     return _NEEDED if kind == "allreduce" and not backward else _ADVICE.get(kind, _ELSE)
 
 

@@ -27,7 +27,8 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_pause_ns: int = limit(
-        1_000_000, "between two ops: an optimizer's or backward's start takes 0.2 to 0.8 ms, H200 host"
+        1_000_000,
+        "between two ops: an optimizer's or backward's start takes 0.2 to 0.8 ms, H200 host; twice with stacks",
     )
     min_launch_share: float = limit(
         0.5, "of that idle time inside ops: below it the code between them is what is slow; by definition"
@@ -77,7 +78,6 @@ def launch_bound(
     no_fault = only_profiled(forecast) or not sure
     minor = found.total_ns < limits.min_idle_share * idle.total_ns
     minor |= found.total_ns < limits.min_window_share * steps.window_ns
-    ops = found.launch.outer_op.name.or_else(found.launch.name).sums(found.dur_ns)
     launches, pace = round(len(eager) / max(len(steps), 1)), _pace(eager)
     yield Hits(
         at=found,
@@ -94,7 +94,7 @@ def launch_bound(
             "launches": launches,
             "kernel_ns": int(np.median(eager.dur_ns)) if len(eager) else 0,
             "launch_ns": pace,
-            "ops": ops,
+            "ops": found.launch.outer_op.name.or_else(found.launch.name).sums(found.dur_ns),
             "remedy": remedy,
             "busy_share": busy_share(forecast),
         },
@@ -123,7 +123,8 @@ _BATCH = "Do more with each launch: a larger batch, or several requests at once.
 def _between_launches(idle: IdleTime, limits: Limits) -> IdleTime:
     """Idle time inside ops and on the way from one to the next, where the ops take most of it."""
     inside = np.isin(idle.piece, idle.charged_to(*_DISPATCHING).piece)
-    way = np.isin(idle.piece, idle.charged_to(*_BETWEEN_OPS).piece) & (idle.dur_ns <= limits.max_pause_ns)
+    pause_ns = limits.max_pause_ns * (2 if idle.events.user_code.recorded else 1)
+    way = np.isin(idle.piece, idle.charged_to(*_BETWEEN_OPS).piece) & (idle.dur_ns <= pause_ns)
     launched = idle.has_next & ~idle.launch.name.matches(r"GraphLaunch")
     both = idle[(inside | way) & launched]
     return (
