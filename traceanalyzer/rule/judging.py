@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _SURELY_IDLE, _LITTLE = 0.10, 0.029
 
 _UNSAID = "what it looks for is there, but costs too little, or other findings own the time"
-FINDINGS = "findings"  # what `Analysis.times` calls the making of findings, the replay of their fixes included
+FINDINGS = (
+    "findings"  # what `Analysis.times` calls the making of findings, the replay of their fixes included
+)
 
 _log = logging.getLogger(__name__)
 

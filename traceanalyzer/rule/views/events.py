@@ -51,6 +51,6 @@ class Events:
             return make()
         if key not in self._kept:
             self._kept[key] = made = make()
-            array: NDArray[Any] = getattr(made, "code", made)
+            array: Any = getattr(made, "code", made)
             array.flags.writeable = False  # others see the same array
         return self._kept[key]  # type: ignore[no-any-return]
