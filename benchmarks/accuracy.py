@@ -48,8 +48,8 @@ that a fit has not seen). The same program recorded again differs by up to 20 % 
 step without the profiler itself by as much from process to process: nothing in the trace tells that.
 
 With one constant slowdown, 1.75 for every short stretch of CPU time, the median error is 6.6 % and 76 % of these steps
-lie within 20 %; with the fit of the package 4.5 % and 92 % (without pairs/recompile.bad, as compiling takes another time
-in every process).
+lie within 20 %; with the fit of the package 4.5 % and 92 % (without pairs/recompile.bad, as compiling takes another
+time in every process).
 
 Tried, and no better for programs that the fit had not seen: a constant per op, call and Python call without a bound; a
 factor for the whole program by density of events, by the median launch alone, or by the switches of the profiler.

@@ -69,8 +69,6 @@ All that is above `info` there. Clean programs and `fixtures/healthy` were writt
 program four times and with known changes; `real` and `public` are models and other people's traces: what is found
 there may be true. Savings are shares of the step without the profiler, costs shares of the window.
 
-| trace | finding | severity | worth | judgement |
-|---|---|---|---|---|
 """
 
 
@@ -165,7 +163,7 @@ def _worth(finding: Finding) -> str:
 
 
 def judgement(row: str, known: str) -> str:
-    """What docs/findings.md says of that trace and rule, or nothing."""
+    """What docs/findings.md says of that trace and rule: the last cell of its row about them, or nothing."""
     trace, finding = (cell.strip() for cell in row.split("|")[1:3])
     rule = finding.split("`")[1]
     lines = [line for line in known.splitlines() if line.startswith("|") and trace in line and rule in line]
@@ -174,9 +172,8 @@ def judgement(row: str, known: str) -> str:
 
 def part(pairs: Iterable[Said], found: Sequence[Sequence[str]]) -> str:
     """The text of this part of the page; `found` holds the rows of each quiet trace."""
-    rows, quiet = [row for rows in found for row in rows], sum(not rows for rows in found)
-    known = JUDGEMENTS.read_text(encoding="utf-8") if JUDGEMENTS.exists() else ""
     by_rule = sorted(pairs, key=lambda one: (one.rule, one.pair.name))
+    quiet = sum(not rows for rows in found)
     return "".join(
         (
             TITLE,
@@ -184,10 +181,20 @@ def part(pairs: Iterable[Said], found: Sequence[Sequence[str]]) -> str:
             *(f"{one.row}\n" for one in by_rule),
             _summary(by_rule),
             _OTHERS,
-            *(f"{row} {judgement(row, known)} |\n" for row in rows),
+            _alarm_table([row for rows in found for row in rows]),
             f"\nIn {quiet} of {len(found)} traces nothing is above `info`.\n",
         )
     )
+
+
+def _alarm_table(rows: Sequence[str]) -> str:
+    """The rows, with what docs/findings.md judges of them where there is such a page."""
+    head, line = "| trace | finding | severity | worth |", "|---|---|---|---|"
+    if JUDGEMENTS.exists():
+        known = JUDGEMENTS.read_text(encoding="utf-8")
+        head, line = f"{head} judgement |", f"{line}---|"
+        rows = [f"{row} {judgement(row, known)} |" for row in rows]
+    return "\n".join((head, line, *rows)) + "\n"
 
 
 def _summary(pairs: Sequence[Said]) -> str:

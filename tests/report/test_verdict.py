@@ -26,7 +26,7 @@ def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_giv
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     assert verdict_of(head, graded(HIGH, HIGH, HIGH, INFO)) == (
         "18.0 ms a step without the profiler (17.0 ms to 19.0 ms), 25.0 ms with it; bound by the CPU; "
-        "fixing 1 to 3 gives about 9.00 ms"
+        "fixing 1 to 3 (scheduler-gap first) gives about 9.00 ms"
     )
 
 
@@ -40,15 +40,19 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
 
 def test_fixes_that_save_nothing_say_so() -> None:
     head = samples.trace(step=samples.estimate(18 * MS), together=samples.estimate(18 * MS - 50_000))
-    assert verdict_of(head, graded(HIGH, HIGH)).endswith("fixing 1 and 2 saves next to nothing")
+    assert verdict_of(head, graded(HIGH, HIGH)).endswith(
+        "fixing 1 and 2 (scheduler-gap first) saves next to nothing"
+    )
 
 
 def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)
-    assert verdict_of(head, [replace(first, saving=None), second]).endswith("fixing 2 gives about 9.00 ms")
+    assert verdict_of(head, [replace(first, saving=None), second]).endswith(
+        "begin with 1 (scheduler-gap); fixing 2 (scheduler-gap) gives about 9.00 ms"
+    )
     same = replace(head, together=head.step)
-    assert verdict_of(same, [replace(first, saving=None)]).endswith("; finding 1 says what to fix")
+    assert verdict_of(same, [replace(first, saving=None)]).endswith("; begin with finding 1 (scheduler-gap)")
 
 
 def test_parts_that_round_to_nothing_are_left_out() -> None:
@@ -58,7 +62,8 @@ def test_parts_that_round_to_nothing_are_left_out() -> None:
 
 def test_without_a_replay_the_step_is_the_recorded_one() -> None:
     assert (
-        verdict_of(samples.trace(), graded(HIGH)) == "25.0 ms a step, as recorded; finding 1 says what to fix"
+        verdict_of(samples.trace(), graded(HIGH))
+        == "25.0 ms a step, as recorded; begin with finding 1 (scheduler-gap)"
     )
     steady = samples.steps(cold=samples.times(1, 900 * MS), steady=samples.times(3, 20 * MS))
     assert verdict_of(samples.trace(steps=steady), graded(HIGH)).startswith("20.0 ms a step, as recorded")
@@ -88,12 +93,16 @@ def test_a_trace_without_anything_has_no_verdict() -> None:
 )
 def test_numbers_are_those_of_the_findings(severities: list[Severity], words: str) -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
-    assert verdict_of(head, graded(*severities)).endswith(f"fixing {words} gives about 9.00 ms")
+    assert verdict_of(head, graded(*severities)).endswith(
+        f"fixing {words} (scheduler-gap first) gives about 9.00 ms"
+    )
 
 
 def test_findings_of_other_ranks_are_theirs() -> None:
     head = samples.trace(1, step=samples.estimate(), together=samples.estimate(9 * MS))
-    assert "fixing 2 gives" in verdict_of(head, [*graded(HIGH, rank=0), *graded(HIGH, rank=1)])
+    assert "fixing 2 (scheduler-gap) gives" in verdict_of(
+        head, [*graded(HIGH, rank=0), *graded(HIGH, rank=1)]
+    )
 
 
 COSTS = (
@@ -112,11 +121,28 @@ COSTS = (
 )
 def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, words: str) -> None:
     head = samples.trace(step=samples.estimate(bound=bound), together=samples.estimate(9 * MS))
-    assert words + "fixing 1 gives" in verdict_of(head, graded(HIGH), COSTS)
+    assert words + "fixing 1 (scheduler-gap) gives" in verdict_of(head, graded(HIGH), COSTS)
 
 
 def test_where_nothing_is_wrong_ops_and_reasons_are_told() -> None:
     said = verdict_of(samples.trace(step=samples.estimate(bound="gpu")), graded(INFO), COSTS)
     assert said.endswith(
         "bound by the GPU; nothing found to fix; the time goes to aten::mm 60 %, idle while data is loaded 20 %"
+    )
+
+
+def test_a_cold_start_says_nothing_of_the_usual_step() -> None:
+    head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
+    cold = replace(graded(HIGH)[0], rule="cold-start", saving=None, cost_share=0.72)
+    said = verdict_of(head, [cold, *graded(HIGH)], COSTS)
+    assert said == "100 ms, as recorded: 72 % of it is a cold start, which the usual step does not pay; " + (
+        "record again after a warm-up"
+    )
+
+
+def test_communication_that_bounds_the_gpu_is_named() -> None:
+    costs = (Cost("allreduce with other ranks", "communication", 9e6, 0.5), *COSTS)
+    head = samples.trace(step=samples.estimate(bound="gpu"), together=samples.estimate(9 * MS))
+    assert "bound by the GPU: 50 % of it is allreduce with other ranks; " in verdict_of(
+        head, graded(HIGH), costs
     )

@@ -132,7 +132,7 @@ def _replays(draft: Draft, slowdown: Slowdown) -> tuple[Step, Step, Step]:
 
 
 def _traced_ns(steps: Steps, program: Program) -> float:
-    """Median of the sampled steps, on the device that has most of them to do, or on the CPU where that is longer.
+    """Mean of the sampled steps, as the replay's step is one: on the busiest device, or on the CPU where it is longer.
 
     A single step has no next one: it lasts until its work is done.
     """
@@ -140,8 +140,8 @@ def _traced_ns(steps: Steps, program: Program) -> float:
     if len(steps) == 1:
         begin = int(steps.cpu_start_ns[0])
         return float(max(int(steps.cpu_end_ns[0]), program.work.end_ns) - begin)
-    on_device = [np.median(steps.durations_ns(device)[sample.steps]) for device in steps.bounds_ns]
-    return float(max([np.median(steps.durations_ns()[sample.steps]), *on_device]))
+    on_device = [np.mean(steps.durations_ns(device)[sample.steps]) for device in steps.bounds_ns]
+    return float(max([np.mean(steps.durations_ns()[sample.steps]), *on_device]))
 
 
 def _solve(program: Program, wanted_ns: float) -> Slowdown:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from traceanalyzer.idle.causes import CAUSES
+from traceanalyzer.idle.cause_table import GROUPS, RECORDING
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.saving import Forecast
@@ -33,6 +33,15 @@ _IDLE = {
     "engine": "while the autograd engine runs",
     "first-use": "while libraries are used for the first time",
     "tail": "after the last launch",
+    "host-work": "while an op computes on the CPU",
+    "blocking-upload": "while the CPU waits for copies to the device",
+    "long-call": "while single calls take unusually long",
+    "autotuning": "while a library times its kernels",
+    "graph-capture": "while a CUDA graph is captured",
+    "in-graph": "between the nodes of a CUDA graph",
+    "waiting": "while work waits for an event",
+    "unlinked": "before work whose launch is not recorded",
+    "unknown": "for reasons that the trace does not show",
 }
 
 
@@ -99,9 +108,10 @@ def _exchanged_ns(work: Work, steps: int) -> dict[str, float]:
 
 
 def _idle_ns(idle: IdleTime, steps: int) -> dict[str, float]:
-    """Traced idle time by cause, per step, in words."""
+    """Traced idle time by cause, per step, in words; without what only the recording made idle."""
     sums = idle.cause.sums(idle.dur_ns)
-    return {_idle_name(cause): ns / max(steps, 1) for cause, ns in sums.items() if cause in CAUSES}
+    lost = {cause: ns for cause, ns in sums.items() if GROUPS.get(cause, RECORDING) != RECORDING}
+    return {_idle_name(cause): ns / max(steps, 1) for cause, ns in lost.items()}
 
 
 def _idle_name(cause: str) -> str:

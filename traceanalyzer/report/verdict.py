@@ -21,6 +21,7 @@ _KINDS = {
     "cpu": ("idle",),
     "wait": ("idle",),
 }
+_UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _COLD = "cold-start"  # the rule: what it finds is paid once, and a step without it is not in the trace
 _BOUNDS = {"gpu": "the GPU", "cpu": "the CPU", "wait": "waiting for the GPU's results"}
 
@@ -41,9 +42,10 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     if cold is not None and cold.severity is Severity.HIGH:
         return _cold(trace, cold)
     if not wrong:
-        return "; ".join(part for part in (_pace(trace), _goes_to(costs) or _largest(trace)) if part)
+        parts = (_pace(trace), _unseen(trace), _goes_to(costs) or _largest(trace))
+        return "; ".join(part for part in parts if part)
     said = ": ".join(part for part in (_pace(trace), _telling(trace, costs)) if part)
-    return "; ".join(part for part in (said, _fixes(trace, wrong)) if part)
+    return "; ".join(part for part in (said, _unseen(trace), _fixes(trace, wrong)) if part)
 
 
 def _pace(trace: TraceReport) -> str:
@@ -57,6 +59,16 @@ def _pace(trace: TraceReport) -> str:
     if trace.steps is not None and trace.steps.marked:
         return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} a step, as recorded"
     return f"{format_ns(trace.window.length_ns)}, as recorded" if trace.accounting else ""
+
+
+def _unseen(trace: TraceReport) -> str:
+    """What no replay can tell, where it is much: time in which the device waits for what was not recorded."""
+    parts = [device.parts_ns for device in trace.accounting]
+    whole = max(sum(sum(part.values()) for part in parts), 1)
+    share = sum(part.get(name, 0) for part in parts for name in _UNSEEN) / whole
+    if trace.step is None or share < _MUCH:
+        return ""
+    return f"{100 * share:.0f} % of the window waits for what the trace does not show"
 
 
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
@@ -89,14 +101,13 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     replayed = [number for number, finding in wrong.items() if finding.saving is not None]
     first, top = next(iter(wrong.items()))
     if trace.step is None or trace.together is None or not replayed:
-        return f"finding {first}, {top.rule}, is where to begin"
-    begin = "" if first in replayed else f"begin with {first}, {top.rule}; "
-    named = f", first of all {top.rule}," if first in replayed and len(replayed) > 1 else ""
-    named = named or (f", {wrong[replayed[0]].rule}," if len(replayed) == 1 else "")
+        return f"begin with finding {first} ({top.rule})"
+    begin = "" if first in replayed else f"begin with {first} ({top.rule}); "
+    best = wrong[replayed[0]].rule + (" first" if len(replayed) > 1 else "")
     saved = 1 - trace.together.unprofiled_ns / max(trace.step.unprofiled_ns, 1)
-    if saved < _NEXT_TO_NOTHING:
-        return f"{begin}fixing {_listed(replayed)}{named} saves next to nothing"
-    return f"{begin}fixing {_listed(replayed)}{named} gives about {format_ns(trace.together.unprofiled_ns)}"
+    gives = "saves next to nothing" if saved < _NEXT_TO_NOTHING else ""
+    gives = gives or f"gives about {format_ns(trace.together.unprofiled_ns)}"
+    return f"{begin}fixing {_listed(replayed)} ({best}) {gives}"
 
 
 def _listed(numbers: Sequence[int]) -> str:

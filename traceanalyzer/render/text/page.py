@@ -18,7 +18,7 @@ _ASCII = str.maketrans(
     {"█": "#", "▓": "%", "▒": "=", "▚": "&", "▼": "v", "▲": "^", "◆": "*", "▶": ">", "■": "o", "░": "~"}
     | {"·": ".", "µ": "u", "×": "x", "…": "."}
 )
-_ENDLESS, _NAME = re.compile(r"(?<!\S)[^\s/]{75,}(?!\S)"), 60  # names of generated kernels; paths stay whole
+_ENDLESS, _NAME = re.compile(r"(?<!\S)[^\s/]{200,}(?!\S)"), 72  # names of generated kernels; paths stay whole
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
 
 

@@ -20,6 +20,7 @@ from traceanalyzer.version import __version__
 PROFILERS_OWN = "recording"  # group of the rules that find what the profiler itself did
 NOBODYS = "scheduler-gap"  # the rule that has what no other rule owns
 _MINOR_SHARE = 0.01  # of the window and of the step
+_UNOWNED_SHARE = 0.1  # of the window; more idle time than this wants to be seen, whoever's it is
 _COLOURS = {Severity.HIGH: "red", Severity.MEDIUM: "yellow", Severity.LOW: "blue", Severity.INFO: "dim"}
 
 
@@ -61,7 +62,8 @@ def _is_minor(finding: Finding) -> bool:
     if finding.severity is not Severity.INFO or not finding.cost_ns:
         return False
     saved = 0.0 if finding.saving is None else abs(finding.saving.share)
-    return finding.rule == NOBODYS or (finding.cost_share < _MINOR_SHARE and saved < _MINOR_SHARE)
+    least = _UNOWNED_SHARE if finding.rule == NOBODYS else _MINOR_SHARE
+    return finding.cost_share < least and saved < _MINOR_SHARE
 
 
 def _counts(findings: Sequence[Finding]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.trace import Trace, ints
@@ -50,5 +51,6 @@ class Events:
             return make()
         if key not in self._kept:
             self._kept[key] = made = make()
-            getattr(made, "code", made).flags.writeable = False  # others see the same array
+            array: Any = getattr(made, "code", made)
+            array.flags.writeable = False  # others see the same array
         return self._kept[key]  # type: ignore[no-any-return]
