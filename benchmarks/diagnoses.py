@@ -55,7 +55,7 @@ TITLE = "\n## What the diagnosis says\n"
 _HEAD = """
 Every recorded pair by the rule that names its fault: the measured saving, what the report says of the bad one, the
 place of the finding there (the report's order), and how severe the same rule's findings are in the fixed one. Pairs
-of `fixtures/` are in this repository, and no limit of a rule was chosen on their times. "Not found" is right where
+of `fixtures/` are in this repository; the replay was not fitted on their times. "Not found" is right where
 the fix saves nothing; "no replay" where the fault is of the recording or of no known remedy. Severities are of the
 saving.
 
@@ -69,8 +69,6 @@ All that is above `info` there. Clean programs and `fixtures/healthy` were writt
 program four times and with known changes; `real` and `public` are models and other people's traces: what is found
 there may be true. Savings are shares of the step without the profiler, costs shares of the window.
 
-| trace | finding | severity | worth | judgement |
-|---|---|---|---|---|
 """
 
 
@@ -165,17 +163,17 @@ def _worth(finding: Finding) -> str:
 
 
 def judgement(row: str, known: str) -> str:
-    """What docs/findings.md says of that trace and rule, or nothing."""
+    """What docs/findings.md says of that trace and rule: the last cell of its row about them, or nothing."""
     trace, finding = (cell.strip() for cell in row.split("|")[1:3])
     rule = finding.split("`")[1]
     lines = [line for line in known.splitlines() if line.startswith("|") and trace in line and rule in line]
     return lines[0].rstrip("| ").rpartition("|")[2].strip() if lines else ""
 
 
-def part(pairs: Iterable[Said], rows: Sequence[str]) -> str:
-    """The text of this part of the page."""
-    known = JUDGEMENTS.read_text(encoding="utf-8") if JUDGEMENTS.exists() else ""
+def part(pairs: Iterable[Said], found: Sequence[Sequence[str]]) -> str:
+    """The text of this part of the page; `found` holds the rows of each quiet trace."""
     by_rule = sorted(pairs, key=lambda one: (one.rule, one.pair.name))
+    quiet = sum(not rows for rows in found)
     return "".join(
         (
             TITLE,
@@ -183,9 +181,20 @@ def part(pairs: Iterable[Said], rows: Sequence[str]) -> str:
             *(f"{one.row}\n" for one in by_rule),
             _summary(by_rule),
             _OTHERS,
-            *(f"{row} {judgement(row, known)} |\n" for row in rows),
+            _alarm_table([row for rows in found for row in rows]),
+            f"\nIn {quiet} of {len(found)} traces nothing is above `info`.\n",
         )
     )
+
+
+def _alarm_table(rows: Sequence[str]) -> str:
+    """The rows, with what docs/findings.md judges of them where there is such a page."""
+    head, line = "| trace | finding | severity | worth |", "|---|---|---|---|"
+    if JUDGEMENTS.exists():
+        known = JUDGEMENTS.read_text(encoding="utf-8")
+        head, line = f"{head} judgement |", f"{line}---|"
+        rows = [f"{row} {judgement(row, known)} |" for row in rows]
+    return "\n".join((head, line, *rows)) + "\n"
 
 
 def _summary(pairs: Sequence[Said]) -> str:
@@ -203,4 +212,4 @@ def measured(traces: Path) -> str:
     with ProcessPoolExecutor(2) as pool:
         pairs = list(pool.map(said_of, all_pairs(traces)))
         found = list(pool.map(alarms, quiet_traces(traces)))
-    return part(pairs, [row for rows in found for row in rows])
+    return part(pairs, found)

@@ -5,6 +5,10 @@ Nothing here may be changed by a test: traces, analyses and reports are read-onl
 
 from __future__ import annotations
 
+import hashlib
+import os
+import pickle
+import tempfile
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from traceanalyzer.read.load import load_file
 from traceanalyzer.report.diagnosis import report_of
 
 KEPT = 6  # traces; tests of one shared trace run one after the other
+_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")  # the same in all processes of one test run
 
 
 def loaded(path: Path) -> Trace:
@@ -30,6 +35,23 @@ def analysed(path: Path) -> Analysis:
 
 @cache
 def reported(path: Path) -> Report:
-    """What `diagnose` says of it; small, so all are kept."""
+    """What `diagnose` says of it; small, so all are kept, and processes of one run share them."""
+    kept = _kept(path)
+    if kept is not None and kept.exists():
+        made: Report = pickle.loads(kept.read_bytes())
+        return made
     analysis = analysed(path)
-    return report_of([(analysis.trace.meta.rank, analysis)])
+    made = report_of([(analysis.trace.meta.rank, analysis)])
+    if kept is not None:
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.write_bytes(pickle.dumps(made))
+        part.replace(kept)
+    return made
+
+
+def _kept(path: Path) -> Path | None:
+    if not _RUN:
+        return None
+    folder = Path(tempfile.gettempdir()) / f"traceanalyzer-reports-{_RUN}"
+    folder.mkdir(exist_ok=True)
+    return folder / hashlib.sha256(str(path).encode()).hexdigest()

@@ -8,6 +8,7 @@ import shlex
 import shutil
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -143,6 +144,19 @@ def test_makefile_has_the_targets_that_documents_name() -> None:
     }
     assert named <= targets
     assert {"demo", "test", "lint", "fixtures", "bench"} <= targets
+
+
+def test_the_notebook_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = (REPOSITORY / "fixtures" / "exposed-copy" / f"{name}.json.gz" for name in ("bad", "good"))
+    (tmp_path / "traces").mkdir()
+    shutil.copy(bad, tmp_path / "trace.json.gz")
+    shutil.copy(bad, tmp_path / "traces")
+    shutil.copy(good, tmp_path / "traces")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(README.partition("## In a notebook")[2].partition("```python\n")[2].partition("```")[0], names)
+    assert names["report"].traces[0].verdict
+    assert list(names["ranks"]) == [0, 1]
 
 
 @pytest.mark.filterwarnings("default")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from tests.builder import TraceBuilder
@@ -21,17 +20,17 @@ US = 1_000
     [([0], True, True), ([0, 1], True, False), ([2], False, True), ([0, 2], False, False)],
 )
 def test_the_leading_third_of_seven_steps_is_two(spikes: list[int], leading: bool, alone: bool) -> None:
-    ns = [1_000 if step in spikes else 10 for step in range(7)]
-    found = standing_out(pd.DataFrame({"key": "a", "step": range(7), "ns": ns}), 7, 5.0)
-    assert found["step"].tolist() == spikes
-    assert found["leading"].tolist() == [leading] * len(spikes)
-    assert found["alone"].tolist() == [alone] * len(spikes)
+    ns = np.array([1_000 if step in spikes else 10 for step in range(7)])
+    found = standing_out(np.zeros(7, np.int64), np.arange(7), ns, 7, 5.0)
+    assert np.flatnonzero(found.leading).tolist() == (spikes if leading else [])
+    assert np.flatnonzero(found.alone).tolist() == (spikes if alone else [])
 
 
 def test_five_times_the_median_does_not_stand_out_yet() -> None:
-    sums = pd.DataFrame({"key": "a", "step": range(4), "ns": [51, 10, 10, 10]})
-    assert standing_out(sums, 4, 5.0)["step"].tolist() == [0]
-    assert standing_out(sums.assign(ns=[50, 10, 10, 10]), 4, 5.0).empty
+    for first_ns, expected in ((51, [0]), (50, [])):
+        ns = np.array([first_ns, 10, 10, 10])
+        found = standing_out(np.zeros(4, np.int64), np.arange(4), ns, 4, 5.0)
+        assert np.flatnonzero(found.alone).tolist() == expected
 
 
 def recurring(trace: TraceBuilder) -> list[bool]:

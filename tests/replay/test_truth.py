@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import accuracy
+from benchmarks import accuracy, diagnoses
 from benchmarks import calibrate_replay as calibrate
 from benchmarks.replay_fixes import Case, graph, item
 from benchmarks.replay_truth import HEALTHY, forecast
@@ -15,6 +15,7 @@ from tests.conftest import SHARED
 from traceanalyzer import load
 from traceanalyzer.replay import calibration
 
+WRITE_PAGE = "run: python -m benchmarks.accuracy TRACES --write"
 pytestmark = pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 
 
@@ -40,9 +41,34 @@ def test_the_stored_residuals_are_those_that_are_measured(
 def test_the_page_says_what_is_measured(
     residuals: list[calibrate.Residual], steps: list[tuple[str, float, float]]
 ) -> None:
-    assert accuracy.page(residuals, steps) == accuracy.PAGE.read_text(encoding="utf-8"), (
-        "run: python -m benchmarks.accuracy TRACES --write"
-    )
+    text = accuracy.PAGE.read_text(encoding="utf-8")
+    assert accuracy.page(residuals, steps, diagnosed_part()) == text, WRITE_PAGE
+
+
+def diagnosed_part() -> str:
+    """What the page says of the diagnosis, which is too slow to be made anew here."""
+    text = accuracy.PAGE.read_text(encoding="utf-8")
+    part = text.partition(diagnoses.TITLE)[2].partition(accuracy.LIMITS)[0]
+    return f"{diagnoses.TITLE}{part}"
+
+
+def test_the_page_names_every_pair_and_no_other() -> None:
+    rows = [line.split("|") for line in diagnosed_part().splitlines() if line.startswith("| `")]
+    assert sorted(row[2].strip() for row in rows) == sorted(pair.name for pair in diagnoses.all_pairs(SHARED))
+
+
+@pytest.mark.parametrize("name", ["pairs/addmm_copy", "fixtures/exposed-copy", "fixtures/implicit-sync"])
+def test_the_page_says_what_is_diagnosed(name: str) -> None:
+    pair = next(one for one in diagnoses.all_pairs(SHARED) if one.name == name)
+    assert diagnoses.said_of(pair).row in diagnosed_part(), WRITE_PAGE
+
+
+@pytest.mark.parametrize("name", ["pairs/clean_gemm.fixed", "real/resnet50.eager", "noise/resnet.item"])
+def test_the_page_says_what_is_found_in_programs_that_nobody_broke(name: str) -> None:
+    said = [line for line in diagnosed_part().splitlines() if line.startswith(f"| {name} |")]
+    rows = diagnoses.alarms(SHARED / f"{name}.json.gz")
+    assert len(said) == len(rows)
+    assert all(line.startswith(row) for line, row in zip(said, rows, strict=True)), WRITE_PAGE
 
 
 def test_savings_are_near_the_truth(residuals: list[calibrate.Residual]) -> None:

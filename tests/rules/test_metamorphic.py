@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from tests.builder import load_bytes
-from tests.rules.test_fixtures import TRACES, _id
+from tests.recorded import TRACES, name_of
 from traceanalyzer import diagnose, load
 from traceanalyzer.read.text.source import Source
 from traceanalyzer.render.data.json import render_json
@@ -45,7 +45,7 @@ def _said(document: Document) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.fixture(params=TRACES, ids=_id)
+@pytest.fixture(params=TRACES, ids=name_of)
 def document(request: pytest.FixtureRequest) -> Document:
     return _document(request.param)
 

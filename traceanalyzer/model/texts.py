@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import numbered, pick
 from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.trace import narrow_codes
+
+_ROWS_PER_QUESTION = 256  # that are passed over in the time of one question
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -45,7 +48,8 @@ class Texts:
     def meets(self, wanted: Callable[[str], object]) -> Mask:
         """Which rows satisfy a predicate, asked once per distinct text; bool (rows,), False without text."""
         asked = np.zeros(len(self.names) + 1, bool)
-        for code in self.occurring():
+        few = len(self.names) * _ROWS_PER_QUESTION <= len(self.code)
+        for code in range(len(self.names)) if few else self.occurring():
             asked[code] = bool(wanted(str(self.names[code])))
         return asked[self.code]
 
@@ -94,9 +98,8 @@ class Texts:
     @classmethod
     def column(cls, frame: pd.DataFrame, name: str, rows: Rows) -> Self:
         """A text column of a frame, at some rows; -1 stands for no row."""
-        column = frame[name].cat
-        code = pick(column.codes.to_numpy(), rows).astype(np.int64)
-        return cls(code, column.categories.to_numpy(object))
+        code = pick(narrow_codes(frame, name), rows).astype(np.int64)
+        return cls(code, frame[name].array.categories.to_numpy(object))
 
     @classmethod
     def none(cls, rows: int) -> Self:

@@ -132,7 +132,7 @@ def _replays(draft: Draft, slowdown: Slowdown) -> tuple[Step, Step, Step]:
 
 
 def _traced_ns(steps: Steps, program: Program) -> float:
-    """Mean of the sampled steps, as the replayed step is: on the device that has most to do, or on a slower CPU.
+    """Mean of the sampled steps, as the replay's step is one: on the busiest device, or on the CPU where it is longer.
 
     A single step has no next one: it lasts until its work is done.
     """

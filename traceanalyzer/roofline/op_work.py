@@ -10,18 +10,18 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped, sums_of
 from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.texts import Mask
 from traceanalyzer.model.trace import Trace, codes
 from traceanalyzer.roofline.op_model import Signature, Work, work_of
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
 from traceanalyzer.roofline.signatures import NO_OP, signatures_of
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
 # Names of kernels that compute float32 on tensor cores, and of those that do not.
 _TF32 = re.compile(r"tf32|s1688|xf32", re.IGNORECASE)
 _FP32 = re.compile(r"sgemm|simt|f32f32_f32f32|ffma|FFMA", re.IGNORECASE)
-# Copies that the link to the host limits, not device memory.
-_OVER_LINK = re.compile(r"Memcpy (HtoD|DtoH)|Copy(HostToDevice|DeviceToHost)", re.IGNORECASE)
+_OVER_LINK = ("copy_h2d", "copy_d2h")  # limited by the link to the host, not by device memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,9 @@ class OpWork:
         together: list[list[str]] = [[] for _ in signatures]
         for number, name in zip(signature[first].tolist(), names, strict=True):
             together[number].append(name)
-        shapes = _shapes(work, signature, signatures, [" ".join(of) for of in together], peaks)
+        linked = np.isin(work.kind, [KINDS.index(kind) for kind in _OVER_LINK])
+        over_link = np.bincount(signature, weights=linked, minlength=len(signatures)) > 0
+        shapes = _shapes(work, signature, signatures, [" ".join(of) for of in together], over_link, peaks)
         ops = shapes.groupby("op", sort=False)[["calls", "gpu_ns"]].sum().reset_index()
         ops["share"] = ops["gpu_ns"] / max(steps.window_ns, 1)
         ops = ops.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
@@ -100,9 +102,10 @@ def _shapes(
     signature: Rows,
     signatures: list[Signature],
     kernels: list[str],
+    over_link: Mask,
     peaks: dict[int, Peaks | None],
 ) -> pd.DataFrame:
-    """`kernels` are the names of all kernels of each signature."""
+    """Of each signature: `kernels` are the names of its kernels, `over_link` tells copies from or to the host."""
     group, first = grouped([signature, work.device])
     _, calls = grouped([group, work.op])
     number = signature[first]
@@ -114,7 +117,7 @@ def _shapes(
     frame.loc[unknown, "calls"] = np.bincount(group, minlength=len(first))[unknown]
     columns = (frame[name].tolist() for name in ("device", "calls", "gpu_ns"))
     rates = [
-        _rates(signatures[of], calls, gpu_ns, kernels[of], peaks.get(device))
+        _rates(signatures[of], calls, gpu_ns, kernels[of], bool(over_link[of]), peaks.get(device))
         for of, device, calls, gpu_ns in zip(number.tolist(), *columns, strict=True)
     ]
     frame = pd.concat([frame, pd.DataFrame(rates, columns=_RATES)], axis="columns")
@@ -138,7 +141,9 @@ _FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")
 _Rates = tuple[object, ...]
 
 
-def _rates(op: Signature, calls: int, gpu_ns: int, kernels: str, peaks: Peaks | None) -> _Rates:
+def _rates(
+    op: Signature, calls: int, gpu_ns: int, kernels: str, over_link: bool, peaks: Peaks | None
+) -> _Rates:
     work = work_of(op)
     if work is None:
         return (None,) * 9 + (_why_unknown(op),)
@@ -147,7 +152,6 @@ def _rates(op: Signature, calls: int, gpu_ns: int, kernels: str, peaks: Peaks | 
     arithmetic = arithmetic_of(work, kernels)
     peak = peaks.tflops.get(arithmetic or "") if peaks and tflops else None
     peak_gbps = peaks.gbps if peaks else None
-    over_link = bool(_OVER_LINK.search(kernels))
     share, limit = (None, None) if over_link else _nearest_limit((tflops, peak), (gbps, peak_gbps))
     why = None if share is not None else _why_no_peak(peaks, arithmetic, over_link)
     return work.kind, work.flops, work.bytes, tflops, gbps, peak, peak_gbps, share, limit, why

@@ -78,9 +78,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         rule=draft.rule,
         cause=hits.cause,
         by=hits.by,
-        severity=Severity.INFO
-        if hits.info
-        else Severity.of(min(share, most) if saving is None else saving.share),
+        severity=Severity.INFO if hits.info else _graded(min(share, most), saving),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, len(draft.which), in_steps, scope.steps)),
         advice=hits.advice,
@@ -103,8 +101,18 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
     )
 
 
+def _graded(cost_share: float, saving: Saving | None) -> Severity:
+    """By what it saves; what cannot be told from nothing is no more than low, and info below medium."""
+    if saving is None:
+        return Severity.of(cost_share)
+    severity = Severity.of(saving.share)
+    if saving.low_share > 0:
+        return severity
+    return Severity.LOW if severity.rank <= Severity.MEDIUM.rank else Severity.INFO
+
+
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By severity, what saves most first; ties by cost, rule, cause, rank, device and start."""
+    """By severity, what saves most first and what nobody can replay after it; ties by cost, names, rank and place."""
     return tuple(sorted(findings, key=_place))
 
 
@@ -113,7 +121,16 @@ def _place(found: Finding) -> tuple[Any, ...]:
     rank = -1 if found.rank is None else found.rank
     worth = found.cost_share if found.saving is None else found.saving.share
     names = found.rule, found.cause, found.by or ""
-    return found.severity.rank, -worth, -found.cost_ns, *names, rank, device, found.start_ns
+    return (
+        found.severity.rank,
+        found.saving is None,
+        -worth,
+        -found.cost_ns,
+        *names,
+        rank,
+        device,
+        found.start_ns,
+    )
 
 
 def _typical(durations: Rows, costs: Rows, steps: Rows) -> int:

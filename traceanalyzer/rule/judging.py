@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _SURELY_IDLE, _LITTLE = 0.10, 0.029
 
 _UNSAID = "what it looks for is there, but costs too little, or other findings own the time"
+FINDINGS = (
+    "findings"  # what `Analysis.times` calls the making of findings, the replay of their fixes included
+)
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +52,8 @@ def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: For
     by_slug = {rule.slug: rule for rule in rules}
     found, fixes = [], []
     for draft in settled(drafts, (scope.start_ns, scope.end_ns)):
-        finding = _finding(draft, scope, by_slug[draft.rule], forecast, outcomes)
+        with analysis.timed(FINDINGS):
+            finding = _finding(draft, scope, by_slug[draft.rule], forecast, outcomes)
         if finding is not None:
             found.append(finding)
             fixes.append(draft.hits.edits())
@@ -82,7 +86,7 @@ def _finding(
         edits = draft.hits.edits()
         saving = forecast.saving(edits) if forecast is not None and edits else None
         little = draft.cost_ns < rule.min_share * scope.length_ns if costs else not draft.hits.info
-        sure = saving is not None and (not costs or saving.low_share > 0)
+        sure = saving is not None and saving.low_share > 0
         if little and (saving is None or not sure or saving.share < rule.min_share):
             return None
         return finding_of(draft, scope, saving, min(draft.hits.most, _most(draft, forecast)))

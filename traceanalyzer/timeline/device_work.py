@@ -139,10 +139,9 @@ def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
 
 def _shared(call: Rows) -> NDArray[np.bool_]:
     """Whether the same call started more than one piece of work."""
-    if len(call) == 0:
-        return np.empty(0, bool)
-    counts = np.bincount(np.maximum(call, 0))
-    return (call >= 0) & (counts[np.maximum(call, 0)] > 1)
+    linked = call >= 0
+    counts = np.bincount(call[linked], minlength=1)
+    return linked & (counts[np.where(linked, call, 0)] > 1)
 
 
 def _outstanding(device: Rows, launched: Rows, end: Rows, linked: NDArray[np.bool_]) -> Rows:

@@ -29,7 +29,7 @@ class Calls(Selection):
 
     @classmethod
     def build(cls, events: Events) -> Self:
-        return cls(events, np.flatnonzero(events.nesting.thread >= 0))
+        return cls(events, events.calls)
 
     @property
     def rows(self) -> Rows:
@@ -48,7 +48,9 @@ class Calls(Selection):
 
     def text(self, column: str) -> Texts:
         """A text column of `trace.cpu`, such as input_dims."""
-        return Texts.column(self.events.trace.cpu, column, self._rows)
+        return self.events.of_all(
+            self._rows, column, lambda: Texts.column(self.events.trace.cpu, column, self._rows)
+        )
 
     @property
     def start_ns(self) -> Rows:
@@ -71,12 +73,17 @@ class Calls(Selection):
     @property
     def step(self) -> Rows:
         """Position of the step in which it began."""
-        return np.where(self.there, self.events.steps.at_cpu(self.start_ns), -1)
+        return self.events.of_all(
+            self._rows, "step", lambda: np.where(self.there, self.events.steps.at_cpu(self.start_ns), -1)
+        )
 
     @property
     def is_op(self) -> Mask:
         """cpu_op rows, annotations left out."""
-        return np.asarray(self.there & (pick(self.events.nesting.op, self._rows) == self._rows))
+        own = self.events.nesting.op
+        return self.events.of_all(
+            self._rows, "is_op", lambda: np.asarray(self.there & (pick(own, self._rows) == self._rows))
+        )
 
     @property
     def is_call(self) -> Mask:
@@ -86,7 +93,8 @@ class Calls(Selection):
     @property
     def is_annotation(self) -> Mask:
         """record_function blocks, step marks among them."""
-        return pick(self.events.nesting.annotation, self._rows, False)
+        marks = self.events.nesting.annotation
+        return self.events.of_all(self._rows, "is_annotation", lambda: pick(marks, self._rows, False))
 
     @property
     def op(self) -> Calls:
@@ -129,7 +137,7 @@ class Calls(Selection):
 
     def contents(self) -> Calls:
         """Everything inside these rows, and themselves."""
-        every = Calls(self.events, np.arange(len(self.events.nesting.parent)))
+        every = Calls.build(self.events)
         return every[every.inside(self)]
 
     def launched(self) -> tuple[Work, Rows]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
+
+import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.trace import Trace, ints
@@ -12,10 +15,18 @@ from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.user_code import UserCode
 
+Made = TypeVar("Made")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """One trace's events as views read them; `work` is None where no device was recorded."""
+    """One trace's events as views read them.
+
+    Attributes:
+        work: None where no device was recorded.
+        tid: int64 (rows of trace.cpu,), the operating system's thread.
+        calls: int64, rows of `trace.cpu` on a thread: all that `Calls` has.
+    """
 
     trace: Trace
     nesting: Nesting
@@ -23,9 +34,22 @@ class Events:
     user_code: UserCode
     work: DeviceWork | None
     tid: Rows
+    calls: Rows
+    _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def build(
         cls, trace: Trace, nesting: Nesting, steps: Steps, user_code: UserCode, work: DeviceWork | None
     ) -> Self:
-        return cls(trace, nesting, steps, user_code, work, ints(trace.cpu, "tid"))
+        calls = np.flatnonzero(nesting.thread >= 0)
+        return cls(trace, nesting, steps, user_code, work, ints(trace.cpu, "tid"), calls)
+
+    def of_all(self, rows: Rows, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What `make` makes for some rows; kept where these are all calls, which most rules begin with."""
+        if rows is not self.calls:
+            return make()
+        if key not in self._kept:
+            self._kept[key] = made = make()
+            array: Any = getattr(made, "code", made)
+            array.flags.writeable = False  # others see the same array
+        return self._kept[key]  # type: ignore[no-any-return]

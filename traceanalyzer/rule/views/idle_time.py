@@ -71,6 +71,14 @@ class IdleTime(Selection):
             raise ValueError(f"no cause is called {', '.join(sorted(unknown))}; there are {known}")
         return self[np.isin(self._idle.cause[self.piece], [CAUSES.index(cause) for cause in causes])]
 
+    def happening_once(self, min_steps: int) -> Self:
+        """Without the causes that come back in half of the steps after the leading third; all of fewer steps."""
+        steps = len(self.events.steps)
+        leading = max(1, steps // 3)
+        later = self[self.step >= leading]
+        often = [c for c, found in later.by(later.cause) if 2 * len(np.unique(found.step)) >= steps - leading]
+        return self if steps < min_steps else self[~self.cause.one_of(*often)]
+
     @property
     def call(self) -> Calls:
         """The row that decided the cause: the synchronising call, the stalled op, the launch."""

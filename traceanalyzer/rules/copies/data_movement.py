@@ -32,7 +32,7 @@ class Limits:
     )
 
 
-@rule(since="0.2", claims=Claims.NET, limits=Limits)
+@rule(since="0.2", claims=Claims.NET, min_share=0.03, limits=Limits)
 def data_movement(work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 

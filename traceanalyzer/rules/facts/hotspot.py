@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pandas as pd
-
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.rule.claims import Claims

@@ -69,7 +69,7 @@ def cold_start(
     cold = _cold_steps(steps, activity, limits)
     stalls = calls[np.isin(calls.rows, once.row)]
     late = quiet[(quiet.dur_ns >= limits.min_excess_ns) & np.isin(quiet.step, cold)]
-    charged = idle.charged_to(*_FIRST)
+    charged = idle.charged_to(*_FIRST).happening_once(limits.min_steps)
     start, end, rows = (
         np.concatenate((stalls.start_ns, late.start_ns, charged.start_ns)),
         np.concatenate((stalls.end_ns, late.end_ns, charged.end_ns)),

@@ -51,7 +51,7 @@ class Limits:
     min_gpu_share: float = limit(0.02, "of GPU time that the distance must be")
 
 
-@rule(since="0.2", claims=Claims.NET, limits=Limits)
+@rule(since="0.2", claims=Claims.NET, min_share=0.03, limits=Limits)
 def far_from_bound(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """An op takes many times what its shapes and types need.
 

@@ -56,7 +56,7 @@ def float64_math(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     number, signatures = signatures_of(work.events.trace, work.op.rows)
     wide = work.name.matches(families.FP64_ARITHMETIC) & work.kind.one_of("compute")
     wide |= np.array([_has(one, "double") for one in signatures], bool)[number] & ~work.kind.one_of("memset")
-    wide &= ~work.name.matches(r"Memcpy (HtoD|DtoH)|multi_tensor_apply")
+    wide &= ~(work.kind.one_of("copy_h2d", "copy_d2h") | work.name.matches("multi_tensor_apply"))
     tf32_off = bool(work.name.matches(families.FP32_ARITHMETIC).any())
     mixed = np.array([_mixes(one) for one in signatures], bool)[number]
     for device, found in work[wide].by(work[wide].device):

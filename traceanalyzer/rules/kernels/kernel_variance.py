@@ -118,7 +118,8 @@ def _usual(table: pd.DataFrame, quantile: float) -> NDArray[np.float64]:
 def _causes(table: pd.DataFrame, limits: Limits) -> Iterator[tuple[str, pd.DataFrame]]:
     """(cause, its executions). Drift first: a ramp also looks like two modes."""
     by_step = table.pivot_table(index="group", columns="step", values="ratio", aggfunc="median")
-    ramps = [number for number, row in by_step.iterrows() if _ramps(row.dropna().to_numpy(), limits)]
+    groups = zip(by_step.index, by_step.to_numpy(), strict=True)
+    ramps = [number for number, ratios in groups if _ramps(ratios[~np.isnan(ratios)], limits)]
     drifting = table["group"].isin(ramps)
     yield "drift", table[drifting & (table["excess"] > 0)]
     slow = ~drifting & (table["ratio"] >= limits.slow)

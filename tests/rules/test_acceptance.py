@@ -1,0 +1,211 @@
+"""The whole diagnosis against the truth, on shared traces whose steps are known without the profiler."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import SHARED
+from tests.loaded import analysed, reported
+from traceanalyzer import Finding, Report, Saving, Severity
+from traceanalyzer.model import intervals
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.report.summary import scope_of
+from traceanalyzer.rule.claims import Draft, settled
+from traceanalyzer.rule.grouping import drafts_of
+from traceanalyzer.rule.registry import all_rules
+
+# Which rules name the fault of a pair; several where the fault has several true names.
+NAMED = {
+    "pairs/addmm_copy": "hidden-dtod-copy",
+    "pairs/contended": "kernel-variance",
+    "pairs/cpu_roundtrip": "host-round-trip exposed-copy implicit-sync",
+    "pairs/dataloader": "dataloader-stall",
+    "pairs/device_sync": "long-device-sync",
+    "pairs/fp32_gemm": "no-tensor-cores",
+    "pairs/gc_pause": "host-gap",
+    "pairs/h2d_in_compute": "exposed-copy",
+    "pairs/item_sync": "implicit-sync",
+    "pairs/launch_bound": "launch-bound repeated-calls",
+    "pairs/low_occupancy": "low-occupancy",
+    "pairs/malloc_thrash": "allocator-thrash",
+    "pairs/nchw_conv": "layout-conversion",
+    "pairs/nonzero": "implicit-sync",
+    "pairs/optimizer_loop": "unfused-optimizer",
+    "pairs/pageable_h2d": "exposed-copy",
+    "pairs/python_between": "host-gap",
+    "pairs/recompile": "compile",
+    "pairs/unfused_pointwise": "unfused-pointwise",
+    "pairs4/moe_loop": "implicit-sync repeated-calls launch-bound",
+    "pairs4/small_h2d": "repeated-calls launch-bound",
+    "pairs4/float64_leak": "float64-math",
+    "pairs4/checkpointing": "recomputation",
+    "pairs4/amp_scaler": "gradient-scaling implicit-sync",
+    "pairs4/effnet_nchw": "layout-conversion",
+    "pairs4/norm_upcast": "unfused-pointwise",
+}
+SMALL_FAULT = 0.12  # of the step: such a fault may come after others
+ALLOWED = 0.02  # by which truth may lie outside the interval: what repeats of one program differ by
+STEP_KNOWN = ("pairs", "pairs4", "real", "noise", "slowdown")
+ABOUT_IDLE_TIME = ("gpu_idle", "host", "compile", "memory")
+ROUNDS = [1, 2, 3, 4]
+
+
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}/{path.name.removesuffix('.json.gz')}"
+
+
+def truth_ns(path: Path) -> float | None:
+    """The median step without the profiler, where the file beside the trace tells it."""
+    meta = Path(str(path).replace(".json.gz", ".meta.json"))
+    told = json.loads(meta.read_text()).get("unprofiled_step_ms") if meta.exists() else None
+    return None if told is None else 1e6 * statistics.median(told if isinstance(told, list) else [told])
+
+
+def true_saving(path: Path) -> float:
+    before, after = truth_ns(path), truth_ns(Path(str(path).replace(".bad.", ".fixed.")))
+    assert before
+    assert after
+    return 1 - after / before
+
+
+def above_info(report: Report) -> list[Finding]:
+    return [found for found in report.findings if found.severity is not Severity.INFO]
+
+
+def naming(report: Report, pair: str) -> list[Finding]:
+    return [found for found in report.findings if found.rule in NAMED[pair].split()]
+
+
+# -- of each trace ---------------------------------------------------------------------------------------------
+
+
+def test_the_fault_of_a_pair_is_named_first_or_second(shared_trace: Path) -> None:
+    pair, _, half = name_of(shared_trace).partition(".")
+    if pair not in NAMED or half != "bad":
+        pytest.skip("no trace with a fault that has a name")
+    report = reported(shared_trace)
+    places = [report.findings.index(found) for found in naming(report, pair)]
+    assert min(places) < 2 or true_saving(shared_trace) < SMALL_FAULT, report.findings[:3]
+
+
+def test_what_is_fixed_is_not_named(shared_trace: Path) -> None:
+    pair, _, half = name_of(shared_trace).partition(".")
+    if pair not in NAMED or half != "fixed":
+        pytest.skip("no trace with a fixed fault")
+    first = NAMED[pair].split()[0]
+    assert [found for found in above_info(reported(shared_trace)) if found.rule == first] == []
+
+
+def test_a_busy_device_is_not_said_to_idle(shared_trace: Path) -> None:
+    """The truth: time in which something runs, by step, over the step without the profiler."""
+    step_ns = truth_ns(shared_trace) if shared_trace.parent.name in STEP_KNOWN else None
+    if step_ns is None or idle_share(analysed(shared_trace), step_ns) >= 0.1:
+        pytest.skip("the device idles, or nobody knows")
+    report = reported(shared_trace)
+    groups = {outcome.rule: outcome.group for outcome in report.outcomes}
+    loud = [found for found in report.findings if found.severity in (Severity.HIGH, Severity.MEDIUM)]
+    assert [found for found in loud if groups[found.rule] in ABOUT_IDLE_TIME] == []
+
+
+def idle_share(analysis: Analysis, step_ns: float) -> float:
+    gpu, cpu = analysis.trace.gpu, analysis.trace.cpu
+    work = gpu[gpu["category"].isin(["kernel", "gpu_memcpy", "gpu_memset"])]
+    starts, lengths = work["start_ns"].to_numpy(), work["dur_ns"].to_numpy()
+    busy = intervals.length(intervals.union(starts, starts + lengths))
+    steps = int(cpu["name"].astype(str).str.match(r"ProfilerStep#\d+$").sum())
+    return 1 - busy / max(steps, 1) / step_ns
+
+
+def test_no_nanosecond_is_claimed_twice(shared_trace: Path) -> None:
+    analysis = analysed(shared_trace)
+    scope = scope_of(analysis, analysis.trace.meta.rank)
+    drafts = settled(list(_drafts(analysis)), (scope.start_ns, scope.end_ns))
+    for device in {draft.device for draft in drafts}:
+        owned = [draft.own for draft in drafts if draft.device == device]
+        together = intervals.union(*map(np.concatenate, zip(*owned, strict=True)))
+        assert intervals.length(together) == sum(map(intervals.length, owned))
+        said = sum(found.cost_ns for found in reported(shared_trace).findings if found.device == device)
+        assert said <= intervals.length(together)
+
+
+def _drafts(analysis: Analysis) -> Iterator[Draft]:
+    for rule in all_rules():
+        try:
+            yield from drafts_of(rule.slug, rule.claims, rule.hits(analysis))
+        except Unavailable:
+            continue
+
+
+# -- of all of them --------------------------------------------------------------------------------------------
+
+last = pytest.mark.xdist_group("~ last: others have made the reports by then")
+
+
+@pytest.fixture(scope="module")
+def savings() -> list[tuple[str, float, Saving]]:
+    """Pair, true saving and what is said, of the finding that names it and saves most."""
+    known = []
+    for pair in NAMED:
+        path = SHARED / f"{pair}.bad.json.gz"
+        if not path.exists():
+            pytest.skip("no shared traces")
+        said = [found.saving for found in naming(reported(path), pair) if found.saving]
+        if said:
+            known.append((pair, true_saving(path), max(said, key=lambda one: one.share)))
+    return known
+
+
+@last
+def test_savings_are_near_the_truth(savings: list[tuple[str, float, Saving]]) -> None:
+    errors = [abs(said.share - true) for _, true, said in savings]
+    assert len(savings) >= 0.9 * len(NAMED)
+    assert statistics.mean(errors) <= 0.03, errors
+    assert statistics.median(errors) <= 0.015, errors
+
+
+@last
+def test_the_truth_is_within_the_interval(savings: list[tuple[str, float, Saving]]) -> None:
+    outside = [
+        (pair, true, said)
+        for pair, true, said in savings
+        if not said.low_share - ALLOWED <= true <= said.high_share + ALLOWED
+    ]
+    assert len(outside) <= 0.15 * len(savings), outside
+
+
+@last
+def test_steps_without_the_profiler_are_near_the_truth() -> None:
+    errors = [error for path in _with_known_steps() if (error := _step_error(path)) is not None]
+    assert statistics.median(errors) <= 0.05
+    assert sum(error <= 0.2 for error in errors) >= 0.9 * len(errors)
+
+
+def _with_known_steps() -> list[Path]:
+    paths = [path for folder in STEP_KNOWN for path in sorted((SHARED / folder).glob("*.json.gz"))]
+    return [path for path in paths if ".table" not in path.name] or pytest.skip("no shared traces")
+
+
+def _step_error(path: Path) -> float | None:
+    step, truth = reported(path).traces[0].step, truth_ns(path)
+    return abs(step.unprofiled_ns / truth - 1) if step and truth else None
+
+
+@last
+@pytest.mark.parametrize("program", ["gemm", "resnet"])
+def test_the_same_program_four_times_gets_one_verdict(program: str, shared: Callable[[str], Path]) -> None:
+    rounds = [above_info(reported(shared(f"noise/{program}.a{number}"))) for number in ROUNDS]
+    keyed = [{(f.rule, f.cause, f.by, f.device): f for f in findings} for findings in rounds]
+    for key in keyed[0]:
+        assert all(key in one for one in keyed), key
+        same = [one[key] for one in keyed]
+        assert len({found.severity for found in same}) == 1, same
+        known = [found.saving for found in same if found.saving]
+        assert max((s.low_share for s in known), default=0) <= min((s.high_share for s in known), default=0)
+    assert all(one.keys() == keyed[0].keys() for one in keyed)
