@@ -57,9 +57,9 @@ def host_gap(
     Why it costs: nothing is launched meanwhile.
     Bad: a metric computed in python between two layers; gc.collect() in every step. Good: another thread or process.
     How sure: stretches and idle time are measured. With stacks the user's function that takes most of a stretch is
-    named, by its total over all steps; without, python cannot be told from garbage collection. The optimizer's and the autograd engine's own time is left out: it is torch's.
-    When it is wrong: an extension that works without torch's dispatcher has no op either. What comes in few steps
-    is a hiccup, and is info.
+    named, by its total over all steps; without, python cannot be told from garbage collection. The optimizer's and
+    the autograd engine's own time is left out: it is torch's.
+    When it is wrong: an extension that works without torch's dispatcher has no op. What comes in few steps is info.
     Source: the blog's "one event dominates: start there"; measured on an H200 with torch 2.11.
     """
     own = quiet[_is_users(quiet, limits)]
