@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.builder import TraceBuilder
-from traceanalyzer import Finding, diagnose, load
+from tests.loaded import selected
+from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Confidence, Severity, Status
 
 US = 1_000
@@ -20,7 +21,7 @@ Shared = Callable[[str], Path]
 
 
 def found(path: Path, *rules: str) -> list[Finding]:
-    return list(diagnose(load(path), select=rules or SLUGS).findings)
+    return list(selected(path, *(rules or SLUGS)).findings)
 
 
 def above_info(findings: list[Finding]) -> list[str]:
@@ -268,7 +269,7 @@ def test_steps_that_differ_are_not_captured() -> None:
             at += 12 * US
         trace.step(step, begin, at - begin)
     (one,) = of_rule(trace, "launch-bound")
-    assert (one.cause, one.confidence) == ("batch", Confidence.LOW)
+    assert (one.cause, one.confidence) == ("batch", Confidence.MEDIUM)
 
 
 # -- compiled code -------------------------------------------------------------------------------------------
