@@ -134,12 +134,13 @@ def _hits(found: Work, name: str, lost: Lost, exposed: Rows, transfer: Rows, lim
         lost=lost,
         fix=() if peers else fix,
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
-        message="{by} {times_a_step}: {total} of {all} run while the GPU computes nothing"
+        message="{by} {times_a_step}: {exposed} of {all} run while the GPU computes nothing"
         + _who_is_late(name, waiting=waiting, peers=peers),
         advice=_remedy(name, found, peers=peers),
         most=_HINT if peers else 1.0,
         evidence={
             "all_ns": found.total_ns,
+            "exposed_ns": int(exposed.sum()),
             "transfer_ns": int(moved.sum()),
             "waiting_ns": waiting,
             "ops": found.outer_op.name.sums(exposed),

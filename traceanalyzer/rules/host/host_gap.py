@@ -90,7 +90,8 @@ def _groups(
 def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool) -> Hits:
     evidence = _evidence(found)
     inner = found.functions() if line else {}
-    said = ("{by} runs" if line else "the CPU runs no op") + " {times_a_step}, {gap} each ({largest} at most)"
+    said = ("{by} runs" if line else "the CPU runs no op") + " {times_a_step}, "
+    said += "{gap} each ({largest} at most)" if len(found) > 1 else "for {gap}"
     if not line:
         said += ", in {lines}" if evidence["lines"] else _BETWEEN
     elif next(iter(inner), line) != line:
@@ -100,7 +101,7 @@ def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool) -> Hit
         by=line,
         lost=lost,
         fix=ShrinkGaps(found.start_ns, found.end_ns),
-        message=said + "; nothing is launched meanwhile: the GPU is idle for {per_step} of each step",
+        message=said + "; nothing is launched meanwhile",
         advice=_LINE if evidence["lines"] else _UNKNOWN,
         confidence=Confidence.HIGH if line and sure else Confidence.MEDIUM,
         evidence=evidence | {"functions": inner},
