@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.loaded import selected
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer import Finding, Trace, diagnose, load
 from traceanalyzer.model.finding import Confidence, Severity
@@ -17,9 +18,7 @@ ENGINE = 2000  # thread of the autograd engine
 
 
 def _found(trace: Trace | Path, rule: str) -> list[Finding]:
-    read = load(trace) if isinstance(trace, Path) else trace
-    assert isinstance(read, Trace)
-    report = diagnose(read, select=[rule])
+    report = selected(trace, rule) if isinstance(trace, Path) else diagnose(trace, select=[rule])
     assert [outcome.why for outcome in report.outcomes if outcome.why] == []
     return list(report.findings)
 
