@@ -44,7 +44,10 @@ def _start_up(runs: int) -> Iterator[str]:
     small = small_trace()
     commands = {
         "`python -c pass`": ["-c", "pass"],
-        "imports of diagnose": ["-c", "import traceanalyzer.cli.diagnose, traceanalyzer.report.diagnosis, traceanalyzer.render.text.report"],
+        "imports of diagnose": [
+            "-c",
+            "import traceanalyzer.cli.diagnose, traceanalyzer.report.diagnosis, traceanalyzer.render.text.report",
+        ],
         "`traceanalyzer --help`": ["-m", "traceanalyzer", "--help"],
         "`traceanalyzer diagnose` of 100 kB": ["-m", "traceanalyzer", "diagnose", str(small)],
     }

@@ -178,13 +178,14 @@ def codes(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
 
 def narrow_codes(frame: pd.DataFrame, column: str) -> NDArray[np.signedinteger[Any]]:
     """As `codes`, in the column's own width and memory: read-only, and too narrow to calculate with."""
-    return frame[column].array.codes  # type: ignore[no-any-return]
+    found: NDArray[np.signedinteger[Any]] = frame[column].array.codes
+    return found
 
 
 def matching(frame: pd.DataFrame, column: str, wanted: Callable[[str], bool]) -> NDArray[np.bool_]:
     """Which rows of a text column satisfy a predicate, asked once per distinct text; bool of shape (rows,)."""
     table = np.array([wanted(str(text)) for text in frame[column].cat.categories] + [False], dtype=bool)
-    return table[narrow_codes(frame, column)]
+    return np.asarray(table[narrow_codes(frame, column)])
 
 
 def text(frame: pd.DataFrame, column: str, row: int) -> str | None:

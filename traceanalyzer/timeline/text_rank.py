@@ -19,4 +19,4 @@ def text_rank(frame: pd.DataFrame, column: str, rows: Rows) -> Rows:
     texts = frame[column].cat.categories.astype(str).to_numpy(dtype=object)
     rank = np.full(len(texts) + 1, -1)
     rank[np.argsort(texts)] = np.arange(len(texts))
-    return rank[narrow_codes(frame, column)[rows]]
+    return np.asarray(rank[narrow_codes(frame, column)[rows]])

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -50,5 +51,7 @@ class Events:
             return make()
         if key not in self._kept:
             self._kept[key] = made = make()
-            getattr(made, "code", made).flags.writeable = False  # others see the same array
+            array = made.code if isinstance(made, Texts) else made
+            assert isinstance(array, np.ndarray)
+            array.flags.writeable = False  # others see the same array
         return self._kept[key]  # type: ignore[no-any-return]

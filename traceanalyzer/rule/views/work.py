@@ -9,8 +9,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import distinct_pairs
 from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import distinct_pairs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints

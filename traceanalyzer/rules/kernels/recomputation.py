@@ -60,9 +60,7 @@ def _again(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     numbered = pick(ints(work.events.trace.cpu, "sequence"), inner.rows) != NULL_INT
     plain = inner[~numbered]
     owner = work.launch.owner(plain)
-    own = plain[
-        distinct(owner[owner >= 0])
-    ].parent.rows  # nodes that compute gradients without recording any
+    own = plain[distinct(owner[owner >= 0])].parent.rows  # nodes that compute gradients without recording any
     again = inner[numbered & (np.isin(inner.parent.rows, own) | inner.parent.name.matches(_CHECKPOINT))]
     again = again[~again.name.matches("^autograd::")]
     mine = work.launch.owner(again) if len(again) else np.full(len(work), -1)
