@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # that less idle time than this cannot be told from the error; a share just below severity medium stands for it.
 _SURELY_IDLE, _LITTLE = 0.10, 0.029
 
+_MOST_REPLAYS = 100  # of fixes in one trace; recorded traces have a few dozen drafts
 FINDINGS = (
     "findings"  # what `Analysis.times` calls the making of findings, the replay of their fixes included
 )
