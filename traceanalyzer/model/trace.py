@@ -175,7 +175,8 @@ def codes(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
 
 def narrow_codes(frame: pd.DataFrame, column: str) -> NDArray[np.signedinteger[Any]]:
     """As `codes`, in the column's own width and memory: read-only, and too narrow to calculate with."""
-    return frame[column].array.codes  # type: ignore[no-any-return]
+    found: NDArray[np.signedinteger[Any]] = frame[column].array.codes
+    return found
 
 
 def matching(frame: pd.DataFrame, column: str, wanted: Callable[[str], bool]) -> NDArray[np.bool_]:

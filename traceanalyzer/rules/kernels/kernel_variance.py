@@ -43,7 +43,7 @@ class Limits:
     )
 
 
-_MOST_KERNELS = 1_000  # that are looked at one by one, those that lost most; more have no share worth saying
+_MOST_KERNELS = 200  # that are looked at one by one, those that lost most; more have no share worth saying
 
 # cause -> (message, advice)
 _TEXTS = {
