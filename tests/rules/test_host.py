@@ -196,6 +196,35 @@ def test_many_small_ops_on_the_cpu_are_named_by_the_line() -> None:
     assert found.by == "data.py(3): augment"
 
 
+def _ranking(sort_ns: Callable[[int], int]) -> Callable[[Loop, int], None]:
+    def body(loop: Loop, number: int) -> None:
+        start = loop.now
+        loop.host_op("aten::argsort", 3 * MS)
+        loop.host_op("aten::sort", sort_ns(number))
+        loop.python("metric.py(3): ndcg", start, loop.now - start, python_id=number + 1)
+
+    return body
+
+
+def test_several_ops_of_one_function_are_one_finding() -> None:
+    (found,) = _alarms(loop_of(_ranking(lambda _: 2 * MS)), "host-hotspot")
+    assert (found.by, found.count, found.confidence) == ("metric.py(3): ndcg", 6, Confidence.HIGH)
+    assert list(found.evidence["ops"]) == ["aten::argsort", "aten::sort"]
+    assert "at most" not in found.message
+
+
+def test_one_op_that_is_most_of_its_function_keeps_its_name() -> None:
+    (found,) = _alarms(loop_of(_ranking(lambda _: MS // 5)), "host-hotspot")
+    assert found.by == "aten::argsort"
+
+
+def test_a_few_long_calls_are_not_hidden_in_the_sum() -> None:
+    (found,) = _alarms(
+        loop_of(_ranking(lambda number: 30 * MS if number % 3 == 0 else 2 * MS)), "host-hotspot"
+    )
+    assert "5.01 ms in the median and 33.0 ms at most" in found.message
+
+
 def test_host_work_beside_a_busy_device_is_no_loss() -> None:
     def body(loop: Loop, _: int) -> None:
         loop.launched(kernel_ns=4 * MS)

@@ -89,6 +89,17 @@ def test_casts_before_products_are_found() -> None:
     (one,) = found(program([cast, Op("aten::mm", NVJET, 86)]), "dtype-casts")
     assert one.evidence["conversions"] == {"BFloat16 from float": 6 * 26 * US}
     assert found(program([cast, Op("aten::add", ADD, 86)]), "dtype-casts") == []
+    assert (one.cause, "Keep weights" in one.advice) == ("", True)
+
+
+def test_casts_of_results_are_no_matter_of_weights() -> None:
+    cast = Op("aten::copy_", CAST, 26, [*BIG, []], [F32, BF16, "Scalar"])
+    (one,) = found(
+        program([Op("aten::mm", NVJET, 86), cast, Op("aten::_softmax", SOFTMAX, 40)]), "dtype-casts"
+    )
+    assert (one.cause, list(one.evidence["readers"])) == ("results", ["aten::_softmax"])
+    assert "softmax(dtype=torch.float32)" in one.advice
+    assert one.evidence["conversions"] == {"float from BFloat16": 6 * 26 * US}
 
 
 def test_a_few_blocks_beside_other_work_are_no_loss() -> None:

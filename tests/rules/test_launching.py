@@ -174,6 +174,19 @@ def test_layers_of_growing_width_are_no_loop() -> None:
     )
 
 
+MODEL = ["aten::slice", "aten::linear", *["aten::add", "aten::gelu", "aten::linear", "aten::mul"] * 4]
+
+
+@pytest.mark.parametrize(
+    ("batch", "sizes", "loops"),
+    [(1, [9, 4, 7, 5], 1), (1, [4, 5, 6, 7], 0), (8, [9, 4, 7, 5], 0)],
+    ids=["one sample after the other", "a cache that grows", "a batch"],
+)
+def test_a_model_that_is_iterated_is_no_loop(batch: int, sizes: list[int], loops: int) -> None:
+    steps = loop(MODEL, 4, kernel=GEMM, dims=lambda repeat: [[batch, sizes[repeat % 4], 64], [64, 64]])
+    assert len(of_rule(steps, "repeated-calls")) == loops
+
+
 def test_results_that_are_stacked_come_from_a_loop() -> None:
     trace = TraceBuilder()
     at, number = 0, 0

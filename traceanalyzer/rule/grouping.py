@@ -18,6 +18,8 @@ from traceanalyzer.rule.places import event_ids, spans_of
 from traceanalyzer.rule.views import Calls
 from traceanalyzer.rule.views.selection import Rows
 
+_NOT_HERE = "It does not pay here: the replayed step is longer with it. Elsewhere: "
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -71,6 +73,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
     typical = draft.which[_typical(hits.at.dur_ns[draft.which], costs, steps)]
     (place,) = spans_of(hits.at[np.array([typical])], draft.device)
     in_steps = len(distinct(steps[steps >= 0])) if hits.at.events.steps.marked else 0
+    worse = saving is not None and Severity.of(-saving.share) is not Severity.INFO
     evidence = _totals(draft, share, in_steps, scope) | _native(hits.evidence)
     if hits.by is not None:
         evidence = {"by": hits.by} | evidence
@@ -78,10 +81,10 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         rule=draft.rule,
         cause=hits.cause,
         by=hits.by,
-        severity=Severity.INFO if hits.info else _graded(min(share, most), saving),
+        severity=Severity.INFO if hits.info or worse else _graded(min(share, most), saving),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, len(draft.which), in_steps, scope.steps)),
-        advice=hits.advice,
+        advice=_NOT_HERE + hits.advice if worse else hits.advice,
         rank=scope.rank,
         device=place.device,
         stream=place.stream,

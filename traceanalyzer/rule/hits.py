@@ -73,6 +73,15 @@ class Lost:
         return cls(within, idle.device[stretch], start, end)
 
     @classmethod
+    def launched_within(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
+        """Idle time that a launch within [starts_ns[i], ends_ns[i]) ended, which is owner i's."""
+        order = np.argsort(starts_ns, kind="stable")
+        launched = idle.launch.start_ns
+        at = np.searchsorted(starts_ns[order], launched, side="right") - 1
+        inside = idle.has_next & (at >= 0) & (launched < ends_ns[order][at]) & idle.launch.there
+        return cls.all_of(idle[inside], order[at[inside]])
+
+    @classmethod
     def joined(cls, parts: Sequence[Lost]) -> Self:
         """All of them."""
         columns = (

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.work import Work
 from traceanalyzer.timeline.loops import Loops
 
+_ONE_FIRST = re.compile(r"\[\[1\b")
+_NUMBER = re.compile(r"\d+")
 _MOST = 0.5
 _NEAR = 2  # ops before or after the loop
 _GATHERS = r"::(unbind|split|split_with_sizes|chunk|tensor_split|stack|cat|concat|vstack|hstack)$|^(Stack|Cat|Unbind)"
@@ -29,6 +33,8 @@ class Repeats:
         kernel_ns: their mean duration.
         collected: it takes apart what comes before it or puts together what it made: unbind, split; stack, cat.
         shapes_change: in most repeats some op gets other shapes than in the one before.
+        shapes_grow: no op ever gets less than in the repeat before, and one gets more: a history or cache is kept.
+        shapes: the inputs' shapes of the ops of the first repeat, as recorded; empty where they are not.
     """
 
     at: Calls
@@ -39,6 +45,8 @@ class Repeats:
     kernel_ns: float
     collected: bool
     shapes_change: bool
+    shapes_grow: bool
+    shapes: tuple[str, ...]
 
     @property
     def count(self) -> int:
@@ -49,6 +57,11 @@ class Repeats:
     def key(self) -> tuple[str, ...]:
         """Equal for loops of the same ops, wherever the first repeat began."""
         return tuple(sorted(self.names))
+
+    def of_one(self, ops: re.Pattern[str]) -> bool:
+        """Whether one of these ops gets a batch of one: its first input's first size."""
+        own = (shape for name, shape in zip(self.names, self.shapes, strict=True) if ops.search(name))
+        return any(_ONE_FIRST.match(shape) for shape in own)
 
 
 def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
@@ -63,7 +76,8 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
     group, _ = grouped([outer.step, outer.thread])
     names, rows, starts, ends = outer.name, outer.rows, outer.start_ns, outer.end_ns
     loops = Loops.of(names.code, group, least)
-    shapes, launched = outer.text("input_dims").code, work.outer_op.rows
+    dims, launched = outer.text("input_dims"), work.outer_op.rows
+    shapes = dims.code
     order = np.argsort(launched, kind="stable")
     copying, durations = work.kind.one_of("copy_h2d")[order], work.dur_ns[order]
     launched = launched[order]
@@ -82,7 +96,19 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
             kernel_ns=float(durations[own].mean()) if len(own) else 0.0,
             collected=bool(gathers[low:high].any()),
             shapes_change=bool((np.diff(shapes[members], axis=0) != 0).any(axis=1).mean() > _MOST),
+            shapes_grow=_grow(shapes[members], dims),
+            shapes=tuple(dims[int(member)] or "" for member in members[0]),
         )
+
+
+def _grow(codes: Rows, dims: Texts) -> bool:
+    """Whether the inputs of the ops, (repeats, ops), only ever become larger."""
+    changing = codes[:, (codes != codes[0]).any(axis=0)]
+    used, place = np.unique(changing, return_inverse=True)
+    sizes = np.array(
+        [sum(map(int, _NUMBER.findall(text or ""))) for text in Texts(used, dims.names).values()]
+    )
+    return bool(changing.size) and bool((np.diff(sizes[place.reshape(changing.shape)], axis=0) >= 0).all())
 
 
 def _of_ops(launched: Rows, rows: Rows) -> Rows:

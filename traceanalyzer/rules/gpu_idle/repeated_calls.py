@@ -30,6 +30,9 @@ class Limits:
         2_000, "what a kernel takes that does next to nothing; 1.1 to 2 us on an H200"
     )
     max_layer_ops: int = limit(12, "in a repeat with a matrix product: more are a layer of a model")
+    max_loop_launches: int = limit(
+        16, "of a repeat with a matrix product: a per-sample loop has 6, an expert 13, a small U-Net 36; H200"
+    )
 
 
 _HEAVY = re.compile(
@@ -47,8 +50,8 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> 
     """The same sequence of small ops many times a step.
 
     What it looks for: the shortest sequence of outermost ops that comes 16 times or more in a row within a step,
-    launches work each time, and whose kernels are tiny: a Python loop over samples, requests, parameters or
-    elements of a list. With shapes that change from repeat to repeat 4 times are enough (experts of a mixture).
+    launches work each time, and whose kernels are tiny: a loop over samples, requests, parameters or a list. With
+    shapes that change from repeat to repeat 4 times are enough (experts of a mixture).
     Why it costs: every op costs the CPU microseconds and every kernel a start, however little it does; one call on
     all elements at once costs that once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights,
@@ -56,7 +59,8 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> 
     How sure: that the calls repeat is measured; that they are independent is not. Repeats that copy or update
     one thing of many, or whose results are stacked, are medium; those with a matrix product may be layers or time
     steps, and are low. A chain of pointwise ops alone is left to launch-bound: its remedy is a CUDA graph.
-    When it is wrong: each repeat needs the result of the one before, as in a recurrent network.
+    When it is wrong: each repeat needs the result of the one before, as in a recurrent network. A whole model that is
+    called again and again on a batch, or whose inputs grow from call to call, is taken for such: denoising, decoding.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.
     """
     outer = calls[calls.is_op]
@@ -73,15 +77,22 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> 
 def _how_sure(loop: Repeats, limits: Limits) -> Confidence | None:
     """None where it is no loop that could be one call."""
     names = loop.names
-    if loop.launches < loop.count or loop.kernel_ns > limits.max_kernel_ns:
-        return None
     picks, heavy = any(map(_PICKS.search, names)), any(map(_HEAVY.search, names))
+    gains_nothing = loop.launches < loop.count or loop.kernel_ns > limits.max_kernel_ns
+    if gains_nothing or (heavy and _is_iterated(loop, limits)):
+        return None
     if heavy or loop.count < limits.min_repeats:
         many = loop.count >= limits.min_repeats and len(names) <= limits.max_layer_ops
         alike = picks or loop.collected  # layers neither pick from one tensor nor are their results stacked
         return Confidence.LOW if alike and (many or loop.shapes_change) else None
     many = loop.collected or loop.copies or loop.shapes_change or all(map(_ON_LISTS.search, names))
     return Confidence.MEDIUM if many else Confidence.LOW if picks else None
+
+
+def _is_iterated(loop: Repeats, limits: Limits) -> bool:
+    """A whole model on a batch, or one that keeps what came before: denoising, decoding; each needs the one before."""
+    whole = loop.launches > limits.max_loop_launches * loop.count
+    return whole and (loop.shapes_grow or not loop.of_one(_HEAVY))
 
 
 def _hits(loops: list[Repeats], sure: Confidence, idle: IdleTime, limits: Limits) -> Hits:
@@ -95,7 +106,7 @@ def _hits(loops: list[Repeats], sure: Confidence, idle: IdleTime, limits: Limits
     return Hits(
         at=at,
         by=next(iter(lines), None) or "+".join(dict.fromkeys(largest.names)),
-        lost=_late(idle, at.start_ns, ends),
+        lost=Lost.launched_within(idle, at.start_ns, ends),
         fix=Batch(at.start_ns, ends, group, max(1.0, largest.count * excess)),
         confidence=sure,
         message="{ops}: "
@@ -114,15 +125,6 @@ def _hits(loops: list[Repeats], sure: Confidence, idle: IdleTime, limits: Limits
             "lines": lines,
         },
     )
-
-
-def _late(idle: IdleTime, starts: np.ndarray, ends: np.ndarray) -> Lost:
-    """Idle time that a launch within one of the repeats ended."""
-    order = np.argsort(starts, kind="stable")
-    launched = idle.launch.start_ns
-    at = np.searchsorted(starts[order], launched, side="right") - 1
-    inside = idle.has_next & (at >= 0) & (launched < ends[order][at]) & idle.launch.there
-    return Lost.all_of(idle[inside], order[at[inside]])
 
 
 def _listed(names: tuple[str, ...]) -> str:
