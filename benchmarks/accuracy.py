@@ -47,9 +47,14 @@ What the profiler adds is fitted on these steps (`python -m benchmarks.fit_slowd
 that a fit has not seen). The same program recorded again differs by up to 20 % where the CPU is the step, and the
 step without the profiler itself by as much from process to process: nothing in the trace tells that.
 
-With one constant slowdown, 1.75 for every short stretch of CPU time, the median error is 6.6 % and 76 % of these steps
-lie within 20 %; with the fit of the package 4.5 % and 92 % (without pairs/recompile.bad, as compiling takes another
-time in every process).
+What that carries over to programs that the fit has not seen is little (110 steps; without pairs/recompile.bad, as
+compiling takes another time in every process):
+
+| slowdown | median error | within 20 % |
+|---|---|---|
+| one constant, 1.75 for every short stretch of CPU time | 6.6% | 76% |
+| fitted on other programs, in ten parts | 5.8% | 82% |
+| fitted on all, as the package has it | 4.5% | 92% |
 
 Tried, and no better for programs that the fit had not seen: a constant per op, call and Python call without a bound; a
 factor for the whole program by density of events, by the median launch alone, or by the switches of the profiler.

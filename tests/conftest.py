@@ -54,7 +54,19 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one shared trace run one after the other, so that it is read once; xdist keeps them on one worker."""
+    names = set(shared_names())
+    for item in items:
+        named = _named(item, names)
+        if named and not _shared_trace(item):
+            item.add_marker(pytest.mark.xdist_group(named))
     items.sort(key=_shared_trace)
+
+
+def _named(item: pytest.Item, names: set[str]) -> str | None:
+    """The shared trace that a parameter of the test names, as a whole or as a pair."""
+    given = getattr(getattr(item, "callspec", None), "params", {}).values()
+    texts = [text for text in given if isinstance(text, str)]
+    return next((full for text in texts for full in (text, f"{text}.bad") if full in names), None)
 
 
 def _shared_trace(item: pytest.Item) -> str:

@@ -49,6 +49,12 @@ def reported(path: Path) -> Report:
     return made
 
 
+def selected(path: Path, *rules: str) -> Report:
+    """What these rules alone say of it."""
+    analysis = analysed(path)
+    return report_of([(analysis.trace.meta.rank, analysis)], select=rules)
+
+
 def _kept(path: Path) -> Path | None:
     if not _RUN:
         return None

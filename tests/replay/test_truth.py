@@ -16,7 +16,10 @@ from traceanalyzer import load
 from traceanalyzer.replay import calibration
 
 WRITE_PAGE = "run: python -m benchmarks.accuracy TRACES --write"
-pytestmark = pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
+pytestmark = [
+    pytest.mark.skipif(not SHARED.exists(), reason="no shared traces"),
+    pytest.mark.xdist_group(" the truth: measured once, and first, since it takes longest"),
+]
 
 
 @pytest.fixture(scope="module")

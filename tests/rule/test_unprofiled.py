@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from traceanalyzer import load
-from traceanalyzer.model.analysis import Analysis
+from tests.loaded import analysed
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.unprofiled import busy_share, only_profiled
 
@@ -20,7 +19,7 @@ from traceanalyzer.rule.unprofiled import busy_share, only_profiled
 def test_a_busy_device_idles_under_the_profiler_only(
     shared: Callable[[str], Path], name: str, expected: bool
 ) -> None:
-    forecast = Analysis(load(shared(name))).index(Forecast)
+    forecast = analysed(shared(name)).index(Forecast)
     assert only_profiled(forecast) is expected
     assert 0 < (busy_share(forecast) or 0) <= 1.0 + 1e-9
 

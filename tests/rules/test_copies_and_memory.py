@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.loaded import selected
 from tests.rules.programs import PINNED_TO_DEVICE, PINNED_TO_HOST, TO_DEVICE, TO_HOST, US, Program, found
-from traceanalyzer import Report, Severity, Trace, diagnose, load
+from traceanalyzer import Report, Severity, diagnose
 from traceanalyzer.model.finding import Confidence, Status
 
 Shared = Callable[[str], Path]
@@ -19,9 +20,7 @@ RULES = ["implicit-sync", "host-round-trip", "exposed-copy", "allocator-thrash"]
 
 @cache
 def _report(path: Path) -> Report:
-    trace = load(path)
-    assert isinstance(trace, Trace)
-    return diagnose(trace, select=RULES)
+    return selected(path, *RULES)
 
 
 # -- host-round-trip ----------------------------------------------------------------------------------------

@@ -39,12 +39,12 @@ def addition(op: str, *, copy_op: str | None = None, memsets: int = 1, kernel: s
 @pytest.mark.parametrize("memsets", [0, 1, 2])
 def test_addmm_seeds_its_output(memsets: int) -> None:
     (copy,) = found(addition("aten::addmm", memsets=memsets), "hidden-dtod-copy")
-    assert (copy.count, copy.cost_ns, copy.evidence["op"]) == (4, 400 * US, "aten::addmm")
+    assert (copy.count, copy.cost_ns, copy.by) == (4, 400 * US, "aten::addmm")
 
 
 def test_baddbmm_seeds_its_output_through_a_copy_of_its_own() -> None:
     (copy,) = found(addition("aten::baddbmm", copy_op="aten::copy_"), "hidden-dtod-copy")
-    assert copy.evidence["op"] == "aten::baddbmm"
+    assert copy.by == "aten::baddbmm"
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,7 @@ def test_a_seed_that_compute_on_another_stream_hides_costs_nothing() -> None:
     for step in range(4):
         trace.launch("cudaLaunchKernel", step * 1_000 * US + 1 * US, 5 * US, 500 + step)
         trace.kernel(step * 1_000 * US + 20 * US, 700 * US, 500 + step, stream=9)
-    (copy,) = found(trace, "hidden-dtod-copy")
-    assert (copy.cost_ns, copy.severity) == (0, Severity.INFO)
+    assert found(trace, "hidden-dtod-copy") == []
 
 
 def loop(pauses: dict[int, int], name: str | None = None, steps: int = 9) -> TraceBuilder:
@@ -91,14 +90,17 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 @pytest.mark.parametrize("step", [0, 2, 5])
 def test_a_stall_that_has_a_name_is_measured_in_whichever_step_it_falls(step: int) -> None:
-    gaps = {gap.cause: gap for gap in found(loop({step: 50_000 * US}, LOADER), "scheduler-gap")}
-    assert gaps["data-loading"].severity is Severity.HIGH
-    assert f"in step {step}" in gaps["data-loading"].message
+    (stall,) = found(loop({step: 50_000 * US}, LOADER), "dataloader-stall")
+    assert (stall.severity, stall.step, stall.count) == (Severity.INFO, step, 1)
+    assert stall.cost_ns == pytest.approx(50_000 * US, rel=0.01)
+    assert "in 1 of 9 steps" in stall.message
 
 
-def test_a_pause_without_a_name_in_one_step_is_a_hiccup() -> None:
-    gaps = {gap.cause: gap for gap in found(loop({5: 50_000 * US}), "scheduler-gap")}
-    assert gaps["host-code-once"].severity is Severity.INFO
+@pytest.mark.parametrize("rule", ["host-gap", "scheduler-gap"])
+def test_a_pause_without_a_name_in_one_step_is_a_hiccup(rule: str) -> None:
+    (gap,) = found(loop({5: 50_000 * US}), rule)
+    assert gap.severity is Severity.INFO
+    assert gap.cost_ns == pytest.approx(50_000 * US, rel=0.05)
 
 
 def test_pauses_in_every_step_are_the_codes() -> None:
@@ -109,8 +111,10 @@ def test_pauses_in_every_step_are_the_codes() -> None:
 
 def test_a_window_of_the_user_has_no_start_of_recording() -> None:
     trace = loop(dict.fromkeys(range(9), 500 * US)).load()
-    report = diagnose(trace, window=(0, 3_000 * US))
-    assert {gap.cause for gap in report.findings if gap.rule == "scheduler-gap"} == {"host-code"}
+    report = diagnose(trace, window=(1_700 * US, 4_700 * US))
+    causes = {(found.rule, found.cause) for found in report.findings}
+    assert ("host-gap", "") in causes
+    assert ("scheduler-gap", "start") not in causes
 
 
 def test_waiting_for_a_busy_device_is_no_waste() -> None:
@@ -153,6 +157,5 @@ def test_without_shapes_steps_that_are_slow_as_a_whole_may_be_other_work() -> No
 def test_a_buffer_request_beside_a_waiting_thread_stalls_nothing() -> None:
     trace = loop({4: 5_000 * US}, LOADER)
     trace.overhead("Activity Buffer Request", 4_500 * US, 2_000 * US)
-    (request,) = found(trace, "activity-buffer-request")
-    assert (request.cause, request.cost_ns) == ("beside", 0)
+    assert found(trace, "activity-buffer-request") == []
     assert found(trace, "lane-offset") == []

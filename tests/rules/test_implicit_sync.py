@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.loaded import selected
 from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, found
-from traceanalyzer import Report, Severity, Trace, diagnose, load
+from traceanalyzer import Report, Severity
 
 Shared = Callable[[str], Path]
 
@@ -18,9 +19,7 @@ RULES = ["implicit-sync", "host-round-trip", "exposed-copy", "allocator-thrash"]
 
 @cache
 def _report(path: Path) -> Report:
-    trace = load(path)
-    assert isinstance(trace, Trace)
-    return diagnose(trace, select=RULES)
+    return selected(path, *RULES)
 
 
 def reading(

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.builder import H200
+from tests.loaded import selected
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, Op, found, program
-from traceanalyzer import Finding, Trace, diagnose, load
+from traceanalyzer import Finding
 from traceanalyzer.model.finding import Confidence, Severity
 
 Shared = Callable[[str], Path]
@@ -33,9 +34,7 @@ RULES = [
 
 @cache
 def findings(path: Path) -> tuple[Finding, ...]:
-    trace = load(path)
-    assert isinstance(trace, Trace)
-    return diagnose(trace, select=RULES).findings
+    return selected(path, *RULES).findings
 
 
 # rule, pair, true saving: 1 - fixed / bad of the median unprofiled step

@@ -268,7 +268,8 @@ def test_steps_that_differ_are_not_captured() -> None:
             at += 12 * US
         trace.step(step, begin, at - begin)
     (one,) = of_rule(trace, "launch-bound")
-    assert (one.cause, one.confidence) == ("batch", Confidence.LOW)
+    assert (one.cause, one.confidence, one.saving) == ("batch", Confidence.MEDIUM, None)
+    assert "steps launch different kernels or grids" in one.advice
 
 
 # -- compiled code -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.loaded import selected
 from traceanalyzer import Finding, Trace, diagnose, load
 from traceanalyzer.model.finding import Severity, Status
 
@@ -17,9 +18,7 @@ US, MS = 1_000, 1_000_000
 
 
 def _found(trace: Trace | Path, rule: str = "trace-health") -> dict[str, Finding]:
-    read = load(trace) if isinstance(trace, Path) else trace
-    assert isinstance(read, Trace)
-    report = diagnose(read, select=[rule])
+    report = selected(trace, rule) if isinstance(trace, Path) else diagnose(trace, select=[rule])
     assert [outcome for outcome in report.outcomes if outcome.status is Status.FAILED] == []
     return {found.cause: found for found in report.findings}
 

@@ -28,18 +28,20 @@ FOUND = [
     ("hidden-dtod-copy", "pairs/addmm_copy.bad", "aten::addmm"),
     ("hidden-dtod-copy", "seeds/4096_bf16_warm_compile", "aten::addmm"),
     ("hidden-dtod-copy", "seeds/4096_bf16_warm_eager_addmm", "aten::addmm"),
-    ("activity-buffer-request", "seeds/2048_bf16_cold_eager_w0u0a10", "aten::mm"),
-    ("activity-buffer-request", "seeds/4096_bf16_warm_eager_w0u0a20", "aten::mm"),
-    ("activity-buffer-request", "seeds/64_bf16_warm_eager_w0u0a20", "aten::mm"),
-    ("activity-buffer-request", "seeds/64_bf16_warm_eager_w0u0a3", "aten::mm"),
-    ("activity-buffer-request", "pairs/optimizer_loop.bad", "aten::lerp_"),
-    ("lane-offset", "seeds/2048_bf16_cold_eager_w0u0a10", "aten::mm"),
-    ("lane-offset", "seeds/4096_bf16_warm_eager_w0u0a20", "aten::mm"),
-    ("lane-offset", "seeds/64_bf16_warm_eager_w0u0a20", "aten::mm"),
-    ("lane-offset", "seeds/64_bf16_warm_eager_w0u0a3", "aten::mm"),
-    ("lane-offset", "pairs/optimizer_loop.bad", "aten::lerp_"),
+    ("activity-buffer-request", "seeds/2048_bf16_cold_eager_w0u0a10", "Activity Buffer Request"),
+    ("activity-buffer-request", "seeds/4096_bf16_warm_eager_w0u0a20", "Activity Buffer Request"),
+    ("activity-buffer-request", "seeds/64_bf16_warm_eager_w0u0a20", "Activity Buffer Request"),
+    ("activity-buffer-request", "seeds/64_bf16_warm_eager_w0u0a3", "Activity Buffer Request"),
+    ("activity-buffer-request", "pairs/optimizer_loop.bad", "Activity Buffer Request"),
     ("long-device-sync", "pairs/device_sync.bad", "cudaDeviceSynchronize"),
     ("kernel-variance", "pairs/contended.bad", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"),
+    ("implicit-sync", "pairs/nonzero.bad", "aten::index"),
+    (
+        "dataloader-stall",
+        "pairs/dataloader.bad",
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+    ),
+    ("lane-offset", "seeds/2048_bf16_cold_eager_w0u0a10", None),
 ]
 NOT_FOUND = [
     ("hidden-dtod-copy", "pairs/addmm_copy.fixed"),
@@ -54,14 +56,8 @@ NOT_FOUND = [
 
 
 @pytest.mark.parametrize(("rule", "name", "culprit"), FOUND)
-def test_found_with_the_right_culprit(rule: str, name: str, culprit: str, shared: Shared) -> None:
-    culprits = [
-        str(found.evidence[key])
-        for found in _found(shared(name), rule)
-        for key in ("op", "sync", "kernel")
-        if key in found.evidence
-    ]
-    assert culprit in culprits
+def test_found_with_the_right_culprit(rule: str, name: str, culprit: str | None, shared: Shared) -> None:
+    assert culprit in [found.by for found in _found(shared(name), rule)]
 
 
 @pytest.mark.parametrize(("rule", "name"), NOT_FOUND)
@@ -91,24 +87,9 @@ def test_the_profilers_own_synchronisation_is_never_blamed(shared_trace: Path) -
         assert own.isdisjoint(i for occurrence in found.occurrences for i in occurrence.event_ids)
 
 
-GAPS = [
-    ("pairs/python_between.bad", "python", "aten::mm"),
-    ("pairs/dataloader.bad", "data-loading", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
-    ("pairs/nonzero.bad", "synchronisation-round-trip", "aten::nonzero"),
-    ("pairs/launch_bound.bad", "dispatching", "aten::mul"),
-]
-
-
-@pytest.mark.parametrize(("name", "cause", "op"), GAPS)
-def test_the_costliest_gap_has_the_right_cause(name: str, cause: str, op: str, shared: Shared) -> None:
-    first = _found(shared(name), "scheduler-gap")[0]
-    assert (first.cause, first.evidence["op"]) == (cause, op)
-    assert first.severity is Severity.HIGH
-
-
 def test_gaps_of_a_graph_are_its_own(shared: Shared) -> None:
     found = {gap.cause: gap for gap in _found(shared("pairs/launch_bound.fixed"), "scheduler-gap")}
-    assert found["in-graph"].count == 4
+    assert found["in-graph"].severity is Severity.INFO
     assert "dispatching" not in found
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.trace import Trace, ints

@@ -110,7 +110,7 @@ def implicit_sync(
             cause=cause,
             lost=_lost(found, counting, idle),
             fix=_fix(cause, found, waiting, moved, work, limits),
-            message=f"{{by}} {why}, {{times_a_step}}: the host waits {{waited}}, the GPU loses {{total}} in all"
+            message=f"{{by}} {why}, {{times_a_step}}: the host waits {{waited}} in all"
             + (", at {lines}" if lines else ""),
             advice=advice,
             evidence={"waited_ns": waiting.total_ns, "lines": lines},

@@ -44,7 +44,7 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
             by=name,
             lost=Lost.all_of(charged[owner >= 0], owner[owner >= 0]),
             fix=Drop(found.rows),
-            message="{by} {times_a_step}: the GPU drains and stays idle until the CPU launches again, {total} in all"
+            message="{by} {times_a_step}: the GPU drains and stays idle until the CPU launches again"
             + (", called at {lines}" if lines else ""),
             advice="Remove it from the loop: CUDA events time without stopping the CPU, and results need one "
             "synchronisation at the end.",

@@ -86,8 +86,7 @@ def cold_start(
     yield Hits(
         at=found,
         lost=lost,
-        message=_message(cold, steady=steady, most=2 * share >= 1)
-        + ": {kinds}; the GPU is idle for {total} of it",
+        message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
         advice="Warm up before measuring, schedule(wait=1, warmup=3): the usual step does not pay it."
         if steady
         else "Record after a warm-up, schedule(wait=1, warmup=3, active=5): this window says little of the usual step.",
