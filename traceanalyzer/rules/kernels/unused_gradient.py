@@ -96,10 +96,11 @@ def _plain(nodes: dict[str, int]) -> dict[str, int]:
 
 
 def _readable(work: Work, marks: Calls) -> bool:
-    """Whether all that the optimizers launch is by ops whose shapes were recorded."""
+    """Whether all that the optimizers launch is by ops whose shapes were recorded; older torch left out lists."""
     own = work[work.launch.owner(marks) >= 0]
-    known = (own.op.text("input_dims").code >= 0) & ~own.in_graph & ~own.op.name.matches(_OPAQUE)
-    return len(own) > 0 and bool(known.all())
+    _, signatures = signatures_of(work.events.trace, own.op.rows)
+    opaque = own.in_graph | own.op.name.matches(_OPAQUE)
+    return len(own) > 0 and all(any(one.dims) for one in signatures) and not opaque.any()
 
 
 def _used(calls: Calls, leaves: Calls, marks: Calls) -> Mask:
