@@ -53,6 +53,7 @@ def recommender(
     shapes: bool = True,
     optimizer: str = "SGD",
     micro_steps: int = 1,
+    long_list: bool = False,
 ) -> TraceBuilder:
     """Three steps of an embedding with a dense gradient and a linear layer."""
     run, table = Training(STEP * micro_steps), [ROWS, WIDTH]
@@ -75,7 +76,13 @@ def recommender(
         start = run.now
         run.now += 5 * US
         params = [table, [512, WIDTH], [512]]
+        for shape in params:
+            run.args("torch::autograd::AccumulateGrad", run.now, US, [shape])
+            run.now += 2 * US
+        lists = {"Input Dims": [[], [], []], "Input type": ["TensorList", "TensorList", "Scalar"]}
         run.op("aten::_foreach_add_", params, params, [], kernels=(200 * US,) * 4)
+        if long_list:
+            next(e for e in reversed(run.trace.events) if e["name"] == "aten::_foreach_add_")["args"] |= lists
         run.trace.annotation(f"Optimizer.step#{optimizer}.step", start, run.now - start)
     return run.trace
 
@@ -89,6 +96,11 @@ def test_filling_the_table_and_passing_over_it_is_needless() -> None:
     assert dense.saving is not None
     assert dense.saving.share > 0.5
     assert "SGD" in dense.advice
+
+
+def test_long_lists_are_all_parameters() -> None:
+    (dense,) = found(recommender(long_list=True), "dense-gradient")
+    assert dense.cost_ns == pytest.approx(3 * 1_100 * US, rel=0.01)
 
 
 def test_bags_of_rows_have_it_too() -> None:
@@ -194,13 +206,20 @@ def test_gradients_that_may_be_used_are_left_alone(run: FineTuning) -> None:
     assert found(run.trace, "unused-gradient") == []
 
 
-@pytest.mark.parametrize("shapes", [[], [[]]], ids=["no shapes", "none of lists, as older torch"])
+@pytest.mark.parametrize("shapes", [[], [[]]], ids=["no shapes", "none of long lists"])
 def test_an_optimizer_without_recorded_shapes_is_not_judged(shapes: list[list[int]]) -> None:
     run = fine_tuning()
     run.optimizer(*shapes)
     (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
     why = "the shapes that the optimizer works on are not recorded"
     assert (outcome.status, outcome.why) == ("not applicable", why)
+
+
+def test_lists_that_the_program_changes_itself_have_to_be_recorded() -> None:
+    run = fine_tuning()
+    run.op("aten::_foreach_add_", [], [], [])
+    (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
+    assert outcome.status == "not applicable"
 
 
 def test_several_ranks_are_not_judged() -> None:

@@ -52,7 +52,8 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     How sure: high where the gradients are never cleared. Frozen layers of the same shapes as trained ones are not
     told from them, so the rule says less than there is.
     When it is wrong: an optimizer that sees flattened or sharded copies of the parameters: so the rule does not judge
-    steps of several ranks, nor of compiled or captured optimizers, or of those whose kernels have no op.
+    steps of several ranks, nor of compiled or captured optimizers, or of those whose kernels have no op
+    or which take more than about 30 tensors at once, whose shapes are not recorded.
     Source: "Locally disabling gradient computation" in PyTorch's notes on autograd; measured on an H200.
     """
     leaves = calls[calls.is_op & calls.name.matches(_LEAF)]
@@ -61,7 +62,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         return
     if len(work.of_kind("communication")):
         raise Unavailable("other ranks take part: an optimizer may have shards of the parameters")
-    if not _readable(work, marks) or (leaves.text("input_dims").code < 0).any():
+    if not _readable(calls, work, marks) or (leaves.text("input_dims").code < 0).any():
         raise Unavailable("the shapes that the optimizer works on are not recorded")
     used = _used(calls, leaves, marks)
     if _steady(leaves, used, marks, limits):
@@ -95,10 +96,16 @@ def _plain(nodes: dict[str, int]) -> dict[str, int]:
     return {name.removeprefix(f"{_NODE}: "): ns for name, ns in nodes.items()}
 
 
-def _readable(work: Work, marks: Calls) -> bool:
-    """Whether all that the optimizers launch is by ops whose shapes were recorded; older torch left out lists."""
-    own = work[work.launch.owner(marks) >= 0]
-    _, signatures = signatures_of(work.events.trace, own.op.rows)
+def _writing(calls: Calls) -> Calls:
+    """What the program itself calls to change tensors: a conversion's own copy_ changes nothing that was there."""
+    return calls[calls.is_op & ~calls.parent.op.there & calls.name.matches(_CHANGES)]
+
+
+def _readable(calls: Calls, work: Work, marks: Calls) -> bool:
+    """Whether all that changes parameters is by ops whose shapes were recorded; those of long lists are not."""
+    own, writing = work[work.launch.owner(marks) >= 0], _writing(calls)
+    lists = writing.op[writing.name.matches("^aten::_")]
+    _, signatures = signatures_of(work.events.trace, np.append(own.op.rows, lists.rows))
     opaque = own.in_graph | own.op.name.matches(_OPAQUE)
     return len(own) > 0 and all(any(one.dims) for one in signatures) and not opaque.any()
 
