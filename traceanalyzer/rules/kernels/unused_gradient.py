@@ -47,8 +47,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     does after the last gradient that the optimizer does use: it serves the others alone. Mostly, these gradients are
     never cleared, and each is added to the last step's.
     Why it costs: backward of a layer takes twice the time of its forward, and keeps its activations until then.
-    Bad: AdamW(head.parameters()) while the backbone still requires gradients. Good:
-    backbone.requires_grad_(False), or its forward under torch.no_grad().
+    Bad: AdamW(head.parameters()) on a backbone that requires gradients. Good: backbone.requires_grad_(False).
     How sure: high where the gradients are never cleared. Frozen layers of the same shapes as trained ones are not
     told from them, so the rule says less than there is.
     When it is wrong: an optimizer that sees flattened or sharded copies of the parameters: so the rule does not judge
@@ -103,8 +102,8 @@ def _writing(calls: Calls) -> Calls:
 
 def _readable(calls: Calls, work: Work, marks: Calls) -> bool:
     """Whether all that changes parameters is by ops whose shapes were recorded; those of long lists are not."""
-    own, writing = work[work.launch.owner(marks) >= 0], _writing(calls)
-    lists = writing.op[writing.name.matches("^aten::_")]
+    own, lists = work[work.launch.owner(marks) >= 0], _writing(calls)
+    lists = lists[lists.name.matches("^aten::_")]
     _, signatures = signatures_of(work.events.trace, np.append(own.op.rows, lists.rows))
     opaque = own.in_graph | own.op.name.matches(_OPAQUE)
     return len(own) > 0 and all(any(one.dims) for one in signatures) and not opaque.any()
