@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -25,12 +26,16 @@ class Training:
         self.now = max(self.now, number * self.step_ns)
         self.trace.step(number, number * self.step_ns, self.step_ns)
 
+    def args(self, name: str, start: int, dur: int, dims: Sequence[Any], scalars: Sequence[str] = ()) -> None:
+        """An op that launches nothing itself, with the arguments that it was called with."""
+        recorded: dict[str, Any] = {"Input Dims": list(dims), "Concrete Inputs": list(scalars)}
+        self.trace.op(name, start, dur, **(recorded if dims else {}))
+
     def op(
         self, name: str, *dims: Any, kernels: tuple[int, ...] = (50 * US,), scalars: tuple[str, ...] = ()
     ) -> None:
         """An op on tensors of these shapes that launches kernels of these durations."""
-        shapes = {"Input Dims": list(dims), "Concrete Inputs": list(scalars)} if dims else {}
-        self.trace.op(name, self.now, 20 * US * len(kernels) + 5 * US, **shapes)
+        self.args(name, self.now, 20 * US * len(kernels) + 5 * US, dims, scalars)
         for dur in kernels:
             self.correlation += 1
             self.trace.launch("cudaLaunchKernel", self.now + 5 * US, 5 * US, self.correlation)
@@ -48,6 +53,7 @@ def recommender(
     shapes: bool = True,
     optimizer: str = "SGD",
     micro_steps: int = 1,
+    long_list: bool = False,
 ) -> TraceBuilder:
     """Three steps of an embedding with a dense gradient and a linear layer."""
     run, table = Training(STEP * micro_steps), [ROWS, WIDTH]
@@ -59,20 +65,24 @@ def recommender(
             run.now += 5 * US
             run.op("aten::fill_", table, [], kernels=(300 * US,))
             run.op("aten::sort", [looked_up])
-            name, scalars = "aten::embedding_dense_backward", ("", "", str(ROWS), "-1", "False")
+            name = "aten::embedding_dense_backward"
+            scalars: tuple[str, ...] = ("", "", str(ROWS), "-1", "False")
             dims: tuple[Any, ...] = ([looked_up, WIDTH], [looked_up], [], [], [])
             if bag:
-                name, scalars = (
-                    "aten::_embedding_bag_dense_backward",
-                    ("", "", "", "", "", str(ROWS), "False", "0"),
-                )
+                name = "aten::_embedding_bag_dense_backward"
+                scalars = ("", "", "", "", "", str(ROWS), "False", "0")
                 dims = ([512, WIDTH], [looked_up], [looked_up], [512], [512], [], [], [])
-            args = {"Input Dims": list(dims), "Concrete Inputs": list(scalars)} if shapes else {}
-            run.trace.op(name, start, run.now - start, **args)
+            run.args(name, start, run.now - start, dims if shapes else (), scalars)
         start = run.now
         run.now += 5 * US
         params = [table, [512, WIDTH], [512]]
+        for shape in params:
+            run.args("torch::autograd::AccumulateGrad", run.now, US, [shape])
+            run.now += 2 * US
+        lists = {"Input Dims": [[], [], []], "Input type": ["TensorList", "TensorList", "Scalar"]}
         run.op("aten::_foreach_add_", params, params, [], kernels=(200 * US,) * 4)
+        if long_list:
+            next(e for e in reversed(run.trace.events) if e["name"] == "aten::_foreach_add_")["args"] |= lists
         run.trace.annotation(f"Optimizer.step#{optimizer}.step", start, run.now - start)
     return run.trace
 
@@ -86,6 +96,11 @@ def test_filling_the_table_and_passing_over_it_is_needless() -> None:
     assert dense.saving is not None
     assert dense.saving.share > 0.5
     assert "SGD" in dense.advice
+
+
+def test_long_lists_are_all_parameters() -> None:
+    (dense,) = found(recommender(long_list=True), "dense-gradient")
+    assert dense.cost_ns == pytest.approx(3 * 1_100 * US, rel=0.01)
 
 
 def test_bags_of_rows_have_it_too() -> None:
@@ -113,3 +128,105 @@ def test_a_gradient_that_is_dense_anyway_is_none(trace: TraceBuilder) -> None:
 def test_without_shapes_nothing_is_known() -> None:
     (outcome,) = diagnose(recommender(shapes=False).load(), select=["dense-gradient"]).outcomes
     assert (outcome.status, outcome.why) == ("not applicable", "no shapes recorded")
+
+
+HEAD, LAYER = [100, 512], [512, 512]
+
+
+class FineTuning(Training):
+    """A head that is trained on top of ten layers."""
+
+    def layer(self, shape: list[int], *, added: bool = False) -> None:
+        """Backward of a layer, and the gradient of its weight: kept, or added to what is there."""
+        start = self.now
+        self.now += 2 * US
+        self.op("aten::mm", [64, 512], shape)
+        self.trace.op("autograd::engine::evaluate_function: MmBackward0", start, self.now - start)
+        start = self.now
+        self.now += 4 * US
+        if added:
+            self.op("aten::add_", shape, shape, [], kernels=(5 * US,))
+        self.now += 4 * US
+        self.args("torch::autograd::AccumulateGrad", start + US, self.now - start - 2 * US, [shape])
+        self.trace.op(
+            "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", start, self.now - start
+        )
+
+    def optimizer(self, *shapes: list[int], name: str = "aten::_fused_adamw_") -> None:
+        start = self.now
+        self.now += 2 * US
+        lists = [list(shapes)] if any(shapes) else [[]] * len(shapes)
+        self.op(name, *lists, kernels=(5 * US,))
+        self.trace.annotation("Optimizer.step#AdamW.step", start, self.now - start)
+
+
+def fine_tuning(
+    *, added: bool = True, in_optimizer: bool = False, every: int = 1, changed: str = ""
+) -> FineTuning:
+    """Four steps: backward of the head, then of ten layers that no optimizer has unless asked for."""
+    run = FineTuning(900 * US)
+    for number in range(4):
+        run.step(number)
+        run.op("aten::linear", [64, 512], LAYER)
+        run.layer(HEAD)
+        for _ in range(10):
+            run.layer(LAYER, added=added)
+        if number % every == 0:
+            run.optimizer(*([HEAD, LAYER] if in_optimizer else [HEAD]))
+        if changed:
+            run.op(changed, LAYER, LAYER)
+    return run
+
+
+def test_backward_of_what_no_optimizer_has_is_needless() -> None:
+    (unused,) = found(fine_tuning().trace, "unused-gradient")
+    assert (unused.evidence["unused"], unused.evidence["gradients"]) == (10, 11)
+    assert "never cleared" in unused.message
+    assert unused.confidence == "high"
+    assert unused.cost_ns == 4 * 10 * 55 * US
+    assert unused.saving is not None
+    assert unused.saving.share > 0.5
+
+
+def test_gradients_that_are_cleared_are_less_sure() -> None:
+    (unused,) = found(fine_tuning(added=False).trace, "unused-gradient")
+    assert "never cleared" not in unused.message
+    assert unused.confidence == "medium"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(fine_tuning(in_optimizer=True), id="the optimizer has them"),
+        pytest.param(fine_tuning(every=2), id="gradients accumulate over two steps"),
+        pytest.param(fine_tuning(changed="aten::sub_"), id="the program changes such parameters itself"),
+    ],
+)
+def test_gradients_that_may_be_used_are_left_alone(run: FineTuning) -> None:
+    assert found(run.trace, "unused-gradient") == []
+
+
+@pytest.mark.parametrize("shapes", [[], [[]]], ids=["no shapes", "none of long lists"])
+def test_an_optimizer_without_recorded_shapes_is_not_judged(shapes: list[list[int]]) -> None:
+    run = fine_tuning()
+    run.optimizer(*shapes)
+    (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
+    why = "the shapes that the optimizer works on are not recorded"
+    assert (outcome.status, outcome.why) == ("not applicable", why)
+
+
+def test_lists_that_the_program_changes_itself_have_to_be_recorded() -> None:
+    run = fine_tuning()
+    run.op("aten::_foreach_add_", [], [], [])
+    (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
+    assert outcome.status == "not applicable"
+
+
+def test_several_ranks_are_not_judged() -> None:
+    run = fine_tuning()
+    run.trace.launch("cudaLaunchKernel", 10, US, 999)
+    run.trace.kernel(
+        20 * US, US, 999, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", stream=20
+    )
+    (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
+    assert outcome.status == "not applicable"

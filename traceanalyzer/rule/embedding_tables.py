@@ -17,7 +17,7 @@ from traceanalyzer.rule.views.selection import Mask
 
 DENSE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
 
-Shape = tuple[int, int]
+Shape = tuple[int, ...]
 
 _ROWS_INPUT = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
 _PRODUCT = r"^aten::(addmm|mm|bmm|baddbmm|matmul|linear|einsum)$"
@@ -56,16 +56,23 @@ def looked_up_shares(
     return {table: count / steps / table[0] for table, count in found.items() if table[0] not in tied}
 
 
-def parts_of(ops: Calls, chosen: Mask, shares: Mapping[Shape, float]) -> NDArray[np.float64]:
-    """Part of the elements of each chosen op's tensors that belongs to rows nobody looked up; 0 of other ops."""
+def parts_of(calls: Calls, ops: Calls, chosen: Mask, shares: Mapping[Shape, float]) -> NDArray[np.float64]:
+    """Part of the elements of each chosen op's tensors that belongs to rows nobody looked up; 0 of other ops.
+
+    Long lists of tensors are not recorded: they are taken to be all parameters that get a gradient.
+    """
+    leaves = calls[calls.is_op & calls.name.one_of("torch::autograd::AccumulateGrad")]
+    number, signatures = signatures_of(calls.events.trace, leaves.rows)
+    gradients = [tensors(signatures[one]) for one in number.tolist()]
+    every = _part([shape for shapes in gradients for shape in shapes], shares)
     number, signatures = signatures_of(ops.events.trace, np.where(chosen, ops.rows, -1))
-    return np.array([_part(tensors(one), shares) for one in signatures], np.float64)[number]
+    unknown = [not any(one.dims) and "TensorList" in one.types for one in signatures]
+    parts = [_part(tensors(one), shares) for one in signatures]
+    return np.where(unknown, every, np.array(parts, np.float64))[number]
 
 
 def _part(passed: list[tuple[int, ...]], shares: Mapping[Shape, float]) -> float:
-    needless: float = sum(
-        math.prod(one) * (1 - shares[one]) for one in passed if len(one) == 2 and one in shares
-    )
+    needless: float = sum(math.prod(one) * (1 - shares.get(one, 1.0)) for one in passed)
     return needless / max(sum(map(math.prod, passed)), 1)
 
 

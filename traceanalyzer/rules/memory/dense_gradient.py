@@ -50,6 +50,7 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     it, for some thousand rows that are not zero.
     Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that takes it.
     How sure: numbers of rows are recorded; repeated indices are counted each, so fewer rows are touched than said.
+    Lists of more than about 30 tensors are not recorded: they are taken to be all parameters that get a gradient.
     When it is wrong: tables that are the output layer's weight as well have dense gradients, and are left out, as is
     every table that has as many rows as a matrix product has rows or columns. Momentum and weight decay change rows
     that a step does not touch; sparse updates do not. Gradients of table[index] are not looked at.
@@ -68,14 +69,14 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     shares = {table: share for table, share in shares.items() if share < limits.max_touched_share}
     at = gradients[np.array([table in shares for table in tables])]
     if len(at):
-        yield _hits(work, at, marks, shares)
+        yield _hits(calls, work, at, marks, shares)
 
 
-def _hits(work: Work, at: Calls, marks: Calls, shares: Mapping[Shape, float]) -> Hits:
+def _hits(calls: Calls, work: Work, at: Calls, marks: Calls, shares: Mapping[Shape, float]) -> Hits:
     op, start = work.op, work.launch.start_ns
     fills = op.name.matches(_FILL) & (work.launch.owner(at) >= 0)
     passes = op.name.matches(_PASS) | (work.launch.owner(marks) >= 0)
-    needless = np.where(passes & ~fills, parts_of(op, passes, shares), fills)
+    needless = np.where(passes & ~fills, parts_of(calls, op, passes, shares), fills)
     spent, needless, start = work[needless > 0], needless[needless > 0], start[needless > 0]
     excess = Lost.excess(spent, (spent.dur_ns * needless).astype(np.int64))
     owner = np.maximum(np.searchsorted(at.start_ns, start, side="right") - 1, 0)
