@@ -13,8 +13,8 @@ from traceanalyzer.roofline.peaks import device_peaks, known_devices
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"
 
 
-def signature(name: str, dims: list[Any], types: list[str]) -> Signature:
-    return Signature(f"aten::{name}", tuple(dims), tuple(types), tuple("" for _ in dims))
+def signature(name: str, dims: list[Any], types: list[str], *scalars: str) -> Signature:
+    return Signature(f"aten::{name}", tuple(dims), tuple(types), scalars or tuple("" for _ in dims))
 
 
 CASES = [
@@ -33,7 +33,23 @@ CASES = [
         3 * 1280 + 40,
     ),
     (signature("scatter_add_", [[4], [], [5], [5]], [F32, "Scalar", LONG, F32]), "scatter", 5 * (12 + 8)),
-    (signature("embedding_dense_backward", [[5, 8], [5]], [F32, LONG]), "scatter", 3 * 160 + 40),
+    (
+        signature("embedding_dense_backward", [[5, 8], [5], []], [F32, LONG, "Scalar"], "", "", "3"),
+        "scatter",
+        3 * 160 + 40 + 3 * 8 * 4,
+    ),
+    (
+        signature("embedding_dense_backward", [[5, 8], [5], []], [F32, LONG, "Scalar"], "", "", "1000"),
+        "elementwise",
+        3 * 160 + 40 + 1000 * 8 * 4,
+    ),
+    (
+        signature("sub", [[64, 1, 8], [1, 32, 8], []], [F32, F32, "Scalar"]),
+        "elementwise",
+        (512 + 256 + 16384) * 4,
+    ),
+    (signature("eq", [[64, 1], [32]], [LONG, LONG]), "elementwise", 96 * 8 + 2048),
+    (signature("add_", [[64, 8], [8], []], [F32, F32, "Scalar"]), "elementwise", (512 + 8 + 512) * 4),
     (signature("max_pool2d_with_indices", [[2, 3, 4, 4]], [F32]), "pool", 96 * 4),
     (signature("cat", [[[4, 8], [2, 8]], []], ["TensorList", "Scalar"]), "concatenation", 48 * 4),
     (signature("mm", [[4, 6], [6, 5]], [BF16, BF16]), "matmul", (24 + 30 + 20) * 2),
@@ -57,7 +73,14 @@ def test_convolutions_of_few_channels_are_a_kind_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "op", [signature("sum", [], []), signature("nobody_knows", [[4]], [F32]), signature("sort", [3], [F32])]
+    "op",
+    [
+        signature("sum", [], []),
+        signature("sub", [[3], [4]], [F32, F32]),
+        signature("embedding_dense_backward", [[5, 8], [5]], [F32, LONG]),
+        signature("nobody_knows", [[4]], [F32]),
+        signature("sort", [3], [F32]),
+    ],
 )
 def test_what_the_inputs_do_not_say_has_no_bound(op: Signature) -> None:
     assert bound_of(op) is None

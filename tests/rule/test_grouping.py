@@ -124,7 +124,11 @@ def test_calls_lose_nothing_on_a_device_unless_it_is_said() -> None:
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), min_size=1, max_size=6)
 
 
-@given(st.lists(st.tuples(st.sampled_from(list(Claims)), spans), min_size=1, max_size=4))
+# A net gives up what is mostly others'.
+_KEEP_ALL = [order for order in Claims if order is not Claims.NET]
+
+
+@given(st.lists(st.tuples(st.sampled_from(_KEEP_ALL), spans), min_size=1, max_size=4))
 def test_every_nanosecond_belongs_to_one_finding(rules: list[tuple[Claims, list[tuple[int, int]]]]) -> None:
     work = traced(*((start, dur) for _, of_rule in rules for start, dur in of_rule)).index(Work)
     drafts, begin = [], 0

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builder import TraceBuilder
-from tests.loaded import selected
-from traceanalyzer import Finding, diagnose
+from traceanalyzer import Finding, diagnose, load
 from traceanalyzer.model.finding import Confidence, Severity, Status
 
 US = 1_000
@@ -21,7 +20,7 @@ Shared = Callable[[str], Path]
 
 
 def found(path: Path, *rules: str) -> list[Finding]:
-    return list(selected(path, *(rules or SLUGS)).findings)
+    return list(diagnose(load(path), select=rules or SLUGS).findings)
 
 
 def above_info(findings: list[Finding]) -> list[str]:
@@ -269,7 +268,8 @@ def test_steps_that_differ_are_not_captured() -> None:
             at += 12 * US
         trace.step(step, begin, at - begin)
     (one,) = of_rule(trace, "launch-bound")
-    assert (one.cause, one.confidence) == ("batch", Confidence.MEDIUM)
+    assert (one.cause, one.confidence, one.saving) == ("batch", Confidence.MEDIUM, None)
+    assert "steps launch different kernels or grids" in one.advice
 
 
 # -- compiled code -------------------------------------------------------------------------------------------

@@ -187,14 +187,22 @@ def outermost(parent: Rows, op: Rows) -> Rows:
     Args:
         op: the innermost op that is or contains each row, -1 for none.
     """
-    top = np.arange(len(parent))
-    ops = np.flatnonzero(op == top)
+    ops = np.flatnonzero(op == np.arange(len(op)))
     above = pick(op, parent[ops])
     inner = above >= 0
-    going, top[ops[inner]] = ops[inner], above[inner]
+    return pick(followed(len(parent), ops[inner], above[inner]), op)
+
+
+def followed(rows: int, going: Rows, above: Rows) -> Rows:
+    """For each row the last that is reached by going from `going[i]` to `above[i]`, else itself; int64 of (rows,).
+
+    All rows at once, so that distances double from pass to pass.
+    """
+    top = np.arange(rows)
+    top[going] = above
     while len(going):
         to = top[top[going]]
         further = to != top[going]
         top[going] = to
         going = going[further]
-    return pick(top, op)
+    return top

@@ -142,8 +142,13 @@ def _index_add(op: Signature) -> Work:
 
 
 def _embedding_backward(op: Signature) -> Work:
-    """embedding_dense_backward(grad, indices): adds rows of the gradient into a table."""
-    return Work("scatter", None, 3 * _bytes(op, 0) + _bytes(op, 1))
+    """embedding_dense_backward(grad, indices, rows): adds rows of the gradient into a table of zeros.
+
+    Where the table is larger than what is added, writing it is most of the work, and in order.
+    """
+    added = 3 * _bytes(op, 0) + _bytes(op, 1)
+    table = int(op.scalar(2)) * op.shape(0)[-1] * op.item_bytes(0)
+    return Work("elementwise" if table > added else "scatter", None, added + table)
 
 
 def _pool(op: Signature) -> Work:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
 
 ITEM_BYTES = {
@@ -199,15 +200,16 @@ def _attention(
 
 
 def _pointwise(op: Signature) -> Work:
+    """Reads each input once; its result has the shape that they broadcast to, which may be larger than all of them."""
     tensors = [i for i in range(len(op.dims)) if i < len(op.types) and op.types[i] in ITEM_BYTES]
     shapes = [op.shape(i) for i in tensors]
-    largest = max(map(math.prod, shapes))
+    written = math.prod(np.broadcast_shapes(*shapes))
     read = sum(math.prod(op.shape(i)) * op.item_bytes(i) for i in tensors if op.shape(i))
     in_place = op.name.endswith("_")
     item = op.item_bytes(tensors[0]) if in_place else max(op.item_bytes(i) for i in tensors if op.shape(i))
     if op.name.removeprefix("aten::") in ("eq", "ne", "lt", "le", "gt", "ge"):
         item = ITEM_BYTES["bool"]
-    return Work("elementwise", None, read + largest * item)
+    return Work("elementwise", None, read + written * item)
 
 
 def _copy(op: Signature) -> Work:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.containment import followed
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.nesting import Nesting
 
@@ -42,11 +43,6 @@ class CalledOps:
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
         library: NDArray[np.bool_] = matching(trace.cpu, "name", lambda name: bool(_LIBRARY_OP.match(name)))
         above = pick(nesting.op, nesting.parent)
-        called = np.where(nesting.op >= 0, nesting.op, -1)
-        climbing = np.flatnonzero(called >= 0)
-        while len(climbing):
-            outer = above[called[climbing]]
-            joined = (outer >= 0) & library[outer] & library[called[climbing]]
-            climbing = climbing[joined]
-            called[climbing] = outer[joined]
-        return cls(called)
+        ops = np.flatnonzero((nesting.op == np.arange(len(library))) & library & (above >= 0))
+        ops = ops[library[above[ops]]]
+        return cls(pick(followed(len(library), ops, above[ops]), nesting.op))

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import distinct, pick
+from traceanalyzer.model.arrays import distinct, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
@@ -77,8 +77,13 @@ class DeviceWork:
         device, stream = _known(ints(gpu, "device")[row]), _known(ints(gpu, "stream")[row])
         launched = pick(nesting.start_ns, call, NULL_INT)
         dur = ints(gpu, "dur_ns")[row]
-        ties = (text_rank(gpu, "grid", row), text_rank(gpu, "name", row), dur)
-        order = np.lexsort((*ties, launched, stream, device, start))
+        order = np.argsort(start, kind="stable")
+        fresh = starts_of_runs(start[order])
+        repeats = ~fresh | np.append(~fresh[1:], False)
+        tied = order[repeats]  # few, and sorting texts is slow
+        ranks = (text_rank(gpu, "grid", row[tied]), text_rank(gpu, "name", row[tied]))
+        keys = (column[tied] for column in (dur, launched, stream, device, start))
+        order[repeats] = tied[np.lexsort((*ranks, *keys))]
         row, call, start, launched = row[order], call[order], start[order], launched[order]
         device, stream = device[order], stream[order]
         end = start + dur[order]

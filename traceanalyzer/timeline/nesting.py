@@ -6,7 +6,7 @@ A row that only overlaps another has no part in it: its parent is the nearest ro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
@@ -21,7 +21,7 @@ from traceanalyzer.timeline.text_rank import text_rank
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Nesting:
     """What contains what on each thread of the CPU lane.
 
@@ -33,7 +33,6 @@ class Nesting:
         parent: int64, row of the innermost containing row, -1 for none.
         self_ns: int64, duration less the children's.
         op: int64, row of the innermost cpu_op that is or contains the row, -1 for none.
-        outer_op: int64, row of the outermost cpu_op that is or contains the row, -1 for none.
         annotation: bool, annotations; torch before 1.12 wrote those as ops, and their names tell.
         thread_rows: per thread its rows as int64, by start, and the outer before the inner.
         thread_start_ns: per thread the starts of those rows, int64.
@@ -45,14 +44,18 @@ class Nesting:
     parent: Rows
     self_ns: Rows
     op: Rows
-    outer_op: Rows
     annotation: Mask
     thread_rows: tuple[Rows, ...]
     thread_start_ns: tuple[Rows, ...]
 
+    @cached_property
+    def _outer_op(self) -> Rows:
+        """`top_op` of every row, made when it is first asked for."""
+        return outermost(self.parent, self.op)
+
     def top_op(self, rows: Rows) -> Rows:
         """Row of the outermost cpu_op that is or contains each of `rows`, -1 for none or where the row is -1."""
-        return pick(self.outer_op, rows)
+        return pick(self._outer_op, rows)
 
     def around(self, thread: int, starts: Rows, ends: Rows) -> Rows:
         """The innermost row of the thread that contains each interval [starts[i], ends[i]], -1 for none."""
@@ -87,7 +90,7 @@ class Nesting:
         bounds = np.searchsorted(ordered_thread, np.arange(1, thread.max(initial=-1) + 1))
         by_thread = tuple(np.split(order, bounds)), tuple(np.split(start[order], bounds))
         op = inherited(parent, is_op)
-        return cls(start, end, thread, parent, own, op, outermost(parent, op), is_annotation, *by_thread)
+        return cls(start, end, thread, parent, own, op, is_annotation, *by_thread)
 
 
 def _threads(trace: Trace) -> Rows:

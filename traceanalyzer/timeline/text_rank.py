@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.trace import codes
+from traceanalyzer.model.trace import narrow_codes
 
 Rows = NDArray[np.int64]
 
@@ -19,4 +19,5 @@ def text_rank(frame: pd.DataFrame, column: str, rows: Rows) -> Rows:
     texts = frame[column].cat.categories.astype(str).to_numpy(dtype=object)
     rank = np.full(len(texts) + 1, -1)
     rank[np.argsort(texts)] = np.arange(len(texts))
-    return rank[codes(frame, column)[rows]]
+    ranks: Rows = rank[narrow_codes(frame, column)[rows]]
+    return ranks

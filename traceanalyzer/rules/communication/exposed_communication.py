@@ -42,8 +42,8 @@ _ADVICE = {
     "barrier": "Remove the barrier from the loop: collectives order the ranks as far as they need it.",
     "sendrecv": "Split the batch in two, so that one half computes while the other is exchanged.",
 }
-_NEEDED = "Its result is needed at once, so overlap needs a split batch; fewer or smaller collectives (one for several "
-_NEEDED += "layers, a smaller dtype) help without."
+_NEEDED = "Gradients summed after the backward pass belong beside it (DistributedDataParallel); what is needed at once "
+_NEEDED += "takes fewer or smaller collectives (one for several layers, a smaller dtype), or a split batch."
 _PARTS = "See whether the next op can work on the part that this rank has, which makes it needless; else fewer and "
 _PARTS += "larger ones, or a split batch, so that one half computes meanwhile."
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."

@@ -111,9 +111,9 @@ def exposed_copy(
                 [Lost.uncovered(found, cover), Lost.all_of(charged[owner >= 0], owner[owner >= 0])]
             ),
             fix=_fix(found, awaiting, evidence["link_gbps"]),
-            message=f"{{moved}} go from {{by}} {what}, {{times_a_step}}, at {{gbps}} GB/s"
+            message=f"copies of {{copy}} go from {{by}} {what}, {{times_a_step}}, at {{gbps}} GB/s"
             + (" of the {link_gbps} of {link}" if evidence["link"] else "")
-            + ": no kernel runs for {total} in all"
+            + "; no kernel runs meanwhile"
             + (", at {lines}" if lines else ""),
             advice=to_device if kind == "copy_h2d" else else_where,
             evidence=evidence | {"waited_ns": Calls(work.events, awaiting).total_ns, "lines": lines},
@@ -144,6 +144,7 @@ def _evidence(trace: Trace, copies: Work) -> dict[str, Any]:
     link = host_link(names.get(int(copies.device[0])))
     return {
         "moved_bytes": int(copies.bytes.sum()),
+        "copy_bytes": int(np.median(copies.bytes)),
         "gbps": float(copies.bytes.sum() / max(copies.total_ns, 1)),
         "link": link and link.name,
         "link_gbps": link and link.gbps,

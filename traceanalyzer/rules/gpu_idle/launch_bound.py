@@ -59,11 +59,10 @@ def launch_bound(
 
     What it looks for: idle time in which the CPU was dispatching ops, or on its short way from one to the next, and
     that no other finding explains (a read-back, an optimizer's loop, calls that repeat).
-    Why it costs: an eager op takes the CPU about 5 us, more with autograd; a kernel that is done sooner leaves the
-    GPU idle until the next launch.
-    Bad: 300 kernels of 1 us a step. Good: the same in one CUDA graph; fused by torch.compile; a larger batch.
-    How sure: idle time is measured, and a saving is claimed only where the replay without the profiler leaves the
-    GPU idle at any slowdown that is plausible; where it does not, the profiler made the loop launch-bound: info.
+    Why it costs: an eager op takes the CPU about 5 us, more with autograd; after a shorter kernel the GPU waits.
+    Bad: 300 kernels of 1 us a step. Good: the same in a CUDA graph, fused by torch.compile, or a larger batch.
+    How sure: idle time is measured; a saving is claimed only where the replay leaves the GPU idle at any plausible
+    slowdown, else the profiler may have made the loop launch-bound: info.
     The remedy is the one that the trace supports: a CUDA graph where steps launch the same kernels on the same grids
     without synchronising in between, torch.compile where eager pointwise kernels can be fused, else a larger batch.
     When it is wrong: shapes that repeat within the few recorded steps and change later cannot be captured.
@@ -74,10 +73,10 @@ def launch_bound(
         return
     eager = work[(work.step >= 0) & ~work.in_graph]
     remedy, edit, fix, confidence, advice = _remedy(eager, steps, syncs, forecast, limits)
-    sure = forecast is None or forecast.saving([edit]).low_share >= limits.min_sure_share
-    no_fault = only_profiled(forecast) or not sure
-    minor = found.total_ns < limits.min_idle_share * idle.total_ns
-    minor |= found.total_ns < limits.min_window_share * steps.window_ns
+    unsure = forecast is not None and forecast.saving([edit]).low_share < limits.min_sure_share
+    no_fault = only_profiled(forecast) or unsure
+    least_ns = max(limits.min_idle_share * idle.total_ns, limits.min_window_share * steps.window_ns)
+    minor = found.total_ns < least_ns
     launches, pace = round(len(eager) / max(len(steps), 1)), _pace(eager)
     yield Hits(
         at=found,

@@ -56,11 +56,10 @@ def host_gap(
     collection, logging, numpy. Loading of data, compilation and prof.step() are others'.
     Why it costs: nothing is launched meanwhile.
     Bad: a metric computed in python between two layers; gc.collect() in every step. Good: another thread or process.
-    How sure: the stretches and the idle time are measured. With stacks the user's function in which most of a
-    stretch goes by is named, by its total over all steps. Without, python cannot be told from garbage collection.
-    The optimizer's and the autograd engine's own time is left out: it is torch's.
-    When it is wrong: an extension that works without torch's dispatcher has no op either. What comes in few steps
-    is a hiccup, and is info.
+    How sure: stretches and idle time are measured. With stacks the user's function that takes most of a stretch is
+    named, by its total over all steps; without, python cannot be told from garbage collection. The optimizer's and
+    the autograd engine's own time is left out: it is torch's.
+    When it is wrong: an extension that works without torch's dispatcher has no op. What comes in few steps is info.
     Source: the blog's "one event dominates: start there"; measured on an H200 with torch 2.11.
     """
     own = quiet[_is_users(quiet, limits)]
@@ -90,8 +89,8 @@ def _groups(
 def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool) -> Hits:
     evidence = _evidence(found)
     inner = found.functions() if line else {}
-    said = ("{by} runs" if line else "the CPU runs no op") + " {times_a_step}, "
-    said += "{gap} each ({largest} at most)" if len(found) > 1 else "for {gap}"
+    said = ("{by} runs" if line else "the CPU runs no op") + " {times_a_step}, {gap} "
+    said += "each ({largest} at most)" if len(found) > 1 else "long"
     if not line:
         said += ", in {lines}" if evidence["lines"] else _BETWEEN
     elif next(iter(inner), line) != line:

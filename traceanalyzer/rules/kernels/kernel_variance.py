@@ -43,6 +43,8 @@ class Limits:
     )
 
 
+_MOST_KERNELS = 1_000  # that are looked at one by one, those that lost most; more have no share worth saying
+
 # cause -> (message, advice)
 _TEXTS = {
     "drift": (
@@ -89,9 +91,12 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     excess = np.maximum(table["dur"].to_numpy() - base, 0).astype(np.int64)
     excess[excess < _resolution(work)] = 0
     table = table.assign(ratio=(base + excess) / np.maximum(base, 1), excess=excess)
+    lost = table.groupby("group")["excess"].sum().nlargest(_MOST_KERNELS)
+    table = table[table["group"].isin(lost.index)]
+    groups = dict(list(table.groupby("group")))
     for cause, chosen in _causes(table, limits):
         for number, slow in chosen.groupby("group"):
-            yield _hits(cause, slow, table[table["group"] == number], work, steps)
+            yield _hits(cause, slow, groups[number], work, steps)
 
 
 def _steps_of_place(table: pd.DataFrame) -> Rows:

@@ -1,0 +1,80 @@
+"""Tables of embeddings, and which part of them a step of the optimizer needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.rule.views import Calls
+from traceanalyzer.rule.views.selection import Mask
+
+DENSE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
+
+Shape = tuple[int, int]
+
+_ROWS_INPUT = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
+_PRODUCT = r"^aten::(addmm|mm|bmm|baddbmm|matmul|linear|einsum)$"
+
+
+def tables_of(gradients: Calls) -> tuple[list[Shape | None], Rows]:
+    """(rows, width) of the table of each dense gradient, None where not recorded, and its indices, int64."""
+    number, signatures = signatures_of(gradients.events.trace, gradients.rows)
+    tables = [_table(one) for one in signatures]
+    indices = [math.prod(one.shape(1)) if table else 0 for one, table in zip(signatures, tables, strict=True)]
+    return [tables[one] for one in number.tolist()], np.array(indices, np.int64)[number]
+
+
+def _table(gradient: Signature) -> Shape | None:
+    try:
+        rows, width = int(gradient.scalars[_ROWS_INPUT[gradient.name]]), gradient.shape(0)[-1]
+        return (rows, width) if rows > 0 and gradient.shape(1) else None
+    except (LookupError, ValueError):
+        return None
+
+
+def looked_up_shares(
+    calls: Calls, tables: list[Shape | None], indices: Rows, steps: int
+) -> dict[Shape, float]:
+    """Table -> share of its rows that are looked up in one step, at most.
+
+    Tables with as many rows as some matrix product has rows or columns are left out: an output layer may use them.
+    """
+    found: dict[Shape, int] = {}
+    for table, count in zip(tables, indices.tolist(), strict=True):
+        if table is not None:
+            found[table] = found.get(table, 0) + count
+    products = calls[calls.is_op & calls.name.matches(_PRODUCT)]
+    _, signatures = signatures_of(calls.events.trace, products.rows)
+    tied = {size for one in signatures for tensor in tensors(one) for size in tensor}
+    return {table: count / steps / table[0] for table, count in found.items() if table[0] not in tied}
+
+
+def parts_of(ops: Calls, chosen: Mask, shares: Mapping[Shape, float]) -> NDArray[np.float64]:
+    """Part of the elements of each chosen op's tensors that belongs to rows nobody looked up; 0 of other ops."""
+    number, signatures = signatures_of(ops.events.trace, np.where(chosen, ops.rows, -1))
+    return np.array([_part(tensors(one), shares) for one in signatures], np.float64)[number]
+
+
+def _part(passed: list[tuple[int, ...]], shares: Mapping[Shape, float]) -> float:
+    needless: float = sum(
+        math.prod(one) * (1 - shares[one]) for one in passed if len(one) == 2 and one in shares
+    )
+    return needless / max(sum(map(math.prod, passed)), 1)
+
+
+def tensors(signature: Signature) -> list[tuple[int, ...]]:
+    """Shapes of all tensors among an op's inputs, those in lists as well; single numbers have none."""
+    return _shapes(signature.dims)
+
+
+def _shapes(dims: Any) -> list[tuple[int, ...]]:
+    each = [shape for shape in dims if isinstance(shape, list) and shape]
+    plain = [tuple(shape) for shape in each if all(isinstance(size, int) for size in shape)]
+    return plain + [s for shape in each if isinstance(shape[0], list) for s in _shapes(shape)]
