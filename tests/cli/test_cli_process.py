@@ -104,7 +104,7 @@ def test_no_colour_where_none_is_wanted(trace: Path, environment: dict[str, str]
 
 def test_the_page_is_as_wide_as_the_terminal(trace: Path) -> None:
     lines = on_a_terminal("diagnose", trace, NO_COLOR="1").splitlines()
-    assert max(map(len, lines)) == 90
+    assert max(len(line) for line in lines if trace.name not in line) == 90  # a path is never cut
 
 
 def test_ascii_where_the_stream_has_no_more(trace: Path) -> None:
