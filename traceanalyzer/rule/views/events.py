@@ -9,7 +9,6 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
