@@ -28,7 +28,6 @@ from traceanalyzer.read.load import load_file
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.busy import Busy
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.host_gaps import HostGaps
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.profiler_rows import ProfilerRows
 from traceanalyzer.timeline.standing_still import StandingStill
@@ -44,7 +43,6 @@ INDEXES: tuple[Any, ...] = (
     Activity,
     Steps,
     StandingStill,
-    HostGaps,
     Idle,
     Accounting,
 )
