@@ -85,3 +85,24 @@ def spread(slow: pd.DataFrame, group: pd.DataFrame) -> dict[str, float]:
         "first_step_ns": int(by_step.iloc[0]),
         "last_step_ns": int(by_step.iloc[-1]),
     }
+
+
+def steps_of_place(table: pd.DataFrame) -> Rows:
+    """In how many steps there is an execution at the same place, for each; a place is of one group."""
+    place, _ = grouped([table["place"].to_numpy()])
+    _, first = grouped([place, table["step"].to_numpy()])
+    return np.bincount(place[first])[place].astype(np.int64)
+
+
+def usual_at_place(table: pd.DataFrame, quantile: float) -> NDArray[np.float64]:
+    """That quantile of the durations at each execution's place."""
+    place, _ = grouped([table["place"].to_numpy()])
+    dur = table["dur"].to_numpy()
+    count = np.bincount(place)
+    first = np.cumsum(count) - count
+    ordered = dur[np.lexsort((dur, place))]
+    whole, part = np.divmod(quantile * (count - 1), 1)
+    low = first + whole.astype(np.int64)
+    high = np.minimum(low + 1, first + count - 1)
+    usual: NDArray[np.float64] = ordered[low] + (ordered[high] - ordered[low]) * part
+    return usual[place]

@@ -102,14 +102,12 @@ def exposed_copy(
         owner = np.where(late >= 0, find(copying, late), -1)
         what, to_device, else_where = _TEXTS[cause]
         lines = found.line.sums(found.dur_ns)
-        evidence = _evidence(trace, found)
+        evidence, waited = _evidence(trace, found), charged[owner >= 0]
         yield Hits(
             at=found,
             by=_WAYS[kind],
             cause=cause,
-            lost=Lost.joined(
-                [Lost.uncovered(found, cover), Lost.all_of(charged[owner >= 0], owner[owner >= 0])]
-            ),
+            lost=Lost.joined([Lost.uncovered(found, cover), Lost.all_of(waited, owner[owner >= 0])]),
             fix=_fix(found, awaiting, evidence["link_gbps"]),
             message=f"copies of {{copy}} go from {{by}} {what}, {{times_a_step}}, at {{gbps}} GB/s"
             + (" of the {link_gbps} of {link}" if evidence["link"] else "")

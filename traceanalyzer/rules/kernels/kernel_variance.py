@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.lazy import pd
@@ -19,7 +17,7 @@ from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import rule
 from traceanalyzer.rule.views import Work
-from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, spread
+from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, spread, steps_of_place, usual_at_place
 from traceanalyzer.timeline.steps import Steps
 
 
@@ -86,8 +84,8 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     table = executions.table
     ran = work[table["entry"].to_numpy()]
     table = table[ran.beside_ns() <= limits.max_beside_share * ran.dur_ns]
-    table = table[_steps_of_place(table) >= limits.min_steps]
-    base = _usual(table, limits.usual)
+    table = table[steps_of_place(table) >= limits.min_steps]
+    base = usual_at_place(table, limits.usual)
     excess = np.maximum(table["dur"].to_numpy() - base, 0).astype(np.int64)
     excess[excess < _resolution(work)] = 0
     table = table.assign(ratio=(base + excess) / np.maximum(base, 1), excess=excess)
@@ -97,27 +95,6 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     for cause, chosen in _causes(table, limits):
         for number, slow in chosen.groupby("group"):
             yield _hits(cause, slow, groups[number], work, steps)
-
-
-def _steps_of_place(table: pd.DataFrame) -> Rows:
-    """In how many steps there is an execution at the same place, for each; a place is of one group."""
-    place, _ = grouped([table["place"].to_numpy()])
-    _, first = grouped([place, table["step"].to_numpy()])
-    return np.bincount(place[first])[place].astype(np.int64)
-
-
-def _usual(table: pd.DataFrame, quantile: float) -> NDArray[np.float64]:
-    """That quantile of the durations at each execution's place."""
-    place, _ = grouped([table["place"].to_numpy()])
-    dur = table["dur"].to_numpy()
-    count = np.bincount(place)
-    first = np.cumsum(count) - count
-    ordered = dur[np.lexsort((dur, place))]
-    whole, part = np.divmod(quantile * (count - 1), 1)
-    low = first + whole.astype(np.int64)
-    high = np.minimum(low + 1, first + count - 1)
-    usual: NDArray[np.float64] = ordered[low] + (ordered[high] - ordered[low]) * part
-    return usual[place]
 
 
 def _causes(table: pd.DataFrame, limits: Limits) -> Iterator[tuple[str, pd.DataFrame]]:
