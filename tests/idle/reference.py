@@ -71,13 +71,21 @@ def work_of(events: Iterable[dict[str, Any]]) -> list[Work]:
             correlation = event.get("args", {}).get("correlation")
             if correlation is not None and correlation not in launched:
                 launched[correlation] = ns(event["ts"])
+    reading = {
+        event["args"].get("External id")
+        for event in events
+        if event.get("ph") == "X" and event.get("name") == "aten::_local_scalar_dense"
+    }
     found = []
     for event in events:
         if event.get("ph") == "X" and event.get("cat") in BUSY:
             args, start = event["args"], ns(event["ts"])
             where = (args.get("device", 0), args.get("stream", 0))
             call = launched.get(args.get("correlation"))
-            found.append(Work(start, start + ns(event["dur"]), *where, kind_of(event), call))
+            kind = kind_of(event)
+            if kind == "copy_d2d" and event["args"].get("External id") in reading:
+                kind = "copy_d2h"  # ROCm calls the copy of an .item() so
+            found.append(Work(start, start + ns(event["dur"]), *where, kind, call))
     return sorted(
         found, key=lambda w: (w.start, w.device, w.stream, -1 if w.launched is None else w.launched)
     )

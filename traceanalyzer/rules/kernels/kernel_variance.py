@@ -24,9 +24,7 @@ from traceanalyzer.timeline.steps import Steps
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(3, "of the same work; two cannot tell which is the odd one")
-    slow: float = limit(
-        1.25, "times the usual; 99 % of kernels on undisturbed H200 traces (torch 2.11) stay below 1.12"
-    )
+    slow: float = limit(1.25, "times the usual; 99 % of undisturbed kernels (H200) stay below 1.12")
     usual: float = limit(
         0.2, "quantile over the steps taken as usual: a mode shared by a fifth of them still counts"
     )
