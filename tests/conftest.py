@@ -36,9 +36,10 @@ def shared() -> Callable[[str], Path]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `shared_trace` runs once for each shared trace, or is skipped."""
+    """A test that asks for `shared_trace` runs once for each that its `of_shared` mark wants, or is skipped."""
     if "shared_trace" in metafunc.fixturenames:
-        names = shared_names()
+        asked = [mark.args[0] for mark in metafunc.definition.iter_markers("of_shared")]
+        names = [name for name in shared_names() if not asked or asked[0](name)]
         absent = [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=_ABSENT))]
         paths = [
             pytest.param(SHARED / f"{name}.json.gz", id=name, marks=pytest.mark.xdist_group(name))
@@ -47,8 +48,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("shared_trace", paths or absent)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Properties try as many examples as HYPOTHESIS_PROFILE says."""
+    config.addinivalue_line("markers", "of_shared(wanted): of the shared traces those whose name is wanted")
     load_profile()
 
 

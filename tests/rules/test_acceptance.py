@@ -86,28 +86,26 @@ def naming(report: Report, pair: str) -> list[Finding]:
 # -- of each trace ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.of_shared(lambda name: name.removesuffix(".bad") in NAMED)
 def test_the_fault_of_a_pair_is_named_first_or_second(shared_trace: Path) -> None:
-    pair, _, half = name_of(shared_trace).partition(".")
-    if pair not in NAMED or half != "bad":
-        pytest.skip("no trace with a fault that has a name")
+    pair = name_of(shared_trace).removesuffix(".bad")
     report = reported(shared_trace)
     places = [report.findings.index(found) for found in naming(report, pair)]
     assert min(places) < 2 or true_saving(shared_trace) < SMALL_FAULT, report.findings[:3]
 
 
+@pytest.mark.of_shared(lambda name: name.removesuffix(".fixed") in NAMED)
 def test_what_is_fixed_is_not_named(shared_trace: Path) -> None:
-    pair, _, half = name_of(shared_trace).partition(".")
-    if pair not in NAMED or half != "fixed":
-        pytest.skip("no trace with a fixed fault")
-    first = NAMED[pair].split()[0]
+    first = NAMED[name_of(shared_trace).removesuffix(".fixed")].split()[0]
     assert [found for found in above_info(reported(shared_trace)) if found.rule == first] == []
 
 
+@pytest.mark.of_shared(lambda name: name.partition("/")[0] in STEP_KNOWN)
 def test_a_busy_device_is_not_said_to_idle(shared_trace: Path) -> None:
     """The truth: time in which something runs, by step, over the step without the profiler."""
-    step_ns = truth_ns(shared_trace) if shared_trace.parent.name in STEP_KNOWN else None
+    step_ns = truth_ns(shared_trace)
     if step_ns is None or idle_share(analysed(shared_trace), step_ns) >= 0.1:
-        pytest.skip("the device idles, or nobody knows")
+        return  # the device idles
     report = reported(shared_trace)
     groups = {outcome.rule: outcome.group for outcome in report.outcomes}
     loud = [found for found in report.findings if found.severity in (Severity.HIGH, Severity.MEDIUM)]

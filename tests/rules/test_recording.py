@@ -101,9 +101,10 @@ def test_too_short_and_too_early(first: int, steps: int, causes: set[str]) -> No
     assert found.keys() - {"left-out"} == causes
 
 
+@pytest.mark.of_shared(lambda name: name.startswith(("public/", "seeds/")))
 def test_all_of_it_is_info(shared_trace: Path) -> None:
-    if shared_trace.parent.name in ("public", "seeds"):
-        assert {found.severity for found in _found(shared_trace).values()} <= {Severity.INFO}
+    severities = {found.severity for found in _found(shared_trace).values()}
+    assert severities <= {Severity.INFO}
 
 
 # -- throttling -------------------------------------------------------------------------------------------------------
