@@ -247,3 +247,13 @@ def test_ranked_by_what_is_saved_with_info_last_whatever_the_order_of_rules() ->
     ]
     assert [f.cause for f in ranked(made)] == ["d", "a", "b", "c"]
     assert ranked(reversed(made)) == ranked(made)
+
+
+def test_outermost_calls_lie_in_no_other() -> None:
+    trace = TraceBuilder()
+    outer, inner, apart = (
+        trace.op(name, start, dur) for name, start, dur in (("a", 0, 90), ("b", 10, 20), ("c", 100, 5))
+    )
+    calls = Analysis(trace.load()).index(Calls)
+    assert calls.outermost().rows.tolist() == [outer, apart]
+    assert calls[calls.rows == inner].outermost().rows.tolist() == [inner]

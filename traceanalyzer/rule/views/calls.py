@@ -140,6 +140,10 @@ class Calls(Selection):
         every = Calls.build(self.events)
         return every[every.inside(self)]
 
+    def outermost(self) -> Self:
+        """Those that lie in no other of them: their times are disjoint on each thread."""
+        return self[~self.parent.inside(self)]
+
     def launched(self) -> tuple[Work, Rows]:
         """(the work launched by these rows or what is inside them, position of the row in this selection)."""
         from traceanalyzer.rule.views.work import Work
