@@ -20,7 +20,7 @@ def test_the_books_are_exact(shared_trace: Path) -> None:
     work = reference.work_of(events)
     trace = loaded(shared_trace)
     if not work:
-        with pytest.raises(Unavailable, match="no kernels|no device records"):
+        with pytest.raises(Unavailable, match=r"no kernels|no device records"):
             Books.of(trace)
         return
     books = Books.of(trace)
