@@ -10,7 +10,7 @@ import pytest
 
 from tests.rule.test_grouping import LENGTH, kernels, scope
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.finding import Saving
+from traceanalyzer.model.saving import Saving
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.judging import judge
@@ -49,7 +49,7 @@ def test_what_costs_less_than_the_least_share_is_not_said(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)
 def test_what_costs_little_is_said_where_its_fix_surely_saves_enough(rule: Rule) -> None:
-    little = kernels((0, 1_000), fix=Resize([0], 1.0))
+    little = kernels((0, 1_000), fix=Resize([0], [1.0]))
     assert said(rule, little, Told(rule.min_share, 0.001))
     assert not said(rule, little, Told(rule.min_share * 0.99, 0.001))
     assert not said(rule, little, Told(rule.min_share, 0.0))
