@@ -82,6 +82,33 @@ def test_what_one_cause_has_taken_the_next_cannot_take() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("category", "name", "cause"),
+    [
+        ("overhead", "Activity Buffer Request", "profiler-overhead"),
+        ("user_annotation", LOADER, "data-loading"),
+        ("cpu_op", "dynamo", "compilation"),
+        ("cuda_runtime", "cuModuleLoadData", "module-loading"),
+    ],
+)
+def test_allocator_calls_of_every_step_belong_to_what_contains_them(
+    category: str, name: str, cause: str
+) -> None:
+    """The allocator has what lies outside of it only: whoever loads or compiles is asked to, not to allocate less."""
+    trace = TraceBuilder()
+    for number in range(4):
+        start = number * 2_000 * US
+        trace.step(number, start, 2_000 * US)
+        trace.span(category, name, start + 100 * US, 700 * US, 1000, 1000, {})
+        trace.launch("cudaMalloc", start + 120 * US, 600 * US, 80 + number)
+        trace.launch("cudaMalloc", start + 810 * US, 100 * US, 90 + number)
+        trace.launch("cudaLaunchKernel", start + 950 * US, 5 * US, number + 1)
+        trace.kernel(start + 960 * US, 900 * US, number + 1)
+    found = pieces(trace, work=2)
+    assert found["allocator"] == 100 * US
+    assert found[cause] >= 600 * US
+
+
 def test_what_the_cpu_did_after_the_launch_returned_is_not_looked_at() -> None:
     trace = gap(launched=FIRST + 10 * US, dur=5 * US)
     trace.launch("cudaMalloc", FIRST + 100 * US, 600 * US, 9)

@@ -80,6 +80,17 @@ def test_place_is_a_typical_occurrence_with_its_device_stream_thread_and_step() 
     assert [o.cost_ns for o in found.occurrences] == [9 * MS, 2 * MS, 3 * MS]
 
 
+def test_the_thread_of_a_finding_is_no_process() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 2_000, pid=4_000, tid=17)
+    trace.launch("cudaLaunchKernel", 100, 1_000, 1, pid=4_000, tid=17)
+    trace.kernel(500, MS, 1)
+    analysis = Analysis(trace.load())
+    assert analysis.index(Calls).thread.tolist() == [17, 17]
+    (found,) = findings([Hits(at=analysis.index(Work), message="", advice="")])
+    assert found.thread == found.occurrences[0].thread == 17
+
+
 def test_device_and_stream_are_those_of_the_work() -> None:
     (found,) = findings([kernels((0, MS, 3))])
     assert (found.device, found.stream) == (3, 10)

@@ -154,6 +154,22 @@ def test_without_shapes_steps_that_are_slow_as_a_whole_may_be_other_work() -> No
     assert variance.confidence is Confidence.LOW
 
 
+@pytest.mark.parametrize(("slow", "whole", "fine"), [(7, 0, 1), (8, 1, 1)])
+def test_what_a_clock_of_whole_microseconds_cannot_tell_is_no_variance(
+    slow: int, whole: int, fine: int
+) -> None:
+    """A start and an end are each off by up to one: 5 and 7 us may have been the same."""
+    trace = kernels([[5] * 10, [slow] * 10] * 4)
+    assert len(found(trace, "kernel-variance")) == whole
+    assert len(found(trace.shifted(500), "kernel-variance")) == fine
+
+
+@pytest.mark.parametrize(("slow", "said"), [(1_500, False), (1_800, True)])
+def test_variance_below_a_hundredth_of_the_window_is_not_worth_saying(slow: int, said: bool) -> None:
+    trace = kernels([[1_000] * 10] * 5 + [[1_000] * 9 + [slow]])
+    assert bool(found(trace, "kernel-variance")) is said
+
+
 def test_a_buffer_request_beside_a_waiting_thread_stalls_nothing() -> None:
     trace = loop({4: 5_000 * US}, LOADER)
     trace.overhead("Activity Buffer Request", 4_500 * US, 2_000 * US)

@@ -1,0 +1,57 @@
+"""What happens once at the head of a program, and what recurs after the leading third of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.first_use import KINDS, FirstUse
+
+US = 1_000
+STEPS = 12  # the leading third is 4
+
+
+def once(trace: TraceBuilder) -> list[tuple[str, int]]:
+    """(kind, step) of each row that is found."""
+    loaded = trace.load()
+    found = Analysis(loaded).index(FirstUse)
+    starts = loaded.cpu["start_ns"].to_numpy()[found.row] - loaded.cpu["start_ns"].min()
+    return [(KINDS[kind], int(start) // (1_000 * US)) for kind, start in zip(found.kind, starts, strict=True)]
+
+
+def steps(*, allocating: Sequence[int] = (), slow: Sequence[int] = ()) -> TraceBuilder:
+    """Steps of 1 ms with three launches; some have a cudaMalloc, in some the last launch stands still."""
+    trace = TraceBuilder()
+    for number in range(STEPS):
+        start = number * 1_000 * US
+        trace.step(number, start, 1_000 * US)
+        if number in allocating:
+            trace.launch("cudaMalloc", start + 10 * US, 50 * US, 900 + number)
+        for i in range(3):
+            at, dur = start + (100 + 50 * i) * US, 500 if number in slow and i == 2 else 5
+            trace.launch("cudaLaunchKernel", at, dur * US, 10 * number + i + 1)
+            trace.kernel(at + dur * US, 5 * US, 10 * number + i + 1)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("allocating", "is_once"),
+    [
+        ([0, 1, 2, 3], True),  # the head
+        ([0, 4, 5, 6], True),  # three of the eight steps after it
+        ([4, 5, 6, 7], False),  # half of them, though none of the last
+        ([8, 9, 10, 11], False),
+    ],
+)
+def test_calls_are_the_programs_that_half_of_the_steps_after_the_leading_third_have(
+    allocating: list[int], is_once: bool
+) -> None:
+    expected = [("allocating", step) for step in allocating] if is_once else []
+    assert once(steps(allocating=allocating)) == expected
+
+
+def test_a_call_that_stands_still_is_a_first_call_in_the_leading_third_only() -> None:
+    assert once(steps(slow=[0, 3, 4, 5])) == [("first calls", 0), ("first calls", 3)]
