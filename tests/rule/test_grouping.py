@@ -106,6 +106,11 @@ def test_overlapping_losses_count_once() -> None:
     assert (found.cost_ns, sum(o.cost_ns for o in found.occurrences)) == (15 * MS, 15 * MS)
 
 
+def test_a_loss_within_an_earlier_one_counts_for_the_earlier() -> None:
+    found = only((0, 40 * MS), (5 * MS, 5 * MS), (20 * MS, 10 * MS))
+    assert (found.cost_ns, [o.cost_ns for o in found.occurrences]) == (40 * MS, [40 * MS, 0, 0])
+
+
 def test_losses_outside_the_window_are_not_counted() -> None:
     (found,) = findings([kernels((8 * MS, 10 * MS))], scope(length=10 * MS))
     assert found.cost_ns == 2 * MS - 500
