@@ -12,16 +12,19 @@ no `Window`, itself or through others, is shared by all windows of a trace.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from threading import Lock, RLock, local
 from time import perf_counter_ns
 from types import NoneType
 from typing import Any, Protocol, TypeVar
 
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.trace import Trace
+from traceanalyzer.model.threads import side_by_side, threads_for
+from traceanalyzer.model.trace import Trace, look_afresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +87,41 @@ def depends_on_window(kind: type) -> bool:
     return any(depends_on_window(need.kind) for need in index_needs(kind).values())
 
 
+@cache
+def _all_needs(kind: type) -> frozenset[type]:
+    """The index and all that it needs, directly or not."""
+    if kind in (Window, Trace):
+        return frozenset((kind,))
+    return frozenset((kind,)).union(*(_all_needs(need.kind) for need in index_needs(kind).values()))
+
+
+class _Within(local):
+    """Of each thread, the ns within what is being timed that belong to something else."""
+
+    ns = 0
+
+
 class Analysis:
-    """A trace, the window to analyse, and the cache of its indexes.
+    """A trace, the window to analyse, and the cache of its indexes. Several threads may use it.
 
     Attributes:
-        trace: the frames; its `window` is
+        trace: the frames.
         window: the part that was asked for.
+        threads: how many may work at once; by default as many as pay.
         times: index or rule -> ns spent on it alone, without the indexes that it asked for.
     """
 
     def __init__(self, trace: Trace, window: tuple[int, int] | None = None) -> None:
+        look_afresh(trace)
         self.trace = trace
         self.window = Window(window)
         self._shared: dict[type, Any] = {Trace: trace}
         self._own: dict[type, Any] = {Window: self.window}
+        self._locks: defaultdict[type, RLock] = defaultdict(
+            RLock
+        )  # one for each index: a build takes others' only
+        self._lock, self._within = Lock(), _Within()
+        self.threads = threads_for(len(trace.cpu) + len(trace.gpu))
         self.times: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -106,7 +130,7 @@ class Analysis:
     def within(self, window: tuple[int, int] | None) -> Analysis:
         """The same trace with another window; indexes that do not depend on it are shared."""
         other = Analysis(self.trace, window)
-        other._shared = self._shared
+        other._shared, other._locks = self._shared, self._locks
         return other
 
     def index(self, kind: type[I]) -> I:
@@ -117,25 +141,52 @@ class Analysis:
         """
         made = self._own if depends_on_window(kind) else self._shared  # type: ignore[arg-type]
         if kind not in made:
-            try:
-                with self.timed(kind.__name__):
-                    made[kind] = kind.build(**self.given(index_needs(kind)))  # type: ignore[attr-defined, arg-type]
-            except Unavailable as reason:
-                made[kind] = reason
+            self._build(kind, made)
         built = made[kind]
         if isinstance(built, Unavailable):
             raise built
         return built  # type: ignore[no-any-return]
 
+    def _build(self, kind: Any, made: dict[type, Any]) -> None:
+        """Make the index, or wait until another thread has."""
+        begun = perf_counter_ns()
+        with self._lock:
+            lock = self._locks[kind]
+        with lock:
+            self._within.ns += perf_counter_ns() - begun
+            if kind in made:
+                return
+            try:
+                with self.timed(kind.__name__):
+                    made[kind] = kind.build(**self.given(index_needs(kind)))
+            except Unavailable as reason:
+                made[kind] = reason
+
+    def build_all(self, kinds: Iterable[type]) -> None:
+        """Make these indexes, and what they need, side by side; what is unavailable is left for who asks for it.
+
+        Those that need most others come first: their chain is what the others are built beside.
+        """
+        if self.threads > 1:
+            first = sorted(dict.fromkeys(kinds), key=lambda kind: (-len(_all_needs(kind)), kind.__name__))
+            side_by_side([partial(self._attempt, kind) for kind in first], self.threads)
+
+    def _attempt(self, kind: type) -> None:
+        with suppress(Exception):  # whoever asks for it is told
+            self.index(kind)
+
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Add the time that the block takes to `times`, less what is timed within it."""
-        begun, before = perf_counter_ns(), sum(self.times.values())
+        begun, before = perf_counter_ns(), self._within.ns
+        self._within.ns = 0
         try:
             yield
         finally:
-            within = sum(self.times.values()) - before
-            self.times[name] = self.times.get(name, 0) + perf_counter_ns() - begun - within
+            took = perf_counter_ns() - begun
+            with self._lock:
+                self.times[name] = self.times.get(name, 0) + took - self._within.ns
+            self._within.ns = before + took
 
     def given(self, needs: Mapping[str, Need]) -> dict[str, Any]:
         """A value for every need.

@@ -68,18 +68,29 @@ def grouped(keys: Sequence[Rows]) -> tuple[Rows, Rows]:
     Args:
         keys: int64 of shape (rows,) each.
     """
-    number, found = numbered(keys[0])
-    count = len(found)
+    number, size = keys[0], 0  # of the numbers from 0, once they are so; 0 of a key as it came
     for key in keys[1:]:
-        code, values = numbered(key)
-        number, found = numbered(number * len(values) + code)
-        count = len(found)
+        (number, size), (code, values) = _close(number, size), _close(key, 0)
+        number, size = number * values + code, size * values
+    number, found = numbered(number)
+    count = len(found)
     first = np.empty(count, np.int64)
     first[number[::-1]] = np.arange(len(number))[::-1]  # what is assigned last stays
     order = np.argsort(first)
     rank = np.empty(count, np.int64)
     rank[order] = np.arange(count)
     return rank[number], first[order]
+
+
+def _close(values: Rows, size: int) -> tuple[Rows, int]:
+    """The values as numbers below a size that is not much larger than there are values, and that size."""
+    if len(values) == 0:
+        return values, 1
+    low, high = (0, size - 1) if size else (int(values.min()), int(values.max()))
+    if high - low < _TABLE_PER_VALUE * len(values):
+        return (values if low == 0 else values - low), high - low + 1
+    code, found = numbered(values)
+    return code, len(found)
 
 
 def among(values: Rows, members: Rows) -> NDArray[np.bool_]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from traceanalyzer.model.finding import Finding, Outcome, Severity
@@ -56,9 +57,10 @@ class StepsSummary:
         marked: whether steps are marked at all.
         device: on which the times are taken; None for the CPU.
         empty: leading or trailing steps in which nothing was launched; they are in none of the times.
-        every: all other steps.
+        every: all other steps; where the user's window cuts each of them, the parts in it, and `source` says so.
         cold, steady: leading steps that took much longer than those after them, and these; both None where no
             step stands out so.
+        cut: steps of which the user's window holds but a part; they are in none of the times.
     """
 
     kind: str
@@ -69,6 +71,7 @@ class StepsSummary:
     every: StepTimes
     cold: StepTimes | None = None
     steady: StepTimes | None = None
+    cut: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,12 @@ class Report:
     def __repr__(self) -> str:
         counts = [f"{sum(f.severity is level for f in self.findings)} {level}" for level in Severity]
         return f"Report({len(self.traces)} traces, findings: {', '.join(counts)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, where the time went, the largest findings, as a small SVG."""
+        # The model knows no renderer; this one is looked up when a notebook asks.
+        summary = import_module("traceanalyzer.render.html.summary")
+        return str(summary.summary_svg(self))
 
     @property
     def idle(self) -> pd.DataFrame:

@@ -41,3 +41,8 @@ class StepEstimate:
     high_ns: int
     bound: str
     basis: str
+
+    @property
+    def measured(self) -> bool:
+        """Whether the user has given the time: an estimate's interval is never empty."""
+        return self.low_ns == self.high_ns

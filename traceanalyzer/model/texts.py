@@ -10,9 +10,9 @@ from typing import Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import numbered, pick
+from traceanalyzer.model.arrays import numbered
 from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.trace import narrow_codes
+from traceanalyzer.model.trace import codes_at, holding, texts_of
 
 _ROWS_PER_QUESTION = 256  # that are passed over in the time of one question
 
@@ -47,11 +47,11 @@ class Texts:
 
     def meets(self, wanted: Callable[[str], object]) -> Mask:
         """Which rows satisfy a predicate, asked once per distinct text; bool (rows,), False without text."""
-        asked = np.zeros(len(self.names) + 1, bool)
+        asked = np.zeros(len(self.names), bool)
         few = len(self.names) * _ROWS_PER_QUESTION <= len(self.code)
         for code in range(len(self.names)) if few else self.occurring():
             asked[code] = bool(wanted(str(self.names[code])))
-        return asked[self.code]
+        return holding(asked, self.code)
 
     def occurring(self) -> list[int]:
         """The codes that occur, sorted; by a table, since there are few of them and many rows."""
@@ -92,14 +92,16 @@ class Texts:
         there = self.code >= 0
         number, used = numbered(self.code[there])
         total = np.bincount(number, weights=weights[there], minlength=len(used)).astype(np.int64)
-        named = [(str(self.names[code]), int(ns)) for code, ns in zip(used, total, strict=True)]
-        return dict(sorted(named, key=lambda item: (-item[1], item[0])))
+        named: dict[str, int] = {}  # `or_else` may have given a text two codes
+        for code, ns in zip(used, total, strict=True):
+            text = str(self.names[code])
+            named[text] = named.get(text, 0) + int(ns)
+        return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))
 
     @classmethod
     def column(cls, frame: pd.DataFrame, name: str, rows: Rows) -> Self:
         """A text column of a frame, at some rows; -1 stands for no row."""
-        code = pick(narrow_codes(frame, name), rows).astype(np.int64)
-        return cls(code, frame[name].array.categories.to_numpy(object))
+        return cls(codes_at(frame, name, rows), texts_of(frame, name))
 
     @classmethod
     def none(cls, rows: int) -> Self:

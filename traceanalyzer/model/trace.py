@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import pick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +20,11 @@ if TYPE_CHECKING:
 
 LAZY_FRAMES = ("python", "memory", "counters")  # those few analyses need, made when first asked for
 NULL_INT = np.iinfo(np.int64).min  # stands for null inside numpy arrays; never printed, never in a frame
+_COMPARED_BYTES = (
+    16  # of one row's comparisons, which together are as fast as looking up; 2 of int64, 8 of int16
+)
+
+Codes = NDArray[np.signedinteger[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +181,60 @@ def codes(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
     return narrow_codes(frame, column).astype(np.int64)
 
 
-def narrow_codes(frame: pd.DataFrame, column: str) -> NDArray[np.signedinteger[Any]]:
+def narrow_codes(frame: pd.DataFrame, column: str) -> Codes:
     """As `codes`, in the column's own width and memory: read-only, and too narrow to calculate with."""
-    found: NDArray[np.signedinteger[Any]] = frame[column].array.codes
-    return found
+    return _text_column(frame, column)[0]
 
 
-def matching(frame: pd.DataFrame, column: str, wanted: Callable[[str], bool]) -> NDArray[np.bool_]:
+def codes_at(frame: pd.DataFrame, column: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`codes` of some rows, -1 where the row is -1; int64 of the rows' shape."""
+    return pick(narrow_codes(frame, column), rows).astype(np.int64)
+
+
+def texts_of(frame: pd.DataFrame, column: str) -> NDArray[np.object_]:
+    """The distinct texts of a text column by their codes, as str; some may not occur. Read-only."""
+    return _text_column(frame, column)[1]
+
+
+def matching(frame: pd.DataFrame, column: str, wanted: Callable[[str], object]) -> NDArray[np.bool_]:
     """Which rows of a text column satisfy a predicate, asked once per distinct text; bool of shape (rows,)."""
-    table = np.array([wanted(str(text)) for text in frame[column].cat.categories] + [False], dtype=bool)
-    found: NDArray[np.bool_] = table[narrow_codes(frame, column)]
+    texts = texts_of(frame, column)
+    asked = np.fromiter((bool(wanted(text)) for text in texts), bool, len(texts))
+    return holding(asked, narrow_codes(frame, column))
+
+
+def holding(asked: NDArray[np.bool_], code: NDArray[np.signedinteger[Any]]) -> NDArray[np.bool_]:
+    """`asked[code]`, False where the code is -1; few that hold are compared, 60 times faster for narrow codes."""
+    positive = np.flatnonzero(asked)
+    if len(positive) * code.itemsize > _COMPARED_BYTES:
+        found: NDArray[np.bool_] = np.append(asked, False).take(code, mode="wrap")
+        return found
+    found = np.zeros(len(code), bool)
+    for one in positive.tolist():
+        found |= code == one
     return found
+
+
+# pandas takes longer to hand a column out than numpy to pass over it. By the frame's id, while it lives; an analysis
+# begins afresh, in case its frames were written to.
+_TEXTS: dict[int, dict[str, tuple[Codes, NDArray[np.object_]]]] = {}
+
+
+def _text_column(frame: pd.DataFrame, column: str) -> tuple[Codes, NDArray[np.object_]]:
+    """(codes, the distinct texts) of a text column."""
+    known = _TEXTS.get(id(frame))
+    if known is None:
+        known = _TEXTS[id(frame)] = {}
+        finalize(frame, _TEXTS.pop, id(frame), None).atexit = False
+    if column not in known:
+        values = frame[column].array
+        texts = np.array([str(text) for text in values.categories.to_numpy(object)], object)
+        texts.flags.writeable = False
+        known[column] = values.codes, texts
+    return known[column]
+
+
+def look_afresh(trace: Trace) -> None:
+    """Forget what was kept of the frames' text columns."""
+    for frame in (trace.cpu, trace.gpu):
+        _TEXTS.get(id(frame), {}).clear()

@@ -49,8 +49,8 @@ def format_ns(ns: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    decimals = max(0, 2 - math.floor(math.log10(max(abs(value), 1.0)) + 1e-9))
-    return f"{value:.{decimals}f}"
+    size = max(abs(float(f"{value:.3g}")), 1.0)  # 99.97 has no decimals: it is 100
+    return f"{value:.{max(0, 2 - math.floor(math.log10(size)))}f}"
 
 
 def format_bytes(count: float) -> str:

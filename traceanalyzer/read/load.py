@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
+from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.schema import CATEGORIES
 from traceanalyzer.model.trace import LAZY_FRAMES, Damage, Job, LazyFrame, Skipped, Trace
 from traceanalyzer.read.columns.collector import Collector
@@ -50,7 +49,7 @@ def load(
         batch_bytes: bytes parsed at a time; the result does not depend on it.
 
     Raises:
-        UnreadableTrace: missing, empty, not JSON, or a folder with no trace or with several.
+        UnreadableTrace: missing, empty, not JSON, or a folder with no trace or with several, which `load_job` reads.
         NotATrace: JSON, but without events of torch.profiler.
     """
     read = partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
@@ -60,7 +59,7 @@ def load(
     traces = list(islice(_in_folder(Path(path), read, skipped), 2))
     if len(traces) > 1:
         names = " and ".join(Path(trace.meta.source).name for trace in traces)
-        remedy = "Pass one of the files in it; in Python, load_job(...) reads them all."
+        remedy = f"Pass one of its files, such as {traces[0].meta.source}."
         raise UnreadableTrace(f"holds several traces: {names}", where=path, remedy=remedy)
     return _told(traces, skipped)[0]
 
@@ -108,7 +107,7 @@ def load_file(
         from traceanalyzer.read.cache import cached  # pyarrow costs 0.1 s
 
         return cached(Path(path), partial(load_file, jobs=jobs, progress=progress, batch_bytes=batch_bytes))
-    with _garbage_uncollected():
+    with uncollected():  # a batch is a tree without cycles, and collecting would take most of the time
         read = None
         parts = parts_of(Source(path), jobs)
         if parts > 1:
@@ -138,18 +137,6 @@ def _progress_of(progress: Progress | None, parts: int = 1) -> Callable[[Source,
     if progress is None:
         return lambda source, events: None
     return lambda source, events: progress(source.consumed * parts, source.size, events * parts)
-
-
-@contextmanager
-def _garbage_uncollected() -> Iterator[None]:
-    """A batch is a tree without cycles: walking it again and again finds nothing and takes most of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def finished(batches: Batches, collector: Collector) -> Trace:

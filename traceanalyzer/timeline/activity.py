@@ -58,13 +58,12 @@ class Activity:
         launching = _launching_threads(trace, nesting, work)
         on_thread = launching[nesting.thread] & (nesting.thread >= 0)
         call = matching(cpu, "category", CALL_CATEGORIES.__contains__)
-        overhead = (cpu["category"] == "overhead").to_numpy()
+        overhead = matching(cpu, "category", "overhead".__eq__)
         chosen = {
-            "data_loading": on_thread & matching(cpu, "name", lambda name: bool(DATA_LOADING.search(name))),
+            "data_loading": on_thread & matching(cpu, "name", DATA_LOADING.search),
             "compilation": on_thread & ~call & matching(cpu, "name", is_compilation),
-            "module_loading": ((on_thread & call) | overhead)
-            & matching(cpu, "name", lambda name: bool(MODULE_LOADING.search(name))),
-            "allocator": on_thread & call & matching(cpu, "name", lambda name: bool(ALLOCATOR.search(name))),
+            "module_loading": ((on_thread & call) | overhead) & matching(cpu, "name", MODULE_LOADING.search),
+            "allocator": on_thread & call & matching(cpu, "name", ALLOCATOR.search),
             "dispatching": on_thread
             & ((nesting.op == np.arange(len(cpu))) | call)
             & (pick(nesting.op, nesting.parent) < 0),
@@ -74,7 +73,7 @@ class Activity:
             activity: intervals.union(nesting.start_ns[found], nesting.end_ns[found])
             for activity, found in rows.items()
         }
-        query = call & matching(cpu, "name", lambda name: bool(QUERY.search(name)))
+        query = call & matching(cpu, "name", QUERY.search)
         reached = _before_loading(nesting, launching, rows["module_loading"], call, ~query)
         rows["library_start"] = np.empty(0, np.int64)
         sets["library_start"] = intervals.difference(reached, sets["module_loading"])
@@ -90,7 +89,7 @@ def _launching_threads(trace: Trace, nesting: Nesting, work: DeviceWork) -> Mask
     """Threads that launch work or carry the step marks; bool of shape (threads + 1,), the last for no thread."""
     threads = np.zeros(int(nesting.thread.max(initial=-1)) + 2, bool)
     threads[nesting.thread[work.call[work.call >= 0]]] = True
-    marks = matching(trace.cpu, "name", lambda name: bool(STEP_MARK.match(name))) & (nesting.thread >= 0)
+    marks = matching(trace.cpu, "name", STEP_MARK.match) & (nesting.thread >= 0)
     threads[nesting.thread[marks]] = True
     threads[-1] = False
     return threads
@@ -98,7 +97,7 @@ def _launching_threads(trace: Trace, nesting: Nesting, work: DeviceWork) -> Mask
 
 def _between_marks(trace: Trace, nesting: Nesting) -> intervals.Set:
     """From each ProfilerStep mark's end to the next one's start: both are set in prof.step(), so it is all its own."""
-    marks = matching(trace.cpu, "name", lambda name: bool(STEP_MARK.match(name))) & (nesting.thread >= 0)
+    marks = matching(trace.cpu, "name", STEP_MARK.match) & (nesting.thread >= 0)
     starts, ends = np.sort(nesting.start_ns[marks]), np.sort(nesting.end_ns[marks])
     return intervals.union(ends[:-1], starts[1:])
 
@@ -106,7 +105,7 @@ def _between_marks(trace: Trace, nesting: Nesting) -> intervals.Set:
 def _captures(trace: Trace, nesting: Nesting, call: Mask) -> tuple[Rows, intervals.Set]:
     """(calls, set) of graph captures: from each begin to the next end on its thread, and what makes a graph of it."""
     begin, end, making = (
-        call & matching(trace.cpu, "name", lambda name, wanted=wanted: bool(wanted.search(name)))  # type: ignore[misc]
+        call & matching(trace.cpu, "name", wanted.search)
         for wanted in (CAPTURE_BEGIN, CAPTURE_END, INSTANTIATION)
     )
     starts, ends = [nesting.start_ns[making]], [nesting.end_ns[making]]

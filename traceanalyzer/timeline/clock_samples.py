@@ -53,7 +53,7 @@ class ClockSamples:
         at, value = ints(frame, "start_ns"), frame["value"].to_numpy(np.float64)
         found = cls({}, {}, {})
         for kind, pattern in _NAMES.items():
-            rows = np.flatnonzero(matching(names, "name", lambda name, of=pattern: bool(of.search(name))))  # type: ignore[misc]
+            rows = np.flatnonzero(matching(names, "name", pattern.search))
             rows = rows[np.isfinite(value[rows])]
             rows = rows[np.lexsort((at[rows], device[rows]))]
             found.device[kind], found.at_ns[kind], found.value[kind] = device[rows], at[rows], value[rows]

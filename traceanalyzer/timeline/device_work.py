@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import distinct, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES
-from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
+from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching, texts_of
 from traceanalyzer.timeline.names import COMMUNICATION, LAUNCH, copy_kind
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.text_rank import text_rank
@@ -108,7 +108,7 @@ class DeviceWork:
 def _nothing_ran(trace: Trace) -> Unavailable:
     """Why there is no work: nothing was launched, or what was launched could not be recorded."""
     calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
-    launches = int((calls & matching(trace.cpu, "name", lambda name: bool(LAUNCH.search(name)))).sum())
+    launches = int((calls & matching(trace.cpu, "name", LAUNCH.search)).sum())
     if launches == 0:
         what = "no kernels, copies or memsets in the trace"
         return Unavailable(what, "record with ProfilerActivity.CUDA on a GPU")
@@ -135,7 +135,7 @@ def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
     """The op around the launch; where the launch is missing, the op of that External id."""
     around = pick(nesting.op, call)
     missing = np.flatnonzero(around < 0)
-    ops = np.flatnonzero((trace.cpu["category"] == "cpu_op").to_numpy())
+    ops = np.flatnonzero(matching(trace.cpu, "category", "cpu_op".__eq__))
     if len(missing) and len(ops):
         at = find(ints(trace.cpu, "external_id")[ops], ints(trace.gpu, "external_id")[row[missing]])
         around[missing] = pick(ops, at)
@@ -163,12 +163,12 @@ def _outstanding(device: Rows, launched: Rows, end: Rows, linked: NDArray[np.boo
 
 def _kinds(trace: Trace, row: Rows) -> Rows:
     """Position in `KINDS` of rows of `trace.gpu`; newer profilers call every copy Memcpy and tell its way beside it."""
-    names = [str(name) for name in trace.gpu["name"].cat.categories]
+    names = texts_of(trace.gpu, "name")
     computing = [KINDS.index("communication") if COMMUNICATION.search(name) else 0 for name in names]
     copying, told = (
         np.array(
             [
-                *(KINDS.index(f"copy_{copy_kind(str(name))}") for name in trace.gpu[column].cat.categories),
+                *(KINDS.index(f"copy_{copy_kind(name)}") for name in texts_of(trace.gpu, column)),
                 _OTHER,
             ]
         )

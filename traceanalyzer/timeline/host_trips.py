@@ -45,6 +45,15 @@ class HostTrips:
     next_ns: Rows
     thread: Rows
 
+    def freed_ns(self, max_share: float) -> Rows:
+        """The end of each trip with the gap in which the host's tensors are freed, if there is no more in it.
+
+        Args:
+            max_share: of the trip, that freeing takes at most.
+        """
+        short = self.next_ns - self.end_ns <= max_share * (self.end_ns - self.start_ns)
+        return np.where(short, self.next_ns, self.end_ns)
+
     @classmethod
     def build(
         cls,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import orjson
 
 from traceanalyzer.model.arrays import Rows, pick, starts_of_runs
 from traceanalyzer.model.containment import nearest_marked
+from traceanalyzer.model.shapes import elements_of, product_of, shapes_of
 from traceanalyzer.model.texts import Mask, Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline import kernel_families as families
@@ -106,7 +105,7 @@ def _interrupted(work: DeviceWork, nesting: Nesting, entry: Rows, run: Rows) -> 
     call = pick(work.call, entry)
     op = nesting.top_op(call)
     row = np.where(op >= 0, op, call)
-    start, end = np.where(row >= 0, nesting.start_ns[row], 0), np.where(row >= 0, nesting.end_ns[row], 0)
+    start, end = pick(nesting.start_ns, row, 0), pick(nesting.end_ns, row, 0)
     known = (run[1:] == run[:-1]) & (row[1:] >= 0) & (row[:-1] >= 0)
     pause = np.append(0, np.where(known, np.maximum(start[1:] - end[:-1], 0), 0))
     number = np.cumsum(starts_of_runs(run)) - 1
@@ -135,21 +134,17 @@ def _elements_of_shapes(trace: Trace, op: Rows) -> Rows:
     dims = Texts.column(trace.cpu, "input_dims", op)
     sizes = np.zeros(len(dims.names) + 1, np.int64)
     for code in dims.occurring():
-        sizes[code] = _most(orjson.loads(dims.names[code]))
+        sizes[code] = _most(shapes_of(dims.names[code]))
     found: Rows = sizes[dims.code]
     return found
 
 
-def _most(shapes: list[object]) -> int:
-    """Elements of the inputs broadcast together; of the largest, where they do not fit, lists of tensors included."""
-    tensors = [one for one in shapes if isinstance(one, list)]
-    nested = [inner for one in tensors for inner in one if isinstance(inner, list)]
-    plain = [one for one in [*tensors, *nested] if all(isinstance(size, int) for size in one)]
+def _most(shapes: list[tuple[int, ...]]) -> int:
+    """Elements of the inputs broadcast together; of the largest, where they do not fit."""
     try:
-        elements: int = math.prod(np.broadcast_shapes(*map(tuple, plain)))
+        return elements_of(np.broadcast_shapes(*shapes))
     except ValueError:
-        elements = max(math.prod(one) for one in plain)
-    return elements
+        return max(map(elements_of, shapes))
 
 
 def _elements_of_grid(trace: Trace, row: Rows, name: Texts) -> Rows:
@@ -157,7 +152,7 @@ def _elements_of_grid(trace: Trace, row: Rows, name: Texts) -> Rows:
     grid = Texts.column(trace.gpu, "grid", row)
     blocks = np.zeros(len(grid.names) + 1, np.int64)
     for code in grid.occurring():
-        blocks[code] = math.prod(orjson.loads(grid.names[code]))
+        blocks[code] = product_of(grid.names[code])
     each = np.ones(len(name.names) + 1, np.int64)
     for code in name.occurring():
         said = _PER_THREAD.search(str(name.names[code]))

@@ -16,6 +16,7 @@ GEMM = re.compile(
 CONVOLUTION = re.compile(
     r"conv|fprop|[wd]grad|implicit|winograd|scudnn|hcudnn|igemm_(fwd|bwd|wrw)|naive_conv|dgrad2d|wgrad2d", _I
 )
+GEMM_OR_CONVOLUTION = re.compile(f"{GEMM.pattern}|{CONVOLUTION.pattern}", _I)
 ATTENTION = re.compile(
     r"flash|fmha|sdpa|mem_eff|attention|attn_fwd|attn_bwd|bwd_kernel_(dq|dk|fuse)|fwd_splitkv", _I
 )
@@ -72,7 +73,8 @@ FP32_ARITHMETIC = re.compile(
 )
 FEWER_PRODUCTS = re.compile(r"winograd|fft2d|cf32cf32", _I)  # convolutions that trade products for sums
 TENSOR_CORES_FP32 = re.compile(r"tf32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)
-FP32_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32")
+FP32_GEMM_OR_CONVOLUTION = re.compile(f"{GEMM.pattern}|{CONVOLUTION.pattern}", _I)
+ATTENTION = re.compile(r"fmha_cutlass[FB]_f32")
 # A matrix times a vector is bound by memory on whatever unit.
 VECTOR_PRODUCT = re.compile(r"gemv|gemvx|dot_kernel|splitKreduce|split_k_reduce|gemmk1", _I)
 
@@ -86,4 +88,42 @@ NARROW_LOADS = re.compile(r"(align[124]|aligna[124]_alignc[124]|_a[124]_b[124])(
 HALF_ARITHMETIC = re.compile(
     r"bf16|f16|h(1688|16816|884)|s(1688|16816|884)(gemm|fprop)_(bf16|f16)|_h(gemm|mma)", _I
 )
+OTHER_ARITHMETIC = re.compile(r"simt|tf32|f32f32|f64")
+# Products in 16 and 8 bits: also cuBLAS's nvjet by its letter for the operands (t bfloat16, h float16, q float8),
+# Tensile by its letters, and flash attention, which has no other type.
+LOW_PRECISION = re.compile(
+    rf"{HALF_ARITHMETIC.pattern}|nvjet_(sm\d+_)?(oo)?[thq]\w\w+_|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_(H|B|F8)\w*_|flash_(fwd|bwd)",
+    _I,
+)
 OLD_TENSOR_CORES = re.compile(r"cutlass_(70|75)_(wmma_)?tensorop|(volta|turing)_[hs]?\w*gemm")
+
+
+def is_product(name: str) -> bool:
+    """A matrix product, a convolution or attention."""
+    return bool(GEMM_OR_CONVOLUTION.search(name) or ATTENTION.search(name))
+
+
+def is_fp32_on_vector_units(name: str) -> bool:
+    """A float32 product on units that are no tensor cores, though it is more than a matrix times a vector."""
+    return bool(
+        FP32_ARITHMETIC.search(name)
+        and not TENSOR_CORES_FP32.search(name)
+        and not VECTOR_PRODUCT.search(name)
+    )
+
+
+def is_half_with_narrow_loads(name: str) -> bool:
+    """A half-precision matrix product that loads less than 16 bytes at once, or is for older tensor cores."""
+    return bool(
+        (NARROW_LOADS.search(name) or OLD_TENSOR_CORES.search(name))
+        and HALF_ARITHMETIC.search(name)
+        and GEMM.search(name)
+        and not CONVOLUTION.search(name)
+        and not OTHER_ARITHMETIC.search(name)
+    )
+
+
+def is_gemm(name: str) -> bool:
+    """A product of two matrices: neither a convolution, nor a vector's product, nor what adds up the parts of one."""
+    other = CONVOLUTION.search(name) or VECTOR_PRODUCT.search(name)
+    return other is None and GEMM.search(name) is not None

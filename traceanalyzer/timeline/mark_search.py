@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import distinct, numbered
-from traceanalyzer.model.trace import Trace, codes, ints, matching
+from traceanalyzer.model.trace import Trace, codes, ints, matching, texts_of
 from traceanalyzer.timeline.names import (
     COMMUNICATION_MARK,
     COMPILED_REGION,
@@ -112,7 +112,7 @@ def _begun_by(found: _Annotations, wanted: re.Pattern[str], what: str, end: int)
 
 def _compiled_regions(trace: Trace, nesting: Nesting, end: int) -> _Annotations:
     """Runs of compiled code, which are ops."""
-    regions = matching(trace.cpu, "name", lambda name: bool(COMPILED_REGION.match(name)))
+    regions = matching(trace.cpu, "name", COMPILED_REGION.match)
     return _Annotations.of(trace, nesting, np.flatnonzero(regions & (nesting.thread >= 0)), end)
 
 
@@ -131,8 +131,8 @@ class _Annotations:
         ends = np.minimum(starts + ints(trace.cpu, "dur_ns")[rows], np.maximum(latest, starts))
         order = np.lexsort((-ends, starts))
         code, used = numbered(codes(trace.cpu, "name")[rows])
-        names = trace.cpu["name"].cat.categories[used]
-        return cls(starts[order], ends[order], code[order], tuple(map(str, names)))
+        names = texts_of(trace.cpu, "name")[used]
+        return cls(starts[order], ends[order], code[order], tuple(names))
 
     def outermost(self, wanted: re.Pattern[str]) -> tuple[Ns, Ns, list[str]]:
         """Starts, ends and names of those wanted that lie in no other of them."""

@@ -31,6 +31,7 @@ ALLOCATOR = re.compile(
     r"^(cuda|hip)(Malloc|Free|HostAlloc|HostFree|HostRegister|HostUnregister|HostMalloc)"
     r"|^cuMem(Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address)"
 )
+STREAM_ORDERED = re.compile(r"Async")  # cudaMallocAsync and its kin take from a pool, and stop nobody
 MODULE_LOADING = re.compile(
     r"^cu(Module|Library)(Load|Get|Unload)|^(cuda|hip)Module(Load|GetFunction)|^cudaLibraryLoad|^cuKernelGetFunction"
     r"|^Lazy Function Loading$|^Runtime Triggered Module Loading$"

@@ -77,7 +77,7 @@ class Nesting:
         start, dur = ints(cpu, "start_ns"), ints(cpu, "dur_ns")
         end = start + dur
         is_annotation = _annotations(trace)
-        is_op = (cpu["category"] == "cpu_op").to_numpy() & ~is_annotation
+        is_op = matching(cpu, "category", "cpu_op".__eq__) & ~is_annotation
         thread = _threads(trace)
         order = thread_order(thread, start, dur, partial(_tie_rank, trace, is_annotation, is_op))
         ordered_thread = thread[order]
@@ -98,13 +98,13 @@ def _threads(trace: Trace) -> Rows:
     thread, tids = numbered(ints(trace.cpu, "tid"))
     if len(processes) > 1:
         thread, _ = numbered(process * len(tids) + thread)
-    thread[(trace.cpu["category"] == "overhead").to_numpy()] = -1
+    thread[matching(trace.cpu, "category", "overhead".__eq__)] = -1
     return thread
 
 
 def _annotations(trace: Trace) -> Mask:
     op = matching(trace.cpu, "category", lambda category: category == "cpu_op")
-    marks = matching(trace.cpu, "name", lambda name: bool(ANNOTATION.match(name)))
+    marks = matching(trace.cpu, "name", ANNOTATION.match)
     return matching(trace.cpu, "category", lambda category: category == "user_annotation") | op & marks
 
 

@@ -55,14 +55,12 @@ class ProfilerRows:
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, boundaries: Boundaries) -> Self:
         cpu = trace.cpu
-        overhead = (cpu["category"] == "overhead").to_numpy()
-        row = np.flatnonzero(
-            overhead & matching(cpu, "name", lambda name: bool(PROFILER_OVERHEAD.match(name)))
-        )
+        overhead = matching(cpu, "category", "overhead".__eq__)
+        row = np.flatnonzero(overhead & matching(cpu, "name", PROFILER_OVERHEAD.match))
         row = row[np.lexsort((text_rank(cpu, "name", row), ints(cpu, "dur_ns")[row], nesting.start_ns[row]))]
-        buffer = matching(cpu, "name", lambda name: bool(BUFFER_OVERHEAD.match(name)))[row]
+        buffer = matching(cpu, "name", BUFFER_OVERHEAD.match)[row]
         start, end = nesting.start_ns[row], nesting.end_ns[row]
-        waits = matching(cpu, "name", lambda name: bool(SYNCHRONISING.search(name)))
+        waits = matching(cpu, "name", SYNCHRONISING.search)
         may_stall = matching(cpu, "category", ("cpu_op", *CALL_CATEGORIES).__contains__)
         may_stall &= ~waits & ~nesting.annotation
         stalled = np.full(len(row), -1, np.int64)

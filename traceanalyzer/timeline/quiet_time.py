@@ -76,7 +76,7 @@ class HostTime(Stretches):
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps) -> Self:
         calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
-        calls &= ~matching(trace.cpu, "name", lambda name: bool(QUERY.search(name)))
+        calls &= ~matching(trace.cpu, "name", QUERY.search)
         outer = nesting.top_op(np.flatnonzero(calls))
         makes = calls.copy()
         makes[outer[outer >= 0]] = True
@@ -85,7 +85,7 @@ class HostTime(Stretches):
 
 
 def _optimizers(trace: Trace, nesting: Nesting) -> intervals.Set:
-    rows = matching(trace.cpu, "name", lambda name: bool(OPTIMIZER.match(name))) & (nesting.thread >= 0)
+    rows = matching(trace.cpu, "name", OPTIMIZER.match) & (nesting.thread >= 0)
     return intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])
 
 

@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, grouped, pick
+from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.trace import Trace, codes
+from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
@@ -34,9 +34,9 @@ class RepeatedKernels:
         rows = np.flatnonzero((work.kind == KINDS.index("compute")) & (steps.of_work >= 0))
         rows = rows[np.lexsort((work.start_ns[rows], work.call_start_ns[rows]))]
         step = steps.of_work[rows]
-        kernel = [codes(trace.gpu, column)[work.row[rows]] for column in ("name", "grid", "block")]
+        kernel = [codes_at(trace.gpu, column, work.row[rows]) for column in ("name", "grid", "block")]
         group, _ = grouped([work.device[rows], *kernel])
-        shape = pick(codes(trace.cpu, "input_dims"), work.op[rows])
+        shape = codes_at(trace.cpu, "input_dims", work.op[rows])
         regular, order = _regular_order(group, step, len(steps))
         place, _ = grouped([group, np.where(regular, order, -1), shape])
         table = pd.DataFrame(
@@ -68,22 +68,33 @@ def _regular_order(group: Rows, step: Rows, steps: int) -> tuple[NDArray[np.bool
     return (~uneven & (found_in * 2 >= steps))[group], order
 
 
+def losing(table: pd.DataFrame, least_ns: float) -> pd.DataFrame:
+    """The rows of groups whose executions take so much more together than the quickest at the place of each."""
+    place, dur = table["place"].to_numpy(), table["dur"].to_numpy()
+    group = table["group"].to_numpy()
+    quickest = np.full(int(place.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(quickest, place, dur)
+    above = np.bincount(group, weights=dur - quickest[place])
+    return table[(above >= least_ns)[group]] if len(table) else table
+
+
 def spread(slow: pd.DataFrame, group: pd.DataFrame) -> dict[str, float]:
     """How long the executions of a group take, and the slow ones among them; rows of `RepeatedKernels.table`."""
-    durations, rest = group["dur"], group.loc[group.index.difference(slow.index), "dur"]
-    by_step = group.groupby("step")["dur"].median()
-    p10, p90 = durations.quantile([0.1, 0.9])
+    durations, step, usual = group["dur"].to_numpy(), group["step"].to_numpy(), ~group.index.isin(slow.index)
+    p10, p90 = np.quantile(durations, [0.1, 0.9])
     return {
         "executions": len(group),
         "slow": len(slow),
-        "slowdown": round(float(slow["dur"].median() / max(rest.median(), 1)), 2) if len(rest) else 1.0,
-        "median_dur_ns": int(durations.median()),
+        "slowdown": round(float(np.median(slow["dur"]) / max(np.median(durations[usual]), 1)), 2)
+        if usual.any()
+        else 1.0,
+        "median_dur_ns": int(np.median(durations)),
         "mean_ns": int(durations.mean()),
         "p10_ns": int(p10),
         "p90_ns": int(p90),
         "worst_dur_ns": int(durations.max()),
-        "first_step_ns": int(by_step.iloc[0]),
-        "last_step_ns": int(by_step.iloc[-1]),
+        "first_step_ns": int(np.median(durations[step == step.min()])),
+        "last_step_ns": int(np.median(durations[step == step.max()])),
     }
 
 

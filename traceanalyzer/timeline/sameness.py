@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped
-from traceanalyzer.model.trace import Trace, codes
+from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
@@ -22,7 +22,9 @@ def same_steps(trace: Trace, work: DeviceWork | None, steps: Steps) -> float:
     own = np.flatnonzero(steps.of_work >= 0)
     own = own[np.lexsort((work.start_ns[own], work.call_start_ns[own], steps.of_work[own]))]
     step = steps.of_work[own]
-    kind, _ = grouped([codes(trace.gpu, "name")[work.row[own]], codes(trace.gpu, "grid")[work.row[own]]])
+    kind, _ = grouped(
+        [codes_at(trace.gpu, "name", work.row[own]), codes_at(trace.gpu, "grid", work.row[own])]
+    )
     found = np.unique(step)
     _, counts = np.unique(_signatures(kind, step)[found], return_counts=True)
     return float(counts.max() / len(found))

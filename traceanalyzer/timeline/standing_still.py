@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import among, grouped, numbered, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
-from traceanalyzer.model.trace import Trace, codes, matching
+from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.boundaries import Boundaries
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -96,7 +96,7 @@ def _of_thread(nesting: Nesting, boundaries: Boundaries, thread: int) -> tuple[R
 def _makes_calls(trace: Trace, nesting: Nesting) -> Mask:
     """Whether a row, or one inside it, is a call that does more than ask; bool of shape (rows,)."""
     call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
-    inside = call & ~matching(trace.cpu, "name", lambda name: bool(QUERY.search(name)))
+    inside = call & ~matching(trace.cpu, "name", QUERY.search)
     reached = np.flatnonzero(inside)
     while len(reached):
         above = nesting.parent[reached]
@@ -121,8 +121,8 @@ def _unusual(trace: Trace, nesting: Nesting, alone: Mask, rows: Rows, still: Row
     alike = alike[np.argsort(names[alike], kind="stable")]
     groups = np.split(nesting.self_ns[alike], np.searchsorted(names[alike], wanted[1:]))
     usual = [int(np.quantile(times, 0.5, method="lower")) if len(times) > 1 else -1 for times in groups]
-    allocates = matching(trace.cpu, "name", lambda text: bool(ALLOCATING_OP.search(text)))
-    computes = (trace.cpu["category"] == "cpu_op").to_numpy() & alone & ~allocates
+    allocates = matching(trace.cpu, "name", ALLOCATING_OP.search)
+    computes = matching(trace.cpu, "category", "cpu_op".__eq__) & alone & ~allocates
     never = np.iinfo(np.int64).max
     least = np.array(usual)[name]
     limit = np.where(least >= 0, np.maximum(LONG_NS, MANY_TIMES * least), ALONE_NS)
@@ -133,7 +133,7 @@ def _unusual(trace: Trace, nesting: Nesting, alone: Mask, rows: Rows, still: Row
 def _first_of_name(trace: Trace, nesting: Nesting, rows: Rows) -> Mask:
     """Whether no row of the same name began before."""
     names = codes(trace.cpu, "name")
-    first = np.full(len(trace.cpu["name"].cat.categories) + 1, np.iinfo(np.int64).max)
+    first = np.full(len(texts_of(trace.cpu, "name")) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, names, nesting.start_ns)
     return np.asarray(nesting.start_ns[rows] <= first[names[rows]])
 
@@ -144,7 +144,7 @@ def _first_of_kernel(trace: Trace, nesting: Nesting, work: DeviceWork, rows: Row
     if len(linked) == 0:
         return np.zeros(len(rows), bool)
     order = linked[np.argsort(work.call_start_ns[linked], kind="stable")]
-    _, first = grouped([codes(trace.gpu, "name")[work.row[order]]])
+    _, first = grouped([codes_at(trace.gpu, "name", work.row[order])])
     fresh = np.zeros(len(order), bool)
     fresh[first] = True
     launched = work.call_start_ns[order]

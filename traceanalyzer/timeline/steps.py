@@ -16,6 +16,9 @@ from traceanalyzer.timeline.step_marks import StepMarks
 Ns = NDArray[np.int64]
 
 
+_WHOLE = 0.99  # of a step: offsets as a report prints them are rounded, and cut less off
+
+
 @dataclass(frozen=True, slots=True)
 class Steps:
     """The analysed window and the steps in it.
@@ -29,6 +32,7 @@ class Steps:
         of_work: int64 (work,), parallel to `DeviceWork`: the step that launched it, -1 for none of these.
         steady: bool (steps,), neither a cold leading step nor an empty one at the end, judged in the whole trace.
         phase, batch: (steps,), as in `StepMarks`.
+        cut: bool (steps,), whether the user's window leaves a part of it out on a device.
     """
 
     window_start_ns: int
@@ -44,6 +48,7 @@ class Steps:
     steady: NDArray[np.bool_]
     phase: tuple[str | None, ...]
     batch: Ns
+    cut: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.number)
@@ -57,6 +62,12 @@ class Steps:
     def marked(self) -> bool:
         """Whether steps are marked at all."""
         return self.kind != "window"
+
+    @property
+    def in_use(self) -> tuple[int, int]:
+        """First and last step (exclusive) that launched work; all where none did."""
+        launched = self.of_work[self.of_work >= 0]
+        return (int(launched.min()), int(launched.max()) + 1) if len(launched) else (0, len(self))
 
     def durations_ns(self, device: int | None = None) -> Ns:
         """Duration of each step, (steps,): on a device, or from mark to mark on the CPU."""
@@ -96,7 +107,16 @@ class Steps:
             steady=marks.steady[chosen],
             phase=marks.phase[chosen],
             batch=marks.batch[chosen],
+            cut=_cut(marks, edges, first, last),
         )
+
+
+def _cut(marks: StepMarks, edges: Mapping[int, Ns], first: int, last: int) -> NDArray[np.bool_]:
+    """Which of the steps [first, last) are shorter between these edges than they are, on any device."""
+    cut = np.zeros(last - first, bool)
+    for device, bounds in marks.bounds_ns.items():
+        cut |= np.diff(edges[device]) < _WHOLE * np.diff(bounds[first : last + 1])
+    return cut
 
 
 def _overlapping(marks: StepMarks, low: int, high: int) -> Ns:

@@ -47,7 +47,7 @@ class SyncCalls:
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
         calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
-        waits = calls & matching(trace.cpu, "name", lambda name: bool(SYNCHRONISING.search(name)))
+        waits = calls & matching(trace.cpu, "name", SYNCHRONISING.search)
         copies = _blocking_copies(trace, nesting, calls)
         row = np.flatnonzero(waits | copies)
         row = row[
@@ -60,7 +60,7 @@ class SyncCalls:
                 )
             )
         ]
-        whole = matching(trace.cpu, "name", lambda name: bool(DEVICE_SYNC.search(name)))[row]
+        whole = matching(trace.cpu, "name", DEVICE_SYNC.search)[row]
         return cls(
             row=row,
             start_ns=nesting.start_ns[row],
@@ -76,8 +76,8 @@ def _blocking_copies(trace: Trace, nesting: Nesting, calls: NDArray[np.bool_]) -
     """Copy calls that wait: they end after their copy does, or the copy is a pageable one, which the call itself
     feeds piece by piece, and most of the time until the copy's end was spent in the call."""
     blocking = np.zeros(len(trace.cpu), bool)
-    rows = np.flatnonzero(calls & matching(trace.cpu, "name", lambda name: bool(COPY_CALL.search(name))))
-    copies = np.flatnonzero((trace.gpu["category"] == "gpu_memcpy").to_numpy())
+    rows = np.flatnonzero(calls & matching(trace.cpu, "name", COPY_CALL.search))
+    copies = np.flatnonzero(matching(trace.gpu, "category", "gpu_memcpy".__eq__))
     if len(rows) == 0 or len(copies) == 0:
         return blocking
     correlation = ints(trace.gpu, "correlation")[copies]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.trace import narrow_codes
+from traceanalyzer.model.trace import narrow_codes, texts_of
 
 Rows = NDArray[np.int64]
 
@@ -16,7 +16,7 @@ def text_rank(frame: pd.DataFrame, column: str, rows: Rows) -> Rows:
 
     Codes of categories count up as the file brings them; these break ties by what events say.
     """
-    texts = frame[column].cat.categories.astype(str).to_numpy(dtype=object)
+    texts = texts_of(frame, column)
     rank = np.full(len(texts) + 1, -1)
     rank[np.argsort(texts)] = np.arange(len(texts))
     ranks: Rows = rank[narrow_codes(frame, column)[rows]]

@@ -126,7 +126,8 @@ class Envelope:
         except orjson.JSONDecodeError as error:
             before = error.doc[: error.pos] if isinstance(error.doc, str) else ""
             offset = len(before.encode("utf-8", "replace"))
-            problem = f"is not JSON: {str(error).split(':')[0]} at byte {offset:,}"
+            what = "is not JSON" if chr(buffer[first]).isprintable() else "is neither JSON nor gzip nor zstd"
+            problem = f"{what}: {str(error).split(':')[0]} at byte {offset:,}"
             return UnreadableTrace(problem, where=self._name, remedy=EXPECTED)
         return self._no_events(list(content) if isinstance(content, dict) else [])
 

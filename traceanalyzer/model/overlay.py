@@ -1,0 +1,86 @@
+"""What is drawn beside a trace: tracks of slices and counters, in ns as in the trace.
+
+A slice says what it is by position: many share a name and a few texts, so these are kept once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ns = NDArray[np.int64]
+Arg = str | int | float | bool | Sequence[int]
+Args = Mapping[str, Arg]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slices:
+    """One track of slices [start_ns, end_ns); they come by start and may overlap or last no time.
+
+    Attributes:
+        name: of the track.
+        start_ns, end_ns: int64 (slices,).
+        kind: int64 (slices,), position in `names` and `args`.
+        names, args: text of a slice, and what all slices of that kind say when they are selected.
+        own: what each slice says beside that, one entry per slice; none says more where it is empty.
+        arrows: per slice the ids of the arrows that touch its begin; likewise. An arrow joins two slices, from the
+            earlier begin to the later, or from the track that is drawn first.
+        about: one sentence for people who point at the track.
+    """
+
+    name: str
+    start_ns: Ns
+    end_ns: Ns
+    kind: Ns
+    names: Sequence[str]
+    args: Sequence[Args]
+    own: Sequence[Args] = ()
+    arrows: Sequence[Sequence[int]] = ()
+    about: str = ""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def __repr__(self) -> str:
+        return f"Slices({self.name!r}, {len(self):,})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counter:
+    """A number over time: float64 (samples,), each valid until the next.
+
+    Attributes:
+        unit: what stands at the axis, such as "%" or "bytes".
+    """
+
+    name: str
+    at_ns: Ns
+    value: NDArray[np.float64]
+    unit: str
+    about: str = ""
+
+    def __repr__(self) -> str:
+        return f"Counter({self.name!r}, {len(self.at_ns):,})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overlay:
+    """What is drawn beside one trace, in the order of drawing.
+
+    Attributes:
+        rank: as the report calls it; None for a trace alone that declares none.
+        source: the trace's file.
+        base_time_ns: what is added to the trace's times to get times since 1970.
+    """
+
+    rank: int | None
+    source: str
+    base_time_ns: int
+    slices: tuple[Slices, ...]
+    counters: tuple[Counter, ...]
+
+    def __repr__(self) -> str:
+        return f"Overlay({self.source!r}, {sum(map(len, self.slices)):,} slices)"
