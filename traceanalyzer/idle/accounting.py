@@ -17,7 +17,7 @@ from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, numbered, pick, sums_of
 from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.trace import Trace, codes
+from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
@@ -81,13 +81,13 @@ class Accounting:
         """One row per device, step, class, cause and op: columns device, step (Int64, the mark's number, null
         before the first step), class, cause, op (str, null where there is none) and ns (int64)."""
         op = pick(idle.op, self.piece)
-        op_code = pick(codes(trace.cpu, "name"), op)
+        op_code = codes_at(trace.cpu, "name", op)
         keys = pd.DataFrame({"device": self.device, "at": self.step, "code": self._code(idle), "op": op_code})
         sums = keys.assign(ns=self.dur_ns).groupby(list(keys), as_index=False)["ns"].sum()
         number = np.append(steps.number, 0)[sums["at"]]
         code, names = (
             sums["code"].to_numpy(),
-            np.append(trace.cpu["name"].cat.categories.astype(object), [None]),
+            np.append(texts_of(trace.cpu, "name"), [None]),
         )
         return pd.DataFrame(
             {
@@ -159,15 +159,15 @@ def _summary(trace: Trace, books: Accounting, idle: Idle, device: int, steps: St
     """One device's books, with its idle causes and their ops, largest first."""
     segments = np.flatnonzero((books.device == device) & (books.piece >= 0))
     pieces = books.piece[segments]
-    names = trace.cpu["name"].cat
-    op = pick(codes(trace.cpu, "name"), idle.op[pieces])
-    width = len(names.categories) + 1
+    names = texts_of(trace.cpu, "name")
+    op = codes_at(trace.cpu, "name", idle.op[pieces])
+    width = len(names) + 1
     number, code = numbered(idle.cause[pieces] * width + op + 1)
     sums = sums_of(number, books.dur_ns[segments], len(code))
     causes = [
         {
             "cause": f"idle:{CAUSES[c // width]}",
-            "op": str(names.categories[c % width - 1]) if c % width else None,
+            "op": str(names[c % width - 1]) if c % width else None,
             "ns": ns,
         }
         for c, ns in zip(code.tolist(), sums.tolist(), strict=True)

@@ -9,7 +9,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Fewer and larger kernels: fusion, CUDA graphs.",
     ),
     "in-graph": (
-        "gaps between the nodes of a CUDA graph, where no launch is involved",
+        "its work is a CUDA graph, with gaps between the nodes that no launch explains",
         "Fuse kernels within the graph.",
     ),
     "waiting": (
@@ -21,7 +21,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Record longer: it was launched before recording began.",
     ),
     "tail": (
-        "nothing more was launched before the last step ended",
+        "nothing more was launched to the end of the last step",
         "See what the CPU does after its last launch.",
     ),
     "unknown": (
@@ -104,4 +104,15 @@ TEXTS: dict[str, tuple[str, str]] = {
 ELSE = (
     "the CPU had not launched the next work yet",
     "See what the CPU does there in the trace viewer.",
+)
+
+# Causes that say of themselves why: whether they come back, or in which step they are, adds nothing.
+SAYS_WHY = (
+    *("not-recorded", "graph-capture", "profiler-overhead", "in-graph"),
+    *("unlinked", "tail", "waiting", "unknown"),
+)
+# Causes that no change of the program's code takes away.
+NOT_THE_CODE = (
+    *("not-recorded", "graph-capture", "profiler-overhead", "launch-latency"),
+    *("in-graph", "unlinked", "tail", "start"),
 )

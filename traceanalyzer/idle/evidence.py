@@ -112,7 +112,7 @@ class Evidence:
         """The launching thread is the autograd engine's, which runs no python of the user."""
         nesting, cpu = self.nesting, self.trace.cpu
         engine = matching(cpu, "name", lambda name: name.startswith("autograd::engine::"))
-        user = (cpu["category"] == "user_annotation").to_numpy()
+        user = matching(cpu, "category", "user_annotation".__eq__)
         threads = np.zeros(int(nesting.thread.max(initial=-1)) + 2, bool)
         threads[nesting.thread[engine & (nesting.thread >= 0)]] = True
         threads[nesting.thread[user & (nesting.thread >= 0)]] = False

@@ -78,7 +78,7 @@ def head_wait(evidence: Evidence) -> Iterator[Proof]:
 def not_recorded(evidence: Evidence) -> Iterator[Proof]:
     """From the first launch at the tail whose work is not in the trace."""
     gaps, cpu = evidence.gaps, evidence.trace.cpu
-    launch = matching(cpu, "name", lambda name: bool(LAUNCH.search(name))) & (evidence.nesting.thread >= 0)
+    launch = matching(cpu, "name", LAUNCH.search) & (evidence.nesting.thread >= 0)
     launch[evidence.work.call[evidence.work.call >= 0]] = False
     rows = np.flatnonzero(launch)
     captured = intervals.covered(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import grouped
 from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.trace import Trace, codes
+from traceanalyzer.model.trace import Trace, codes, codes_at
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.step_marks import StepMarks
@@ -81,7 +81,7 @@ def _later_parts(trace: Trace, marks: StepMarks, work: DeviceWork) -> Rows:
     linked = linked[np.argsort(work.call_start_ns[linked], kind="stable")]
     if len(linked) == 0:
         return np.empty(0, np.int64)
-    _, first = grouped([codes(trace.gpu, "name")[work.row[linked]]])
+    _, first = grouped([codes_at(trace.gpu, "name", work.row[linked])])
     warm = linked[int(np.quantile(first, _NEARLY_ALL, method="lower")) + 1 :]
     if len(warm) < max(_QUARTERS, _MIN_WARM * len(linked)):
         return np.empty(0, np.int64)
