@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Rows, pick, starts_of_runs
 from traceanalyzer.replay.program import Program
 
 Floats = NDArray[np.float64]
@@ -185,11 +185,10 @@ def quartiles(program: Program, among: Mask) -> Floats:
     Args:
         among: bool (segments,), of which segments.
     """
-    mine = np.flatnonzero(among)
-    cpu, kind = program.segments.cpu_ns[mine], program.segments.kind[mine]
-    order = np.lexsort((cpu, kind))
-    kinds, first, count = np.unique(kind[order], return_index=True, return_counts=True)
-    found = np.append(cpu[order][first + (count - 1) // 4], np.nan)
-    at = np.searchsorted(kinds, program.segments.kind)
-    known = np.append(kinds, -1)[at] == program.segments.kind
-    return np.asarray(np.where(known, found[at], np.nan))
+    order, kind = program.by_kind
+    mine = order[among[order]]
+    first = np.flatnonzero(starts_of_runs(kind[mine]))
+    count = np.diff(first, append=len(mine))
+    found = np.full(len(kind), np.nan)  # by kind, of which there are no more than segments
+    found[kind[mine[first]]] = program.segments.cpu_ns[mine[first + (count - 1) // 4]]
+    return np.asarray(found[kind])

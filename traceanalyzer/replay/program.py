@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Rows, numbered, pick
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.trace import Trace, codes, matching
+from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.replay.sample import Sample
 from traceanalyzer.replay.segments import Segments
 from traceanalyzer.replay.steady_work import SteadyWork
@@ -25,7 +26,7 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Program:
     """The sampled steps as one block that repeats.
 
@@ -48,6 +49,12 @@ class Program:
     row_start_ns: Rows
     row_end_ns: Rows
 
+    @cached_property
+    def by_kind(self) -> tuple[Rows, Rows]:
+        """(segments by kind, the quicker first; number of each segment's kind), int64 (segments,) both."""
+        kind, _ = numbered(self.segments.kind)
+        return np.lexsort((self.segments.cpu_ns, kind)), kind
+
     @classmethod
     def build(cls, trace: Trace, work: DeviceWork, nesting: Nesting, steps: Steps, syncs: SyncCalls) -> Self:
         """Of the representative steps; the rest is left out, so that the cost is bounded.
@@ -63,7 +70,7 @@ class Program:
         chosen = linked & _inside(work.call_start_ns, begins, ends)
         if not chosen.any():
             raise Unavailable("no launch lies within the steps: the program cannot be replayed")
-        is_op = (trace.cpu["category"] == "cpu_op").to_numpy()
+        is_op = matching(trace.cpu, "category", "cpu_op".__eq__)
         lanes = threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
         timeline = Timeline.of(nesting, lanes, begins, ends)
         device = _device(trace, work, nesting, chosen)
@@ -79,7 +86,7 @@ def _inside(at: Rows, begins: Rows, ends: Rows) -> Mask:
 
 
 def _device(trace: Trace, work: DeviceWork, nesting: Nesting, chosen: Mask) -> SteadyWork:
-    category = codes(trace.gpu, "category")[work.row]
-    talks = matching(trace.gpu, "name", lambda name: bool(COMMUNICATION.search(name)))[work.row]
-    waits = matching(trace.cpu, "name", lambda name: bool(STREAM_WAIT.search(name)))
+    category = codes_at(trace.gpu, "category", work.row)
+    talks = matching(trace.gpu, "name", COMMUNICATION.search)[work.row]
+    waits = matching(trace.cpu, "name", STREAM_WAIT.search)
     return SteadyWork.of(work, category, talks, chosen, np.sort(nesting.start_ns[waits]))

@@ -165,8 +165,10 @@ def _waits(schedule: Schedule, cuts: Rows) -> list[list[Wait]]:
     found: list[list[Wait]] = [[] for _ in cuts]
     at = np.searchsorted(cuts, schedule.wait_after).tolist()
     returns, tails = schedule.wait_ns.tolist(), schedule.wait_tail_ns.tolist()
-    for stretch, returned, tail, streams in zip(at, returns, tails, schedule.wait_streams, strict=True):
-        found[stretch].append((returned, tail, np.flatnonzero(streams).tolist()))
+    awaited = [tuple(one) for one in schedule.wait_streams.tolist()]
+    streams = {one: [stream for stream, waits in enumerate(one) if waits] for one in set(awaited)}
+    for stretch, returned, tail, one in zip(at, returns, tails, awaited, strict=True):
+        found[stretch].append((returned, tail, streams[one]))
     return found
 
 

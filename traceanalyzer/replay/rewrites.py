@@ -93,16 +93,16 @@ class Fuse:
 
 @dataclass(frozen=True, slots=True)
 class GraphLaunch:
-    """The step becomes one CUDA graph: one launch, short kernels back to back; waits and long gaps stay."""
+    """The step becomes one CUDA graph: one launch, short kernels back to back; waits, long gaps and the
+    driver's allocations stay."""
 
     kind: ClassVar[Kind] = "rewrite"
 
     def apply(self, draft: Draft) -> None:
         first, step = _first_segments(draft)
-        idle = draft.program.segments.gap & (draft.cpu_ns > _LONG_GAP_NS)
         alive = np.flatnonzero(draft.alive)
         kernels = np.bincount(step[draft.launch[alive]], minlength=len(first))
-        draft.kept &= _waiting(draft) | idle
+        draft.kept &= _staying(draft)
         np.add.at(draft.added_ns, first, _GRAPH_CPU_NS + _GRAPH_NODE_NS * kernels)
         draft.launch[alive] = first[step[draft.launch[alive]]]
         short = alive[draft.dur_ns[alive] < _SHORT_NS]
@@ -134,16 +134,17 @@ class Compile:
         left = alive[~joins]
         draft.dur_ns[left] = longest
         draft.alive[alive[joins]] = False
-        idle = draft.program.segments.gap & (draft.cpu_ns > _LONG_GAP_NS)
-        draft.kept &= _waiting(draft) | idle
+        draft.kept &= _staying(draft)
         np.add.at(draft.added_ns, first, _COMPILED_CPU_NS)
         draft.added_ns[draft.launch[left]] += _COMPILED_LAUNCH_NS
 
 
-def _waiting(draft: Draft) -> Mask:
-    waits = np.zeros(len(draft.kept), bool)
-    waits[draft.program.waits.segment[draft.waits]] = True
-    return waits
+def _staying(draft: Draft) -> Mask:
+    """Segments that are no launching: waits, long gaps, calls for the driver's memory."""
+    segments = draft.program.segments
+    stays = segments.driver | segments.gap & (draft.cpu_ns > _LONG_GAP_NS)
+    stays[draft.program.waits.segment[draft.waits]] = True
+    return stays
 
 
 def _first_segments(draft: Draft) -> tuple[Rows, Rows]:

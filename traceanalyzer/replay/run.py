@@ -17,7 +17,7 @@ from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.recurrence import Block
-from traceanalyzer.replay.schedule import Schedule
+from traceanalyzer.replay.schedule import Schedule, Schedules
 
 Floats = NDArray[np.float64]
 Bound = Literal["gpu", "cpu", "wait", "communication"]
@@ -62,8 +62,18 @@ def replay(program: Program, edits: Sequence[Edit] = (), slowdown: float | None 
 
 def run(draft: Draft, slowdown: float) -> Step:
     """Replay what the edits left."""
+    (step,) = run_at(draft, (slowdown,))
+    return step
+
+
+def run_at(draft: Draft, slowdowns: Sequence[float]) -> list[Step]:
+    """Replay what the edits left at each of the slowdowns."""
+    schedules = Schedules(draft)
+    return [_run(draft, schedules.at(slowdown)) for slowdown in slowdowns]
+
+
+def _run(draft: Draft, schedule: Schedule) -> Step:
     sample = draft.program.sample
-    schedule = Schedule.of(draft, slowdown)
     blocks = max(-(-_MIN_STEPS // len(sample)), 3)
     period = Block.of(schedule).period_ns(blocks, _SETTLED)
     steps = len(sample) * sample.part

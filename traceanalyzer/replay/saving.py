@@ -20,7 +20,7 @@ from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.program import Program
-from traceanalyzer.replay.run import Step, run
+from traceanalyzer.replay.run import Step, run, run_at
 from traceanalyzer.replay.slowdown import Slowdown
 from traceanalyzer.timeline.steps import Steps
 
@@ -84,7 +84,7 @@ class Forecast:
 
     def fixed(self, edits: Sequence[Edit]) -> StepEstimate:
         """The step when the edits are made: those of all findings together, each nanosecond saved once."""
-        said, after = self.saving(edits), run(self._edited(edits), self.slowdown.typical)
+        said, after = self._saving(edits)
         whole = self.step.unprofiled_ns
         low, high = max(whole - said.high_ns, 0), whole - said.low_ns
         basis = f"{self.program.sample.text} replayed with what is found put right"
@@ -98,6 +98,10 @@ class Forecast:
 
     def saving(self, edits: Sequence[Edit]) -> Saving:
         """What the edits save together; they may be those of one finding or of several."""
+        return self._saving(edits)[0]
+
+    def _saving(self, edits: Sequence[Edit]) -> tuple[Saving, Step]:
+        """(what the edits save together, the step then at the typical slowdown)."""
         fixed = _replays(self._edited(edits), self.slowdown)
         shares = [
             1 - after.ns / before.ns if before.ns > 0 else 0.0
@@ -108,7 +112,8 @@ class Forecast:
         low, high = low - _spread(low, wider), min(high + _spread(high, wider), 1.0)
         unit = self.step.unprofiled_ns
         basis = f"replayed without it: {self.program.sample.text}, bound by the {_WORD[fixed[0].bound]} then"
-        return Saving(round(share * unit), round(low * unit), round(high * unit), share, low, high, basis)
+        saved = Saving(round(share * unit), round(low * unit), round(high * unit), share, low, high, basis)
+        return saved, fixed[0]
 
     @property
     def idle_share(self) -> float:
@@ -125,10 +130,11 @@ def _spread(share: float, residual: float) -> float:
 
 
 def _replays(draft: Draft, slowdown: Slowdown) -> tuple[Step, Step, Step]:
-    typical = run(draft, slowdown.typical)
     if slowdown.low == slowdown.high:
+        typical = run(draft, slowdown.typical)
         return typical, typical, typical
-    return typical, run(draft, slowdown.low), run(draft, slowdown.high)
+    typical, low, high = run_at(draft, (slowdown.typical, slowdown.low, slowdown.high))
+    return typical, low, high
 
 
 def _traced_ns(steps: Steps, program: Program) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,32 +47,6 @@ class Schedule:
     edge_from: Rows
     streams: int
 
-    @classmethod
-    def of(cls, draft: Draft, slowdown: float) -> Self:
-        """Of what the edits left, on a CPU without the profiler."""
-        clock = np.concatenate(([0.0], np.cumsum(unprofiled_cpu(draft, slowdown))))
-        position = np.flatnonzero(draft.alive)
-        position = position[np.argsort(draft.launch[position], kind="stable")]
-        launch = draft.launch[position]
-        waits = draft.program.waits
-        kept = np.flatnonzero(draft.waits)
-        to, source = _edges(draft, position)
-        return cls(
-            cpu_ns=float(clock[-1]),
-            launch_ns=clock[launch],
-            stream=draft.stream[position],
-            dur_ns=draft.dur_ns[position],
-            gap_ns=draft.gap_ns[position],
-            latency_ns=draft.latency_ns[position],
-            wait_after=np.searchsorted(launch, waits.last[kept], side="right"),
-            wait_ns=clock[waits.last[kept] + 1],
-            wait_tail_ns=waits.tail_ns[kept],
-            wait_streams=waits.streams[kept],
-            edge_to=to,
-            edge_from=source,
-            streams=draft.streams,
-        )
-
     @property
     def taken_ns(self) -> Floats:
         """Durations and gaps of each stream; float64 of shape (streams,)."""
@@ -82,10 +55,43 @@ class Schedule:
         return taken
 
 
-def unprofiled_cpu(draft: Draft, slowdown: float) -> Floats:
-    """What each segment takes without the profiler; float64 of shape (segments,)."""
-    left = draft.program.segments.slowed.unprofiled(draft.cpu_ns, slowdown)
-    return np.where(draft.kept, left, 0.0) + draft.added_ns
+class Schedules:
+    """The schedules of what edits left, at any slowdown: what they have in common is made once."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        position = np.flatnonzero(draft.alive)
+        self._position = position[np.argsort(draft.launch[position], kind="stable")]
+        self._launch = draft.launch[self._position]
+        self._added_ns = draft.program.segments.slowed.added(draft.cpu_ns)
+        self._edges = _edges(draft, self._position)
+
+    def at(self, slowdown: float) -> Schedule:
+        """On a CPU without the profiler that slowed it so."""
+        draft, position, waits = self._draft, self._position, self._draft.program.waits
+        clock = np.concatenate(([0.0], np.cumsum(self.unprofiled_cpu(slowdown))))
+        kept = np.flatnonzero(draft.waits)
+        return Schedule(
+            cpu_ns=float(clock[-1]),
+            launch_ns=clock[self._launch],
+            stream=draft.stream[position],
+            dur_ns=draft.dur_ns[position],
+            gap_ns=draft.gap_ns[position],
+            latency_ns=draft.latency_ns[position],
+            wait_after=np.searchsorted(self._launch, waits.last[kept], side="right"),
+            wait_ns=clock[waits.last[kept] + 1],
+            wait_tail_ns=waits.tail_ns[kept],
+            wait_streams=waits.streams[kept],
+            edge_to=self._edges[0],
+            edge_from=self._edges[1],
+            streams=draft.streams,
+        )
+
+    def unprofiled_cpu(self, slowdown: float) -> Floats:
+        """What each segment takes without the profiler; float64 of shape (segments,)."""
+        draft = self._draft
+        left = draft.program.segments.slowed.unprofiled(draft.cpu_ns, self._added_ns, slowdown)
+        return np.where(draft.kept, left, 0.0) + draft.added_ns
 
 
 def _edges(draft: Draft, position: Rows) -> tuple[Rows, Rows]:

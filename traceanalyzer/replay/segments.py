@@ -11,19 +11,20 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
-from traceanalyzer.model.trace import Trace, codes, ints, matching
+from traceanalyzer.model.trace import Trace, codes_at, ints, matching
 from traceanalyzer.replay.slowdown import Slowed
 from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.timeline import Timeline
 from traceanalyzer.replay.waits import Waits
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.names import ALLOCATOR, BUFFER_OVERHEAD
+from traceanalyzer.timeline.names import ALLOCATOR, BUFFER_OVERHEAD, STREAM_ORDERED
 from traceanalyzer.timeline.nesting import Nesting
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _KERNEL_LAUNCH = re.compile(r"Launch(Cooperative)?Kernel")
+_CLOCK = re.compile(r"built-in function (perf_counter|monotonic|process_time|time)(_ns)?>")
 _COVERED = 0.9  # share of a buffer request that a segment holds, to have been stalled by it; nearly all
 _LAUNCH_STALL_NS = 60_000  # a launch that took so long,
 _LAUNCH_QUEUE = 900  # with so much outstanding, met the full queue; H200, driver 580
@@ -42,6 +43,7 @@ class Segments:
         top_op: int64, row of the outermost op around, -1 for none.
         kind: int64, equal for the same part of rows of the same name: before its first child, and so on.
         gap: bool, neither op nor call: the Python between.
+        driver: bool, calls that ask the driver for memory or give it back: no graph and no compiler saves them.
         slowed: what of the segments the profiler slows.
         usual_gap_ns: median of the gaps that are the way from op to op.
     """
@@ -51,6 +53,7 @@ class Segments:
     top_op: Rows
     kind: Rows
     gap: Mask
+    driver: Mask
     slowed: Slowed
     usual_gap_ns: float
 
@@ -73,11 +76,14 @@ class Segments:
         cpu = waits.less_waiting(_unqueued(cpu, work, device, timeline))
         launch, steady = _named(trace, call, _KERNEL_LAUNCH), _named(trace, call, ALLOCATOR)
         python = _python_calls(trace, timeline)
-        slowed = Slowed.of(trace, cpu, gap, call >= 0, launch & (cpu > 0), steady, python)
+        top = nesting.top_op(row)
+        host = ~gap & (call < 0) & ~_of_rows(_calling(nesting, is_call), top)
+        slowed = Slowed.of(trace, cpu, gap, call >= 0, launch & (cpu > 0), host, steady, python)
         between = cpu[gap & (cpu > 0) & (cpu < _LONG_GAP_NS)]
         usual = float(np.median(between)) if len(between) else _GAP_NS
-        kind = pick(codes(trace.cpu, "name"), row) * _PARTS + np.minimum(rank_within(row), _PARTS - 1)
-        return cls(cpu, call, nesting.top_op(row), kind, gap, slowed, usual)
+        kind = codes_at(trace.cpu, "name", row) * _PARTS + np.minimum(rank_within(row), _PARTS - 1)
+        driver = steady & ~_named(trace, call, STREAM_ORDERED)
+        return cls(cpu, call, top, kind, gap, driver, slowed, usual)
 
 
 def _of_rows(marked: Mask, rows: Rows) -> Mask:
@@ -85,8 +91,16 @@ def _of_rows(marked: Mask, rows: Rows) -> Mask:
     return np.append(marked, False)[rows]
 
 
+def _calling(nesting: Nesting, is_call: Mask) -> Mask:
+    """Outermost ops with a call to the device inside; bool of shape (rows,)."""
+    top = nesting.top_op(np.flatnonzero(is_call))
+    calling = np.zeros(len(is_call), np.bool_)
+    calling[top[top >= 0]] = True
+    return calling
+
+
 def _named(trace: Trace, call: Rows, pattern: re.Pattern[str]) -> Mask:
-    return _of_rows(matching(trace.cpu, "name", lambda name: bool(pattern.search(name))), call)
+    return _of_rows(matching(trace.cpu, "name", pattern.search), call)
 
 
 def _traced(timeline: Timeline) -> Floats:
@@ -95,7 +109,7 @@ def _traced(timeline: Timeline) -> Floats:
 
 def _stalled(trace: Trace, nesting: Nesting, timeline: Timeline) -> Floats:
     """How long a buffer request or flush stalled each segment: one that covers most of it; float64 (segments,)."""
-    buffer = np.flatnonzero(matching(trace.cpu, "name", lambda name: bool(BUFFER_OVERHEAD.search(name))))
+    buffer = np.flatnonzero(matching(trace.cpu, "name", BUFFER_OVERHEAD.search))
     start, end = nesting.start_ns[buffer], nesting.end_ns[buffer]
     at = timeline.at((start + end) // 2)
     over = np.minimum(end, timeline.end_ns[at]) - np.maximum(start, timeline.start_ns[at])
@@ -116,14 +130,21 @@ def _unqueued(cpu: Floats, work: DeviceWork, device: SteadyWork, timeline: Timel
 
 
 def _python_calls(trace: Trace, timeline: Timeline) -> Floats:
-    """Python calls recorded within each segment; every call has two edges."""
+    """Python calls recorded within each segment; none where most look at the clock: such loops last as long as ever."""
     if not trace.meta.capabilities.get("stacks"):
         return np.zeros(len(timeline.row))
+    clock = matching(trace.python, "name", lambda name: bool(_CLOCK.search(name)))
     start = ints(trace.python, "start_ns")
     end = start + ints(trace.python, "dur_ns")
+    calls = _edges(start, end, timeline) / 2
+    return np.where(_edges(start[clock], end[clock], timeline) > calls, 0.0, calls)
+
+
+def _edges(start: Rows, end: Rows, timeline: Timeline) -> Rows:
+    """How many of the calls' starts and ends lie within each segment."""
     edges = np.concatenate((start, end))
     edges = np.sort(edges[(edges >= timeline.start_ns[0]) & (edges <= timeline.end_ns[-1])])
-    return (np.searchsorted(edges, timeline.end_ns) - np.searchsorted(edges, timeline.start_ns)) / 2
+    return np.searchsorted(edges, timeline.end_ns) - np.searchsorted(edges, timeline.start_ns)
 
 
 def rank_within(groups: Rows) -> Rows:

@@ -3,8 +3,9 @@
 Of a stretch between two events, the first few microseconds are the profiler's own recording for a part that depends on
 what the stretch is: most of a gap between ops (an op's exit and the next one's entry), half of an op's dispatch,
 a tenth of a call. With shapes every op costs more, and with stacks every Python call is an event. What goes beyond that
-is the program's. The numbers were fitted on programs whose step is known without the profiler (docs/accuracy.md);
-single programs, even single processes, differ by 30 %.
+is the program's; all of it in ops that launch nothing, which compute on the CPU or do next to nothing. The numbers were
+fitted on programs whose step is known without the profiler (docs/accuracy.md); single programs, even single processes,
+differ by 30 %.
 """
 
 from __future__ import annotations
@@ -20,16 +21,15 @@ from traceanalyzer.model.trace import Trace
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_GAP, _OP, _CALL = 0, 1, 2
-_MOST_NS = np.array([2_600.0, 39_000.0, 6_500.0])  # of a gap, an op and a call, what may be recording; fitted
-_STAYS = np.array([0.145, 0.45, 0.91])  # share of it that is the program's; fitted
-_BEYOND = 0.16  # share of what goes beyond that is the profiler's still: colder caches; fitted
-_SHAPES = np.array([0.0, -0.09, 0.0])  # with shapes every op's inputs are written down; fitted
+_GAP, _OP, _CALL, _HOST_OP = 0, 1, 2, 3
+_MOST_NS = np.array([2_600.0, 27_900.0, 6_500.0, 11_200.0])  # of a gap, op, call, op without launch; fitted
+_STAYS = np.array([0.105, 0.41, 0.95, 0.41])  # share of it that is the program's; fitted
+_BEYOND = np.array([0.05, 0.08, 0.2, 0.0])  # share of what goes beyond that is the profiler's still; fitted
+_SHAPES = np.array([0.0, -0.13, 0.0, -0.13])  # with shapes every op's inputs are written down; fitted
 _PYTHON_NS = 770.0  # per Python call with stacks; fitted
 _MAX_PYTHON = 0.7  # share of a gap that recording Python calls may take
-_CLOCK_NS = 670.0  # Python calls that come quicker are a loop on the clock, which lasts as long as it lasts
 _LAUNCH_NS = 5_000.0  # a launch under the profiler, median; H200 host
-_LAUNCH_STAYS = -0.15  # where launches are slower, less of all is the program's; per e-fold, fitted
+_LAUNCH_STAYS = -0.19  # where launches are slower, less of all is the program's; per e-fold, fitted
 _LAUNCH_LIMITS = (-0.3, 0.6)
 _MIN_STAYS = 0.05
 _LOW, _HIGH = 0.7, 1.25  # of what the profiler is said to add; with the residual, nine of ten lie between
@@ -57,12 +57,14 @@ class Slowed:
     Attributes:
         most_ns: how much of a stretch may be recording.
         stays: share of that which is the program's.
-        spread: share of the whole stretch that is recording: Python calls with stacks, colder caches.
+        beyond: share of what goes beyond it that is the profiler's: colder caches.
+        spread: share of the whole stretch that is recording: Python calls with stacks.
         total_ns, added_ns: of all segments, traced, and what of that the profiler is said to have added.
     """
 
     most_ns: Floats
     stays: Floats
+    beyond: Floats
     spread: Floats
     total_ns: float
     added_ns: float
@@ -75,36 +77,38 @@ class Slowed:
         gap: Mask,
         call: Mask,
         launch: Mask,
+        host_op: Mask,
         steady: Mask,
         python_calls: Floats,
     ) -> Self:
         """For segments that are gaps, calls (some of them launches), or else within ops.
 
         Args:
+            host_op: within ops that launch nothing: they compute on the CPU, or do next to nothing.
             steady: segments that the profiler does not slow.
             python_calls: float64 (segments,), Python calls recorded within each; 0 without stacks.
         """
-        kind = np.where(gap, _GAP, np.where(call, _CALL, _OP))
+        kind = np.select([gap, call, host_op], [_GAP, _CALL, _HOST_OP], _OP)
         stays = (
             _STAYS + _SHAPES * bool(trace.meta.capabilities.get("shapes")) + _slow_launches(cpu_ns[launch])
         )
         stays = np.maximum(stays, _MIN_STAYS)[kind]
         most = np.where(steady, 0.0, _MOST_NS[kind])
-        python = np.where(gap & (python_calls * _CLOCK_NS < cpu_ns), python_calls * _PYTHON_NS, 0.0)
+        python = np.where(gap, python_calls * _PYTHON_NS, 0.0)
         spread = np.minimum(python / np.maximum(cpu_ns, 1.0), _MAX_PYTHON)
-        slowed = cls(most, stays, np.where(steady, 0.0, spread), float(cpu_ns.sum()), 0.0)
-        return replace(slowed, added_ns=float((cpu_ns - slowed._left(cpu_ns, 1.0)).sum()))
+        beyond = np.where(steady, 0.0, _BEYOND[kind])
+        slowed = cls(most, stays, beyond, np.where(steady, 0.0, spread), float(cpu_ns.sum()), 0.0)
+        left = _left(cpu_ns, slowed.added(cpu_ns), 1.0)
+        return replace(slowed, added_ns=float((cpu_ns - left).sum()))
 
-    def _left(self, cpu_ns: Floats, strength: float) -> Floats:
-        """What is left of the durations when so many times what the profiler added is taken off."""
+    def added(self, cpu_ns: Floats) -> Floats:
+        """What the profiler is said to have added to segments of these durations; float64 of shape (segments,)."""
         short = np.minimum(cpu_ns, self.most_ns)
-        beyond = np.where(self.most_ns > 0, _BEYOND * (cpu_ns - short), 0.0)
-        added = short * (1 - self.stays) + beyond + cpu_ns * self.spread
-        return np.maximum(cpu_ns - strength * added, _MIN_STAYS * cpu_ns)
+        return short * (1 - self.stays) + self.beyond * (cpu_ns - short) + cpu_ns * self.spread
 
-    def unprofiled(self, cpu_ns: Floats, slowdown: float) -> Floats:
-        """What segments of these durations take without the profiler; float64 of shape (segments,)."""
-        return self._left(cpu_ns, self.strength(slowdown))
+    def unprofiled(self, cpu_ns: Floats, added_ns: Floats, slowdown: float) -> Floats:
+        """What segments of these durations, to which so much was `added`, take without the profiler; (segments,)."""
+        return _left(cpu_ns, added_ns, self.strength(slowdown))
 
     def strength(self, slowdown: float) -> float:
         """What the profiler added at that slowdown, over what it is said to have added."""
@@ -124,6 +128,11 @@ class Slowed:
         """The slowdown to expect, from the trace alone."""
         basis = "estimated from the number, kind and length of the CPU's events"
         return Slowdown(self.slowdown(_LOW), self.typical, self.slowdown(_HIGH), basis)
+
+
+def _left(cpu_ns: Floats, added_ns: Floats, strength: float) -> Floats:
+    """What is left of the durations when so many times what the profiler added is taken off."""
+    return np.maximum(cpu_ns - strength * added_ns, _MIN_STAYS * cpu_ns)
 
 
 def _slow_launches(launch_ns: Floats) -> float:

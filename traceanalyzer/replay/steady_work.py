@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -21,7 +22,7 @@ _LATENCY_QUANTILE = 0.2  # the quickest fifth: the rest waited for something els
 _EDGE_SLACK_NS = 1_000  # of the end of work that another may have waited for: clock rounding
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SteadyWork:
     """Arrays of shape (work,), in order of launch.
 
@@ -47,7 +48,7 @@ class SteadyWork:
     latency_ns: float
     end_ns: int
 
-    @property
+    @cached_property
     def by_entry(self) -> tuple[Rows, Rows]:
         """The entries sorted, and the position of each; int64 of shape (work,) both."""
         order = np.argsort(self.entry, kind="stable")

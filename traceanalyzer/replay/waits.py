@@ -84,9 +84,7 @@ class Waits:
         is_call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
         free = np.flatnonzero(is_call & matching(trace.cpu, "name", _FREES.__contains__))
         explicit = _here(nesting, timeline, syncs.row[~syncs.profiler & ~syncs.copy])
-        copies = np.flatnonzero(
-            is_call & matching(trace.cpu, "name", lambda name: bool(COPY_CALL.search(name)))
-        )
+        copies = np.flatnonzero(is_call & matching(trace.cpu, "name", COPY_CALL.search))
         unpinned = pageable(trace)[work.row[device.entry]]
         parts = [
             _explicit(explicit, nesting, order, np.isin(explicit, syncs.row[syncs.whole_device])),
