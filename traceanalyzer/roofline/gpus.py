@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.roofline.peaks import Peaks, device_peaks
+from traceanalyzer.roofline.peaks import Peaks, device_peaks, known_devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +51,9 @@ class Gpus:
     def __getitem__(self, ordinal: int) -> Gpu:
         """The device; one about which nothing is known where the trace does not describe it."""
         return self.known.get(ordinal, _UNKNOWN)
+
+    def memory_gbps(self, ordinals: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Peak rate of each device's memory, GB/s; one that is not known is taken for the slowest known."""
+        slowest = min(peaks.gbps for peaks in known_devices())
+        found = [self[ordinal].peaks for ordinal in ordinals.tolist()]
+        return np.array([peaks.gbps if peaks else slowest for peaks in found], np.float64)

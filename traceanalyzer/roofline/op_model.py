@@ -1,14 +1,15 @@
 """What one call of an op has to compute and to move at least, from the shapes and types of its inputs.
 
 Operations are counted as usual: a multiply-add is two. Bytes are those of inputs and output, once each, as if
-caches were perfect and nothing were kept between calls. Where shapes do not tell, there is no answer.
+caches were perfect and nothing were kept between calls; what goes over the link to the host counts once. Where
+shapes do not tell, there is no answer.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ _NAMES = """abs add addcdiv addcmul bitwise_and bitwise_not bitwise_or clamp cla
 gelu gelu_backward gt hardtanh le lerp log lt masked_fill mul ne neg pow reciprocal relu rsqrt sigmoid
 sigmoid_backward silu silu_backward sin sqrt sub tanh tanh_backward threshold_backward where"""
 _POINTWISE = frozenset(_NAMES.split())
+_ABSURD = 2**62  # operations or elements: damaged files have such shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,36 @@ def work_of(signature: Signature) -> Work | None:
         return None
     try:
         return model(signature)
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, ArithmeticError):
         return None
+
+
+def linked_work_of(signature: Signature) -> Work | None:
+    """As `work_of`, of a call that copies between host and device: each byte of the target goes over the link once.
+
+    Torch converts types before it copies, so that the bytes are the target's.
+    """
+    work = work_of(signature)
+    if work is None or signature.name.removeprefix("aten::") != "copy_":
+        return work
+    return replace(work, bytes=math.prod(signature.shape(0)) * signature.item_bytes(0))
+
+
+def flops_of(signature: Signature) -> int:
+    """Operations of one call; 0 where no model knows them, or nothing computes so many."""
+    work = work_of(signature)
+    flops = (work.flops or 0) if work else 0
+    return flops if flops < _ABSURD else 0
+
+
+def largest_odd_size(signature: Signature, multiple: int) -> int:
+    """The largest of its matrices' sizes that is no multiple; 0 where there is none.
+
+    Of several, the smaller ones (a number of tokens beside a vocabulary) are mostly no strides.
+    """
+    matrices = [shape for shape in signature.dims if isinstance(shape, list) and len(shape) >= 2]
+    sizes = (size for shape in matrices for size in shape[-2:] if isinstance(size, int))
+    return max((size for size in sizes if size % multiple and size < _ABSURD), default=0)
 
 
 def _listed(text: str | None) -> list[Any]:

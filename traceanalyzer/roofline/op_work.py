@@ -11,8 +11,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, grouped, sums_of
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.texts import Mask
-from traceanalyzer.model.trace import Trace, codes
-from traceanalyzer.roofline.op_model import Signature, Work, work_of
+from traceanalyzer.model.trace import Trace, codes_at, texts_of
+from traceanalyzer.roofline.op_model import Signature, Work, linked_work_of, work_of
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
 from traceanalyzer.roofline.signatures import NO_OP, signatures_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -55,9 +55,9 @@ class OpWork:
     def build(cls, trace: Trace, work: DeviceWork, steps: Steps) -> Self:
         peaks = {device.ordinal: device_peaks(device.name) for device in trace.meta.devices}
         signature, signatures = signatures_of(trace, work.op)
-        kernel, gpu_ns = codes(trace.gpu, "name")[work.row], work.end_ns - work.start_ns
+        kernel, gpu_ns = codes_at(trace.gpu, "name", work.row), work.end_ns - work.start_ns
         pairs, first = grouped([signature, kernel])
-        names = trace.gpu["name"].cat.categories[kernel[first]].astype(object)
+        names = texts_of(trace.gpu, "name")[kernel[first]]
         kernels = _described(signature[first], signatures)
         kernels["kernel"], kernels["count"] = names, np.bincount(pairs, minlength=len(first))
         kernels["gpu_ns"] = sums_of(pairs, gpu_ns, len(first))
@@ -144,7 +144,7 @@ _Rates = tuple[object, ...]
 def _rates(
     op: Signature, calls: int, gpu_ns: int, kernels: str, over_link: bool, peaks: Peaks | None
 ) -> _Rates:
-    work = work_of(op)
+    work = (linked_work_of if over_link else work_of)(op)
     if work is None:
         return (None,) * 9 + (_why_unknown(op),)
     tflops = work.flops * calls / gpu_ns / 1e3 if work.flops and gpu_ns else None

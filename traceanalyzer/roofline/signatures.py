@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from traceanalyzer.model.arrays import Rows, grouped, pick
-from traceanalyzer.model.trace import Trace, codes
+from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.op_model import Signature
 
 NO_OP = "(no op)"
@@ -16,10 +16,8 @@ def signatures_of(trace: Trace, rows: Rows) -> tuple[Rows, list[Signature]]:
     Args:
         rows: of `trace.cpu`, int64; -1 stands for no op.
     """
-    keys = [pick(codes(trace.cpu, column), rows) for column in _COLUMNS]
+    keys = [codes_at(trace.cpu, column, rows) for column in _COLUMNS]
     number, first = grouped(keys)
-    columns = [
-        [*map(str, trace.cpu[column].cat.categories), None] for column in _COLUMNS
-    ]  # the last one for code -1
+    columns = [[*texts_of(trace.cpu, column), None] for column in _COLUMNS]  # the last one for code -1
     texts = [[table[key[row]] for table, key in zip(columns, keys, strict=True)] for row in first.tolist()]
     return number, [Signature.parsed(name or NO_OP, *inputs) for name, *inputs in texts]

@@ -1,0 +1,37 @@
+"""The op and inputs that each piece of GPU work was launched by, asked once per distinct op and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.timeline.device_work import DeviceWork
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkInputs:
+    """Signatures of the ops around launches.
+
+    Attributes:
+        number: int64 (work,), position in `signatures` of each entry of `DeviceWork`.
+        signatures: the distinct ops with their inputs; one without a name stands for no op.
+    """
+
+    number: Rows
+    signatures: list[Signature]
+
+    @classmethod
+    def build(cls, trace: Trace, work: DeviceWork) -> Self:
+        return cls(*signatures_of(trace, work.op))
+
+    def meets(self, wanted: Callable[[Signature], object]) -> NDArray[np.bool_]:
+        """Which entries of `DeviceWork` were launched by such an op; bool (work,)."""
+        return np.array([bool(wanted(one)) for one in self.signatures], bool)[self.number]
