@@ -114,6 +114,33 @@ def gradient_scaling(device: Device, bad: bool) -> Callable[[], object]:
     return step
 
 
+def outside_autocast(device: Device, bad: bool) -> Callable[[], object]:
+    """An encoder and a decoder, of which autocast reaches over the first or over both."""
+    import torch
+    from torch import nn
+
+    width = device.pick(2048, 32)
+    with torch.device(device.kind):
+        encoder, decoder = (
+            nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(width, width), nn.GELU())))
+            for _ in range(2)
+        )
+        x = torch.randn(device.pick(8192, 8), width)
+    optimizer = torch.optim.AdamW([*encoder.parameters(), *decoder.parameters()], 1e-4, fused=True)
+
+    def step() -> None:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        optimizer.zero_grad()
+        with torch.autocast(device.kind, torch.bfloat16):
+            memory = encoder(x)
+            loss = None if bad else decoder(memory).mean()
+        loss = decoder(memory.float()).mean() if loss is None else loss
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
 WORKLOADS = (
     pair(
         "gradient_scaling",
@@ -121,6 +148,13 @@ WORKLOADS = (
         gradient_scaling,
         bad="4 steps of 8 linear layers under autocast in float16, gradients unscaled and clipped",
         good="the same in bfloat16 without a scaler",
+    ),
+    pair(
+        "outside_autocast",
+        "autocast that ends before the decoder (bad) or reaches over it (good)",
+        outside_autocast,
+        bad="4 steps of four linear layers in bfloat16 and four in TF32",
+        good="the same with all eight in bfloat16",
     ),
     pair(
         "no_tensor_cores",

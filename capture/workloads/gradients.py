@@ -51,6 +51,33 @@ def unused_gradient(device: Device, bad: bool) -> Callable[[], object]:
     return step
 
 
+def repeated_backward(device: Device, bad: bool) -> Callable[[], object]:
+    """Two losses over one network, each with a backward pass of its own or added up."""
+    import torch
+    from torch import nn
+
+    width = device.pick(2048, 32)
+    with torch.device(device.kind):
+        trunk = nn.Sequential(*(m for _ in range(8) for m in (nn.Linear(width, width), nn.GELU())))
+        heads = nn.ModuleList(nn.Linear(width, 100) for _ in range(2))
+        x = torch.randn(device.pick(8192, 8), width)
+    optimizer = torch.optim.AdamW([*trunk.parameters(), *heads.parameters()], 1e-3, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(device.kind, torch.bfloat16):
+            y = trunk(x)
+            first, second = (head(y).mean() for head in heads)
+        if bad:
+            first.backward(retain_graph=True)
+            second.backward()
+        else:
+            (first + second).backward()
+        optimizer.step()
+
+    return step
+
+
 WORKLOADS = (
     pair(
         "dense_gradient",
@@ -65,5 +92,12 @@ WORKLOADS = (
         unused_gradient,
         bad="4 steps of backward through ten layers that no optimizer has",
         good="the same with requires_grad_(False)",
+    ),
+    pair(
+        "repeated_backward",
+        "two losses over one network, each with its own backward pass (bad) or added up (good)",
+        repeated_backward,
+        bad="4 steps that go backward through the same eight layers twice",
+        good="the same with one backward pass for the sum of the losses",
     ),
 )

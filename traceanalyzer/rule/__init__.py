@@ -11,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from traceanalyzer.model.errors import Unavailable
+    from traceanalyzer.model.finding import Confidence
     from traceanalyzer.rule.claims import Claims
     from traceanalyzer.rule.hits import Hits, Lost
     from traceanalyzer.rule.limits import limit
@@ -18,22 +20,26 @@ if TYPE_CHECKING:
     from traceanalyzer.rule.views import Calls, IdleTime, Work
 
 _HOMES = {
-    "Calls": "views",
-    "Claims": "claims",
-    "Hits": "hits",
-    "IdleTime": "views",
-    "Lost": "hits",
-    "Work": "views",
-    "limit": "limits",
-    "rule": "registry",
+    "Calls": "rule.views",
+    "Claims": "rule.claims",
+    "Confidence": "model.finding",
+    "Hits": "rule.hits",
+    "IdleTime": "rule.views",
+    "Lost": "rule.hits",
+    "Unavailable": "model.errors",
+    "Work": "rule.views",
+    "limit": "rule.limits",
+    "rule": "rule.registry",
 }
 
-__all__ = ["Calls", "Claims", "Hits", "IdleTime", "Lost", "Work", "limit", "rule"]
+__all__ = [
+    "Calls", "Claims", "Confidence", "Hits", "IdleTime", "Lost", "Unavailable", "Work", "limit", "rule",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(importlib.import_module(f"traceanalyzer.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

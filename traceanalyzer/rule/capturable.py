@@ -10,6 +10,10 @@ from traceanalyzer.timeline.sameness import same_steps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
+_DIFFERENT = (
+    "steps launch different kernels or grids (padded inputs and caches of a fixed size make them alike)"
+)
+
 
 def obstacles(
     eager: Work, steps: Steps, syncs: SyncCalls, max_syncs: float, min_same_share: float
@@ -26,8 +30,11 @@ def obstacles(
     reasons = {
         f"the CPU waits for the GPU {'twice' if stops == 2 else f'{stops:.0f} times'} a step": stops
         > max_syncs,
-        "other ranks take part": len(eager.of_kind("communication")) > 0,
-        "steps launch different kernels or grids": same < min_same_share,
+        "collectives are in it, which all ranks would have to capture alike": len(
+            eager.of_kind("communication")
+        )
+        > 0,
+        _DIFFERENT: same < min_same_share,
     }
     return [reason for reason, holds in reasons.items() if holds]
 

@@ -29,12 +29,17 @@ class Claims(IntEnum):
     """Calls and work that form a pattern: an optimizer's loop, a chain of pointwise kernels, repeated calls."""
     GENERAL = 5
     """What is known of the time but not of its reason: host code."""
-    LAUNCHES = 6
+    HOST = 6
+    """What the CPU works on for long without a launch, whatever it is: a net, too."""
+    LAUNCHES = 7
     """The way from launch to launch, ops and what lies between them, where no stretch of it stands out."""
-    NET = 7
+    NET = 8
     """What takes the time, whatever it is."""
-    REST = 8
+    REST = 9
     """Idle time that nobody else claimed."""
+
+
+_NETS = (Claims.HOST, Claims.NET)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,8 +67,9 @@ class Draft:
 
     def costs_ns(self) -> Rows:
         """Of each occurrence, parallel to `which`; what two occurrences lost together counts for the earlier."""
-        order = np.lexsort((self.lost.end_ns, self.lost.start_ns))
-        lost = self.lost[order]
+        lost = self.lost
+        if (lost.start_ns[1:] <= lost.start_ns[:-1]).any():
+            lost = lost[np.lexsort((lost.end_ns, lost.start_ns))]
         before = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(lost.end_ns)[:-1]))
         start = np.maximum(lost.start_ns, before[: len(lost.owner)])
         held = intervals.covered(self.own, start, np.maximum(lost.end_ns, start))
@@ -83,7 +89,7 @@ def settled(drafts: Sequence[Draft], window: tuple[int, int]) -> list[Draft]:
         lost = intervals.clip(draft.lost.spans(), *window)
         others = taken.get(draft.device, intervals.EMPTY)
         own = intervals.difference(lost, others)
-        if draft.order is Claims.NET and 2 * intervals.length(own) < intervals.length(lost):
+        if draft.order in _NETS and 2 * intervals.length(own) < intervals.length(lost):
             own = intervals.EMPTY  # others have named what most of it is
         taken[draft.device] = intervals.union(*map(np.concatenate, zip(own, others, strict=True)))
         result[i] = replace(draft, own=own)

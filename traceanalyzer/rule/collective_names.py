@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline.collectives import collective_of
+
+
+def collectives_of(work: Work) -> Work:
+    """The pieces of work that communicate.
+
+    Raises:
+        Unavailable: there are none.
+    """
+    every = work.of_kind("communication")
+    if len(every) == 0:
+        raise Unavailable("no collectives in the trace")
+    return every
 
 
 def collective_names(every: Work) -> Texts:

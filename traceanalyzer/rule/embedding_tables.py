@@ -10,17 +10,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.rule.views import Calls
+from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rule.views.selection import Mask
 
 DENSE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
+_FILL = r"^aten::(zeros|zero_|fill_|new_zeros|zeros_like)$"
+# What clipping, unscaling, zeroing and accumulating do to gradients, over lists of them or one by one.
+_PASS = r"^aten::(_foreach_|_fused_|_amp_foreach_|(linalg_vector_)?norm$|mul_$)"
+_ON_GRADIENTS = r"^Optimizer\.(step|zero_grad)#|^torch::autograd::AccumulateGrad$"
 
 Shape = tuple[int, ...]
 
 _ROWS_INPUT = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
 _PRODUCT = r"^aten::(addmm|mm|bmm|baddbmm|matmul|linear|einsum)$"
+
+
+def rarely_touched(calls: Calls, marks: Calls, most: float) -> tuple[Calls, dict[Shape, float]]:
+    """(dense gradients of tables of which a step looks up few rows, by start; table -> share of rows looked up).
+
+    Args:
+        marks: steps of the optimizers.
+        most: share of a table's rows up to which they are few.
+
+    Raises:
+        Unavailable: there are such gradients, and no shapes.
+    """
+    gradients = calls[calls.is_op & calls.name.matches(DENSE_GRADIENT)]
+    gradients = gradients[np.argsort(gradients.start_ns, kind="stable")]
+    tables, indices = tables_of(gradients)
+    if len(gradients) and not any(tables):
+        raise Unavailable("no shapes recorded")
+    steps = max(marks.name.sums(np.ones(len(marks), np.int64)).values(), default=1)
+    shares = looked_up_shares(calls, tables, indices, steps) if len(gradients) else {}
+    few = {table: share for table, share in shares.items() if share < most}
+    return gradients[np.array([table in few for table in tables], bool)], few
 
 
 def tables_of(gradients: Calls) -> tuple[list[Shape | None], Rows]:
@@ -54,6 +80,21 @@ def looked_up_shares(
     _, signatures = signatures_of(calls.events.trace, products.rows)
     tied = {size for one in signatures for tensor in tensors(one) for size in tensor}
     return {table: count / steps / table[0] for table, count in found.items() if table[0] not in tied}
+
+
+def needless_parts(
+    calls: Calls, work: Work, at: Calls, shares: Mapping[Shape, float]
+) -> tuple[Mask, NDArray[np.float64]]:
+    """(which work fills a dense gradient, the part of each piece of work that is for rows nobody looked up).
+
+    Args:
+        at: dense gradients of the tables in `shares`.
+    """
+    op = work.op
+    fills = op.name.matches(_FILL) & (work.launch.owner(at) >= 0)
+    around = calls[calls.name.matches(_ON_GRADIENTS)]
+    passes = op.name.matches(_PASS) | (work.launch.owner(around) >= 0)
+    return fills, np.where(fills, 1.0, parts_of(calls, op, passes & ~fills, shares))
 
 
 def parts_of(calls: Calls, ops: Calls, chosen: Mask, shares: Mapping[Shape, float]) -> NDArray[np.float64]:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import orjson
 
+from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.shapes import shapes_of
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.rule.collective_names import collective_names
 from traceanalyzer.rule.views import Work
 
 _WRAPPED = re.compile(r"cutlass::Kernel2?<\s*([\w:]+)")
-_LAMBDA = re.compile(r"(\w+?)(_cuda)?\(at::TensorIteratorBase")
-_FUNCTOR = re.compile(r"(\w*(?:Functor|ReduceOp|Ops)\w*)")
+_LAMBDA = re.compile(r"\b(\w+?)(_cuda)?\(at::TensorIteratorBase")
+_FUNCTOR = re.compile(r"\b(\w*?(?:Functor|ReduceOp|Ops)\w*)")
 _PLAIN = re.compile(r"^(?:void )?(?:[\w:]|\(anonymous namespace\)::)*?(\w+)(?=[<(]|$)")
+_ENGINE = "autograd::engine::evaluate_function: "
+_TYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Half": "float16"}
 _MAX_LETTERS = 60
 _MAX_SHAPES = 3
 
 
+@lru_cache(maxsize=4_096)
 def short_name(kernel: str) -> str:
     """`vectorized_elementwise_kernel(tanh_kernel)`: a kernel's name without namespaces and template arguments."""
     wrapped = _WRAPPED.search(kernel)
@@ -26,7 +33,8 @@ def short_name(kernel: str) -> str:
         return wrapped[1][:_MAX_LETTERS]
     plain = _PLAIN.search(kernel)
     if plain is None or "<" not in kernel:
-        return kernel.removeprefix("void ").partition("(")[0][:_MAX_LETTERS]
+        bare = kernel.removeprefix("void ").replace("(anonymous namespace)::", "")
+        return bare.partition("(")[0][:_MAX_LETTERS]
     inner = _LAMBDA.search(kernel, plain.end()) or _FUNCTOR.search(kernel, plain.end())
     return f"{plain[1]}({inner[1]})"[:_MAX_LETTERS] if inner else plain[1][:_MAX_LETTERS]
 
@@ -42,8 +50,30 @@ def kernel_times(work: Work) -> dict[str, int]:
 def op_times(work: Work) -> dict[str, int]:
     """What the user called -> ns; autograd's `evaluate_function: XBackward0` as `XBackward0`."""
     names = work.outer_op.name
-    plain = [str(name).removeprefix("autograd::engine::evaluate_function: ") for name in names.names]
+    plain = [str(name).removeprefix(_ENGINE) for name in names.names]
     return Texts(names.code, np.array(plain, object)).sums(work.dur_ns)
+
+
+def called_names(work: Work) -> Texts:
+    """What the user called: the outermost op, of communication the collective, of work without an op the kernel."""
+    names = work.outer_op.name.or_else(work.name)
+    shared = work.kind.one_of("communication")
+    if not shared.any():
+        return names
+    own = work[shared]  # the op around one is whatever happened to start it
+    columns = own.name, own.op.name, own.op.text("collective"), own.op.text("group_desc")
+    number, first = grouped([column.code for column in columns])
+    collectives = collective_names(own[first])
+    code = np.full(len(work), -1, np.int64)
+    code[shared] = collectives.code[number]
+    return Texts(code, collectives.names).or_else(names)
+
+
+def plain_name(op: str) -> str:
+    """Without the engine's words; a kernel by its short name."""
+    plain = op.removeprefix(_ENGINE)
+    name = plain if "(" not in plain and "<" not in plain else short_name(plain)
+    return name if len(name) <= _MAX_LETTERS else f"{name[:_MAX_LETTERS]}..."
 
 
 def called_ops(work: Work) -> Texts:
@@ -54,19 +84,16 @@ def called_ops(work: Work) -> Texts:
 
 
 def largest_shapes(work: Work) -> str:
-    """`4096x768, 768x50257` of the op that took most; empty where shapes were not recorded."""
+    """`4096x768, 768x50257` of the op that took most, equal ones once; empty where shapes were not recorded."""
     dims = next(iter(work.dims.sums(work.dur_ns)), None)
-    return ", ".join(_tensors(orjson.loads(dims))[:_MAX_SHAPES]) if dims else ""
+    shapes = [*dict.fromkeys(shapes_of(dims))] if dims else []
+    return ", ".join("x".join(map(str, shape)) for shape in shapes[:_MAX_SHAPES])
 
 
-def _tensors(shapes: list[Any]) -> list[str]:
-    """Each tensor as `4096x768`, those of lists among them."""
-    found: list[str] = []
-    for shape in shapes:
-        if isinstance(shape, list) and shape:
-            nested = any(isinstance(size, list) for size in shape)
-            found += _tensors(shape) if nested else ["x".join(map(str, shape))]
-    return found
+def conversion_of(types: Sequence[str]) -> str:
+    """`from float32 to bfloat16`, of a copy's target and source; empty where they were not recorded."""
+    names = [_TYPES.get(kind, kind) for kind in (one.removeprefix("c10::") for one in types[:2])]
+    return f"from {names[1]} to {names[0]}" if len(names) == 2 else ""
 
 
 def told(work: Work) -> dict[str, Any]:
@@ -92,4 +119,6 @@ def named_ops(work: Work) -> Texts:
     known = np.full(len(name.names) + 1, -1, np.int64)
     known[name.code[op.code >= 0]] = op.code[op.code >= 0]
     kin = Texts(np.where(op.code >= 0, op.code, known[name.code]), op.names)
+    if (kin.code >= 0).all():
+        return kin
     return kin.or_else(Texts(name.code, np.array([short_name(str(one)) for one in name.names], object)))

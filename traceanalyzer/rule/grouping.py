@@ -12,23 +12,27 @@ from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.rule.claims import Claims, Draft
-from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.messages import message_fields
 from traceanalyzer.rule.places import event_ids, spans_of
 from traceanalyzer.rule.views import Calls
-from traceanalyzer.rule.views.selection import Rows
+from traceanalyzer.rule.views.selection import Mask, Rows
 
 _NOT_HERE = "It does not pay here: the replayed step is longer with it. Elsewhere: "
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the hits of one trace are measured against: rank, analysed window and number of steps in it."""
+    """What the hits of one trace are measured against: rank, analysed window and number of steps in it.
+
+    `asked` where the user chose the window: then what lies outside of it is not counted.
+    """
 
     rank: int | None
     start_ns: int
     end_ns: int
     steps: int = 0
+    asked: bool = False
 
     @property
     def length_ns(self) -> int:
@@ -36,25 +40,47 @@ class Scope:
         return max(0, self.end_ns - self.start_ns)
 
 
-def drafts_of(rule: str, order: Claims, hits: Iterable[Hits]) -> Iterator[Draft]:
-    """The hits of one rule, apart by device; hits without occurrences give none."""
+def drafts_of(rule: str, order: Claims, hits: Iterable[Hits], within: Scope | None = None) -> Iterator[Draft]:
+    """The hits of one rule, apart by device; hits without occurrences give none.
+
+    Args:
+        within: count only what overlaps its window, or loses time there; None counts all of the trace.
+    """
     for found in hits:
         if len(found.at):
-            yield from _by_device(rule, order, found)
+            yield from _by_device(rule, order, found, within)
 
 
-def _by_device(rule: str, order: Claims, hits: Hits) -> Iterator[Draft]:
+def _by_device(rule: str, order: Claims, hits: Hits, within: Scope | None) -> Iterator[Draft]:
     lost = hits.losses()
-    every = np.arange(len(hits.at))
+    counted = _counted(hits, lost, within)
+    every = np.flatnonzero(counted)
     if isinstance(hits.at, Calls) and len(lost.owner) == 0:
-        yield Draft(rule, order, None, hits, every, lost)
+        if len(every):
+            yield Draft(rule, order, None, hits, every, lost)
         return
-    devices = lost.device if isinstance(hits.at, Calls) else hits.at.device
+    lost = lost[counted[lost.owner]]
+    devices = lost.device if isinstance(hits.at, Calls) else hits.at.device[every]
     for device in distinct(devices).tolist():
         own = lost[lost.device == device]
-        which = distinct(own.owner) if isinstance(hits.at, Calls) else every[hits.at.device == device]
+        which = distinct(own.owner) if isinstance(hits.at, Calls) else every[devices == device]
         own = own[np.isin(own.owner, which)]
         yield Draft(rule, order, device, hits, which, own)
+
+
+def _counted(hits: Hits, lost: Lost, within: Scope | None) -> Mask:
+    """Which occurrences count, bool (occurrences,): a call before the window may lose time in it."""
+    if within is None:
+        return np.ones(len(hits.at), bool)
+    counted = _overlap(hits.at.start_ns, hits.at.end_ns, within)
+    counted[lost.owner[_overlap(lost.start_ns, lost.end_ns, within)]] = True
+    return counted
+
+
+def _overlap(start_ns: Rows, end_ns: Rows, scope: Scope) -> Mask:
+    """Which of some spans lie in the window at least in part; one without length does where it begins in it."""
+    overlap: Mask = (start_ns < scope.end_ns) & ((end_ns > scope.start_ns) | (start_ns >= scope.start_ns))
+    return overlap
 
 
 def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 1.0) -> Finding:
@@ -70,7 +96,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
     hits, costs = draft.hits, draft.costs_ns()
     share = draft.cost_ns / scope.length_ns if scope.length_ns else 0.0
     steps = hits.at.step[draft.which]
-    typical = draft.which[_typical(hits.at.dur_ns[draft.which], costs, steps)]
+    typical = draft.which[_typical(hits.at.dur_ns[draft.which], costs, _shown(draft, steps, scope))]
     (place,) = spans_of(hits.at[np.array([typical])], draft.device)
     in_steps = len(distinct(steps[steps >= 0])) if hits.at.events.steps.marked else 0
     worse = saving is not None and Severity.of(-saving.share) is not Severity.INFO
@@ -136,6 +162,15 @@ def _place(found: Finding) -> tuple[Any, ...]:
     )
 
 
+def _shown(draft: Draft, steps: Rows, scope: Scope) -> Rows:
+    """The steps, -1 also for what only loses time in the user's window: the example lies there where one does."""
+    if not scope.asked:
+        return steps
+    at = draft.hits.at
+    overlap = _overlap(at.start_ns[draft.which], at.end_ns[draft.which], scope)
+    return np.where(overlap, np.maximum(steps, 0), -1)
+
+
 def _typical(durations: Rows, costs: Rows, steps: Rows) -> int:
     """The occurrence in the middle, by cost, of those within steps; where nothing was lost, by duration."""
     inside = np.flatnonzero(steps >= 0) if (steps >= 0).any() else np.arange(len(steps))
@@ -159,7 +194,7 @@ def _totals(draft: Draft, share: float, in_steps: int, scope: Scope) -> dict[str
 def _occurrences(draft: Draft, costs: Rows) -> Iterator[Occurrence]:
     """The costliest, by start."""
     at = draft.hits.at
-    chosen = np.sort(np.argsort(-costs, kind="stable")[:MAX_OCCURRENCES])
+    chosen = _costliest(costs)
     which = draft.which[chosen]
     order = np.lexsort((at.end_ns[which], at.start_ns[which]))
     which, spent = which[order], costs[chosen][order].tolist()
@@ -175,6 +210,16 @@ def _occurrences(draft: Draft, costs: Rows) -> Iterator[Occurrence]:
             step=span.step,
             event_ids=events,
         )
+
+
+def _costliest(costs: Rows) -> Rows:
+    """Positions of the costliest, ascending; of equal ones the first."""
+    if len(costs) <= MAX_OCCURRENCES:
+        return np.arange(len(costs))
+    least = np.partition(costs, -MAX_OCCURRENCES)[-MAX_OCCURRENCES]
+    above = np.flatnonzero(costs > least)
+    equal = np.flatnonzero(costs == least)[: MAX_OCCURRENCES - len(above)]
+    return np.sort(np.concatenate((above, equal)))
 
 
 def _native(evidence: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.rule.views import Calls, IdleTime, Work
-from traceanalyzer.rule.views.selection import Mask, Rows
+from traceanalyzer.rule.views.selection import Mask, Rows, positions
 
 if TYPE_CHECKING:
     from traceanalyzer.replay.edits import Edit
@@ -38,10 +38,10 @@ class Lost:
         return cls(owner, spent.device, spent.start_ns, spent.end_ns)
 
     @classmethod
-    def excess(cls, work: Work, excess_ns: Rows) -> Self:
-        """The last `excess_ns` of each piece of work, at most all of it."""
+    def excess(cls, work: Work, excess_ns: Rows, owner: Rows | None = None) -> Self:
+        """The last `excess_ns` of each piece of work, at most all of it; by default each is its own occurrence."""
         start = np.maximum(work.end_ns - np.maximum(excess_ns, 0), work.start_ns)
-        return cls(np.arange(len(work)), work.device, start, work.end_ns)
+        return cls(np.arange(len(work)) if owner is None else owner, work.device, start, work.end_ns)
 
     @classmethod
     def uncovered(cls, work: Work, cover: Work) -> Self:
@@ -82,6 +82,12 @@ class Lost:
         return cls.all_of(idle[inside], order[at[inside]])
 
     @classmethod
+    def launched_by(cls, idle: IdleTime, calls: Calls) -> Self:
+        """Idle time that a launch in one of the calls ended, which is that one's."""
+        owner = idle.launch.owner(calls)
+        return cls.all_of(idle[owner >= 0], owner[owner >= 0])
+
+    @classmethod
     def joined(cls, parts: Sequence[Lost]) -> Self:
         """All of them."""
         columns = (
@@ -96,7 +102,8 @@ class Lost:
         return cls(nothing, nothing, nothing, nothing)
 
     def __getitem__(self, chosen: Mask | Rows) -> Self:
-        return type(self)(self.owner[chosen], self.device[chosen], self.start_ns[chosen], self.end_ns[chosen])
+        at = positions(chosen)
+        return type(self)(self.owner[at], self.device[at], self.start_ns[at], self.end_ns[at])
 
     def spans(self) -> intervals.Set:
         """What is lost on any device, as one set: use it on the stretches of one device."""

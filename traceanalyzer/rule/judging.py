@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Status
+from traceanalyzer.model.threads import side_by_side
 from traceanalyzer.rule.claims import Draft, settled
 from traceanalyzer.rule.grouping import Scope, drafts_of, finding_of
 from traceanalyzer.rule.registry import Rule
@@ -45,20 +47,33 @@ class Judgement:
     outcomes: tuple[Outcome, ...]
 
 
+def indexes_of(rules: Iterable[Rule]) -> list[type]:
+    """All that the rules ask for."""
+    return [need.kind for rule in rules for need in rule.needs.values()]
+
+
 def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: Forecast | None) -> Judgement:
     """Run every rule, settle who owns which time, and ask what each fix saves, where the program can be replayed."""
     rules = tuple(rules)
     outcomes = {rule.slug: Outcome(rule.slug, Status.CLEAR, None, scope.rank, rule.group) for rule in rules}
-    drafts = [draft for rule in rules for draft in _drafts(rule, analysis, scope, outcomes)]
+    yielded = side_by_side(
+        [partial(_drafts, rule, analysis, scope, outcomes) for rule in rules], analysis.threads
+    )
+    drafts = [draft for of_rule in yielded for draft in of_rule]
     by_slug = {rule.slug: rule for rule in rules}
     found, fixes = [], []
     claimed = settled(drafts, (scope.start_ns, scope.end_ns))
     replayed = _replayed(claimed)
-    for draft in claimed:
+
+    def made(draft: Draft) -> Finding | Exception | None:
         with analysis.timed(FINDINGS):
-            told = forecast if id(draft) in replayed else None
-            finding = _finding(draft, scope, by_slug[draft.rule], told, outcomes)
-        if finding is not None:
+            return _finding(draft, scope, by_slug[draft.rule], forecast if id(draft) in replayed else None)
+
+    made_of = side_by_side([partial(made, draft) for draft in claimed], analysis.threads)
+    for draft, finding in zip(claimed, made_of, strict=True):
+        if isinstance(finding, Exception):
+            outcomes[draft.rule] = _failed(outcomes[draft.rule], finding)
+        elif finding is not None:
             found.append(finding)
             fixes.append(draft.hits.edits())
             outcomes[draft.rule] = replace(outcomes[draft.rule], status=Status.FOUND)
@@ -80,7 +95,9 @@ def _replayed(drafts: Sequence[Draft]) -> set[int]:
 def _drafts(rule: Rule, analysis: Analysis, scope: Scope, outcomes: dict[str, Outcome]) -> list[Draft]:
     try:
         with analysis.timed(rule.slug):
-            return list(drafts_of(rule.slug, rule.claims, rule.hits(analysis)))
+            return list(
+                drafts_of(rule.slug, rule.claims, rule.hits(analysis), scope if scope.asked else None)
+            )
     except Unavailable as reason:
         outcomes[rule.slug] = replace(outcomes[rule.slug], status=Status.NOT_APPLICABLE, why=str(reason))
     except Exception as error:  # a rule may fail in any way; the report says how
@@ -88,10 +105,8 @@ def _drafts(rule: Rule, analysis: Analysis, scope: Scope, outcomes: dict[str, Ou
     return []
 
 
-def _finding(
-    draft: Draft, scope: Scope, rule: Rule, forecast: Forecast | None, outcomes: dict[str, Outcome]
-) -> Finding | None:
-    """None where it costs and saves too little to be said, or its rule fails."""
+def _finding(draft: Draft, scope: Scope, rule: Rule, forecast: Forecast | None) -> Finding | Exception | None:
+    """None where it costs and saves too little to be said; what its rule fails with."""
     costs = draft.lost.owner.size > 0
     if costs and draft.cost_ns == 0:
         return None
@@ -104,8 +119,7 @@ def _finding(
             return None
         return finding_of(draft, scope, saving, min(draft.hits.most, _most(draft, forecast)))
     except Exception as error:
-        outcomes[draft.rule] = _failed(outcomes[draft.rule], error)
-        return None
+        return error
 
 
 def _most(draft: Draft, forecast: Forecast | None) -> float:

@@ -9,6 +9,9 @@ from traceanalyzer.model import units
 
 _FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
 _PARTS_NAMED = 3  # of a mapping in a message
+_MOST_STEPS = 0.75  # of the steps: one at an edge of the window may lack it
+_ABOUT = 0.15  # of the times in a step, that the whole number may be off: steps at the edges are cut
+_ENGINE = "autograd::engine::evaluate_function: "  # what the engine puts before the name of a node
 
 
 def message_fields(evidence: Mapping[str, Any], count: int, in_steps: int, steps: int) -> dict[str, str]:
@@ -27,20 +30,27 @@ def message_fields(evidence: Mapping[str, Any], count: int, in_steps: int, steps
             shown[stem or unit] = _FORMS[unit](value)
         if isinstance(value, Mapping):
             shown[name] = _leading(value)
+    shown = {name: text.replace(_ENGINE, "") for name, text in shown.items()}
     return {
         "times": _times(count),
-        "times_a_step": _times_a_step(count, in_steps),
+        "times_a_step": _times_a_step(count, in_steps, steps),
         "in_steps": _in_steps(in_steps, steps),
     } | shown
 
 
 def _leading(sums: Mapping[str, int]) -> str:
-    """The largest parts with their shares: `aten::mm (24 %), aten::add_ (20 %)`; one alone without."""
+    """The largest parts with their shares: `aten::mm (24 %), aten::add_ (20 %)`; one alone without.
+
+    What rounds to nothing is left out, but for the first.
+    """
     total = sum(sums.values())
     if len(sums) == 1:
         return next(iter(sums))
-    parts = list(sums.items())[:_PARTS_NAMED]
-    return ", ".join(f"{name} ({round(100 * part / total) if total else 0} %)" for name, part in parts)
+    shares = [(name, round(100 * part / total) if total else 0) for name, part in sums.items()]
+    parts = [
+        f"{name} ({share} %)" for at, (name, share) in enumerate(shares[:_PARTS_NAMED]) if share or not at
+    ]
+    return ", ".join(parts)
 
 
 def _plain(value: Any) -> str:
@@ -59,12 +69,14 @@ def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
-def _times_a_step(count: int, in_steps: int) -> str:
-    """How often in a step that has it; over the window where nothing marks steps."""
-    if in_steps == 0:
+def _times_a_step(count: int, in_steps: int, steps: int) -> str:
+    """How often in a step, where nearly all have it about as often; else in how many; over the window without steps."""
+    if in_steps <= 1:
         return _times(count)
-    often = count / in_steps
-    return f"{_times(round(often)) if often >= 1.5 else 'once'} a step" if in_steps > 1 else _times(count)
+    often, whole = count / in_steps, max(round(count / in_steps), 1)
+    if in_steps < _MOST_STEPS * steps:
+        return f"{_times(count)} in {in_steps:,} of {steps:,} steps"
+    return f"{_times(whole)} a step" if abs(often - whole) <= _ABOUT * often else f"{often:.1f} times a step"
 
 
 def _in_steps(in_steps: int, steps: int) -> str:

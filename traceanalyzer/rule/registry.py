@@ -28,6 +28,7 @@ class Rule:
     Attributes:
         claims: when it claims its time.
         min_share: findings that cost and save less are not said: a share of the window, or of the step.
+        causes: what its findings may name as their cause; empty where they name none.
         limits: an instance of the rule's own dataclass, None where it has no limits.
     """
 
@@ -39,6 +40,7 @@ class Rule:
     needs: Mapping[str, Need]
     claims: Claims
     min_share: float
+    causes: tuple[str, ...]
     limits: Any
     function: RuleFunction
 
@@ -59,16 +61,22 @@ class Rule:
 
 
 def rule(
-    *, since: str, claims: Claims = Claims.EVENT, min_share: float = 0.005, limits: type | None = None
+    *,
+    since: str,
+    claims: Claims = Claims.EVENT,
+    min_share: float = 0.005,
+    causes: tuple[str, ...] = (),
+    limits: type | None = None,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Mark a function as a rule; its name is the slug, its docstring the page, its parameters the indexes.
 
     Args:
         min_share: by default the share from which on the severity is `low`.
+        causes: what its hits may have as `cause`: `traceanalyzer explain CAUSE` finds the rule by them.
     """
 
     def mark(function: RuleFunction) -> RuleFunction:
-        function.__rule__ = (since, claims, min_share, limits)  # type: ignore[attr-defined]
+        function.__rule__ = (since, claims, min_share, causes, limits)  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -87,7 +95,7 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def _describe(function: Any) -> Rule:
-    since, claims, min_share, limits = function.__rule__
+    since, claims, min_share, causes, limits = function.__rule__
     page = inspect.cleandoc(function.__doc__)
     return Rule(
         slug=function.__name__.replace("_", "-"),
@@ -98,6 +106,7 @@ def _describe(function: Any) -> Rule:
         needs=needs_of(function, skip=frozenset({"limits", "return"})),
         claims=claims,
         min_share=min_share,
+        causes=causes,
         limits=None if limits is None else limits(),
         function=function,
     )

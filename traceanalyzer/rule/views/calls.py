@@ -12,7 +12,7 @@ from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Mask, Rows, Selection
+from traceanalyzer.rule.views.selection import Mask, Rows, Selection, kept
 
 if TYPE_CHECKING:
     from traceanalyzer.rule.views.work import Work
@@ -29,7 +29,8 @@ class Calls(Selection):
 
     @classmethod
     def build(cls, events: Events) -> Self:
-        return cls(events, events.calls)
+        every: Self = events.once(cls.__name__, lambda: cls(events, events.calls))
+        return every
 
     @property
     def rows(self) -> Rows:
@@ -41,22 +42,20 @@ class Calls(Selection):
         """Whether there is a row."""
         return self._rows >= 0
 
-    @property
+    @kept
     def name(self) -> Texts:
         """Name of the op, call or annotation."""
         return self.text("name")
 
     def text(self, column: str) -> Texts:
         """A text column of `trace.cpu`, such as input_dims."""
-        return self.events.of_all(
-            self._rows, column, lambda: Texts.column(self.events.trace.cpu, column, self._rows)
-        )
+        return Texts.column(self.events.trace.cpu, column, self._rows)
 
-    @property
+    @kept
     def start_ns(self) -> Rows:
         return pick(self.events.nesting.start_ns, self._rows)
 
-    @property
+    @kept
     def end_ns(self) -> Rows:
         return pick(self.events.nesting.end_ns, self._rows)
 
@@ -70,31 +69,30 @@ class Calls(Selection):
         """The operating system's thread."""
         return pick(self.events.tid, self._rows)
 
-    @property
+    @kept
     def step(self) -> Rows:
         """Position of the step in which it began."""
-        return self.events.of_all(
-            self._rows, "step", lambda: np.where(self.there, self.events.steps.at_cpu(self.start_ns), -1)
-        )
+        return np.where(self.there, self.events.steps.at_cpu(self.start_ns), -1)
 
-    @property
+    @kept
     def is_op(self) -> Mask:
         """cpu_op rows, annotations left out."""
-        own = self.events.nesting.op
-        return self.events.of_all(
-            self._rows, "is_op", lambda: np.asarray(self.there & (pick(own, self._rows) == self._rows))
-        )
+        return np.asarray(self.there & (pick(self.events.nesting.op, self._rows) == self._rows))
 
-    @property
+    @kept
+    def is_top_op(self) -> Mask:
+        """Ops in no other op: what the user called, or a wrapper of it."""
+        return np.asarray(self.is_op & (self.events.nesting.top_op(self._rows) == self._rows))
+
+    @kept
     def is_call(self) -> Mask:
         """Runtime and driver calls."""
         return self.text("category").one_of(*CALL_CATEGORIES)
 
-    @property
+    @kept
     def is_annotation(self) -> Mask:
         """record_function blocks, step marks among them."""
-        marks = self.events.nesting.annotation
-        return self.events.of_all(self._rows, "is_annotation", lambda: pick(marks, self._rows, False))
+        return pick(self.events.nesting.annotation, self._rows, False)
 
     @property
     def op(self) -> Calls:
@@ -111,12 +109,12 @@ class Calls(Selection):
         """The innermost row around each."""
         return Calls(self.events, pick(self.events.nesting.parent, self._rows))
 
-    @property
+    @kept
     def line(self) -> Texts:
         """`path.py(12): function` of the user's own code around each row; null without stacks."""
         return self.events.user_code.around(self._rows)
 
-    @property
+    @kept
     def annotation(self) -> Texts:
         """The innermost annotation around each row that is no step mark."""
         named = Calls(self.events, np.arange(len(self.events.nesting.parent)))

@@ -44,12 +44,8 @@ class Events:
         calls = np.flatnonzero(nesting.thread >= 0)
         return cls(trace, nesting, steps, user_code, work, ints(trace.cpu, "tid"), calls)
 
-    def of_all(self, rows: Rows, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What `make` makes for some rows; kept where these are all calls, which most rules begin with."""
-        if rows is not self.calls:
-            return make()
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What `make` makes, once: most rules begin with the same views, whose properties are kept."""
         if key not in self._kept:
-            self._kept[key] = made = make()
-            array: Any = getattr(made, "code", made)
-            array.flags.writeable = False  # others see the same array
+            self._kept[key] = make()
         return self._kept[key]  # type: ignore[no-any-return]

@@ -7,12 +7,15 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.idle.accounting import Accounting
+from traceanalyzer.idle.cause_texts import SAYS_WHY
 from traceanalyzer.idle.causes import CAUSES, Idle
-from traceanalyzer.model.arrays import pick
+from traceanalyzer.idle.recurrence import standing_out
+from traceanalyzer.model.arrays import distinct, grouped, pick
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Rows, Selection
+from traceanalyzer.rule.views.selection import Mask, Rows, Selection, kept, positions
 from traceanalyzer.rule.views.work import Work
 
 
@@ -30,32 +33,32 @@ class IdleTime(Selection):
         return cls(events, np.flatnonzero(books.piece >= 0), books, idle)
 
     def __getitem__(self, chosen: Rows | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Self:
-        return type(self)(self.events, self._rows[chosen], self._books, self._idle)
+        return type(self)(self.events, self._rows[positions(chosen)], self._books, self._idle)
 
-    @property
+    @kept
     def start_ns(self) -> Rows:
         return self._books.start_ns[self._rows]
 
-    @property
+    @kept
     def end_ns(self) -> Rows:
         return self.start_ns + self._books.dur_ns[self._rows]
 
-    @property
+    @kept
     def device(self) -> Rows:
         """GPU ordinal within the process."""
         return self._books.device[self._rows]
 
-    @property
+    @kept
     def step(self) -> Rows:
         """Position in `Steps` of the step on the device, 0 the first; -1 before it."""
         return self._books.step[self._rows]
 
-    @property
+    @kept
     def piece(self) -> Rows:
         """Position in `Idle`."""
         return self._books.piece[self._rows]
 
-    @property
+    @kept
     def cause(self) -> Texts:
         """Name as in `CAUSES`, such as `module-loading`; docs/accounting.md says when each holds."""
         return Texts(self._idle.cause[self.piece], np.array(CAUSES, object))
@@ -69,7 +72,28 @@ class IdleTime(Selection):
         if unknown := set(causes) - set(CAUSES):
             known = ", ".join(CAUSES)
             raise ValueError(f"no cause is called {', '.join(sorted(unknown))}; there are {known}")
-        return self[np.isin(self._idle.cause[self.piece], [CAUSES.index(cause) for cause in causes])]
+        return self[self.cause.one_of(*causes)]
+
+    def waited(self) -> Self:
+        """The stretches in which the CPU waited for the device, or for a copy to it."""
+        return self.charged_to("synchronisation", "blocking-upload")
+
+    def standing_out(self, min_steps: int, spike: float) -> tuple[Mask, Mask]:
+        """(what is idle in leading steps only, what stands out in a single step): a start, and a hiccup.
+
+        Only of causes that say no more than that the launch came late; with fewer steps, or steps that the user
+        gave, only what lies before the first work of all is a start.
+
+        Args:
+            spike: a cause stands out in a step where it takes more than this times its median over all steps.
+        """
+        plain, steps = ~self.cause.one_of(*SAYS_WHY), self.events.steps
+        head = (self.before_entries < 0) & (plain | self.cause.one_of("unknown"))
+        if len(steps) < min_steps or steps.asked or not len(self):
+            return head, np.zeros(len(self), bool)
+        key, _ = grouped([self.device, self.cause.code])
+        found = standing_out(key, self.step, self.dur_ns, len(steps), spike)
+        return head | (found.leading | (self.step < 0)) & plain, found.alone & plain & ~head
 
     def happening_once(self, min_steps: int) -> Self:
         """Without the causes that come back in half of the steps after the leading third; all of fewer steps."""
@@ -79,17 +103,29 @@ class IdleTime(Selection):
         often = [c for c, found in later.by(later.cause) if 2 * len(np.unique(found.step)) >= steps - leading]
         return self if steps < min_steps else self[~self.cause.one_of(*often)]
 
-    @property
+    @kept
     def call(self) -> Calls:
         """The row that decided the cause: the synchronising call, the stalled op, the launch."""
         return Calls(self.events, self._idle.row[self.piece])
 
-    @property
+    def held_up_at(self) -> Rows:
+        """Equal where calls of one name, and the same of them in their steps, decided the cause; int64."""
+        own = self.call
+        named = Calls.build(self.events)
+        named = named[np.isin(named.name.code, distinct(own.name.code))]
+        named = named[np.argsort(named.start_ns, kind="stable")]
+        which = rank_within(grouped([named.name.code, named.step])[0])
+        order = np.argsort(named.rows)
+        at = order[np.minimum(np.searchsorted(named.rows[order], own.rows), max(len(order) - 1, 0))]
+        place, _ = grouped([own.name.code, which[at]])
+        return place
+
+    @kept
     def op(self) -> Calls:
         """The op to name, none where the time went by between ops."""
         return Calls(self.events, self._idle.op[self.piece])
 
-    @property
+    @kept
     def launch(self) -> Calls:
         """The call that launched the work after it."""
         work = self._idle.work[self.piece]

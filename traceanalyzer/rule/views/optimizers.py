@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.rule.views.work import Work
+
+FUSED = ("Adam", "AdamW", "SGD")  # torch 2.4 and later have a fused CUDA implementation of these
+_FOREACH = ("ASGD", "Adadelta", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
+# apex and DeepSpeed launch multi_tensor_apply without an op.
+DONE = re.compile(
+    r"_fused_|^void multi_tensor_apply|multi_tensor_apply_kernel|CompiledFunction|^triton_|^Torch-Compiled|^## Call"
+)
 
 _MOST = 0.5
 _RARE = 0.05  # share of the launches below which an op is not done for every tensor
@@ -35,6 +44,21 @@ class Implementation:
             return cls(True, passes, len(work) / steps / passes * tensors_per_launch)
         tensors = _every_tensor(work)
         return cls(False, len(work) / tensors, tensors / steps)
+
+    def at_best(self, kind: str, tensors_per_launch: int) -> tuple[int, int]:
+        """(kernels, foreach ops) of the better implementation: a fused one without such, else one for each pass."""
+        passes = 1 if kind in FUSED else math.ceil(self.passes)
+        kernels = passes * math.ceil(self.tensors / tensors_per_launch)
+        return kernels, 0 if kind in FUSED else passes
+
+    def advice(self, kind: str) -> str:
+        """What makes the step of an optimizer of that class fewer kernels."""
+        if kind in FUSED:
+            each = "all passes" if self.foreach else "many (about 36) parameters"
+            return f"Pass fused=True to {kind}: one kernel for {each}."
+        if kind in _FOREACH and not self.foreach:
+            return f"Pass foreach=True to {kind}, or compile its step with torch.compile."
+        return "Compile the optimizer's step with torch.compile, or write it with torch._foreach_ ops."
 
 
 def _every_tensor(work: Work) -> float:

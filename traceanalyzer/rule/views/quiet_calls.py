@@ -7,12 +7,12 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.arrays import distinct, grouped, pick, sums_of
 from traceanalyzer.model.containment import innermost, running_at
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Key, Mask, Rows
+from traceanalyzer.rule.views.selection import Key, Mask, Rows, kept, positions
 from traceanalyzer.timeline.names import ANNOTATION, COMPILATION, COMPILED_RUN
 from traceanalyzer.timeline.quiet_time import HostTime, QuietTime, Stretches
 
@@ -36,27 +36,27 @@ class QuietCalls(Calls):
         return cls(events, quiet, np.arange(len(quiet.start_ns)))
 
     def __getitem__(self, chosen: Mask | Rows) -> Self:
-        return type(self)(self.events, self._quiet, self._at[chosen])
+        return type(self)(self.events, self._quiet, self._at[positions(chosen)])
 
-    @property
+    @kept
     def start_ns(self) -> Rows:
         return self._quiet.start_ns[self._at]
 
-    @property
+    @kept
     def end_ns(self) -> Rows:
         return self._quiet.end_ns[self._at]
 
-    @property
+    @kept
     def before(self) -> Calls:
         """The op or call that ended last before each."""
         return Calls(self.events, self._quiet.before[self._at])
 
-    @property
+    @kept
     def after(self) -> Calls:
         """The op or call after each, with its own times."""
         return Calls(self.events, self._rows)
 
-    @property
+    @kept
     def place(self) -> Texts:
         """`op before and op after`, the outermost ops or else the calls."""
         before, after = (
@@ -76,10 +76,23 @@ class QuietCalls(Calls):
         nodes = every[every.name.matches(_NODE)]
         marks = every[every.is_annotation & every.name.matches(ANNOTATION)]
         users = marks if len(marks) else every[every.is_annotation]
-        engine = np.setdiff1d(nodes.thread, users.thread)
-        into = np.isin(self.thread, engine) | self.after.inside(nodes)
-        leaving = np.isin(self.before.thread, engine) | self.before.inside(nodes)
+        thread = self.events.nesting.thread
+        engine = np.zeros(int(thread.max(initial=-1)) + 2, bool)
+        engine[thread[nodes.rows]] = True
+        engine[thread[users.rows]] = False
+        into = engine[pick(thread, self.rows)] | self.after.inside(nodes)
+        leaving = engine[pick(thread, self.before.rows)] | self.before.inside(nodes)
         return into, np.asarray(leaving & ~into)
+
+    def is_users(self, min_torch_ns: int) -> Mask:
+        """Not torch's own: in the autograd engine, on the way there, or, where it is shorter, right after it."""
+        into, leaving = self.by_autograd
+        return ~into & (~leaving | (self.dur_ns >= min_torch_ns))
+
+    def main_places(self, minor: float) -> Self:
+        """Without the places that take less than that share of the time."""
+        place = self.place.code
+        return self[np.bincount(place, weights=self.dur_ns)[place] >= minor * self.total_ns]
 
     def in_steps(self, *keys: Key) -> Rows:
         """In how many steps there is a row of the same keys, for each row."""
@@ -87,7 +100,7 @@ class QuietCalls(Calls):
         _, first = grouped([number, self.step])
         return np.asarray(np.bincount(number[first])[number], np.int64)
 
-    @property
+    @kept
     def line(self) -> Texts:
         """The user's innermost function that is open for most of each stretch; null without stacks.
 
@@ -121,6 +134,15 @@ class QuietCalls(Calls):
         names = code.at(instants, self.thread[row])
         return names.sums(np.full(_SAMPLES, reached[-1] // _SAMPLES))
 
+    def user_calls(self) -> int:
+        """How many calls of the user's functions were recorded within these stretches; 0 without stacks."""
+        code, calls = self.events.user_code, 0
+        for thread in distinct(self.thread).tolist():
+            first, last = np.searchsorted(code.tid, [thread, thread + 1])
+            own, starts = self[self.thread == thread], code.start_ns[first:last]
+            calls += int((np.searchsorted(starts, own.end_ns) - np.searchsorted(starts, own.start_ns)).sum())
+        return calls
+
     def _frames(self) -> tuple[Rows, Rows, Rows, Texts]:
         """(start, end, thread, name) of the user's frames that may cover a stretch, by thread and nesting.
 
@@ -148,8 +170,41 @@ class HostCalls(QuietCalls):
 
         Compiled code and its lookups are left out: they are no work of the user's.
         """
-        every = Calls.build(self.events)
-        outermost = every[every.is_op & ~every.parent.op.there & ~every.name.matches(_COMPILED)]
+        outermost = self._computing()
         stretch = np.searchsorted(self.start_ns, outermost.start_ns, side="right") - 1
         inside = (stretch >= 0) & (outermost.end_ns <= self.end_ns[stretch])
         return outermost[inside], stretch[inside]
+
+    def subject(self, most: float, alone: float) -> Texts:
+        """The op that takes most of each stretch, else the user's function, as where it has several such ops.
+
+        Args:
+            most: share of a stretch, by which an op is what it is about.
+            alone: share of the ops of a function, by which one op is what it does.
+        """
+        ops, stretch = self.ops()
+        line = self.line
+        pair, first = grouped([stretch, ops.name.code])
+        spent = sums_of(pair, ops.dur_ns, len(first))
+        order = np.argsort(spent, kind="stable")
+        main = np.full(len(self), -1, np.int64)
+        main[stretch[first[order]]] = order  # what is assigned last, the longest, stays
+        one = np.append(spent, 0)[main] >= most * self.dur_ns
+        one &= ~_has_several(line.code, ops, stretch, alone)
+        code = np.append(ops.name.code[first], -1)[np.where(one, main, -1)]
+        return Texts(code, ops.name.names).or_else(line)
+
+    def _computing(self) -> Calls:
+        """Outermost ops of the whole trace, without compiled code."""
+        every = Calls.build(self.events)
+        return self.events.once("computing", lambda: every[every.is_top_op & ~every.name.matches(_COMPILED)])
+
+
+def _has_several(function: Rows, ops: Calls, stretch: Rows, alone: float) -> Mask:
+    """Which stretches are of a function in which no op alone takes most of what its ops take."""
+    of_op = function[stretch]
+    pair, first = grouped([of_op, ops.name.code])
+    longest, total = (np.zeros(int(function.max(initial=-1)) + 2, np.int64) for _ in range(2))
+    np.maximum.at(longest, of_op[first], sums_of(pair, ops.dur_ns, len(first)))
+    np.add.at(total, of_op, ops.dur_ns)
+    return np.asarray((function >= 0) & (longest < alone * total)[function])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,7 +19,10 @@ _ONE_FIRST = re.compile(r"\[\[1\b")
 _NUMBER = re.compile(r"\d+")
 _MOST = 0.5
 _NEAR = 2  # ops before or after the loop
-_GATHERS = r"::(unbind|split|split_with_sizes|chunk|tensor_split|stack|cat|concat|vstack|hstack)$|^(Stack|Cat|Unbind)"
+_GATHERS = (
+    r"::(unbind|split|split_with_sizes|chunk|tensor_split|stack|cat|concat|vstack|hstack)$"
+    r"|(^|: )(Stack|Cat|Unbind)Backward"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,9 +36,7 @@ class Repeats:
         launches, copies: pieces of work that the loop launched, and whether copies to the device are among them.
         kernel_ns: their mean duration.
         collected: it takes apart what comes before it or puts together what it made: unbind, split; stack, cat.
-        shapes_change: in most repeats some op gets other shapes than in the one before.
-        shapes_grow: no op ever gets less than in the repeat before, and one gets more: a history or cache is kept.
-        shapes: the inputs' shapes of the ops of the first repeat, as recorded; empty where they are not.
+        dims: the inputs' shapes of the ops as recorded, repeat after repeat.
     """
 
     at: Calls
@@ -44,9 +46,7 @@ class Repeats:
     copies: bool
     kernel_ns: float
     collected: bool
-    shapes_change: bool
-    shapes_grow: bool
-    shapes: tuple[str, ...]
+    dims: Texts
 
     @property
     def count(self) -> int:
@@ -58,10 +58,21 @@ class Repeats:
         """Equal for loops of the same ops, wherever the first repeat began."""
         return tuple(sorted(self.names))
 
+    @property
+    def shapes_change(self) -> bool:
+        """In most repeats some op gets other shapes than in the one before."""
+        codes = self.dims.code.reshape(self.count, -1)
+        return bool((np.diff(codes, axis=0) != 0).any(axis=1).mean() > _MOST)
+
+    @property
+    def shapes_grow(self) -> bool:
+        """No op ever gets less than in the repeat before, and one gets more: a history or cache is kept."""
+        return _grow(self.dims.code.reshape(self.count, -1), self.dims)
+
     def of_one(self, ops: re.Pattern[str]) -> bool:
-        """Whether one of these ops gets a batch of one: its first input's first size."""
-        own = (shape for name, shape in zip(self.names, self.shapes, strict=True) if ops.search(name))
-        return any(_ONE_FIRST.match(shape) for shape in own)
+        """Whether one of these ops gets a batch of one in the first repeat: its first input's first size."""
+        own = (self.dims[at] or "" for at, name in enumerate(self.names) if ops.search(name))
+        return any(map(_ONE_FIRST.match, own))
 
 
 def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
@@ -72,19 +83,20 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
         work: everything on the device.
         least: fewer repeats make no loop.
     """
-    outer = outer[np.lexsort((outer.start_ns, outer.thread, outer.step))]
+    outer = outer[np.argsort(outer.start_ns, kind="stable")]
     group, _ = grouped([outer.step, outer.thread])
+    order = np.argsort(group, kind="stable")
+    outer, group = outer[order], group[order]
     names, rows, starts, ends = outer.name, outer.rows, outer.start_ns, outer.end_ns
     loops = Loops.of(names.code, group, least)
     dims, launched = outer.text("input_dims"), work.outer_op.rows
-    shapes = dims.code
     order = np.argsort(launched, kind="stable")
     copying, durations = work.kind.one_of("copy_h2d")[order], work.dur_ns[order]
-    launched = launched[order]
+    first, last = (np.searchsorted(launched[order], rows, side=side) for side in ("left", "right"))
     gathers = names.matches(_GATHERS)
     for loop in range(len(loops)):
         members = loops.members(loop)
-        own = _of_ops(launched, rows[members.ravel()])
+        own = _filled(first[members.ravel()], last[members.ravel()])
         low, high = max(int(members[0, 0]) - _NEAR, 0), int(members[-1, -1]) + 1 + _NEAR
         following = np.append(starts[members[1:, 0]], ends[members[-1, -1]])
         yield Repeats(
@@ -95,9 +107,7 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
             copies=bool(copying[own].any()),
             kernel_ns=float(durations[own].mean()) if len(own) else 0.0,
             collected=bool(gathers[low:high].any()),
-            shapes_change=bool((np.diff(shapes[members], axis=0) != 0).any(axis=1).mean() > _MOST),
-            shapes_grow=_grow(shapes[members], dims),
-            shapes=tuple(dims[int(member)] or "" for member in members[0]),
+            dims=dims[members.ravel()],
         )
 
 
@@ -105,15 +115,18 @@ def _grow(codes: Rows, dims: Texts) -> bool:
     """Whether the inputs of the ops, (repeats, ops), only ever become larger."""
     changing = codes[:, (codes != codes[0]).any(axis=0)]
     used, place = np.unique(changing, return_inverse=True)
-    sizes = np.array(
-        [sum(map(int, _NUMBER.findall(text or ""))) for text in Texts(used, dims.names).values()]
-    )
+    sizes = np.array([_size(text or "") for text in Texts(used, dims.names).values()])
     return bool(changing.size) and bool((np.diff(sizes[place.reshape(changing.shape)], axis=0) >= 0).all())
 
 
-def _of_ops(launched: Rows, rows: Rows) -> Rows:
-    """Positions in `launched`, which is sorted, of what these rows launched."""
-    low, high = (np.searchsorted(launched, np.sort(rows), side=side) for side in ("left", "right"))
+@lru_cache(maxsize=1 << 14)
+def _size(shapes: str) -> int:
+    """Sum of all sizes: one of them grows where it does."""
+    return sum(map(int, _NUMBER.findall(shapes)))
+
+
+def _filled(low: Rows, high: Rows) -> Rows:
+    """All positions from each low to its high, which is left out."""
     count = high - low
     found: Rows = (
         np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from typing import Self
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import distinct_pairs
+from traceanalyzer.model.arrays import distinct, distinct_pairs
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Mask, Rows, Selection
+from traceanalyzer.rule.views.selection import Mask, Rows, Selection, kept
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.host_memory import pageable
 
@@ -30,7 +30,9 @@ class Work(Selection):
     def build(cls, events: Events) -> Self:
         if events.work is None:
             raise Unavailable("no kernels, copies or memsets in the trace")
-        return cls(events, np.arange(len(events.work.row)))
+        rows = np.arange(len(events.work.row))
+        every: Self = events.once(cls.__name__, lambda: cls(events, rows))
+        return every
 
     @property
     def _work(self) -> DeviceWork:
@@ -42,7 +44,7 @@ class Work(Selection):
         """Entries of `DeviceWork`: what edits are made of."""
         return self._rows
 
-    @property
+    @kept
     def name(self) -> Texts:
         """Name of the kernel or copy."""
         return self.text("name")
@@ -55,93 +57,102 @@ class Work(Selection):
         """A number column of `trace.gpu`, such as bytes; null is the least int64."""
         return ints(self.events.trace.gpu, column)[self._work.row[self._rows]]
 
-    @property
+    @kept
     def bytes(self) -> Rows:
         """Bytes of copies and memsets, 0 where not recorded."""
         return np.maximum(self.number("bytes"), 0)
 
-    @property
+    @kept
     def pageable(self) -> Mask:
         """Copies from or to host memory that is not pinned, as far as the trace says."""
         return pageable(self.events.trace)[self._work.row[self._rows]]
 
-    @property
+    @kept
     def kind(self) -> Texts:
         """compute, communication, copy_h2d, copy_d2h, copy_p2p, copy_d2d, copy_other or memset."""
         return Texts(self._work.kind[self._rows], np.array(KINDS, object))
 
     def of_kind(self, *kinds: str) -> Self:
         """The pieces of these kinds."""
-        return self[np.isin(self._work.kind[self._rows], [KINDS.index(kind) for kind in kinds])]
+        return self[self.kind.one_of(*kinds)]
 
-    @property
+    def by_device(self) -> Iterator[tuple[int, Self]]:
+        """(device, its pieces), by ordinal."""
+        device = self.device
+        if len(device) and (device == device[0]).all():
+            yield int(device[0]), self
+            return
+        for ordinal in distinct(device).tolist():
+            yield ordinal, self[device == ordinal]
+
+    @kept
     def start_ns(self) -> Rows:
         return self._work.start_ns[self._rows]
 
-    @property
+    @kept
     def end_ns(self) -> Rows:
         return self._work.end_ns[self._rows]
 
-    @property
+    @kept
     def device(self) -> Rows:
         """GPU ordinal within the process."""
         return self._work.device[self._rows]
 
-    @property
+    @kept
     def stream(self) -> Rows:
         return self._work.stream[self._rows]
 
-    @property
+    @kept
     def step(self) -> Rows:
         """Position of the step that launched it."""
         return self.events.steps.of_work[self._rows]
 
-    @property
+    @kept
     def launch(self) -> Calls:
         """The call that started it."""
         return Calls(self.events, self._work.call[self._rows])
 
-    @property
+    @kept
     def in_graph(self) -> Mask:
         """Started together with other work by one call: a CUDA graph."""
         return self._work.shared[self._rows]
 
-    @property
+    @kept
     def op(self) -> Calls:
         """The innermost op that launched it."""
         return Calls(self.events, self._work.op[self._rows])
 
-    @property
+    @kept
     def outer_op(self) -> Calls:
         """The outermost op that launched it: what the user called."""
         return self.op.outer_op
 
-    @property
+    @kept
     def line(self) -> Texts:
         """The user's line that launched it; of backward work that of the forward op where it is known."""
         return self.launch.line.or_else(self.op.line)
 
-    @property
+    @kept
     def dims(self) -> Texts:
         """Recorded input shapes of the op, as JSON text."""
         return self.op.text("input_dims")
 
-    @property
+    @kept
     def types(self) -> Texts:
         """Recorded element types of the op, as JSON text."""
         return self.op.text("input_type")
 
-    @property
+    @kept
     def blocks(self) -> Rows:
         """Blocks of the grid, 0 where not recorded."""
         return _products(self.text("grid"))
 
-    @property
+    @kept
     def threads(self) -> Rows:
         """Threads of a block, 0 where not recorded."""
         return _products(self.text("block"))
 
-    @property
+    @kept
     def delay_ns(self) -> Rows:
         """work.start - launch.start; the least int64 where the launch is not in the trace."""
         return self._work.delay_ns[self._rows]
@@ -158,13 +169,18 @@ class Work(Selection):
 
     def in_order(self) -> Self:
         """Sorted by device, stream and start: neighbours ran one after the other."""
-        return self[np.lexsort((self.start_ns, self.stream, self.device))]
+        start, stream, device = self.start_ns, self.stream, self.device
+        if (start[1:] < start[:-1]).any():
+            return self[np.lexsort((start, stream, device))]
+        if (stream == stream[:1]).all() and (device == device[:1]).all():
+            return self
+        return self[np.lexsort((stream, device))]  # stable: each stream stays in the order of start
 
 
 def _products(texts: Texts) -> Rows:
-    """Product of the numbers in each JSON list."""
+    """Product of the sizes in each JSON list, 0 where there are none."""
     sizes = np.zeros(len(texts.names) + 1, np.int64)
     for code in texts.occurring():
-        sizes[code] = math.prod(int(size) for size in orjson.loads(texts.names[code]))
+        sizes[code] = product_of(texts.names[code])
     products: NDArray[np.int64] = sizes[texts.code]
     return products

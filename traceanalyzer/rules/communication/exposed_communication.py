@@ -7,17 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import grouped, sums_of
-from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.arrays import sums_of
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Resize
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.collective_names import collective_names
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Work
+from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.collective_names import collective_names, collectives_of
+from traceanalyzer.rule.transfers import transfer_ns
 from traceanalyzer.rule.views.selection import Rows
 
 
@@ -27,8 +22,8 @@ class Limits:
         0.3, "of what is hidden is won: compute beside NCCL slows by the rest; DDP on 2 H200, NVLink"
     )
     waiting_times: float = limit(
-        2.0,
-        "the quickest of its size: then the ranks do not arrive together; 1.0 to 1.6 where they do, 2 H200",
+        1.75,
+        "the transfer: then the ranks do not arrive together; 1.0 to 1.7 where they do, 2 H200, NVLink",
     )
 
 
@@ -49,18 +44,22 @@ _PARTS += "larger ones, or a split batch, so that one half computes meanwhile."
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
 _ALL_WAITING = ("barrier", "recv")  # what they take is the way of the others to get there
 _HINT = 0.029  # of the step: severity low, since one rank cannot show who is late, or that anyone need be
+_WHOLE = 0.995  # rounds to all of it
 _PIPELINE = "Look at the rank that sends: what it does before that is what this one waits for. In a pipeline more and "
 _PIPELINE += "smaller micro-batches leave less of it."
-_PEERS = "Record all ranks and diagnose them together: this rank waits for others, and overlap does not take that away."
+_PEERS = "The rank that waits least is the late one: compare its compute and host time with the others' (diagnose all "
+_PEERS += (
+    "ranks at once). What it does before is what this one waits for, and overlap does not take that away."
+)
 
 
-@rule(since="0.2", claims=Claims.PATTERN, min_share=0.01, limits=Limits)
+@rule(since="0.1", claims=Claims.PATTERN, min_share=0.01, limits=Limits, causes=("waiting", "transfer"))
 def exposed_communication(work: Work, limits: Limits) -> Iterator[Hits]:
     """Collectives run while the GPU computes nothing.
 
     What it looks for: time of NCCL and RCCL kernels beside which no other kernel runs, by collective and process
-    group. The quickest execution with as many elements is taken for the transfer, what others take beyond it for
-    waiting.
+    group. The quickest execution with as many elements is taken for the transfer, and less where larger ones move
+    more in that time; what others take beyond it is waiting.
     Why it costs: the GPU does nothing else meanwhile.
     Bad: all gradients reduced after the backward pass. Good: bucket by bucket, beside it.
     How sure: that nothing runs beside it is measured. Within one rank waiting for a peer cannot be told from slow
@@ -69,12 +68,10 @@ def exposed_communication(work: Work, limits: Limits) -> Iterator[Hits]:
     When it is wrong: tensor parallelism needs the result at once; only fewer or smaller collectives help there.
     Source: PyTorch's DDP notes; measured on two H200 over NVLink with torch 2.11.
     """
-    every = work.of_kind("communication")
-    if len(every) == 0:
-        raise Unavailable("no collectives in the trace")
+    every = collectives_of(work)
     lost = Lost.uncovered(every, work.of_kind("compute"))
     exposed = sums_of(lost.owner, lost.end_ns - lost.start_ns, len(every))
-    transfer = _transfers(every)
+    transfer = transfer_ns(every)
     what = collective_names(every)
     for name, _ in every.by(what):
         own = np.flatnonzero(what.one_of(name))
@@ -113,19 +110,11 @@ def _advice(name: str, found: Work) -> str:
     return _NEEDED if kind == "allreduce" and not backward else _ADVICE.get(kind, _ELSE)
 
 
-def _transfers(every: Work) -> Rows:
-    """The quickest execution of each kernel with as many elements, by kernel, grid, elements and device."""
-    elements = np.append(ints(every.events.trace.cpu, "in_elements"), -1)[every.op.rows]
-    number, first = grouped([every.name.code, every.text("grid").code, elements, every.device])
-    least = np.full(len(first), np.iinfo(np.int64).max)
-    np.minimum.at(least, number, every.dur_ns)
-    return least[number]
-
-
 def _hits(found: Work, name: str, lost: Lost, exposed: Rows, transfer: Rows, limits: Limits) -> Hits:
     moved = np.minimum(exposed, transfer)
     waiting = int((exposed - moved).sum())
     peers = name.split(" ")[0] in _ALL_WAITING or found.total_ns > limits.waiting_times * int(transfer.sum())
+    whole = int(exposed.sum()) >= _WHOLE * found.total_ns
     fix = Resize(found.entries, found.dur_ns - limits.gain_share * moved)
     return Hits(
         at=found,
@@ -134,7 +123,9 @@ def _hits(found: Work, name: str, lost: Lost, exposed: Rows, transfer: Rows, lim
         lost=lost,
         fix=() if peers else fix,
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
-        message="{by} {times_a_step}: {exposed} of {all} run while the GPU computes nothing"
+        message="{by} {times_a_step}: "
+        + ("all of it ({all}) runs" if whole else "{exposed} of {all} run")
+        + " while the GPU computes nothing"
         + _who_is_late(name, waiting=waiting, peers=peers),
         advice=_remedy(name, found, peers=peers),
         most=_HINT if peers else 1.0,

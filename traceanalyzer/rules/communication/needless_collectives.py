@@ -7,17 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import grouped
-from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.arrays import distinct, pick
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop, DropWork
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rule.views.selection import Mask, Rows
+from traceanalyzer.replay.segments import rank_within
+from traceanalyzer.rule import Calls, Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.collective_names import collectives_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 
@@ -30,7 +26,7 @@ class Limits:
 _FORWARD = r"^DistributedDataParallel\.forward"
 
 
-@rule(since="0.2", claims=Claims.EVENT, limits=Limits)
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("every-micro-step", "one-by-one"))
 def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Ranks reduce more often than the step needs.
 
@@ -45,48 +41,41 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     When it is wrong: FSDP may reduce every micro step on purpose, to keep no unsharded gradients.
     Source: PyTorch's DDP notes (no_sync); measured on two H200 with torch 2.11.
     """
-    every = work.of_kind("communication")
-    if len(every) == 0:
-        raise Unavailable("no collectives in the trace")
+    every = collectives_of(work)
     own = every[(every.step >= 0) & every.op.there]
-    elements = ints(own.events.trace.cpu, "in_elements")[own.op.rows] if len(own) else np.empty(0, np.int64)
-    yield from _every_micro_step(calls, own)
+    elements = pick(ints(own.events.trace.cpu, "in_elements"), own.op.rows)
+    yield from _every_micro_step(calls, own, work)
     yield from _one_by_one(own[(elements >= 0) & (elements <= limits.max_small)], limits)
 
 
-def _every_micro_step(calls: Calls, own: Work) -> Iterator[Hits]:
+def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
     """Reductions of backward passes that are followed by another one before the optimizer's step."""
-    forward = np.sort(calls[calls.name.matches(_FORWARD)].start_ns)
-    updates = np.sort(calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)].start_ns)
-    launched = own.launch.start_ns
-    if len(updates) == 0 or len(forward) == 0:
+    forward = calls[calls.name.matches(_FORWARD)]
+    updates = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
+    if len(updates) == 0:
         return
-    another, update = (np.append(at, np.iinfo(np.int64).max) for at in (forward, updates))
-    next_forward = another[np.searchsorted(forward, launched)]
-    needless = next_forward < update[np.searchsorted(updates, launched)]
-    needless &= own.outer_op.name.matches(r"^autograd::engine|Backward")
-    found = own[needless]
-    if len(found):
-        yield Hits(
-            at=found,
-            cause="every-micro-step",
-            lost=Lost.all_of(found),
-            fix=DropWork(found.entries),
-            message="gradients are reduced in every micro step: {times_a_step} more often than the optimizer needs, "
-            "{total} in all",
-            advice="Run all but the last micro step under model.no_sync().",
-            evidence={"ops": found.outer_op.name.sums(found.dur_ns)},
-        )
+    launched = own.launch.start_ns
+    goes_on = forward.next_start_ns(launched) < updates.next_start_ns(launched)
+    backward = own.outer_op.name.matches(r"^autograd::engine|Backward")
+    found, every = own[goes_on & backward], len(own[backward]) / max(len(distinct(own.step)), 1)
+    yield Hits(
+        at=found,
+        cause="every-micro-step",
+        lost=Lost.uncovered(found, work.of_kind("compute")),
+        fix=DropWork(found.entries),
+        message="every micro step reduces the gradients: {times_a_step} of {reductions} without need; "
+        "nothing else runs in {total} of it",
+        advice="Run all but the last micro step under model.no_sync().",
+        evidence={"reductions": round(every), "ops": found.outer_op.name.sums(found.dur_ns)},
+    )
 
 
 def _one_by_one(small: Work, limits: Limits) -> Iterator[Hits]:
     """Small collectives of one op, of which one would do in each step."""
-    if len(small) == 0:
-        return
     for op, found in small.by(small.outer_op.name):
-        later = found[_later(found.step, found.launch.start_ns)]
-        steps = max(len(np.unique(found.step)), 1)
-        if op is not None and len(found) >= limits.min_small * steps:
+        found = found[np.argsort(found.launch.start_ns, kind="stable")]
+        later = found[rank_within(found.step) > 0]
+        if len(found) >= limits.min_small * len(distinct(found.step)):
             yield Hits(
                 at=later,
                 by=op,
@@ -94,17 +83,7 @@ def _one_by_one(small: Work, limits: Limits) -> Iterator[Hits]:
                 lost=Lost.all_of(later),
                 fix=Drop(later.outer_op.distinct().rows),
                 confidence=Confidence.MEDIUM,
-                message="{by} reduces {elements} elements or fewer, {times_a_step} more often than once: {total} "
-                "in all",
+                message="{by} reduces {elements} elements or fewer, {times_a_step} after the first: {total} in all",
                 advice="Stack the values and reduce them once, or every hundred steps.",
                 evidence={"elements": limits.max_small, "lines": later.line.sums(later.dur_ns)},
             )
-
-
-def _later(step: Rows, at: Rows) -> Mask:
-    """Which are not the first of their step."""
-    order = np.lexsort((at, step))
-    _, first = grouped([step[order]])
-    later = np.ones(len(step), bool)
-    later[order[first]] = False
-    return later

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,28 +10,20 @@ import numpy as np
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rule.compiled_regions import frames_of, newest_version, regions_of, times_of
 from traceanalyzer.timeline.names import is_compilation
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     give_up: int = limit(8, "versions of one frame: torch._dynamo.config.recompile_limit, torch 2.11")
-    min_times: float = limit(
-        2.0, "the GPU's work in the regions: then the CPU in them is the longer of the two"
-    )
+    min_times: float = limit(2.0, "the GPU's work in the regions, that the CPU takes in them; by definition")
 
 
-_REGION = re.compile(r"^Torch-Compiled Region: (?P<frame>\d+)/(?P<version>\d+)")
-_LOOKUP = r"^TorchDynamo Cache Lookup"
-_CALLED = r"^## Call CompiledFxGraph"
-
-
-@rule(since="0.2", claims=Claims.EVENT, limits=Limits)
+@rule(
+    since="0.1", claims=Claims.EVENT, limits=Limits, causes=("recompilation", "tiny-regions", "graph-breaks")
+)
 def compile(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Compiled code is compiled again in the loop, or entering it takes longer than its work.
 
@@ -52,31 +43,30 @@ def compile(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """
     rows = calls[calls.name.meets(is_compilation)]
     found = rows[~rows.parent.inside(rows) & (rows.step >= 0)]
-    regions = calls[calls.name.matches(_REGION) & (calls.step >= 0)]
+    regions = regions_of(calls)
     if len(found) == 0 and len(regions) == 0:
         raise Unavailable("nothing in the trace is compiled by torch.compile")
     if (found.step > 0).any():
         several = len(np.unique(found.step)) > 1
         yield _again(found if several else found[found.step > 0], regions, idle, limits, sure=several)
-    if len(regions):
-        yield from _overhead(calls, regions, limits)
+    yield from _overhead(calls, regions, limits)
 
 
 def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure: bool) -> Hits:
-    version, frame = _versions(regions)
+    version, frame = newest_version(regions)
     return Hits(
         at=found,
         cause="recompilation",
         lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
         fix=DropSpans(found.start_ns, found.end_ns),
         confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
-        message="compiled again {in_steps}: {compiling} on the CPU, {each} each time"
-        + ("; frame {frame} is at version {version}" if version > 1 else ""),
+        message="compiled again {in_steps}, {in_a_step} of CPU time each"
+        + ("; frame {frame} has been compiled {version} times by now" if version > 1 else ""),
         advice="See which guard fails with TORCH_LOGS=recompiles; then dynamic=True or mark_dynamic for a size that "
         "changes, padding to a few sizes, or a tensor in place of a Python number.",
         evidence={
             "compiling_ns": found.total_ns,
-            "each_ns": int(np.median(found.dur_ns)),
+            "in_a_step_ns": found.total_ns // len(np.unique(found.step)),
             "frame": frame,
             "version": version,
             "over_limit": version >= limits.give_up,
@@ -84,40 +74,19 @@ def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure
     )
 
 
-def _versions(regions: Calls) -> tuple[int, int]:
-    """(version, frame) of the compiled region with most versions, counted from 1."""
-    found = [_REGION.match(name) for name in regions.name.distinct()]
-    return max(((int(one["version"]) + 1, int(one["frame"])) for one in found if one), default=(0, 0))
-
-
 def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
     """What regions cost the CPU in a step, where there are several or that is more than their work."""
-    outer = regions[~regions.parent.inside(regions)]
-    launched, _ = regions.launched()
-    lookups, graphs = calls[calls.name.matches(_LOOKUP)], calls[calls.name.matches(_CALLED)]
-    inside = graphs[graphs.inside(regions) & ~graphs.parent.inside(graphs)]
-    frames = {one["frame"] for name in regions.name.distinct() if (one := _REGION.match(name))}
-    tax = outer.total_ns >= limits.min_times * max(launched.total_ns, 1)
-    count = max(len(np.unique(regions.step)), 1)
-    if tax or len(frames) > 1:
+    frames, times = frames_of(regions), times_of(calls, regions)
+    tax = times["cpu_ns"] >= limits.min_times * max(times["gpu_ns"], 1)
+    if tax or frames > 1:
         yield Hits(
             at=regions,
             cause="tiny-regions" if tax else "graph-breaks",
-            lost=Lost.none(),
-            message="{frames} compiled "
-            + ("region" if len(frames) == 1 else "regions")
-            + ", entered {times_a_step}: {cpu} of the CPU a step under the profiler ({lookup} of it looking up guards, "
-            "{wrapper} around the compiled code) for {gpu} of GPU work in {launches} launches",
+            message=f"{{frames}} compiled region{'s' * (frames != 1)}, entered {{times_a_step}}: entering takes "
+            "{cpu} of CPU time a step under the profiler ({lookup} of it looking up guards, {wrapper} around the "
+            "compiled code) for {gpu} of GPU work",
             advice="mode='reduce-overhead' or a CUDA graph takes the wrapper away. TORCH_LOGS=graph_breaks names the "
             "breaks; measure before removing one, it may not pay.",
-            evidence={
-                "frames": len(frames),
-                "regions": regions.name.sums(regions.dur_ns),
-                "cpu_ns": outer.total_ns // count,
-                "lookup_ns": lookups.total_ns // count,
-                "wrapper_ns": max(outer.total_ns - inside.total_ns, 0) // count if len(inside) else 0,
-                "gpu_ns": launched.total_ns // count,
-                "launches": round(len(launched) / count),
-            },
+            evidence={"frames": frames, "regions": regions.name.sums(regions.dur_ns), **times},
             info=True,
         )

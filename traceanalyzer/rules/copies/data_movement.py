@@ -7,12 +7,8 @@ from dataclasses import dataclass
 
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropWork
-from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule import Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import called_ops, told
-from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline import kernel_families as families
 
 # Ops that compute nothing: whatever kernel they launch, it moves data.
@@ -32,7 +28,7 @@ class Limits:
     )
 
 
-@rule(since="0.2", claims=Claims.NET, min_share=0.03, limits=Limits)
+@rule(since="0.1", claims=Claims.NET, min_share=0.03, limits=Limits, causes=("gathers", "copies"))
 def data_movement(work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 

@@ -14,11 +14,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Aside, Drop, Edit
 from traceanalyzer.roofline.links import REACHED, host_link
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
 from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.timeline.awaited_values import MAX_BYTES
 from traceanalyzer.timeline.called_ops import CalledOps
@@ -32,13 +28,12 @@ class Limits:
     min_bare_share: float = limit(0.5, "of a copy's time that no kernel covers; by definition most")
 
 
-_LATE = ("synchronisation", "blocking-upload")  # causes of idle time, in the accounting's table
 _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
 
 # cause -> (what is wrong, remedy of copies to the device, remedy of others)
 _TEXTS = {
     "pageable": (
-        "through the driver's buffer, since the host's memory is not pinned",
+        "through a staging buffer of the driver, since the host's memory is not pinned",
         "Pin the source (DataLoader(pin_memory=True), tensor.pin_memory()) and copy one batch ahead with "
         "non_blocking=True on a stream of its own.",
         "Copy into a pinned tensor with non_blocking=True, and read it a step later.",
@@ -61,7 +56,7 @@ _TEXTS = {
 }
 
 
-@rule(since="0.2", claims=Claims.EVENT, min_share=0.01, limits=Limits)
+@rule(since="0.1", claims=Claims.EVENT, min_share=0.01, limits=Limits, causes=tuple(_TEXTS))
 def exposed_copy(
     trace: Trace,
     work: Work,
@@ -94,7 +89,7 @@ def exposed_copy(
     bare = Lost.uncovered(copies, cover)
     bare_ns = sums_of(bare.owner, bare.end_ns - bare.start_ns, len(copies))
     copies = copies[bare_ns >= limits.min_bare_share * copies.dur_ns]
-    waits, charged = syncs.row[~syncs.profiler], idle.charged_to(*_LATE)
+    waits, charged = syncs.row[~syncs.profiler], idle.waited()
     waiting, late = called.or_self(waits), called.or_self(charged.call.rows)
     for (cause, kind), found in copies.by(_causes(copies, work, called, waiting), copies.kind):
         copying = called.or_self(found.launch.rows)
@@ -110,7 +105,7 @@ def exposed_copy(
             lost=Lost.joined([Lost.uncovered(found, cover), Lost.all_of(waited, owner[owner >= 0])]),
             fix=_fix(found, awaiting, evidence["link_gbps"]),
             message=f"copies of {{copy}} go from {{by}} {what}, {{times_a_step}}, at {{gbps}} GB/s"
-            + (" of the {link_gbps} of {link}" if evidence["link"] else "")
+            + (" ({link} gives {link_gbps} GB/s)" if evidence["link"] else "")
             + "; no kernel runs meanwhile"
             + (", at {lines}" if lines else ""),
             advice=to_device if kind == "copy_h2d" else else_where,

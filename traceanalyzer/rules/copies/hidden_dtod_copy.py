@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.replay.edits import DropWork
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Work
+from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.timeline import kernel_families as families
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +19,10 @@ class Limits:
     )
 
 
-# GEMM kernels by library: cuBLAS on Hopper and later (nvjet, xmma), older cuBLAS (ampere_, volta_, turing_),
-# CUTLASS, hipBLASLt (Cijk), MAGMA.
-_GEMM = re.compile(r"nvjet_|gemm|cutlass.*(tensorop|simt)|Cijk_", re.IGNORECASE)
-_OTHER = re.compile(r"splitKreduce|split_k_reduce|implicit|conv|[wd]grad|fprop|gemmk1", re.IGNORECASE)
 _ADDS = r"^aten::_?(addmm|baddbmm|addbmm)"  # ops that add a product to their first argument
 
 
-@rule(since="0.1", claims=Claims.EVENT, limits=Limits)
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("seeded-destination",))
 def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     """A hidden copy seeds the destination of a GEMM.
 
@@ -78,7 +70,7 @@ def _seeds(ordered: Work, max_memsets: int) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the copies, and of the GEMM that comes next on their stream after at most some memsets."""
     kind, name = ordered.kind, ordered.name
     memset = kind.one_of("memset")
-    gemm = kind.one_of("compute") & name.matches(_GEMM) & ~name.matches(_OTHER)
+    gemm = kind.one_of("compute") & name.meets(families.is_gemm)
     copy = np.flatnonzero(kind.one_of("copy_d2d") & ordered.op.there)
     last = len(ordered) - 1
     product = np.minimum(copy + 1, last)

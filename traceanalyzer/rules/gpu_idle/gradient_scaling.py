@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import pick
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.edits import Drop, DropSpans
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
 from traceanalyzer.rule.views.selection import Rows
 
 
@@ -29,7 +26,7 @@ _CHECKS, _UPDATES = r"^aten::_amp_foreach_non_finite_check_and_unscale_$", r"^at
 _FIRST_WITH_BF16 = (8, 0)  # compute capability; NVIDIA A100
 
 
-@rule(since="0.2", claims=Claims.PATTERN, min_share=0.01, limits=Limits)
+@rule(since="0.1", claims=Claims.PATTERN, min_share=0.01, limits=Limits)
 def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """GradScaler unscales and checks every gradient.
 
@@ -41,20 +38,25 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
     How sure: the ops are GradScaler's alone. What it multiplies the loss by is not counted, nor the optimizer's part.
     When it is wrong: models that need float16's three more bits of precision; devices before the A100 have no
     bfloat16 units, there it is info.
-    Source: PyTorch's documentation of torch.amp, "Gradient Scaling"; measured on an H200 with torch 2.11.
+    Source: PyTorch's documentation of torch.amp, "Gradient Scaling"; on an H200 with torch 2.11 a step of 2.36 ms took
+    2.10 ms in bfloat16, the two in turn in one process.
     """
     checks, updates = calls[calls.name.matches(_CHECKS)], calls[calls.name.matches(_UPDATES)]
     if len(checks) == 0:
         return
     checks = checks[np.argsort(checks.start_ns, kind="stable")]
-    start = _prepared(calls, checks, limits.max_ops_before)
+    outer = calls[calls.is_top_op]
+    outer = outer[np.argsort(outer.start_ns, kind="stable")]
+    start = _prepared(outer, checks, limits.max_ops_before)
+    check = np.searchsorted(start, outer.start_ns, side="right") - 1
+    scaling = outer[outer.start_ns < pick(checks.end_ns, check, 0)]
     launched, owner = checks.launched()
     capabilities = [device.compute_capability for device in trace.meta.devices]
     yield Hits(
         at=checks,
         by="GradScaler",
         lost=Lost.joined([Lost.all_of(launched, owner), Lost.idle_within(idle, start, checks.end_ns)]),
-        fix=[DropSpans(start, checks.end_ns), Drop(updates.rows)],
+        fix=Drop(np.union1d(scaling.rows, updates.rows)),
         message="{by} unscales and checks the gradients {times_a_step}: {kernels} of kernels, and with the ops on its "
         "scale the GPU loses {total} in all",
         advice="Train in bfloat16 (autocast(dtype=torch.bfloat16)): it has float32's range and needs no scaler.",
@@ -63,10 +65,8 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
     )
 
 
-def _prepared(calls: Calls, checks: Calls, max_ops: int) -> Rows:
+def _prepared(outer: Calls, checks: Calls, max_ops: int) -> Rows:
     """When each check's preparation began: the scale is converted and inverted a few ops before."""
-    outer = calls[calls.is_op & ~calls.parent.op.there]
-    outer = outer[np.argsort(outer.start_ns, kind="stable")]
     inverse = np.append(-1, np.flatnonzero(outer.name.one_of("aten::reciprocal")))
     place = np.searchsorted(outer.start_ns, checks.start_ns)
     last = inverse[np.searchsorted(inverse, place) - 1]

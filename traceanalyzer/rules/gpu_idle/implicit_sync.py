@@ -7,14 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, Edit
 from traceanalyzer.replay.rewrites import Replace
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
+from traceanalyzer.rule.awaited_kinds import KINDS, kinds_of
 from traceanalyzer.timeline.awaited_values import AwaitedValues
 
 
@@ -29,58 +25,7 @@ class Limits:
     where_ns: int = limit(20_000, "CPU time of `where`; 42 us under the profiler, H200 host, torch 2.11")
 
 
-_CAUSES = ("synchronisation", "blocking-upload")  # of idle time, in the accounting's table
-
-# cause -> (ops, as the user calls them; what they wait for; remedy); the first whose ops match.
-_COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
-_KINDS = {
-    "boolean-mask": (
-        r"^aten::(index|masked_select|index_put_?|_index_put_impl_)$",
-        "waits until the GPU has counted its mask",
-        "Keep the shape: torch.where(mask, x, other), masked_fill or a product with the mask; or index once by numbers "
-        "where the mask stays the same.",
-    ),
-    "data-dependent-size": (
-        rf"^aten::({_COUNTED})$",
-        "waits until the GPU has counted how large its result is",
-        "Give the size (nonzero_static(size=), repeat_interleave(output_size=)), or keep the shape with a mask.",
-    ),
-    "branch": (
-        r"^aten::(is_nonzero|equal|allclose)$",
-        "waits for a value on which the host decides",
-        "Decide on the device (torch.where), check every few steps, or turn the check off (validate_args=False).",
-    ),
-    "copy-to-host": (
-        r"^aten::(to|_to_copy|copy_|cpu|clone)$",
-        "waits for a copy to the host",
-        "Collect on the device and copy once, or copy with non_blocking=True to pinned memory and read it later.",
-    ),
-    "read-back": (
-        r"^aten::(item|_local_scalar_dense)$",
-        "waits for a value on the host",
-        "Keep the value on the device: add it up there, and read it back once every few steps.",
-    ),
-    "inside-op": (
-        r"",
-        "waits for a result on the host before it goes on",
-        "Look for a variant of this op that stays on the device, or call it once for many inputs.",
-    ),
-    "copy-to-device": (
-        r"^$",  # told by the direction of its copy
-        "waits for a copy of a few bytes to the device, and with it for all that was queued before",
-        "Make it on the device (torch.full, torch.arange with device=), keep it there, or copy from pinned memory with "
-        "non_blocking=True.",
-    ),
-    "loss-scaling": (
-        r"^$",  # told by what is around it
-        "is GradScaler asking whether a gradient overflowed, and waits for the answer",
-        "Use an optimizer with fused=True, which asks on the device, or bfloat16, which needs no scaler.",
-    ),
-}
-_ONLY_READS = ("loss-scaling", "branch", "copy-to-host", "read-back")  # the op does nothing else
-
-
-@rule(since="0.2", claims=Claims.EVENT, limits=Limits)
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(KINDS))
 def implicit_sync(
     calls: Calls, work: Work, idle: IdleTime, values: AwaitedValues, limits: Limits
 ) -> Iterator[Hits]:
@@ -99,36 +44,32 @@ def implicit_sync(
     """
     ops = Calls(work.events, values.op)
     copies, waits = Work(work.events, values.copy), Calls(work.events, values.wait)
-    for (cause, op), found in ops.by(_causes(ops, values), ops.name):
-        _, why, advice = _KINDS[cause]
+    for (cause, op), found in ops.by(kinds_of(ops, values), ops.name):
         waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
-        lines = found.line.sums(found.dur_ns)
+        lines, idling = found.line.sums(found.dur_ns), idle.waited().call.inside(found).any()
         yield Hits(
             at=found,
             by=op,
             cause=cause,
             lost=_lost(found, counting, idle),
             fix=_fix(cause, found, waiting, moved, work, limits),
-            message=f"{{by}} {why}, {{times_a_step}}: the host waits {{waited}} in all"
-            + (", at {lines}" if lines else ""),
-            advice=advice,
-            evidence={"waited_ns": waiting.total_ns, "lines": lines},
+            message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
+            + (", at {lines}" if lines else "")
+            + (": the CPU waits {each} each time" if len(found) > 1 else ": the CPU waits {each}")
+            + (", and then the GPU is idle until the next launch" if idling else ""),
+            advice=KINDS[cause].advice,
+            evidence={
+                "waited_ns": waiting.total_ns,
+                "each_ns": waiting.total_ns // max(len(found), 1),
+                "lines": lines,
+            },
         )
-
-
-def _causes(ops: Calls, values: AwaitedValues) -> Texts:
-    """Position in `_KINDS` of each op: by its name, but for those that are told otherwise."""
-    kinds = list(_KINDS)
-    kind = np.select([ops.name.matches(pattern) for pattern, *_ in _KINDS.values()], range(len(kinds)))
-    kind[values.upwards] = kinds.index("copy-to-device")
-    kind[values.scaler] = kinds.index("loss-scaling")
-    return Texts(kind, np.array(kinds, object))
 
 
 def _lost(found: Calls, spent: Work, idle: IdleTime) -> Lost:
     """The idle time charged to what is inside, and the work that is done only to read."""
-    charged = idle.charged_to(*_CAUSES)
+    charged = idle.waited()
     waiting, working = charged.call.owner(found), spent.launch.owner(found)
     parts = Lost.all_of(charged[waiting >= 0], waiting[waiting >= 0]), Lost.all_of(spent, working)
     return Lost.joined([parts[0], parts[1][working >= 0]])
@@ -136,7 +77,7 @@ def _lost(found: Calls, spent: Work, idle: IdleTime) -> Lost:
 
 def _fix(cause: str, found: Calls, waiting: Calls, moved: Work, work: Work, limits: Limits) -> Edit:
     """What would be without the value; where the op does more than read it, the op stays and no longer waits."""
-    if cause in _ONLY_READS:
+    if KINDS[cause].only_reads:
         return Drop(found.rows)
     if cause == "copy-to-device":
         return Drop(np.setdiff1d(waiting.rows, moved.launch.rows))

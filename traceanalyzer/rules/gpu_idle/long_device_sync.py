@@ -7,10 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, rule
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 

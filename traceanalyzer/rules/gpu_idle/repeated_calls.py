@@ -10,11 +10,8 @@ import numpy as np
 
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.rewrites import Batch
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
+from traceanalyzer.rule.repeat_texts import HEAVY, advised, first_of, launched_kind, listed
 from traceanalyzer.rule.views.repeats import Repeats, repeats_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
@@ -35,17 +32,17 @@ class Limits:
     )
 
 
-_HEAVY = re.compile(
-    r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|(layer|batch|group|instance|rms)_norm|NormB"
+_SELECTS = re.compile(
+    r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$|(Select|Index|Unbind|Split)Backward"
 )
-_PICKS = re.compile(
-    r"::(select|slice|narrow|index|index_select|gather|take|where|nonzero|unbind|to|_to_copy|item)$"
-    r"|(Select|Slice|Index|Unbind|Split)Backward"
-)
+_CUTS = re.compile(
+    r"::(slice|narrow|to|_to_copy)$|SliceBackward"
+)  # also on the way of one tensor through a chain
+_TABLES = re.compile(r"Embedding\w*Backward")
 _ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 
 
-@rule(since="0.2", claims=Claims.PATTERN, min_share=0.02, limits=Limits)
+@rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits)
 def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """The same sequence of small ops many times a step.
 
@@ -63,8 +60,7 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> 
     called again and again on a batch, or whose inputs grow from call to call, is taken for such: denoising, decoding.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.
     """
-    outer = calls[calls.is_op]
-    outer = outer[(outer.outer_op.rows == outer.rows) & (outer.step >= 0)]
+    outer = calls[calls.is_top_op & (calls.step >= 0)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     loops: dict[tuple[str, ...], list[tuple[Repeats, Confidence]]] = {}
     for loop in repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats):
@@ -77,22 +73,26 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> 
 def _how_sure(loop: Repeats, limits: Limits) -> Confidence | None:
     """None where it is no loop that could be one call."""
     names = loop.names
-    picks, heavy = any(map(_PICKS.search, names)), any(map(_HEAVY.search, names))
+    heavy, selects = any(map(HEAVY.search, names)), any(map(_SELECTS.search, names))
     gains_nothing = loop.launches < loop.count or loop.kernel_ns > limits.max_kernel_ns
     if gains_nothing or (heavy and _is_iterated(loop, limits)):
         return None
     if heavy or loop.count < limits.min_repeats:
         many = loop.count >= limits.min_repeats and len(names) <= limits.max_layer_ops
-        alike = picks or loop.collected  # layers neither pick from one tensor nor are their results stacked
+        alike = (
+            selects or any(map(_CUTS.search, names)) or loop.collected
+        )  # layers neither pick from one tensor nor are their results stacked
         return Confidence.LOW if alike and (many or loop.shapes_change) else None
     many = loop.collected or loop.copies or loop.shapes_change or all(map(_ON_LISTS.search, names))
-    return Confidence.MEDIUM if many else Confidence.LOW if picks else None
+    return (
+        Confidence.MEDIUM if many else Confidence.LOW if selects or any(map(_TABLES.search, names)) else None
+    )
 
 
 def _is_iterated(loop: Repeats, limits: Limits) -> bool:
     """A whole model on a batch, or one that keeps what came before: denoising, decoding; each needs the one before."""
     whole = loop.launches > limits.max_loop_launches * loop.count
-    return whole and (loop.shapes_grow or not loop.of_one(_HEAVY))
+    return whole and (not loop.of_one(HEAVY) or loop.shapes_grow)
 
 
 def _hits(loops: list[Repeats], sure: Confidence, idle: IdleTime, limits: Limits) -> Hits:
@@ -105,19 +105,19 @@ def _hits(loops: list[Repeats], sure: Confidence, idle: IdleTime, limits: Limits
     each = largest.launches / largest.count
     return Hits(
         at=at,
-        by=next(iter(lines), None) or "+".join(dict.fromkeys(largest.names)),
+        by=next(iter(lines), None) or first_of(largest.names),
         lost=Lost.launched_within(idle, at.start_ns, ends),
         fix=Batch(at.start_ns, ends, group, max(1.0, largest.count * excess)),
         confidence=sure,
         message="{ops}: "
         + ("the same {members} ops " if len(largest.names) > 1 else "")
-        + "{times_a_step}, {launches} launch"
-        + ("" if round(each, 1) == 1 else "es")
-        + " of {kernel} on average each time"
+        + "{times_a_step}, launching {launches} "
+        + launched_kind(one=round(each, 1) == 1, copies=largest.copies)
+        + " of {kernel} each time"
         + (", at {lines}" if lines else ""),
-        advice=_advice(largest.names, largest.copies),
+        advice=advised(largest.names, largest.copies),
         evidence={
-            "ops": _listed(largest.names),
+            "ops": listed(largest.names),
             "members": len(largest.names),
             "repeats": largest.count,
             "launches": round(each, 1),
@@ -125,26 +125,3 @@ def _hits(loops: list[Repeats], sure: Confidence, idle: IdleTime, limits: Limits
             "lines": lines,
         },
     )
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    shown = list(dict.fromkeys(names))
-    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
-
-
-def _advice(names: tuple[str, ...], copies: bool) -> str:
-    if names == ("aten::zero_",):
-        return "Set gradients to None in place of zero: zero_grad(set_to_none=True) launches nothing."
-    if any(map(_HEAVY.search, names)):
-        return "Do it once for all: stack or sort the inputs and use one batched product (bmm, vmap, grouped GEMM)."
-    if copies:
-        return (
-            "Build one tensor of all values on the host, copy it once, and compute on all elements at once."
-        )
-    if names == ("aten::copy_",):
-        return (
-            "Copy the whole list with torch._foreach_copy_; DistributedDataParallel: broadcast_buffers=False."
-        )
-    if all(name.endswith("_") for name in names):
-        return "Update all tensors with one call: torch._foreach_ ops take the whole list."
-    return "Do it once for all: stack the inputs and use one op on all of them."

@@ -6,22 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.idle.cause_texts import ELSE, TEXTS
-from traceanalyzer.idle.recurrence import standing_out
+from traceanalyzer.idle.cause_table import CAUSES
+from traceanalyzer.idle.cause_texts import ELSE, NOT_THE_CODE, TEXTS
 from traceanalyzer.model.arrays import distinct, grouped
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
+from traceanalyzer.rule import Claims, Hits, IdleTime, limit, rule
 from traceanalyzer.rule.unprofiled import only_profiled
-from traceanalyzer.rule.views import IdleTime
 from traceanalyzer.timeline.steps import Steps
 
-Mask = NDArray[np.bool_]
+_STRETCHED, _HINT = "python", 0.099  # severity medium: recording stacks makes it several times as slow
+_JITTER = "long-call"  # now here, now there: the code's only where the same op is held up again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +29,12 @@ class Limits:
     spike: float = limit(5.0, "times the median step: more than that, in one step only, is a hiccup")
 
 
-_SAYS_WHY = (
-    "not-recorded",
-    "graph-capture",
-    "profiler-overhead",
-    "in-graph",
-    "unlinked",
-    "tail",
-    "waiting",
-    "unknown",
+@rule(
+    since="0.1",
+    claims=Claims.REST,
+    limits=Limits,
+    causes=("start", *CAUSES, *(f"{cause}-once" for cause in CAUSES)),
 )
-_NOT_THE_CODE = (
-    "not-recorded",
-    "graph-capture",
-    "profiler-overhead",
-    "launch-latency",
-    "in-graph",
-    "unlinked",
-    "tail",
-    "start",
-)
-
-
-@rule(since="0.1", claims=Claims.REST, limits=Limits)
 def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limits: Limits) -> Iterator[Hits]:
     """The GPU is idle between kernels, and no other rule says why.
 
@@ -64,48 +44,52 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
     Bad: `for x in xs: y = model(x); log(y.item())`. Good: queue work ahead of the device and read back rarely.
     How sure: the cause comes from the accounting (docs/accounting.md), with the events that decided it. What
     appears in every step is the code's; what stands out in a single step of three or more is the profiler's or a
-    hiccup, and in the leading steps only it is the recording getting under way: both are info.
+    hiccup, and in the leading steps only it is the recording getting under way: both are info. A
+    call that is held up is the code's only where the same of a step is, in half of the steps.
     When it is wrong: the profiler slows the CPU, so a loop that barely keeps ahead without it falls behind with it;
-    where the replay says that the device may be busy without it, the finding is info.
+    where the replay says that the device may be busy without it, it is info. Python, told by stacks, is medium at most.
     Source: the table of causes of the accounting.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
-    start, once = _standing_out(lasting, steps, limits)
+    start, once = lasting.standing_out(limits.min_steps, limits.spike)
     if start.any():
         yield _hits(lasting[start], "start", *TEXTS["start"], Confidence.HIGH, info=True)
     recurring, alone = lasting[~once & ~start], lasting[once & ~start]
     for cause, found in recurring.by(recurring.cause):
         sure = Confidence.LOW if cause in ("unknown", "waiting") else Confidence.HIGH
-        rare = (
-            len(distinct(found.step)) < limits.min_steps_share * len(steps) and len(steps) >= limits.min_steps
-        )
-        info = cause in _NOT_THE_CODE or only_profiled(forecast) or rare
+        rare = _in_steps(found, same=cause == _JITTER) < limits.min_steps_share * len(steps)
+        rare &= len(steps) >= limits.min_steps
+        info = cause in NOT_THE_CODE or only_profiled(forecast) or rare
         yield _hits(found, cause, *TEXTS.get(cause, ELSE), sure, info=info)
     for cause, found in alone.by(alone.cause):
-        what = f"in one step only, so the profiler's or a hiccup: {TEXTS.get(cause, ELSE)[0]}"
+        what = f"{TEXTS.get(cause, ELSE)[0]}; in one step only, it may be the profiler or chance"
         advice = "See whether it comes back in a longer recording before changing anything."
         yield _hits(found, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
 
 
 def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence, *, info: bool) -> Hits:
-    ops = found.op.name.or_else(found.launch.op.name).sums(found.dur_ns)
+    ops = _ops(found).sums(found.dur_ns)
     return Hits(
         at=found,
         cause=cause,
-        message="{in_steps} the GPU is idle: " + what + (", before {ops}" if ops else ""),
+        message="{in_steps} the GPU is idle" + (" before {ops}" if ops else "") + f", since {what}",
         advice=advice,
         confidence=sure,
         evidence={"largest_gap_ns": int(found.dur_ns.max()), "ops": ops},
         info=info,
+        most=_HINT if cause == _STRETCHED else 1.0,
     )
 
 
-def _standing_out(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[Mask, Mask]:
-    """(what is idle in leading steps only, what stands out in a single step) of causes that say no more than late."""
-    plain = ~idle.cause.one_of(*_SAYS_WHY)
-    head = (idle.before_entries < 0) & (plain | idle.cause.one_of("unknown"))  # before the first work of all
-    if len(steps) < limits.min_steps or steps.asked or not len(idle):
-        return head, np.zeros(len(idle), bool)
-    key, _ = grouped([idle.device, idle.cause.code])
-    found = standing_out(key, idle.step, idle.dur_ns, len(steps), limits.spike)
-    return head | (found.leading | (idle.step < 0)) & plain, found.alone & plain & ~head
+def _in_steps(found: IdleTime, *, same: bool) -> int:
+    """In how many steps it is; if `same`, at most because the same call of the step was held up."""
+    if not same:
+        return len(distinct(found.step))
+    place = found.held_up_at()
+    _, first = grouped([place, found.step])
+    return int(np.bincount(place[first]).max(initial=0))
+
+
+def _ops(found: IdleTime) -> Texts:
+    names = found.op.name
+    return names if (names.code >= 0).all() else names.or_else(found.launch.op.name)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, IdleTime, Work
-from traceanalyzer.rule.views.optimizers import Implementation
-from traceanalyzer.rule.views.selection import Rows
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rule.views.optimizers import DONE, FUSED, Implementation
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 
@@ -33,20 +25,10 @@ class Limits:
         3.7,
         "of foreach's, as long as the fused kernel: 28 bytes a parameter at 4 TB/s, GPT-2 with AdamW, H200",
     )
-    min_sure_share: float = limit(
-        0.03, "saved even at the interval's low end: both implementations are in use"
-    )
+    min_sure_share: float = limit(0.03, "saved even at the interval's low end: both are in use")
 
 
-# apex and DeepSpeed launch multi_tensor_apply without an op.
-_DONE = re.compile(
-    r"_fused_|^void multi_tensor_apply|multi_tensor_apply_kernel|CompiledFunction|^triton_|^Torch-Compiled|^## Call"
-)
-_FUSED = ("Adam", "AdamW", "SGD")  # torch 2.4 and later have a fused CUDA implementation of these
-_FOREACH = ("ASGD", "Adadelta", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
-
-
-@rule(since="0.2", claims=Claims.PATTERN, limits=Limits)
+@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("foreach", "loop"))
 def unfused_optimizer(
     calls: Calls, idle: IdleTime, forecast: Forecast | None, limits: Limits
 ) -> Iterator[Hits]:
@@ -68,7 +50,7 @@ def unfused_optimizer(
         raise Unavailable("no optimizer step is marked in the trace")
     launched, owner = marks.launched()
     names = launched.op.name.or_else(launched.name)
-    done = np.isin(np.arange(len(marks)), owner[names.matches(_DONE) | launched.in_graph])
+    done = np.isin(np.arange(len(marks)), owner[names.matches(DONE) | launched.in_graph])
     for name, step in marks.by(marks.name):
         own = np.isin(owner, np.flatnonzero(np.isin(marks.rows, step.rows) & ~done))
         if own.sum() >= limits.min_launches * max(len(np.unique(owner[own])), 1):
@@ -80,19 +62,22 @@ def unfused_optimizer(
 def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
     work, owner = marks.launched()
     now = Implementation.of(work, len(marks), limits.tensors_per_launch)
-    left = min(limits.fused_passes if now.foreach else 1.0, now.passes) if kind in _FUSED else now.passes
+    left = min(limits.fused_passes if now.foreach else 1.0, now.passes) if kind in FUSED else now.passes
     stays = left / now.passes
-    gpu_ns = np.bincount(owner, work.dur_ns * stays, len(marks)).astype(np.float64)
+    needless = Lost.excess(work, (work.dur_ns * (1 - stays)).astype(np.int64), owner)
+    gpu_ns = np.bincount(owner, work.dur_ns * stays, len(marks))
+    kernels, foreach_ops = now.at_best(kind, limits.tensors_per_launch)
+    cpu_ns = limits.cpu_per_tensor_ns * now.tensors + limits.cpu_per_pass_ns * foreach_ops
     return Hits(
         at=marks,
         by=kind,
         cause="foreach" if now.foreach else "loop",
-        lost=Lost.joined([_late(marks, idle), _needless(work, owner, stays)]),
-        fix=_better(kind, marks, gpu_ns, now, limits),
+        lost=Lost.joined([Lost.launched_by(idle, marks), needless]),
+        fix=Replace(marks.start_ns, marks.end_ns, np.tile(gpu_ns[:, None] / kernels, kernels), cpu_ns),
         message="{by}.step() {times_a_step} launches {launches} kernels of {kernel} on average "
-        + ("in {passes} passes over all parameters" if now.foreach else "for one parameter after the other, {tensors}")
+        + ("in {passes} passes over all parameters" if now.foreach else "for {tensors} parameters one after the other")
         + ": {cpu} of the CPU and {gpu} of the GPU each time",
-        advice=_advice(kind, now.foreach),
+        advice=now.advice(kind),
         evidence={
             "launches": round(len(work) / len(marks)),
             "kernel_ns": int(work.dur_ns.mean()),
@@ -103,36 +88,3 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
             "ops": work.op.name.sums(work.dur_ns),
         },
     )  # fmt: skip
-
-
-def _better(
-    kind: str, marks: Calls, gpu_ns: NDArray[np.float64], now: Implementation, limits: Limits
-) -> Replace:
-    """The fused kernel in place of each step; for optimizers without one a foreach op for each pass."""
-    passes = 1 if kind in _FUSED else math.ceil(now.passes)
-    kernels = passes * math.ceil(now.tensors / limits.tensors_per_launch)
-    cpu_ns = limits.cpu_per_tensor_ns * now.tensors
-    cpu_ns += 0 if kind in _FUSED else limits.cpu_per_pass_ns * passes
-    return Replace(
-        marks.start_ns, marks.end_ns, np.repeat(gpu_ns[:, None] / kernels, kernels, axis=1), cpu_ns
-    )
-
-
-def _late(marks: Calls, idle: IdleTime) -> Lost:
-    """Idle time that a launch of the optimizer ended."""
-    owner = idle.launch.owner(marks)
-    return Lost.all_of(idle[owner >= 0], owner[owner >= 0])
-
-
-def _needless(work: Work, owner: Rows, stays: float) -> Lost:
-    """GPU time beyond what the better implementation takes."""
-    excess = Lost.excess(work, (work.dur_ns * (1 - stays)).astype(np.int64))
-    return replace(excess, owner=owner[excess.owner])
-
-
-def _advice(kind: str, foreach: bool) -> str:
-    if kind in _FUSED:
-        return f"Pass fused=True to {kind}: one kernel for {'all passes' if foreach else '36 parameters'}."
-    if kind in _FOREACH and not foreach:
-        return f"Pass foreach=True to {kind}, or compile its step with torch.compile."
-    return "Compile the optimizer's step with torch.compile, or write it with torch._foreach_ ops."

@@ -10,11 +10,7 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
 from traceanalyzer.rule.views.quiet_calls import QuietCalls
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.first_use import KINDS, FirstUse
@@ -43,7 +39,7 @@ class Limits:
     )
 
 
-@rule(since="0.3", claims=Claims.ONCE, limits=Limits)
+@rule(since="0.1", claims=Claims.ONCE, limits=Limits)
 def cold_start(
     calls: Calls,
     quiet: QuietCalls,
@@ -70,6 +66,7 @@ def cold_start(
     stalls = calls[np.isin(calls.rows, once.row)]
     late = quiet[(quiet.dur_ns >= limits.min_excess_ns) & np.isin(quiet.step, cold)]
     charged = idle.charged_to(*_FIRST).happening_once(limits.min_steps)
+    charged = charged[charged.call.rows >= 0]
     start, end, rows = (
         np.concatenate((stalls.start_ns, late.start_ns, charged.start_ns)),
         np.concatenate((stalls.end_ns, late.end_ns, charged.end_ns)),
@@ -89,7 +86,8 @@ def cold_start(
         message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
         advice="Warm up before measuring, schedule(wait=1, warmup=3): the usual step does not pay it."
         if steady
-        else "Record after a warm-up, schedule(wait=1, warmup=3, active=5): this window says little of the usual step.",
+        else "Record after a warm-up, schedule(wait=1, warmup=3, active=5)"
+        + (": this window says little of the usual step." if 2 * share >= 1 else "."),
         confidence=Confidence.HIGH if steady or np.isin(once.kind, (0, 2)).any() else Confidence.MEDIUM,
         evidence={
             "stall_ns": intervals.length(spans),

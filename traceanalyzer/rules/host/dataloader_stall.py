@@ -9,11 +9,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.steps import Steps
 
@@ -36,7 +32,7 @@ class Limits:
     min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
 
 
-@rule(since="0.3", claims=Claims.EVENT, limits=Limits)
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits)
 def dataloader_stall(
     calls: Calls, activity: Activity, idle: IdleTime, steps: Steps, limits: Limits
 ) -> Iterator[Hits]:
@@ -71,7 +67,7 @@ def dataloader_stall(
             lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
             message="{by} takes {typical} ({largest} at most) {in_steps}: the GPU is idle for {total} in all"
-            + (", in the loader's ops most time goes to {ops}" if spent else "")
+            + ("; in the loader's ops most time goes to {ops}" if spent else "")
             + (", at {lines}" if lines else "")
             + ("; the other steps do not wait" if once else ""),
             advice=_ADVICE[kind],

@@ -13,11 +13,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import ShrinkGaps
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import IdleTime
+from traceanalyzer.rule import Claims, Hits, IdleTime, Lost, limit, rule
 from traceanalyzer.rule.views.quiet_calls import QuietCalls
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -35,6 +31,10 @@ class Limits:
     min_cost_share: float = limit(0.02, "of the usual step: jitter of healthy traces stays below, H200")
     min_pause_ns: int = limit(1_000_000, "a pause, wherever it falls: collecting 1e5 objects takes as long")
     min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
+    dense_call_ns: int = limit(
+        5_000,
+        "from one of the user's calls to the next, with stacks: at 2.8 us 1.2 ms became 4.1; slowdown/, H200",
+    )
 
 
 _LINE = "Move it out of the loop, do it every many steps, or hand it to another thread or process."
@@ -43,10 +43,11 @@ _UNKNOWN = (
     "(gc.freeze() after set-up, gc.disable() in the loop)."
 )
 _BETWEEN = ", between {places}: python or garbage collection, which only stacks tell apart"
+_DENSE = "; recording its many calls takes most of that: without stacks it is quicker"
 _MINOR = 0.1  # share of the time below which a place is not told; the message names three
 
 
-@rule(since="0.3", claims=Claims.GENERAL, limits=Limits)
+@rule(since="0.1", claims=Claims.GENERAL, limits=Limits, causes=("once",))
 def host_gap(
     quiet: QuietCalls, idle: IdleTime, steps: Steps, syncs: SyncCalls, limits: Limits
 ) -> Iterator[Hits]:
@@ -57,21 +58,25 @@ def host_gap(
     Why it costs: nothing is launched meanwhile.
     Bad: a metric computed in python between two layers; gc.collect() in every step. Good: another thread or process.
     How sure: stretches and idle time are measured. With stacks the user's function that takes most of a stretch is
-    named, by its total over all steps; without, python cannot be told from garbage collection. The optimizer's and
+    named, by its total over all steps; without, python cannot be told from garbage collection. Recording stacks makes
+    what calls much take several times as long: then it is low. The optimizer's and
     the autograd engine's own time is left out: it is torch's.
     When it is wrong: an extension that works without torch's dispatcher has no op. What comes in few steps is info.
     Source: the blog's "one event dominates: start there"; measured on an H200 with torch 2.11.
     """
-    own = quiet[_is_users(quiet, limits)]
+    own = quiet[quiet.is_users(limits.min_torch_ns)]
     if len(steps) == 1:  # nothing comes after the end of the recording
         own = own[~np.isin(own.rows, syncs.row[syncs.profiler])]
     long = own.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)
     recurs = _recurs(own, steps, limits)
+    least_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
     for line, found in _groups(own[long & recurs], own[~long & recurs], steps, limits):
+        if found.total_ns < least_ns:
+            continue
         lost = Lost.idle_within(idle, found.start_ns, found.end_ns)
-        least_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
         if intervals.length(lost.spans()) >= least_ns:
-            yield _hits(found, lost, line, sure=len(steps) > 1)
+            dense = found.user_calls() * limits.dense_call_ns > found.total_ns
+            yield _hits(found, lost, line, sure=len(steps) > 1, dense=dense)
     yield _once(own[long & ~recurs], idle)
 
 
@@ -80,13 +85,13 @@ def _groups(
 ) -> Iterator[tuple[str | None, QuietCalls]]:
     """(line, its stretches): the long ones by line; the short ones together, where they take much of the steps."""
     for line, found in long.by(long.line):
-        yield line, found if line else _main_places(found)
+        yield line, found if line else found.main_places(_MINOR)
     if short.total_ns >= limits.python_bound_share * (steps.cpu_end_ns[-1] - steps.cpu_start_ns[0]):
         line, spent = next(iter(short.line.sums(short.dur_ns).items()), (None, 0))
-        yield line if 2 * spent > short.total_ns else None, _main_places(short)
+        yield line if 2 * spent > short.total_ns else None, short.main_places(_MINOR)
 
 
-def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool) -> Hits:
+def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool, dense: bool) -> Hits:
     evidence = _evidence(found)
     inner = found.functions() if line else {}
     said = ("{by} runs" if line else "the CPU runs no op") + " {times_a_step}, {gap} "
@@ -94,27 +99,28 @@ def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool) -> Hit
     if not line:
         said += ", in {lines}" if evidence["lines"] else _BETWEEN
     elif next(iter(inner), line) != line:
-        said += ", in it {functions}"
+        said += ", with most of that time in {functions}"
     return Hits(
         at=found,
         by=line,
         lost=lost,
         fix=ShrinkGaps(found.start_ns, found.end_ns),
-        message=said + "; nothing is launched meanwhile",
+        message=said + "; nothing is launched meanwhile" + (_DENSE if dense else ""),
         advice=_LINE if evidence["lines"] else _UNKNOWN,
-        confidence=Confidence.HIGH if line and sure else Confidence.MEDIUM,
+        confidence=Confidence.LOW if dense else Confidence.HIGH if line and sure else Confidence.MEDIUM,
         evidence=evidence | {"functions": inner},
         also=(found.before,),
     )
 
 
 def _once(found: QuietCalls, idle: IdleTime) -> Hits:
+    most = " at most" if len(found) > 1 else ""
     where = "in {lines}" if (found.line.code >= 0).any() else "between {places}"
     return Hits(
         at=found,
         cause="once",
         lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
-        message=f"the CPU runs no op {{times}}, {{in_steps}}, {where}, for {{largest}} at most: it does not come back",
+        message=f"{{times}}, {{in_steps}}, the CPU runs no op for {{largest}}{most}, {where}; it does not come back",
         advice="See whether it comes back in a longer recording before changing anything.",
         evidence=_evidence(found),
         also=(found.before,),
@@ -129,18 +135,6 @@ def _evidence(found: QuietCalls) -> dict[str, Any]:
         "places": found.place.sums(found.dur_ns),
         "lines": found.line.sums(found.dur_ns),
     }
-
-
-def _main_places(found: QuietCalls) -> QuietCalls:
-    """Without the places that matter little."""
-    place = found.place.code
-    return found[np.bincount(place, weights=found.dur_ns)[place] >= _MINOR * found.total_ns]
-
-
-def _is_users(quiet: QuietCalls, limits: Limits) -> Mask:
-    """Not torch's own: in the autograd engine, on the way there, or at its usual end."""
-    into, leaving = quiet.by_autograd
-    return ~into & (~leaving | (quiet.dur_ns >= limits.min_torch_ns))
 
 
 def _recurs(quiet: QuietCalls, steps: Steps, limits: Limits) -> Mask:

@@ -7,20 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
-from traceanalyzer.roofline.op_model import ITEM_BYTES
-from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.evidence import called_ops, told
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Work
-from traceanalyzer.rule.views.selection import Mask, Rows
+from traceanalyzer.roofline.tensor_types import converts
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.evidence import called_ops, conversion_of, told
+from traceanalyzer.rule.neighbours import neighbours
 from traceanalyzer.timeline import kernel_families as families
 
-_MIRRORS = r"ToCopyBackward"
+_MIRRORS = r"ToCopyBackward"  # gradients back to float32, as forward went to bfloat16
 _OF_INPUTS = (
     "Keep weights in the type of the product (model.to(torch.bfloat16), master weights in the optimizer), "
     "or put one torch.autocast around the whole forward so that it converts each weight once."
@@ -33,20 +29,17 @@ _OF_RESULTS = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_gpu_share: float = limit(
-        0.03, "of GPU time in inference, where weights can be stored as they are used"
-    )
-    min_training_share: float = limit(
-        0.10, "in training under autocast, which must cast weights once a step; H200: 9 %"
-    )
+    min_gpu_share: float = limit(0.03, "of GPU time in inference: weights can be stored as they are used")
+    min_training_share: float = limit(0.10, "under autocast, which casts weights once a step; H200: 9 %")
 
 
-@rule(since="0.2", claims=Claims.PATTERN, limits=Limits)
-def dtype_casts(work: Work, limits: Limits) -> Iterator[Hits]:
+@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("results",))
+def dtype_casts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Weights or activations are converted around matrix products.
 
-    What it looks for: conversions from one element type to another that come right before a product, convolution or
-    attention on their stream, with at most other conversions between, and, as `results`, those right after one.
+    What it looks for: conversions from one floating type to another that come right before a product, convolution or
+    attention on their stream, with at most other conversions between, and, as `results`, those right after one. Those
+    to and from float64 are float64-math's.
     Why it costs: each reads and writes the whole tensor, for nothing that the product needs: it could have been stored
     in that type.
     Bad: x @ w.bfloat16() with float32 weights in each forward; autocast without its cache of weights, or around code
@@ -54,87 +47,44 @@ def dtype_casts(work: Work, limits: Limits) -> Iterator[Hits]:
     around the whole forward.
     How sure: types or kernels' names say that it is a conversion, and the product comes next.
     When it is wrong: casts of weights that an optimizer keeps in float32 must happen once a step.
-    Saving: without these conversions.
     Source: "Automatic Mixed Precision" in PyTorch's documentation.
     """
-    ordered = work.in_order()
-    cast = _casts(ordered)
-    name = ordered.name
-    product = (
-        name.matches(families.GEMM) | name.matches(families.CONVOLUTION) | name.matches(families.ATTENTION)
-    )
-    mirrors = ordered.outer_op.name.matches(
-        _MIRRORS
-    )  # gradients back to float32, as forward went to bfloat16
+    compute = work.kind.one_of("compute")
+    copies = inputs.meets(lambda op: converts(op) is not None)
+    cast = inputs.meets(converts) & compute | work.name.matches(families.CONVERSION) & ~copies
+    if not cast.any():
+        return
+    mirrors = work.outer_op.name.matches(_MIRRORS)
     least = limits.min_training_share if mirrors.any() else limits.min_gpu_share
-    after, before, following = _beside(ordered, cast, product)
-    for chosen, is_result in ((before, False), (after & ~before, True)):
-        at = np.flatnonzero(cast & ~mirrors & chosen)
-        for device, mine in ordered[at].by(ordered.device[at]):
-            share = mine.total_ns / max(work[work.device == device].total_ns, 1)
+    found = work[cast & ~mirrors]
+    beside = neighbours(work, found, work[compute & ~cast])
+    before, after = (there & one.name.meets(families.is_product) for one, there in beside)
+    for chosen, which in ((after, "inputs"), (before & ~after, "results")):
+        for device, own in found[chosen].by_device():
+            share = own.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= least:
-                own = at[ordered.device[at] == device]
-                readers = called_ops(ordered[following[own]]).sums(ordered.dur_ns[own])
-                yield _hits(mine, share, readers if is_result else None)
+                reader, known = beside[1]
+                mine = chosen & known & (found.device == device)
+                readers = called_ops(reader[mine]).sums(found.dur_ns[mine])
+                yield _hits(own, inputs, share, readers if which == "results" else {}, which)
 
 
-def _hits(found: Work, share: float, readers: dict[str, int] | None) -> Hits:
-    """Of what goes into products, or of their results, with the ops that read them."""
-    number, signatures = signatures_of(found.events.trace, found.op.rows)
-    pairs = [" from ".join(_short(kind) for kind in one.types[:2]) for one in signatures]
-    kinds: dict[str, int] = {}
-    for which, ns in zip(number.tolist(), found.dur_ns.tolist(), strict=True):
-        kinds[pairs[which]] = kinds.get(pairs[which], 0) + ns
-    into = next(iter(sorted(kinds, key=lambda pair: -kinds[pair])), "")
+def _hits(found: Work, inputs: WorkInputs, share: float, readers: dict[str, int], which: str) -> Hits:
+    pairs = [conversion_of(op.types) for op in inputs.signatures]
+    kinds = Texts(inputs.number[found.entries], np.array(pairs, object)).sums(found.dur_ns)
+    mostly = f" (mostly {next(iter(kinds))})" if next(iter(kinds), "") else ""
     what = "a tensor is converted right before a matrix product"
-    mostly = f" (mostly to {into})" if into else ""
-    if readers is not None:
+    if which == "results":
         what = "the result of a matrix product is converted"
         mostly += ", which {readers} reads" if readers else ""
     return Hits(
         at=found,
-        cause="" if readers is None else "results",
+        cause="" if which == "inputs" else which,
         lost=Lost.all_of(found),
         fix=DropWork(found.entries),
         message="{times_a_step} " + what + mostly + ", {gpu} of GPU time{where}",
-        advice=_OF_INPUTS if readers is None else _OF_RESULTS,
+        advice=_OF_INPUTS if which == "inputs" else _OF_RESULTS,
         confidence=Confidence.MEDIUM,
         evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns, "conversions": kinds}
         | ({"readers": readers} if readers else {}),
     )
-
-
-def _casts(ordered: Work) -> Mask:
-    """Conversions: by the recorded types of copies, else by the kernels' names."""
-    number, signatures = signatures_of(ordered.events.trace, ordered.op.rows)
-    known = np.array([_types(one.types) > 0 and one.name == "aten::copy_" for one in signatures], bool)[
-        number
-    ]
-    differ = np.array([_types(one.types) > 1 for one in signatures], bool)[number]
-    named = ordered.name.matches(families.CONVERSION)
-    return np.asarray((known & differ & ordered.kind.one_of("compute")) | (named & ~known))
-
-
-def _types(types: tuple[str, ...]) -> int:
-    """How many element types target and source of a copy have; 0 where they were not recorded."""
-    return len({kind for kind in types[:2] if kind in ITEM_BYTES})
-
-
-def _short(kind: str) -> str:
-    return kind.removeprefix("c10::")
-
-
-def _beside(ordered: Work, cast: Mask, product: Mask) -> tuple[Mask, Mask, Rows]:
-    """(which come right after a product, right before one, the entry after them that is no cast), on their stream."""
-    solid = np.flatnonzero(~cast & ordered.kind.one_of("compute"))
-    beside = [np.zeros(len(ordered), bool), np.zeros(len(ordered), bool)]
-    following = np.zeros(len(ordered), np.int64)
-    if len(solid) == 0:
-        return beside[0], beside[1], following
-    at = np.searchsorted(solid, np.arange(len(ordered)))
-    for side, place in enumerate((at - 1, at)):
-        following = solid[np.clip(place, 0, len(solid) - 1)]
-        beside[side] = (place >= 0) & (place < len(solid)) & product[following]
-        for column in (ordered.device, ordered.stream, ordered.step):
-            beside[side] &= column[following] == column
-    return beside[0], beside[1], following

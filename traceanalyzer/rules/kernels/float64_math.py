@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import DropWork, Resize
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.op_work import shapes_of
-from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.rule.claims import Claims
+from traceanalyzer.roofline.other_units import first_of, speedup
+from traceanalyzer.roofline.tensor_types import has_float64, mixes_float64, widens_to_float64
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Work
+from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.timeline import kernel_families as families
 
@@ -37,8 +33,8 @@ class Limits:
     unknown_speedup: float = limit(2.0, "of products on devices without known peaks: half the bytes")
 
 
-@rule(since="0.2", claims=Claims.WORK, limits=Limits)
-def float64_math(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+@rule(since="0.1", claims=Claims.WORK, limits=Limits)
+def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Work runs in float64.
 
     What it looks for: kernels whose names say double (f64f64, dgemm, Functor<double>), and ops with a tensor of doubles
@@ -53,34 +49,27 @@ def float64_math(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     bytes, conversions to float64 gone.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
-    number, signatures = signatures_of(work.events.trace, work.op.rows)
-    wide = work.name.matches(families.FP64_ARITHMETIC) & work.kind.one_of("compute")
-    wide |= np.array([_has(one, "double") for one in signatures], bool)[number] & ~work.kind.one_of("memset")
-    wide &= ~(work.kind.one_of("copy_h2d", "copy_d2h") | work.name.matches("multi_tensor_apply"))
-    tf32_off = bool(work.name.matches(families.FP32_ARITHMETIC).any())
-    mixed = np.array([_mixes(one) for one in signatures], bool)[number]
-    for device, found in work[wide].by(work[wide].device):
-        leak = work[wide & mixed & (work.device == device)]
-        yield _hits(found, leak, gpus[device], tf32_off, limits)
+    name, kind = work.name, work.kind
+    wide = inputs.meets(has_float64) & ~kind.one_of("memset", "copy_h2d", "copy_d2h")
+    wide |= name.matches(families.FP64_ARITHMETIC) & kind.one_of("compute")
+    tf32 = not name.matches(families.FP32_ARITHMETIC).any()
+    for device, found in work[wide & ~name.matches("multi_tensor_apply")].by_device():
+        leak = found[inputs.meets(mixes_float64)[found.entries]]
+        casts = inputs.meets(widens_to_float64)[found.entries]
+        yield _hits(found, casts, leak, gpus[device], tf32, limits)
 
 
-def _hits(found: Work, leak: Work, gpu: Gpu, tf32_off: bool, limits: Limits) -> Hits:
-    speedup = _speedup(gpu, "fp32" if tf32_off else "tf32") or limits.unknown_speedup
-    casts = _widening(found)
-    product = found.name.matches(families.GEMM) | found.name.matches(families.CONVOLUTION)
-    fixed = np.where(product, found.dur_ns / speedup, found.dur_ns * limits.moving_share)
-    fixed = np.where(casts, 0.0, np.maximum(fixed, np.minimum(found.dur_ns, limits.floor_ns)))
+def _hits(found: Work, casts: Mask, leak: Work, gpu: Gpu, tf32: bool, limits: Limits) -> Hits:
+    times = speedup(gpu, "matmul", "fp64", (tf32 and first_of(gpu, "tf32")) or "fp32")
+    product = found.name.matches(families.GEMM_OR_CONVOLUTION)
+    needed = np.where(product, 1 / (times or limits.unknown_speedup), limits.moving_share) * found.dur_ns
     first, source = _first(leak)
-    rest = found[~casts]
+    where = f" ({first})" if first else ""
     return Hits(
-        at=found,
-        lost=Lost.excess(found, np.asarray(found.dur_ns - fixed, np.int64)),
-        fix=(DropWork(found.entries[casts]), Resize(rest.entries, fixed[~casts])),
-        message="{times_a_step} work runs in float64, {spent} in all, in {ops}" + source,
-        advice="Make it float32 where it enters"
-        + (f" ({first})" if first else "")
-        + ": torch.from_numpy(a).float(), or dtype=torch.float32"
-        + ("" if tf32_off or not product.any() else _WITH_TF32)
+        **quicker(found, np.where(casts, 0.0, not_below(needed, found, limits.floor_ns))),
+        message="work runs in float64 {times_a_step}, {spent} in all, in {ops}" + source,
+        advice=f"Make it float32 where it enters{where}: torch.from_numpy(a).float(), or dtype=torch.float32"
+        + (_WITH_TF32 if tf32 and product.any() else "")
         + ".",
         confidence=Confidence.HIGH if first else Confidence.MEDIUM,
         evidence={**told(found), "spent_ns": found.total_ns, "first_op": first, "casts": int(casts.sum())},
@@ -92,45 +81,8 @@ def _first(leak: Work) -> tuple[str, str]:
     inside = leak[leak.step >= 0] if (leak.step >= 0).any() else leak
     if len(inside) == 0:
         return "", ""
-    order = np.argsort(inside.launch.start_ns, kind="stable")
-    ordered = inside[order]
-    at = int(np.searchsorted(ordered.step, distinct(ordered.step)[-1])) if len(ordered) else 0
-    one = ordered[np.array([at])]
+    ordered = inside[np.argsort(inside.launch.start_ns, kind="stable")]
+    one = ordered[np.searchsorted(ordered.step, distinct(ordered.step)[-1:])]
     op, shapes = one.outer_op.name[0] or "", shapes_of(Signature.parsed("", one.dims[0], None, None))
-    line = f" at {one.line[0]}" if one.line[0] else ""
-    return op, f"; it enters with {op}{line}" + (f" of {shapes}" if shapes else "")
-
-
-def _tensors(op: Signature) -> set[str]:
-    """Types of the inputs that are tensors with dimensions."""
-    pairs = zip(op.dims, op.types, strict=False)
-    return {kind for shape, kind in pairs if isinstance(shape, list) and shape and _elements(shape) > 1}
-
-
-def _elements(shape: list[object]) -> int:
-    return math.prod(size for size in shape if isinstance(size, int))
-
-
-def _has(op: Signature, kind: str) -> bool:
-    return kind in _tensors(op)
-
-
-def _mixes(op: Signature) -> bool:
-    """Whether it takes doubles together with another floating type."""
-    kinds = _tensors(op)
-    return "double" in kinds and bool(kinds & {"float", "c10::Half", "c10::BFloat16"})
-
-
-def _widening(found: Work) -> Mask:
-    """Conversions from another type to float64: `copy_` into doubles."""
-    number, signatures = signatures_of(found.events.trace, found.op.rows)
-    copies = [one.name == "aten::copy_" and _mixes(one) and one.types[0] == "double" for one in signatures]
-    return np.array(copies, bool)[number]
-
-
-def _speedup(gpu: Gpu, arithmetic: str) -> float | None:
-    if gpu.peaks is None:
-        return None
-    now = gpu.peaks.reached_tflops("matmul", "fp64")
-    then = gpu.peaks.reached_tflops("matmul", arithmetic) or gpu.peaks.reached_tflops("matmul", "fp32")
-    return max(then / now, 1.0) if now and then else None
+    where = (f" at {one.line[0]}" if one.line[0] else "") + (f" of {shapes}" if shapes else "")
+    return op, f"; it enters with {op}{where}"

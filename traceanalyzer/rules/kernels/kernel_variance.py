@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.lazy import pd
-from traceanalyzer.replay.edits import Resize
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Work
-from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, spread, steps_of_place, usual_at_place
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.timeline.repeated_kernels import (
+    RepeatedKernels,
+    losing,
+    spread,
+    steps_of_place,
+    usual_at_place,
+)
 from traceanalyzer.timeline.steps import Steps
 
 
@@ -25,44 +25,36 @@ from traceanalyzer.timeline.steps import Steps
 class Limits:
     min_steps: int = limit(3, "of the same work; two cannot tell which is the odd one")
     slow: float = limit(1.25, "times the usual; 99 % of undisturbed kernels (H200) stay below 1.12")
-    usual: float = limit(
-        0.2, "quantile over the steps taken as usual: a mode shared by a fifth of them still counts"
-    )
+    usual: float = limit(0.2, "quantile over the steps: a mode shared by a fifth of them still counts")
     rare: float = limit(
-        0.15, "share of slow executions up to which they are outliers, above it they come and go"
+        0.15, "share of slow executions: up to it they are outliers, above it they come and go"
     )
-    drift: float = limit(
-        1.08, "last over first steps; clocks of undisturbed H200 traces move by up to 1.05 in a window"
-    )
-    max_beside_share: float = limit(
-        0.1, "of an execution beside other work of the same program, which makes it slow and is no variance"
-    )
+    drift: float = limit(1.08, "last over first steps; clocks of undisturbed H200 traces move by up to 1.05")
+    max_beside_share: float = limit(0.1, "of an execution beside other work of the program, which slows it")
+    min_lost_share: float = limit(0.001, "of kernel time; what a kernel loses below that is not worth a look")
 
-
-_MOST_KERNELS = 200  # that are looked at one by one, those that lost most; more have no share worth saying
 
 # cause -> (message, advice)
 _TEXTS = {
     "drift": (
-        "{by} drifts over the steps: median {median_dur}, p10 to p90 {p10} to {p90}, first step {first_step} "
-        "and last step {last_step}; the mean ({mean}) hides it",
+        "{by} drifts over the steps: from {first_step} in the first to {last_step} in the last; usually {median_dur}, "
+        "and 10 % to 90 % take {p10} to {p90}",
         "Clocks that ramp or throttle, or work that grows from step to step: warm up, lock the clocks, record shapes.",
     ),
     "outliers": (
-        "{by} is usually {median_dur} (p10 to p90 {p10} to {p90}), but {slow} of {executions} executions take up "
-        "to {worst_dur}, in steps {slow_steps}; the mean ({mean}) hides it",
+        "{by} usually takes {median_dur} (10 % to 90 % take {p10} to {p90}), but {slow} of {executions} executions "
+        "take up to {worst_dur}, in steps {slow_steps}",
         "Look for another process on the GPU (nvidia-smi), power or thermal throttling at those steps.",
     ),
     "comes-and-goes": (
         "{by} is slow at times: {slow} of {executions} executions take {slowdown} times as long as the rest "
-        "(median {median_dur}, p10 to p90 {p10} to {p90}, worst {worst_dur}), in steps {slow_steps}; the mean "
-        "({mean}) hides it",
+        "(median {median_dur}, 10 % to 90 % take {p10} to {p90}, worst {worst_dur}), in steps {slow_steps}",
         "Something shares the GPU at times (a process, a copy, another stream), or steps differ: record shapes.",
     ),
 }
 
 
-@rule(since="0.1", claims=Claims.WORK, min_share=0.01, limits=Limits)
+@rule(since="0.1", claims=Claims.WORK, min_share=0.01, limits=Limits, causes=tuple(_TEXTS))
 def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """The same kernel takes differently long across steps.
 
@@ -79,7 +71,7 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     """
     if not steps.marked or len(steps) < limits.min_steps:
         raise Unavailable(f"needs {limits.min_steps} marked steps or more", "record a longer schedule")
-    table = executions.table
+    table = losing(executions.table, limits.min_lost_share * executions.table["dur"].sum())
     ran = work[table["entry"].to_numpy()]
     table = table[ran.beside_ns() <= limits.max_beside_share * ran.dur_ns]
     table = table[steps_of_place(table) >= limits.min_steps]
@@ -87,8 +79,6 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     excess = np.maximum(table["dur"].to_numpy() - base, 0).astype(np.int64)
     excess[excess < _resolution(work)] = 0
     table = table.assign(ratio=(base + excess) / np.maximum(base, 1), excess=excess)
-    lost = table.groupby("group")["excess"].sum().nlargest(_MOST_KERNELS)
-    table = table[table["group"].isin(lost.index)]
     groups = dict(list(table.groupby("group")))
     for cause, chosen in _causes(table, limits):
         for number, slow in chosen.groupby("group"):
@@ -124,11 +114,9 @@ def _hits(cause: str, slow: pd.DataFrame, group: pd.DataFrame, work: Work, steps
     numbers = sorted({int(steps.number[position]) for position in slow["step"]})
     message, advice = _TEXTS[cause]
     return Hits(
-        at=found,
+        **quicker(found, found.dur_ns - excess),
         by=found.name[0],
         cause=cause,
-        lost=Lost.excess(found, excess),
-        fix=Resize(found.entries, found.dur_ns - excess),
         message=message,
         advice=advice,
         confidence=_confidence(slow, group),

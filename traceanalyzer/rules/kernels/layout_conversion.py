@@ -6,43 +6,34 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import DropWork, Resize
-from traceanalyzer.roofline.gpus import Gpu, Gpus
-from traceanalyzer.rule.claims import Claims
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Work
-from traceanalyzer.rule.views.selection import Mask
+from traceanalyzer.rule.quicker_work import Floats, quicker
 from traceanalyzer.timeline import kernel_families as families
 
 _IMAGE = r"^\[\[\d+,\d+,\d+,\d+(,\d+)?\]"  # the first input has four or five dimensions
 _HALF = r"BFloat16|Half"
-
-
-Floats = NDArray[np.float64]
+_PARTS = {
+    "layout conversions": families.LAYOUT,
+    "batch norms": families.NCHW_BATCH_NORM,
+    "depthwise convolutions": families.DEPTHWISE,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    depthwise_share: float = limit(
-        0.25, "of the time that depthwise kernels take in channels_last; EfficientNet, H200"
-    )
+    depthwise_share: float = limit(0.25, "of a depthwise kernel's time, channels_last; EfficientNet, H200")
     transform_share: float = limit(0.6, "the same of the last pass of a batch norm")
     statistics_least_share: float = limit(0.26, "the same of its statistics with 16 to 32 channels")
     backward_least_share: float = limit(0.14, "the same of its backward with 16 to 32 channels")
-    statistics_blocks: float = limit(
-        2.0, "blocks per multiprocessor from which statistics are as quick; H200"
-    )
-    backward_blocks: float = limit(4.0, "blocks per multiprocessor from which backward is as quick; H200")
+    statistics_blocks: float = limit(2.0, "per multiprocessor, from which statistics are as quick; H200")
+    backward_blocks: float = limit(4.0, "per multiprocessor, from which backward is as quick; H200")
     unknown_sms: int = limit(108, "multiprocessors where the trace does not say: A100")
 
 
-@rule(since="0.2", claims=Claims.WORK, limits=Limits)
+@rule(since="0.1", claims=Claims.WORK, limits=Limits)
 def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Convolutions convert the layout of their images, or norms run in the slow one.
 
@@ -59,32 +50,22 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Source: "Channels Last Memory Format in PyTorch"; measured on H200 pairs, torch 2.11.
     """
     name = work.name
-    moved = name.matches(families.LAYOUT)
-    image = work.op.text("input_dims").matches(_IMAGE) | (work.op.text("input_dims").code < 0)
-    images = image & bool(name.matches(families.CONVOLUTION).any())
-    norms = name.matches(families.NCHW_BATCH_NORM) & images
-    depthwise = name.matches(families.DEPTHWISE) & name.matches(_HALF)
-    for device in np.unique(work.device).tolist():
-        here = work.device == device
-        found = work[(moved | norms | depthwise) & here]
-        if len(found):
-            yield _hits(found, gpus[device], limits)
+    norms, depthwise = name.matches(families.NCHW_BATCH_NORM), name.matches(families.DEPTHWISE)
+    if norms.any():
+        shapes = work.dims
+        norms &= shapes.matches(_IMAGE) | (shapes.code < 0)
+        norms &= name.matches(families.CONVOLUTION).any()
+    chosen = name.matches(families.LAYOUT) | norms | (depthwise & name.matches(_HALF))
+    for device, found in work[chosen].by_device():
+        yield _hits(found, gpus[device].sms or limits.unknown_sms, limits)
 
 
-def _hits(found: Work, gpu: Gpu, limits: Limits) -> Hits:
+def _hits(found: Work, sms: int, limits: Limits) -> Hits:
     moved = found.name.matches(families.LAYOUT)
-    fixed = np.where(moved, 0.0, found.dur_ns * _shares(found, gpu.sms or limits.unknown_sms, limits))
-    slow = found[~moved]
-    parts = {
-        "layout conversions": found[moved].total_ns,
-        "batch norms": found[found.name.matches(families.NCHW_BATCH_NORM)].total_ns,
-        "depthwise convolutions": found[found.name.matches(families.DEPTHWISE)].total_ns,
-    }
+    parts = {part: found[found.name.matches(pattern)].total_ns for part, pattern in _PARTS.items()}
     return Hits(
-        at=found,
-        lost=Lost.excess(found, np.asarray(found.dur_ns - fixed, np.int64)),
-        fix=(DropWork(found.entries[moved]), Resize(slow.entries, fixed[~moved])),
-        message="images are channels first: {spent} in {parts}, of {ops}{where}",
+        **quicker(found, np.where(moved, 0.0, found.dur_ns * _shares(found, sms, limits))),
+        message="images are channels first: {spent} in {parts}; ops: {ops}{where}",
         advice="Use channels_last: model.to(memory_format=torch.channels_last), and images.to(memory_format="
         "torch.channels_last) before the model.",
         confidence=Confidence.HIGH if moved.any() else Confidence.MEDIUM,
@@ -102,10 +83,6 @@ def _shares(found: Work, sms: int, limits: Limits) -> Floats:
     name, blocks = found.name, found.blocks / sms
     statistics = np.clip(blocks / limits.statistics_blocks, limits.statistics_least_share, 1.0)
     backward = np.clip(blocks / limits.backward_blocks, limits.backward_least_share, 1.0)
-    kinds: list[Mask] = [
-        name.matches(families.DEPTHWISE),
-        name.matches("batch_norm_transform_input"),
-        name.matches("batch_norm_collect_statistics"),
-    ]
-    shares: Floats = np.select(kinds, [limits.depthwise_share, limits.transform_share, statistics], backward)
-    return shares
+    patterns = (families.DEPTHWISE, "batch_norm_transform_input", "batch_norm_collect_statistics")
+    shares = (limits.depthwise_share, limits.transform_share, statistics)
+    return np.select([name.matches(one) for one in patterns], shares, backward)

@@ -7,21 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import numbered
-from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpu, Gpus
-from traceanalyzer.roofline.op_model import Signature, work_of
-from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.rule.claims import Claims
+from traceanalyzer.roofline.op_model import flops_of, largest_odd_size
+from traceanalyzer.roofline.other_units import reached_flops_per_ns
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Work
+from traceanalyzer.rule.quicker_work import Numbers, not_below, quicker
 from traceanalyzer.timeline import kernel_families as families
 
 _PRODUCTS = r"^aten::_?(mm|bmm|addmm|baddbmm|addbmm|linear|matmul|einsum|addmm_activation|scaled_mm)$"
+_ODD = r"align1(?!\d)|_a1_|aligna1_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +25,12 @@ class Limits:
     multiple: int = limit(8, "elements of 2 bytes in a 16-byte load; CUTLASS, cuBLAS: align8")
     pad_to: int = limit(64, "multiple that all tile sizes divide well; 50,257 becomes 50,304")
     floor_ns: int = limit(5_000, "shorter products take no less when aligned; H200, torch 2.11")
-    speedup: float = limit(
-        3.5, "of aligned over align2 kernels where shapes are not recorded; H200, torch 2.11, k = 4,002"
-    )
+    speedup: float = limit(3.5, "of aligned over align2 kernels, shapes unknown; H200, torch 2.11, k = 4,002")
     speedup_odd: float = limit(7.0, "the same of align1 kernels, n = 50,257 and k = 4,001")
 
 
-@rule(since="0.2", claims=Claims.WORK, limits=Limits)
-def misaligned_gemm(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+@rule(since="0.1", claims=Claims.WORK, limits=Limits)
+def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A half-precision matrix product has a dimension that is no multiple of 8.
 
     What it looks for: bfloat16 and float16 products whose kernels load less than 16 bytes at a time (align1, align2,
@@ -51,76 +45,43 @@ def misaligned_gemm(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Saving: the product at the rate that aligned ones reach on this device.
     Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an H200.
     """
-    name = work.name
-    narrow = name.matches(families.NARROW_LOADS) | name.matches(families.OLD_TENSOR_CORES)
-    half = name.matches(families.HALF_ARITHMETIC) & name.matches(families.GEMM)
-    half &= ~name.matches(families.CONVOLUTION) & ~name.matches(r"simt|tf32|f32f32|f64")
-    op = work.op
-    named = op.name.matches(_PRODUCTS) | ~op.there
-    for device, found in work[narrow & half & named].by(work[narrow & half & named].device):
+    narrow = work[work.name.meets(families.is_half_with_narrow_loads)]
+    named = narrow.op.name.matches(_PRODUCTS) | ~narrow.op.there
+    for device, found in narrow[named].by_device():
         gpu = gpus[device]
         if gpu.capability is None or gpu.capability >= (8, 0):
-            yield _hits(found, gpu, limits)
+            yield _hits(found, inputs, gpu, limits)
 
 
-def _hits(found: Work, gpu: Gpu, limits: Limits) -> Hits:
-    number, signatures = signatures_of(found.events.trace, found.op.rows)
-    fixed = np.maximum(
-        _fixed(found, number, signatures, gpu, limits), np.minimum(found.dur_ns, limits.floor_ns)
-    )
-    odd = _odd(found, number, signatures, limits.multiple)
+def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
+    odd_size = [largest_odd_size(op, limits.multiple) for op in inputs.signatures]
+    size = np.array(odd_size, np.int64)[inputs.number[found.entries]]
+    odd = sorted(set(size[size > 0].tolist()), key=lambda one: (-found.dur_ns[size == one].sum(), one))[:3]
     sizes = ", ".join(f"{size:,}" for size in odd)
-    padded = ", ".join(f"{size:,} to {-(-size // limits.pad_to) * limits.pad_to:,}" for size in odd)
-    shaped = any(one.dims for one in signatures)
-    why = f": {sizes} {'is' if len(odd) == 1 else 'are'} no multiple of {limits.multiple}" if odd else ""
-    advice = (
-        f"Pad {padded}."
-        if odd
-        else "Pad the dimension that is no multiple of 8 (a vocabulary, a number of classes)."
-    )
-    if shaped and not odd:
+    advice = "Pad the dimension that is no multiple of 8 (a vocabulary, a number of classes)."
+    if odd:
+        advice = (
+            f"Pad {', '.join(f'{size:,} to {-(-size // limits.pad_to) * limits.pad_to:,}' for size in odd)}."
+        )
+    elif (found.dims.code >= 0).any():
         advice = (
             "All dimensions are multiples of 8: make the operand contiguous, or slice it at a multiple of 8."
         )
+    which = "is no multiple" if len(odd) == 1 else "are no multiples"
+    why = f": {sizes} {which} of {limits.multiple}" if odd else ""
     return Hits(
-        at=found,
-        lost=Lost.excess(found, np.asarray(found.dur_ns - fixed, np.int64)),
-        fix=Resize(found.entries, fixed),
-        message="half-precision products {times_a_step} in kernels with narrow loads, {spent} in all, {kernels}{where}"
-        + why,
+        **quicker(found, not_below(_aligned_ns(found, inputs, gpu, limits), found, limits.floor_ns)),
+        message="half-precision products run {times_a_step} in kernels with narrow loads, {spent} in all, in {kernels}"
+        "{where}" + why,
         advice=advice,
         confidence=Confidence.HIGH if odd else Confidence.MEDIUM,
         evidence={**told(found), "spent_ns": found.total_ns, "sizes": odd},
     )
 
 
-def _fixed(
-    found: Work, number: np.ndarray, signatures: list[Signature], gpu: Gpu, limits: Limits
-) -> np.ndarray:
+def _aligned_ns(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Numbers:
     """What each would take when aligned: by its operations where shapes and peaks are known."""
-    odd = found.name.matches(r"align1(?!\d)|_a1_|aligna1_")
-    guess = found.dur_ns / np.where(odd, limits.speedup_odd, limits.speedup)
-    rate = (
-        gpu.peaks.reached_tflops("matmul", "bf16") or gpu.peaks.reached_tflops("matmul", "fp16")
-        if gpu.peaks
-        else None
-    )
-    if rate is None:
-        return guess
-    models = [work_of(one) for one in signatures]
-    flops = np.array([model.flops or 0 if model else 0 for model in models], np.float64)[number]
-    return np.where(flops > 0, np.minimum(flops / (rate * 1e3), found.dur_ns), guess)
-
-
-def _odd(found: Work, number: np.ndarray, signatures: list[Signature], multiple: int) -> list[int]:
-    """The sizes that are no multiples, most time first, at most three."""
-    spent: dict[int, int] = {}
-    codes, used = numbered(number)
-    times = np.bincount(codes, weights=found.dur_ns)
-    for one, ns in zip(used.tolist(), times.tolist(), strict=True):
-        matrices = [shape for shape in signatures[one].dims if isinstance(shape, list) and len(shape) >= 2]
-        for size in {
-            size for shape in matrices for size in shape[-2:] if isinstance(size, int) and size % multiple
-        }:
-            spent[size] = spent.get(size, 0) + int(ns)
-    return sorted(spent, key=lambda size: (-spent[size], size))[:3]
+    guess = found.dur_ns / np.where(found.name.matches(_ODD), limits.speedup_odd, limits.speedup)
+    rate = reached_flops_per_ns(gpu, "matmul", "bf16", "fp16")
+    flops = np.array([flops_of(op) for op in inputs.signatures], np.float64)[inputs.number[found.entries]]
+    return np.where(flops > 0, np.minimum(flops / rate, found.dur_ns), guess) if rate else guess

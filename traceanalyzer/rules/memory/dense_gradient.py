@@ -7,45 +7,38 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import DropWork, Edit, Resize
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.embedding_tables import DENSE_GRADIENT, Shape, looked_up_shares, parts_of, tables_of
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.replay.edits import Drop, Insert
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.embedding_tables import Shape, needless_parts, rarely_touched
+from traceanalyzer.rule.partly_needless import without
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_touched_share: float = limit(
-        0.10, "of the table's rows: a sparse gradient sorts rows and updates them by scattered writes"
+        0.10, "of a table's rows: sparse gradients sort rows and scatter updates"
     )
+    added_cpu_ns: int = limit(100_000, "sparse backward and SGD's update of a table; H200 host, torch 2.11")
+    summed_cpu_ns: int = limit(370_000, "more by Adagrad or SparseAdam than before; H200 host, torch 2.11")
 
 
-_FILL = r"^aten::(zeros|zero_|fill_|new_zeros|zeros_like)$"
-_PASS = r"^aten::(_foreach_|_fused_|_amp_foreach_|linalg_vector_norm$)"
-_ROUNDING = 1e-9
+_SPARSE = "Pass sparse=True to the embedding"
 _ADVICE = {
-    "SGD": "Pass sparse=True to the embedding: SGD (without momentum and weight decay) then updates the touched rows.",
-    "Adagrad": "Pass sparse=True to the embedding: Adagrad then updates the touched rows only.",
-    "": "Pass sparse=True to the embedding and give its table to torch.optim.SparseAdam, the rest to the optimizer "
-    "that it has.",
+    "SGD": f"{_SPARSE}: SGD (without momentum and weight decay) then updates the touched rows.",
+    "Adagrad": f"{_SPARSE}: Adagrad then updates the touched rows only.",
 }
+_SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to the optimizer that it has."
 
 
-@rule(since="0.2", claims=Claims.WORK, min_share=0.02, limits=Limits)
+@rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits)
 def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """An embedding's gradient fills its whole table for a few rows.
 
     What it looks for: backward of embeddings (and embedding bags) between two optimizer steps that look up less than a
     tenth of the table's rows, with the fill of the gradient and the table's part, by elements, of each pass that the
-    optimizer, gradient clipping or zeroing makes over lists of tensors.
+    optimizer, accumulation, clipping or zeroing makes over gradients.
     Why it costs: the gradient of 8 million rows is written and read several times, and the optimizer's states with
     it, for some thousand rows that are not zero.
     Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that takes it.
@@ -54,63 +47,44 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     When it is wrong: tables that are the output layer's weight as well have dense gradients, and are left out, as is
     every table that has as many rows as a matrix product has rows or columns. Momentum and weight decay change rows
     that a step does not touch; sparse updates do not. Gradients of table[index] are not looked at.
+    Saving: without these parts, and with what sparse updates take of the CPU.
     Source: "Embedding" and "SparseAdam" in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
-    gradients = calls[calls.is_op & calls.name.matches(DENSE_GRADIENT)]
-    if len(gradients) == 0:
-        return
-    gradients = gradients[np.argsort(gradients.start_ns, kind="stable")]
-    tables, indices = tables_of(gradients)
-    if not any(tables):
-        raise Unavailable("no shapes recorded")
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
-    steps = max(marks.name.sums(np.ones(len(marks), np.int64)).values(), default=1)
-    shares = looked_up_shares(calls, tables, indices, steps)
-    shares = {table: share for table, share in shares.items() if share < limits.max_touched_share}
-    at = gradients[np.array([table in shares for table in tables])]
-    if len(at):
-        yield _hits(calls, work, at, marks, shares)
-
-
-def _hits(calls: Calls, work: Work, at: Calls, marks: Calls, shares: Mapping[Shape, float]) -> Hits:
-    op, start = work.op, work.launch.start_ns
-    fills = op.name.matches(_FILL) & (work.launch.owner(at) >= 0)
-    passes = op.name.matches(_PASS) | (work.launch.owner(marks) >= 0)
-    needless = np.where(passes & ~fills, parts_of(calls, op, passes, shares), fills)
-    spent, needless, start = work[needless > 0], needless[needless > 0], start[needless > 0]
-    excess = Lost.excess(spent, (spent.dur_ns * needless).astype(np.int64))
-    owner = np.maximum(np.searchsorted(at.start_ns, start, side="right") - 1, 0)
+    at, shares = rarely_touched(calls, marks, limits.max_touched_share)
     kinds = [name.split("#")[1].split(".")[0] for name in marks.name.distinct()]
+    if len(at):
+        yield _hits(calls, work, at, shares, kinds[0] if len(kinds) == 1 else "", limits)
+
+
+def _hits(
+    calls: Calls, work: Work, at: Calls, shares: Mapping[Shape, float], optimizer: str, limits: Limits
+) -> Hits:
+    fills, needless = needless_parts(calls, work, at, shares)
+    spent, needless, filling_ns = work[needless > 0], needless[needless > 0], work[fills].total_ns
+    lost = Lost.excess(spent, (spent.dur_ns * needless).astype(np.int64))
+    owner = np.maximum(np.searchsorted(at.start_ns, spent.launch.start_ns, side="right") - 1, 0)
     (rows, width), share = max(shares.items(), key=lambda table: math.prod(table[0]))
-    filling_ns = work[fills].total_ns
+    # SGD adds rows as they are, and needs less of the CPU than before; others first sum equal rows, as backward did.
+    on_cpu = (
+        Drop(at.rows, limits.added_cpu_ns) if optimizer == "SGD" else Insert(at.rows, limits.summed_cpu_ns)
+    )
     return Hits(
         at=at,
         by="embedding",
-        lost=replace(excess, owner=owner[excess.owner]),
-        fix=_fewer(spent, needless),
+        lost=replace(lost, owner=owner[lost.owner]),
+        fix=(*without(spent, needless), on_cpu),
         message="backward makes a dense gradient of an embedding of {rows} rows {times_a_step}, of which {touched} at "
-        "most are looked up: filling it takes {filling}, and passes over it {passes} in all",
-        advice=_ADVICE.get(kinds[0] if len(kinds) == 1 else "", _ADVICE[""]),
+        "most are looked up: filling it and passing over it take {per_step} a step more",
+        advice=_ADVICE.get(optimizer, _SPLIT),
         confidence=Confidence.MEDIUM if len(work.of_kind("communication")) else Confidence.HIGH,
         evidence={
             "rows": rows,
             "width": width,
-            "touched": f"{share:.2%}",
+            "touched_share": share,
             "filling_ns": filling_ns,
-            "passes_ns": int((excess.end_ns - excess.start_ns).sum()) - filling_ns,
+            "passes_ns": int((lost.end_ns - lost.start_ns).sum()) - filling_ns,
             "ops": spent.op.name.sums(spent.dur_ns),
             "lines": at.line.sums(at.dur_ns),
         },
-    )
-
-
-def _fewer(spent: Work, needless: NDArray[np.float64]) -> tuple[Edit, ...]:
-    """A pass over large lists is many launches: as many go as the needless part has, the others take what is left."""
-    rows = spent.op.rows
-    order = np.argsort(rows, kind="stable")
-    _, first, op, count = np.unique(rows[order], return_index=True, return_inverse=True, return_counts=True)
-    gone = np.floor(count[op] * needless[order] + _ROUNDING)
-    goes = np.arange(len(rows)) - first[op] < gone
-    left = spent.dur_ns[order] * (1 - needless[order]) * count[op] / np.maximum(count[op] - gone, 1)
-    entries = spent.entries[order]
-    return DropWork(entries[goes]), Resize(entries[~goes], left[~goes])
+    )  # fmt: skip

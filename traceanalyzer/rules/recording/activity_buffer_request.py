@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.profiler_rows import ProfilerRows
 
@@ -48,16 +45,17 @@ def activity_buffer_request(
         starts, ends = profiler.stall_start_ns[which], profiler.stall_end_ns[which]
         victims = stalled[np.isin(rows.rows, found.rows)]
         ops = victims.op.name.or_else(victims.name).sums(ends - starts)
+        idle_for = Lost.idle_within(idle, starts, ends)
+        stall_ns, idle_ns = int((ends - starts).sum()), int((idle_for.end_ns - idle_for.start_ns).sum())
+        part = "as long" if format_ns(idle_ns) == format_ns(stall_ns) else "for {idle} of it"
         yield Hits(
             at=found,
             by=kind,
-            cause=str(kind).replace(" ", "-").lower(),
-            lost=Lost.idle_within(idle, starts, ends),
-            message="{by} by the profiler, {times}: {ops} stood still for {stall}, and the GPU was idle for {total} "
-            "of it",
+            lost=idle_for,
+            message=f"{{by}} by the profiler, {{times}}: {{ops}} stood still for {{stall}}, the GPU was idle {part}",
             advice="Nothing to fix in your code. A longer warm-up, schedule(wait=1, warmup=3), or fewer steps keep "
             "it out.",
-            evidence={"stall_ns": int((ends - starts).sum()), "ops": ops},
+            evidence={"stall_ns": stall_ns, "idle_ns": idle_ns, "ops": ops},
             also=(victims, victims.op),
             info=True,
         )

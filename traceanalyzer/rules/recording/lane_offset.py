@@ -8,13 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Work
+from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
 
@@ -26,7 +21,7 @@ class Limits:
     max_early_share: float = limit(0.01, "of the work may start before its launch; none did in 37 traces")
 
 
-@rule(since="0.1", claims=Claims.RECORDING, min_share=0.0, limits=Limits)
+@rule(since="0.1", claims=Claims.RECORDING, min_share=0.0, limits=Limits, causes=("clock-error", "first-use"))
 def lane_offset(work: Work, launches: DeviceWork, activity: Activity, limits: Limits) -> Iterator[Hits]:
     """The GPU lane starts long after the CPU lane.
 
@@ -78,8 +73,8 @@ def _first_use(work: Work, launches: DeviceWork, activity: Activity, limits: Lim
             at=found,
             cause="first-use",
             lost=Lost.none(),
-            message="the GPU lane starts up to {offset} after {ops} (usual: {usual}): kernels were loaded for the "
-            "first time",
+            message="kernels start up to {offset} after their op (usually {usual}), because they were loaded for the "
+            "first time: {ops}",
             advice="Warm up before measuring. If start-up matters itself, CUDA_MODULE_LOADING=EAGER moves it to the "
             "start.",
             confidence=Confidence.MEDIUM,

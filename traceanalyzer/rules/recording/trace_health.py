@@ -8,11 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.limits import limit
-from traceanalyzer.rule.registry import rule
-from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.rule import Calls, Claims, Hits, Lost, Work, limit, rule
 from traceanalyzer.timeline.lost_records import LostRecords
 from traceanalyzer.timeline.steps import Steps
 
@@ -20,14 +16,29 @@ from traceanalyzer.timeline.steps import Steps
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_lost_share: float = limit(
-        0.01, "of launches or of work; none of 100 recordings from V100 to MI300 lost more"
+        0.01, "of launches or work; none of 100 recordings, V100 to MI300, lost more"
     )
     min_lost: int = limit(10, "what the recording's edges cut: a launch before it, work after it")
     max_tail_share: float = limit(0.05, "of the window without any work though launches go on; by definition")
     min_steps: int = limit(3, "fewer cannot tell what recurs from what happens once")
 
 
-@rule(since="0.3", claims=Claims.RECORDING, min_share=0.0, limits=Limits)
+@rule(
+    since="0.1",
+    claims=Claims.RECORDING,
+    min_share=0.0,
+    limits=Limits,
+    causes=(
+        "no-device-records",
+        "lost-work",
+        "truncated-device-lane",
+        "lost-launches",
+        "damaged",
+        "no-warm-up",
+        "few-steps",
+        "left-out",
+    ),
+)
 def trace_health(
     calls: Calls, work: Work | None, lost: LostRecords, trace: Trace, steps: Steps, limits: Limits
 ) -> Iterator[Hits]:
@@ -66,15 +77,13 @@ def _first(calls: Calls) -> Calls:
 
 
 def _nothing_recorded(calls: Calls, lost: LostRecords) -> Hits:
-    message = (
-        "{launches} launches, no device records: CUPTI or roctracer could not record: permissions, another "
-    )
-    advice = "Stop other profilers (nsys, ncu, DCGM), allow profiling (NVreg_RestrictProfilingToAdminUsers=0), and "
     return _said(
         Calls(calls.events, lost.launch),
         "no-device-records",
-        message + "profiler, driver",
-        advice + "see that the driver fits torch's CUDA.",
+        "{launches} launches have no device records. CUPTI or roctracer could not record, because of permissions, "
+        "another profiler or the driver",
+        "Stop other profilers (nsys, ncu, DCGM), allow profiling (NVreg_RestrictProfilingToAdminUsers=0), and "
+        "see that the driver fits torch's CUDA.",
         launches=lost.launches,
     )
 
@@ -83,52 +92,46 @@ def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, limits: Lim
     """Launches without work, somewhere or from some instant on, and work without launches."""
     missing = Calls(calls.events, lost.launch)
     if len(missing) >= max(limits.min_lost, limits.max_lost_share * lost.launches):
-        cause, message = (
-            "lost-work",
-            "{missing} of {launches} launches have no work in the trace: idle time after them ",
+        cause = "lost-work"
+        message = (
+            "{missing} of {launches} launches have no work in the trace: idle time after them may not be idle"
         )
-        message += "may not be idle"
         if lost.tail_ns > limits.max_tail_share * steps.window_ns:
             cause = "truncated-device-lane"
             message = "the device lane ends {tail} before the last launch: {missing} launches have no work"
+        advice = "Record fewer steps at a time, and see to the disk's room."
         counts = {"missing": len(missing), "launches": lost.launches, "tail_ns": lost.tail_ns}
-        yield _said(
-            missing, cause, message, "Record fewer steps at a time, and see to the disk's room.", **counts
-        )
+        yield _said(missing, cause, message, advice, **counts)
     if len(lost.entry) >= max(limits.min_lost, limits.max_lost_share * len(work)) and lost.launches:
+        found = Work(work.events, lost.entry)
         message = "{missing} of {work} pieces of work have no launch in the trace, so nothing says what started them"
         advice = (
             "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches."
         )
-        found = Work(work.events, lost.entry)
         yield _said(found, "lost-launches", message, advice, missing=len(found), work=len(work))
 
 
 def _damaged(calls: Calls, trace: Trace) -> Iterator[Hits]:
-    places = [damage.message for damage in trace.meta.damage] + [
-        f"{count:,} x {kind}" for kind, count in trace.meta.anomalies.items()
-    ]
+    places = [damage.message for damage in trace.meta.damage]
+    places += [f"{count:,} x {kind}" for kind, count in trace.meta.anomalies.items()]
     if places:
+        message = "parts of the file could not be read: {places}"
         advice = "Export the trace again to a disk with room; do not edit or cut it."
-        yield _said(
-            _first(calls), "damaged", "parts of the file could not be read: {places}", advice, places=places
-        )
+        yield _said(_first(calls), "damaged", message, advice, places=places)
 
 
 def _short(calls: Calls, steps: Steps, limits: Limits) -> Iterator[Hits]:
     if steps.kind == "ProfilerStep" and steps.number[0] == 0:
         message = "recording began with the very first step: what is paid once per process is in it"
         yield _said(_first(calls), "no-warm-up", message, "Warm up: schedule(wait=1, warmup=3, active=5).")
-    if len(steps) < limits.min_steps and not steps.asked:
+    first, last = steps.in_use
+    if last - first < limits.min_steps and not steps.asked:
         message = "{steps_found}, so what recurs cannot be told from what happens once"
-        found = f"{len(steps)} step{'s' * (len(steps) > 1)}" if steps.marked else "no step marks"
-        yield _said(
-            _first(calls),
-            "few-steps",
-            message,
-            "Record at least 5 steps, with prof.step().",
-            steps_found=found,
+        found = (
+            f"{last - first} step{'s' * (last - first > 1)} with work" if steps.marked else "no step marks"
         )
+        advice = "Record at least 5 steps, with prof.step()."
+        yield _said(_first(calls), "few-steps", message, advice, steps_found=found)
 
 
 def _left_out(calls: Calls, trace: Trace) -> Iterator[Hits]:
@@ -139,9 +142,8 @@ def _left_out(calls: Calls, trace: Trace) -> Iterator[Hits]:
     absent = [shown[name] for name in shown if not trace.meta.capabilities.get(name)]
     if absent and calls.is_op.any():
         missing, options = (
-            " and ".join(what for what, _ in absent),
-            " and ".join(option for _, option in absent),
+            joint.join(part)
+            for joint, part in zip((", and ", " and "), zip(*absent, strict=True), strict=True)
         )
-        yield _said(
-            _first(calls), "left-out", "not recorded: {missing}", f"Record with {options}.", missing=missing
-        )
+        advice = f"Record with {options}."
+        yield _said(_first(calls), "left-out", "not recorded: {missing}", advice, missing=missing)

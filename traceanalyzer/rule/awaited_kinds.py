@@ -1,0 +1,90 @@
+"""What the host waits for in an op that copies a value, by the op's name or by what is around it, and the remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.rule.views import Calls
+from traceanalyzer.timeline.awaited_values import AwaitedValues
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """One kind.
+
+    Attributes:
+        ops: pattern of names as the user calls them; None where it is told otherwise.
+        why: the end of a sentence about the op.
+        advice: the remedy, in the imperative.
+        only_reads: the op does nothing else, and goes where nobody needs the value.
+    """
+
+    ops: str | None
+    why: str
+    advice: str
+    only_reads: bool = False
+
+
+_COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
+
+KINDS = {
+    "boolean-mask": Awaited(
+        r"^aten::(index|masked_select|index_put_?|_index_put_impl_)$",
+        "waits until the GPU has counted its mask",
+        "Keep the shape: torch.where(mask, x, other), masked_fill or a product with the mask; or index once by numbers "
+        "where the mask stays the same.",
+    ),
+    "data-dependent-size": Awaited(
+        rf"^aten::({_COUNTED})$",
+        "waits until the GPU has counted how large its result is",
+        "Give the size (nonzero_static(size=), repeat_interleave(output_size=)), or keep the shape with a mask.",
+    ),
+    "branch": Awaited(
+        r"^aten::(is_nonzero|equal|allclose)$",
+        "waits for a value that the CPU needs to choose a branch",
+        "Decide on the device (torch.where), check every few steps, or turn the check off (validate_args=False).",
+        only_reads=True,
+    ),
+    "copy-to-host": Awaited(
+        r"^aten::(to|_to_copy|copy_|cpu|clone)$",
+        "waits for a copy to the host",
+        "Collect on the device and copy once, or copy with non_blocking=True to pinned memory and read it later.",
+        only_reads=True,
+    ),
+    "read-back": Awaited(
+        r"^aten::(item|_local_scalar_dense)$",
+        "waits for a value on the host",
+        "Keep the value on the device: add it up there, and read it back once every few steps.",
+        only_reads=True,
+    ),
+    "inside-op": Awaited(
+        r"",
+        "waits for a result on the host before it goes on",
+        "Look for a variant of this op that stays on the device, or call it once for many inputs.",
+    ),
+    "copy-to-device": Awaited(
+        None,  # by the direction of its copy
+        "waits for a copy of a few bytes to the device, and with it for all that was queued before",
+        "Make it on the device (torch.full, torch.arange with device=), keep it there, or copy from pinned memory with "
+        "non_blocking=True.",
+    ),
+    "loss-scaling": Awaited(
+        None,  # by the ops around it
+        "is GradScaler asking whether a gradient overflowed, and waits for the answer",
+        "Use an optimizer with fused=True, which asks on the device, or bfloat16, which needs no scaler.",
+        only_reads=True,
+    ),
+}
+
+
+def kinds_of(ops: Calls, values: AwaitedValues) -> Texts:
+    """Which of `KINDS` each op is: the first whose pattern its name has, but for those that are told otherwise."""
+    names = list(KINDS)
+    patterns = [(number, kind.ops) for number, kind in enumerate(KINDS.values()) if kind.ops is not None]
+    found = np.select([ops.name.matches(ops_) for _, ops_ in patterns], [number for number, _ in patterns])
+    found[values.upwards] = names.index("copy-to-device")
+    found[values.scaler] = names.index("loss-scaling")
+    return Texts(found, np.array(names, object))

@@ -1,0 +1,25 @@
+"""What is said of copies within the device, by cause."""
+
+from __future__ import annotations
+
+# cause -> (message, advice)
+TEXTS = {
+    "growing-buffer": (
+        "torch.cat copies a whole buffer to append {new} to it, {times_a_step}",
+        "Allocate the whole buffer once and write the new rows into it: cache[:, :, n:n + 1] = new.",
+    ),
+    "concatenation": (
+        "torch.cat copies its inputs side by side {times_a_step}",
+        "Write the parts into one buffer where they are made (out=, or slices of a tensor that exists).",
+    ),
+    "repetition": (
+        "the same data is written {often} over, {times_a_step} ({ops})",
+        "Let the next op broadcast: expand() without contiguous(), in place of repeat. Attention with fewer heads of "
+        "keys than of queries: scaled_dot_product_attention(enable_gqa=True), or the queries of a group as rows.",
+    ),
+    "transposition": (
+        "tensors are rewritten in another order of their dimensions {times_a_step} ({ops})",
+        "Keep the layout that the next op reads: drop .contiguous() and .clone() where a view will do, or write the "
+        "tensor in that order in the first place.",
+    ),
+}

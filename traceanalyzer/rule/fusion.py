@@ -1,0 +1,71 @@
+"""Chains of kernels that one kernel could do: what that would take, and what they are called."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, numbered, starts_of_runs
+from traceanalyzer.rule.evidence import called_ops
+from traceanalyzer.rule.views import Work
+
+_NAMED = 12  # ops of a sequence
+_NAMED_IN_MESSAGE = 6
+_KINDS = 5  # sequences
+_LETTERS = 120  # of a sequence: kernels without ops have long names
+
+
+def fused_ns(dur: Rows, chain: Rows, whole: np.ndarray, least_share: float) -> NDArray[np.float64]:
+    """What each chain's fused kernel takes, ns: what the shortest takes to pass over the whole size; float64 (chains,).
+
+    Args:
+        dur, chain, whole: of each kernel; those that are not whole work on something smaller.
+        least_share: of the chain's longest; what is shorter works on something smaller, too.
+    """
+    longest = np.zeros(int(chain.max(initial=-1)) + 1)
+    np.maximum.at(longest, chain[whole], dur[whole].astype(np.float64))
+    counts = whole & (dur >= least_share * longest[chain])
+    shortest = longest.copy()
+    np.minimum.at(shortest, chain[counts], dur[counts].astype(np.float64))
+    return shortest
+
+
+def equal_parts(chain: Rows, most: int) -> Rows:
+    """Long chains cut into equal parts of at most so many kernels; numbers from 0."""
+    first = np.flatnonzero(starts_of_runs(chain))
+    length = np.bincount(chain)[chain]
+    part = (np.arange(len(chain)) - first[chain]) * -(-length // most) // length
+    return np.cumsum(starts_of_runs(chain * (most + int(length.max(initial=0)) + 1) + part)) - 1
+
+
+def sequences(found: Work, chain: Rows) -> dict[str, int]:
+    """`to > pow > mean > mul`: sequences of ops -> ns, most time first."""
+    ops, total = called_ops(found), np.bincount(chain, weights=found.dur_ns)
+    codes, used = numbered(ops.code)
+    first = np.flatnonzero(starts_of_runs(chain))
+    place = np.arange(len(chain)) - first[chain]
+    salt = np.random.default_rng(0).integers(1, 2**62, (len(used),))
+    key = np.zeros(len(first), np.int64)
+    np.add.at(key, chain, salt[codes] * (2 * place + 1))  # wraps around: equal sequences have equal keys
+    _, one, kind = np.unique(key, return_index=True, return_inverse=True)
+    time = np.bincount(kind, weights=total)
+    ends = np.append(first[1:], len(chain))
+    sums: dict[str, int] = {}
+    for which in np.argsort(-time, kind="stable")[:_KINDS].tolist():
+        rows = np.arange(first[one[which]], ends[one[which]])
+        text = shown([str(name).removeprefix("aten::") for name in ops[rows].values()])
+        sums[text] = sums.get(text, 0) + int(time[which])
+    return sums
+
+
+def first_ops(sequence: str) -> str:
+    """The first ops of a sequence, as many as a sentence bears."""
+    names = sequence.split(" > ")
+    return " > ".join([*names[:_NAMED_IN_MESSAGE], "..."]) if len(names) > _NAMED_IN_MESSAGE + 1 else sequence
+
+
+def shown(names: list[str]) -> str:
+    """The first ones, as many as a reader takes in."""
+    length = np.cumsum([len(name) + 3 for name in names])
+    count = max(1, min(_NAMED, int(np.searchsorted(length, _LETTERS))))
+    return " > ".join(names[:count]) + (" > ..." if len(names) > count else "")

@@ -1,0 +1,45 @@
+"""Work that could take less: what it lost, and the program without that."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.replay.edits import DropWork, Edit, Resize
+from traceanalyzer.rule.hits import Lost
+from traceanalyzer.rule.views import Work
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64] | NDArray[np.float64]
+
+
+class Quicker(TypedDict):
+    """The arguments of `Hits` that say which work could take less."""
+
+    at: Work
+    lost: Lost
+    fix: tuple[Edit, ...]
+
+
+def quicker(found: Work, needed_ns: Numbers) -> Quicker:
+    """Each piece of work with what it takes above the time that it needs.
+
+    Args:
+        needed_ns: parallel to `found`; what needs no time goes, with its launch.
+    """
+    needed_ns = needed_ns.astype(np.float64)
+    gone = needed_ns <= 0
+    resized = Resize(found.entries[~gone], needed_ns[~gone])
+    return {
+        "at": found,
+        "lost": Lost.excess(found, np.asarray(found.dur_ns - needed_ns, np.int64)),
+        "fix": (DropWork(found.entries[gone]), resized) if gone.any() else (resized,),
+    }
+
+
+def not_below(needed_ns: Numbers, found: Work, floor_ns: int) -> Floats:
+    """At least the floor, below which no kernel gets quicker; what is shorter already stays."""
+    least = np.minimum(found.dur_ns, floor_ns).astype(np.float64)
+    return np.maximum(needed_ns, least)

@@ -1,0 +1,53 @@
+"""What is said of a loop of ops: its ops in short, and what would replace it."""
+
+from __future__ import annotations
+
+import re
+
+HEAVY = re.compile(
+    r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|(layer|batch|group|instance|rms)_norm|NormB"
+)
+_SLICES = re.compile(r"::(slice|narrow)$|SliceBackward")
+_TABLES = re.compile(r"::embedding(_bag)?$|Embedding\w*Backward")
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """The first four different ops of a repeat."""
+    shown = list(dict.fromkeys(names))
+    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+
+
+def launched_kind(*, one: bool, copies: bool) -> str:
+    """What each repeat launches."""
+    return ("kernel or copy" if one else "kernels and copies") if copies else ("kernel" if one else "kernels")
+
+
+def first_of(names: tuple[str, ...]) -> str:
+    """Its first op, and how many different others there are."""
+    first, *others = dict.fromkeys(names)
+    return f"{first} and {len(others)} more" if others else first
+
+
+def advised(names: tuple[str, ...], copies: bool) -> str:
+    """How one call does it for all repeats, in the imperative."""
+    if names == ("aten::zero_",):
+        return "Set gradients to None in place of zero: zero_grad(set_to_none=True) launches nothing."
+    if any(map(HEAVY.search, names)):
+        return "Do it once for all: stack or sort the inputs and use one batched product (bmm, vmap, grouped GEMM)."
+    if all(map(_SLICES.search, names)):
+        return "Take all slices with one op: x.unfold() for windows that overlap, view or reshape for others."
+    if any(map(_TABLES.search, names)):
+        return (
+            "Put the tables into one and add each one's offset to its numbers: one lookup, and one gradient."
+        )
+    if copies:
+        return (
+            "Build one tensor of all values on the host, copy it once, and compute on all elements at once."
+        )
+    if names == ("aten::copy_",):
+        return (
+            "Copy the whole list with torch._foreach_copy_; DistributedDataParallel: broadcast_buffers=False."
+        )
+    if all(name.endswith("_") for name in names):
+        return "Update all tensors with one call: torch._foreach_ ops take the whole list."
+    return "Do it once for all: stack the inputs and use one op on all of them."

@@ -1,0 +1,98 @@
+"""What limits some work, in words, and what to do about it: the device's peaks, the link, other ranks, its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traceanalyzer.roofline.op_work import OpWork
+from traceanalyzer.rule.views import Work
+
+_OVER_LINK = ("copy_h2d", "copy_d2h")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What limits it (kebab-case, empty where unknown), the end of a sentence about it, and advice."""
+
+    kind: str
+    words: str
+    advice: str
+
+
+_COMMUNICATION = Bound(
+    "communication",
+    "that is transfer, and waiting for other ranks",
+    "The rank whose collectives are shortest is the one waited for: compare its compute and host time with the "
+    "others'. What these take on that rank is what is left to transfer.",
+)
+_LATENCY = Bound(
+    "latency",
+    "its kernels are so short that their start limits them",
+    "Fuse them, or take a larger batch.",
+)
+_LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, and beside the GPU's work."
+_LINK = Bound("link", "that is transfer over the link to the host", _LINK_ADVICE)
+_COPIES = Bound("copies", "that is copies within the device", "Work in place or on views, and copy less.")
+_NO_SHAPES = "Record with record_shapes=True to see how near to its limits it comes."
+_UNMODELLED = "Ask Nsight Compute or rocprof-compute: what this op has to compute and move is not known here."
+_ADVICE = {
+    "compute": "It is near what the device computes: a smaller dtype or less work is what is left.",
+    "memory": "It is near what memory delivers: fuse it with its neighbours, or move fewer bytes.",
+    "below-bounds": "Neither compute nor memory is near its limit: Nsight Compute or rocprof-compute says why.",
+}
+LIMITS = (
+    *(known.kind for known in (_COMMUNICATION, _LATENCY, _LINK, _COPIES)),
+    *_ADVICE,
+)  # every kind of a bound
+
+_BEYOND = {
+    False: "more than memory delivers: caches hold a part of it",
+    True: "more than the device computes: its algorithm needs fewer operations than are counted",
+}
+
+
+def what_limits(found: Work, rates: OpWork, min_near_share: float, max_latency_ns: int) -> Bound:
+    """What limits most of the time of some work of one op.
+
+    Args:
+        found: not empty.
+        min_near_share: of a peak; what reaches more of it is limited by it.
+        max_latency_ns: mean duration up to which kernels are limited by their start.
+    """
+    if _mostly(found, "communication"):
+        return _COMMUNICATION
+    if found.total_ns / len(found) < max_latency_ns:
+        return _LATENCY
+    if _mostly(found, *_OVER_LINK):
+        return _over_link(found.of_kind(*_OVER_LINK))
+    if _mostly(found, "copy_d2d"):
+        return _COPIES
+    return _by_peaks(found, rates, min_near_share)
+
+
+def _over_link(copies: Work) -> Bound:
+    moved = int(np.maximum(copies.bytes, 0).sum())
+    rate = f"{moved / copies.total_ns:,.1f} GB/s over the link to the host"
+    return replace(_LINK, words=rate) if moved else _LINK
+
+
+def _mostly(found: Work, *kinds: str) -> bool:
+    return 2 * found.of_kind(*kinds).total_ns > found.total_ns
+
+
+def _by_peaks(found: Work, rates: OpWork, min_near_share: float) -> Bound:
+    """By the costliest op and inputs of which shapes and peaks say what they need."""
+    inner = next(iter(found.op.name.sums(found.dur_ns)), None)
+    known = rates.shapes[(rates.shapes["op"] == inner) & rates.shapes["peak_share"].notna()]
+    if known.empty:
+        shaped = bool(found.events.trace.meta.capabilities.get("shapes"))
+        return Bound("", "what limits it is unknown", _UNMODELLED if shaped else _NO_SHAPES)
+    best = known.iloc[0]
+    compute, share = best["limit"] == "compute", float(best["peak_share"])
+    rate = f"{best['tflops']:,.0f} TFLOP/s" if compute else f"{best['gbps']:,.0f} GB/s"
+    kind = str(best["limit"]) if share >= min_near_share else "below-bounds"
+    if share > 1:  # no device is quicker than its peak
+        return Bound(kind, f"{rate}, {_BEYOND[compute]}", _ADVICE[kind])
+    return Bound(kind, f"{rate}, {100 * share:.0f} % of the {best['limit']} peak", _ADVICE[kind])

@@ -1,0 +1,58 @@
+"""Float32 products in a program that computes in half precision elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from traceanalyzer.roofline.gpus import Gpu, Gpus
+from traceanalyzer.roofline.other_units import speedup
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.timeline import kernel_families as families
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_gpu_share: float = limit(0.05, "of GPU time; a head or a router that is kept in float32 takes less")
+    min_half_share: float = limit(0.1, "of the products' time in half precision: the program means to use it")
+    floor_ns: int = limit(5_000, "shorter products take no less in half precision; H200, torch 2.11")
+    speedup: float = limit(2.0, "of bfloat16 over TF32 where the device is unknown: half of the bits")
+
+
+@rule(since="0.1", claims=Claims.WORK, limits=Limits)
+def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    """Part of a half-precision program multiplies in float32.
+
+    What it looks for: matrix products and convolutions in TF32, beside others of the same program in bfloat16 or
+    float16.
+    Why it costs: TF32 reaches half of the rate, and its operands are twice as many bytes.
+    Bad: an autocast block that ends before the decoder. Good: forward and loss within one autocast block.
+    How sure: the kernels' names say what they compute in. Whether that is on purpose, nothing in the trace says.
+    When it is wrong: parts that need float32, such as a loss over large logits.
+    Saving: the products at the rate that half precision reaches on this device.
+    Source: "Automatic Mixed Precision" in PyTorch's documentation; rates are those of roofline/peaks.py.
+    """
+    name = work.name
+    product = name.matches(families.GEMM) | name.matches(families.CONVOLUTION)
+    full = product & name.matches(families.TENSOR_CORES_FP32) & ~name.matches(families.HALF_ARITHMETIC)
+    half = name.matches(families.LOW_PRECISION) & ~full
+    for device, found in work[full].by_device():
+        busy_ns = work[work.device == device].total_ns
+        beside_ns = work[half & (work.device == device)].total_ns
+        meant = beside_ns >= limits.min_half_share * (beside_ns + found.total_ns)
+        if meant and found.total_ns >= limits.min_gpu_share * busy_ns:
+            yield _hits(found, gpus[device], found.total_ns / busy_ns, limits)
+
+
+def _hits(found: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
+    times = speedup(gpu, "matmul", "tf32", "bf16") or limits.speedup
+    return Hits(
+        **quicker(found, not_below(found.dur_ns / times, found, limits.floor_ns)),
+        message="float32 products {times_a_step} in a program that uses half precision elsewhere: {gpu} of GPU time, "
+        "in {ops}{where}",
+        advice="Let the autocast block reach over forward and loss, or convert these layers to bfloat16.",
+        confidence=Confidence.MEDIUM,
+        evidence={**told(found), "gpu_share": share},
+    )
