@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.idle.cause_table import GROUPS, RECORDING
+from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.saving import Forecast
@@ -70,17 +72,18 @@ class Cost:
 def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     """The largest items of the step, largest first: shares of the unprofiled step, else of the traced one.
 
-    GPU time is as traced. Idle time is what the replay leaves of it, split as the causes of the traced idle time are:
-    the profiler stretches it. Empty where the trace has no work on a device.
+    GPU time is as traced, and told once: a copy beside a kernel takes nothing of the step. Idle time is what the
+    replay leaves of it, split as the causes of the traced idle time are: the profiler stretches it. Empty where the
+    trace has no work on a device.
     """
     try:
         work, steps, idle = analysis.index(Work), analysis.index(Steps), analysis.index(IdleTime)
     except Unavailable:
         return ()
-    every = work[(work.device == min(steps.bounds_ns, default=0)) & (work.step >= 0)]
-    shared = every.of_kind("communication")
-    times = _gpu_ns(every[~np.isin(every.entries, shared.entries)], len(steps))
-    exchanged = _exchanged_ns(shared, len(steps))
+    every = work[work.device == min(steps.bounds_ns, default=0)]
+    took_ns, of_step, shared = _exposed_ns(every), _of_steps(every), every.kind.one_of("communication")
+    times = _gpu_ns(every[of_step & ~shared], took_ns[of_step & ~shared], len(steps))
+    exchanged = _exchanged_ns(every[of_step & shared], took_ns[of_step & shared], len(steps))
     idle_ns = _idle_ns(idle[idle.device == min(steps.bounds_ns, default=0)], len(steps))
     step_ns, idle_ns = _unprofiled(analysis, sum(times.values()) + sum(exchanged.values()), idle_ns)
     found = [Cost(name, "gpu", ns, ns / step_ns) for name, ns in times.items()]
@@ -93,17 +96,35 @@ def _order(cost: Cost) -> tuple[float, str]:
     return -cost.step_ns, cost.name
 
 
-def _gpu_ns(work: Work, steps: int) -> dict[str, float]:
+def _of_steps(work: Work) -> NDArray[np.bool_]:
+    """What steps launched: not what was queued before the recording, the launches of which alone are missing."""
+    launched = work.launch.there
+    few_are_missing = 2 * work.dur_ns[launched].sum() >= work.dur_ns.sum()
+    return (work.step >= 0) & launched if few_are_missing else work.step >= 0
+
+
+def _exposed_ns(work: Work) -> NDArray[np.int64]:
+    """Time of each piece; of communication and copies what no kernel, and no communication, runs beside."""
+    took_ns, kinds = work.dur_ns.copy(), work.kind
+    before = kinds.one_of("compute")
+    for later in (kinds.one_of("communication"), ~kinds.one_of("compute", "communication")):
+        cover = intervals.union(work.start_ns[before], work.end_ns[before])
+        took_ns[later] -= intervals.covered(cover, work.start_ns[later], work.end_ns[later])
+        before = before | later
+    return took_ns
+
+
+def _gpu_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:
     """Time by outermost op, per step."""
     sums: Counter[str] = Counter()
-    for name, ns in work.outer_op.name.or_else(work.name).sums(work.dur_ns).items():
+    for name, ns in work.outer_op.name.or_else(work.name).sums(took_ns).items():
         sums[short_name(name)] += ns
     return {name: ns / max(steps, 1) for name, ns in sums.items()}
 
 
-def _exchanged_ns(work: Work, steps: int) -> dict[str, float]:
+def _exchanged_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:
     """Time by collective, per step: the op around it is whatever happened to start it."""
-    sums = collective_names(work).sums(work.dur_ns) if len(work) else {}
+    sums = collective_names(work).sums(took_ns) if len(work) else {}
     return {f"{name} with other ranks": ns / max(steps, 1) for name, ns in sums.items()}
 
 

@@ -14,6 +14,7 @@ from traceanalyzer.report.fact import Fact, Facts, Value, ids_of
 from traceanalyzer.roofline.op_model import ARITHMETIC
 from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.rule.evidence import called_names
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.timeline.steps import Steps
 
@@ -28,13 +29,13 @@ def hotspots(analysis: Analysis) -> Facts:
     work, steps = analysis.index(Work), analysis.index(Steps)
     work = work[work.step >= 0] if (work.step >= 0).any() else work
     whole = max(work.total_ns, 1)
-    names = work.outer_op.name.or_else(work.name)
+    names = called_names(work)
     for name, found in list(work.by(names))[:_TOP]:
         share = found.total_ns / whole
         calls = len(found.outer_op.distinct()) or len(found)
         text = (
             f"{short_name(str(name))}: {100 * share:.0f} % of GPU time, {calls:,} calls, {format_ns(found.total_ns)} "
-            f"in {len(steps)} steps; {_profilers(work)[0]} says why its kernels take so long"
+            f"in {len(steps)} steps{_who_says_more(found)}"
         )
         values: dict[str, Value] = {
             "op": str(name),
@@ -46,17 +47,20 @@ def hotspots(analysis: Analysis) -> Facts:
         yield Fact("hotspot", text, values, ids_of(found[np.array([int(np.argmax(found.dur_ns))])]))
 
 
-def _profilers(work: Work) -> tuple[str, str]:
-    """Who says more of a kernel, and of the system, by the maker of the device."""
-    if work.launch.name.matches(r"^hip").any():
-        return "rocprof-compute", "rocprof-sys"
-    return "Nsight Compute", "Nsight Systems"
+def _who_says_more(found: Work) -> str:
+    """A profiler of kernels says nothing of copies and memsets, whatever they take."""
+    if found.kind.one_of("communication").all():
+        return "; of all ranks, the one on which these are shortest is waited for"
+    if 2 * found.of_kind("compute").total_ns <= found.total_ns:
+        return ""
+    amd = found.launch.name.matches(r"^hip").any()
+    return f"; {'rocprof-compute' if amd else 'Nsight Compute'} says why its kernels take so long"
 
 
 def what_bounds(analysis: Analysis) -> Facts:
     """Overhead-bound or bound by the device, decided on the replayed step."""
     forecast = analysis.index(Forecast)
-    step, base, tool = forecast.step, forecast.base[0], _profilers(analysis.index(Work))[1]
+    step, base = forecast.step, forecast.base[0]
     words = {
         "cpu": "overhead-bound: the CPU needs longer to launch the step than the GPU to run it",
         "gpu": "bound by the device: the CPU is ahead of it",
@@ -65,7 +69,7 @@ def what_bounds(analysis: Analysis) -> Facts:
     }
     text = (
         f"{words.get(step.bound, step.bound)} ({format_ns(base.cpu_ns)} of CPU and {format_ns(base.gpu_ns)} of GPU "
-        f"time in a step of {format_ns(step.unprofiled_ns)}); {tool} shows processes and graphs"
+        f"time in a step of {format_ns(step.unprofiled_ns)})"
     )
     values: dict[str, Value] = {
         "bound": step.bound,
@@ -110,34 +114,40 @@ def compiled_regions(analysis: Analysis) -> Facts:
 def rates(analysis: Analysis) -> Facts:
     """TFLOP/s of matrix products, convolutions and attention by dtype, against the peak and what is achievable."""
     ops = analysis.index(OpWork)
-    shapes = ops.shapes
-    known = shapes[shapes["tflops"].notna()]
+    known = ops.shapes[ops.shapes["tflops"].notna()]
     known = known.assign(dtypes=[str(types).split(", ")[0] for types in known["dtypes"]])
-    for key, found in known.groupby(["kind", "dtypes", "device"], sort=False):
-        kind, types, device = key if isinstance(key, tuple) else (key, "", 0)
+    keys = ["kind", "dtypes", "device", "peak_tflops"]  # float32 has two peaks: with TF32 and without
+    for (kind, types, device, peak), found in known.groupby(keys, sort=False, dropna=False):
         gpu_ns = int(found["gpu_ns"].sum())
         done = float((found["tflops"] * found["gpu_ns"]).sum() / max(gpu_ns, 1))
-        peak = float(found["peak_tflops"].iloc[0]) if found["peak_tflops"].notna().iloc[0] else None
-        reach = _reached(ops.peaks.get(int(str(device))), str(kind), str(types), peak)
-        text = f"{kind} in {types}: {done:,.0f} TFLOP/s"
+        yield _rate(str(kind), str(types), ops.peaks.get(int(str(device))), done, _known(peak), gpu_ns)
+
+
+def _known(peak: object) -> float | None:
+    number = float(str(peak))
+    return None if np.isnan(number) else number
+
+
+def _rate(kind: str, types: str, peaks: Peaks | None, done: float, peak: float | None, gpu_ns: int) -> Fact:
+    """What was reached is achievable, too: no work here reaches more than all that is."""
+    tf32 = types == "float" and peaks is not None and peak is not None and peak == peaks.tflops.get("tf32")
+    arithmetic = "tf32" if tf32 else ARITHMETIC.get(types, types)
+    usual = peaks.reached_tflops(kind, arithmetic) if peaks and peak else None
+    text = f"{kind} in {types}{' by TF32' * tf32}: {done:,.0f} TFLOP/s"
+    if peak and done > peak:
+        text += f", more than the peak of {peak:,.0f}: its algorithm needs fewer operations than are counted"
+    else:
         text += f", {100 * done / peak:.0f} % of the peak of {peak:,.0f}" if peak else ", peak unknown"
-        text += f" and {100 * done / reach:.0f} % of the {reach:,.0f} that are achievable" if reach else ""
-        values: dict[str, Value] = {
-            "kind": str(kind),
-            "dtypes": str(types),
-            "tflops": done,
-            "peak_tflops": peak,
-            "achievable_tflops": reach,
-            "gpu_ns": gpu_ns,
-        }
-        yield Fact("rate", text, values)
-
-
-def _reached(peaks: Peaks | None, kind: str, types: str, peak: float | None) -> float | None:
-    """What well-shaped work of that kind reaches; float32 that is compared with the peak of TF32 is TF32."""
-    if peaks is None:
-        return None
-    arithmetic = ARITHMETIC.get(types, types)
-    if arithmetic == "fp32" and peak is not None and peak == peaks.tflops.get("tf32"):
-        arithmetic = "tf32"
-    return peaks.reached_tflops(kind, arithmetic)
+    if usual is not None and done < usual:
+        text += f" and {100 * done / usual:.0f} % of the {usual:,.0f} that are achievable"
+    elif usual is not None and peak and done <= peak:
+        text += f", as much as is achievable: well-shaped work usually reaches {usual:,.0f}"
+    values: dict[str, Value] = {
+        "kind": kind,
+        "dtypes": types,
+        "tflops": done,
+        "peak_tflops": peak,
+        "achievable_tflops": None if usual is None else max(usual, done),
+        "gpu_ns": gpu_ns,
+    }
+    return Fact("rate", text, values)

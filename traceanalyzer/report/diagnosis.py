@@ -14,6 +14,7 @@ from pathlib import Path
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
@@ -22,7 +23,7 @@ from traceanalyzer.report.costs import largest_costs
 from traceanalyzer.report.summary import attempt, scope_of, span_of, summarise
 from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.grouping import ranked
-from traceanalyzer.rule.judging import Judgement, judge
+from traceanalyzer.rule.judging import Judgement, indexes_of, judge
 from traceanalyzer.rule.registry import Rule, configured, select_rules
 
 Traces = Trace | Mapping[int, Trace]
@@ -82,7 +83,8 @@ def report_of(
     if step_ms is not None and not 0 < step_ms < math.inf:
         raise BadOption(f"step time {step_ms} ms: not a positive time")
     rules = configured(select_rules(select, ignore), settings or {})
-    judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
+    with uncollected():
+        judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
     findings = ranked(finding for _, said in judged for finding in said.findings)
     return Report(
         traces=tuple(
@@ -103,6 +105,7 @@ def _judged(
 ) -> tuple[TraceReport, Judgement]:
     """The head of one trace's report and what the rules say of it."""
     unavailable: dict[str, str] = {}
+    analysis.build_all([Forecast, *indexes_of(rules)])
     forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
     said = judge(rules, analysis, scope_of(analysis, rank), forecast)
     step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), _NO_ESTIMATES)

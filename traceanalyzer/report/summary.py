@@ -61,8 +61,9 @@ def scope_of(analysis: Analysis, rank: int | None) -> Scope:
     """The analysed window that costs are shares of."""
     steps = attempt({}, "steps", lambda: analysis.index(Steps), None)
     if steps is None:
-        return Scope(rank, *(analysis.window.asked_ns or span_of(analysis.trace)))
-    return Scope(rank, steps.window_start_ns, steps.window_end_ns, len(steps))
+        asked = analysis.window.asked_ns
+        return Scope(rank, *(asked or span_of(analysis.trace)), asked=asked is not None)
+    return Scope(rank, steps.window_start_ns, steps.window_end_ns, len(steps), steps.asked)
 
 
 def summarise(analysis: Analysis, rank: int | None) -> TraceReport:
@@ -118,7 +119,8 @@ def _steps(analysis: Analysis) -> StepsSummary:
     """Their number and times: on the first device, where there is one, because the CPU may run far ahead."""
     steps = analysis.index(Steps)
     device = min(steps.bounds_ns, default=None)
-    first, last = _in_use(steps)
+    begin, end = steps.in_use
+    first, last = _whole(steps, begin, end)
     durations = steps.durations_ns(device)[first:last]
     cold = _cold(durations) if steps.marked else 0
 
@@ -127,22 +129,21 @@ def _steps(analysis: Analysis) -> StepsSummary:
 
     return StepsSummary(
         kind=steps.kind,
-        source=steps.source,
+        source=steps.source + ", all cut by --window" * bool(steps.marked and steps.cut[first:last].any()),
         marked=steps.marked,
         device=device,
-        empty=len(steps) - len(durations),
+        empty=len(steps) - (end - begin),
         every=times(0, len(durations)),
         cold=times(0, cold) if cold else None,
         steady=times(cold, len(durations)) if cold else None,
+        cut=(end - begin) - (last - first),
     )
 
 
-def _in_use(steps: Steps) -> tuple[int, int]:
-    """First and last step (exclusive) that launched work; all where none did."""
-    launched = steps.of_work[steps.of_work >= 0]
-    if len(launched) == 0:
-        return 0, len(steps)
-    return int(launched.min()), int(launched.max()) + 1
+def _whole(steps: Steps, first: int, last: int) -> tuple[int, int]:
+    """Those of the steps [first, last) that the window holds whole, which are in the middle; all if there are none."""
+    whole = np.flatnonzero(~steps.cut[first:last])
+    return (first + int(whole[0]), first + int(whole[-1]) + 1) if len(whole) else (first, last)
 
 
 def _cold(durations: Ns) -> int:

@@ -10,10 +10,14 @@ from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.report.costs import Cost
-from traceanalyzer.report.words import in_words
+from traceanalyzer.report.words import format_span, in_words
 
 LARGEST = 3
 _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
+_CHOICES, _DEAR = (
+    ("recomputation",),
+    0.05,
+)  # rules that find what is no fault; the least share that is worth a word
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
 _KINDS = {
     "gpu": ("gpu", "communication"),
@@ -27,7 +31,7 @@ _BOUNDS = {"gpu": "the GPU", "cpu": "the CPU", "wait": "waiting for the GPU's re
 
 
 def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[Cost] = ()) -> str:
-    """One sentence without a full stop; empty where the trace has neither a step estimate nor accounting.
+    """One sentence without a full stop; where the trace has no work of a device, it says so.
 
     Args:
         findings: all of the report, in the order of their numbers.
@@ -42,7 +46,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     if cold is not None and cold.severity is Severity.HIGH:
         return _cold(trace, cold)
     if not wrong:
-        parts = (_pace(trace), _unseen(trace), _goes_to(costs) or _largest(trace))
+        parts = (_pace(trace), _unseen(trace), _goes_to(costs) or _largest(trace), _choices(trace, findings))
         return "; ".join(part for part in parts if part)
     said = ": ".join(part for part in (_pace(trace), _telling(trace, costs)) if part)
     return "; ".join(part for part in (said, _unseen(trace), _fixes(trace, wrong)) if part)
@@ -52,13 +56,17 @@ def _pace(trace: TraceReport) -> str:
     """How long a step takes, without the profiler where that is known, and what sets its pace."""
     step = trace.step
     if step is not None:
-        span = f"{format_ns(step.low_ns)} to {format_ns(step.high_ns)}"
-        bound = _BOUNDS.get(step.bound, step.bound)
-        takes = f"{format_ns(step.unprofiled_ns)} a step without the profiler ({span})"
-        return f"{takes}, {format_ns(step.traced_ns)} with it; bound by {bound}"
+        alone, traced = format_ns(step.unprofiled_ns), format_ns(step.traced_ns)
+        known = f"without the profiler ({format_span(step.low_ns, step.high_ns)})"
+        takes = f"{alone} a step {'as you measured' if step.measured else known}"
+        with_it = "as much" if traced == alone else traced
+        profiler = "the profiler" if step.measured else "it"
+        return f"{takes}, {with_it} with {profiler}; bound by {_BOUNDS.get(step.bound, step.bound)}"
+    unseen = "" if trace.accounting else "no work of a GPU is in the trace"
     if trace.steps is not None and trace.steps.marked:
-        return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} a step, as recorded"
-    return f"{format_ns(trace.window.length_ns)}, as recorded" if trace.accounting else ""
+        pace = f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} a step, as recorded"
+        return f"{pace}; {unseen}" if unseen else pace
+    return unseen or f"{format_ns(trace.window.length_ns)}, as recorded"
 
 
 def _unseen(trace: TraceReport) -> str:
@@ -68,24 +76,36 @@ def _unseen(trace: TraceReport) -> str:
     share = sum(part.get(name, 0) for part in parts for name in _UNSEEN) / whole
     if trace.step is None or share < _MUCH:
         return ""
-    return f"{100 * share:.0f} % of the window waits for what the trace does not show"
+    return f"for {100 * share:.0f} % of the window the GPU waits for what the trace does not show"
 
 
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """The largest cost of the side that bounds the step: an op of the GPU, or what it is idle for."""
     kinds = _KINDS.get(trace.step.bound) if trace.step is not None else None
     one = next((cost for cost in costs if kinds is None or cost.kind in kinds), None)
-    return (
-        f"{100 * one.share:.0f} % of it is {one.words}"
-        if one is not None and one.share >= _LEAST_SHARE
-        else ""
-    )
+    if one is None or one.share < _LEAST_SHARE:
+        return ""
+    share = f"{100 * one.share:.0f} % of the step"
+    return f"for {share} the GPU is {one.words}" if one.kind == "idle" else f"{share} is {one.words}"
 
 
 def _goes_to(costs: Sequence[Cost]) -> str:
     """Where nothing is wrong: what the step goes to."""
-    named = [f"{cost.words} {100 * cost.share:.0f} %" for cost in costs if cost.share >= _LEAST_SHARE]
+    named = [f"{cost.words} ({100 * cost.share:.0f} %)" for cost in costs if cost.share >= _LEAST_SHARE]
     return f"nothing found to fix; the time goes to {', '.join(named)}" if named else ""
+
+
+def _choices(trace: TraceReport, findings: Sequence[Finding]) -> str:
+    """What is no fault but takes a large part of the step: checkpoints, where memory would do without them."""
+    said = [
+        f"finding {number} ({finding.rule}) is a choice that takes {100 * finding.saving.share:.0f} % of it"
+        for number, finding in enumerate(findings, start=1)
+        if finding.rank == trace.rank
+        and finding.rule in _CHOICES
+        and finding.saving is not None
+        and finding.saving.low_share >= _DEAR
+    ]
+    return said[0] if said else ""
 
 
 def _cold(trace: TraceReport, finding: Finding) -> str:
@@ -106,7 +126,7 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     best = wrong[replayed[0]].rule + (" first" if len(replayed) > 1 else "")
     saved = 1 - trace.together.unprofiled_ns / max(trace.step.unprofiled_ns, 1)
     gives = "saves next to nothing" if saved < _NEXT_TO_NOTHING else ""
-    gives = gives or f"gives about {format_ns(trace.together.unprofiled_ns)}"
+    gives = gives or f"brings it to about {format_ns(trace.together.unprofiled_ns)}"
     return f"{begin}fixing {_listed(replayed)} ({best}) {gives}"
 
 
@@ -128,7 +148,7 @@ def _largest(trace: TraceReport) -> str:
         sums.update(device.parts_ns)
     whole = max(sum(sums.values()), 1)
     named = [
-        f"{_part(name)} {100 * ns / whole:.0f} %"
+        f"{_part(name)} ({100 * ns / whole:.0f} %)"
         for name, ns in sums.most_common(LARGEST)
         if ns >= _LEAST_SHARE * whole
     ]
@@ -136,4 +156,4 @@ def _largest(trace: TraceReport) -> str:
 
 
 def _part(name: str) -> str:
-    return f"idle ({in_words(name)})" if name.startswith("idle") else in_words(name)
+    return f"idle time, {in_words(name)}" if name.startswith("idle") else in_words(name)

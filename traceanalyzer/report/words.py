@@ -1,6 +1,8 @@
-"""Classes of time and causes of idle time as people say them."""
+"""Classes of time, causes of idle time, ops and spans as people say them."""
 
 from __future__ import annotations
+
+from traceanalyzer.model.units import format_ns
 
 _WORDS = {
     "copy_h2d": "copy to the device",
@@ -9,13 +11,48 @@ _WORDS = {
     "copy_p2p": "copy between devices",
     "copy_other": "other copies",
     "dispatching": "launch-bound",
+    "engine": "autograd engine",
     "in-graph": "inside a CUDA graph",
+    "python": "Python code",
     "tail": "after the last launch",
+    "unknown": "not explained",
+    "unlinked": "launch not recorded",
+    "waiting": "waiting for other work",
 }
 _PREFIX = "idle:"
+_ENGINE = "autograd::engine::evaluate_function: "
 
 
 def in_words(name: str) -> str:
     """`idle:host-code` as `host code`, `copy_h2d` as `copy to the device`."""
     name = name.removeprefix(_PREFIX)
     return _WORDS.get(name, name.replace("_", " ").replace("-", " ").replace(":", ": "))
+
+
+def short_ops(text: str) -> str:
+    """A text without the autograd engine's words before the names of its ops."""
+    return text.replace(_ENGINE, "")
+
+
+def format_span(low_ns: float, high_ns: float, word: str = "to") -> str:
+    """`2.97 to 3.73 ms`, `821 µs to 1.02 ms`: the unit once where both have the same."""
+    low, high = format_ns(low_ns), format_ns(high_ns)
+    number, _, unit = low.rpartition(" ")
+    return f"{number if high.endswith(f' {unit}') else low} {word} {high}"
+
+
+def plain_kernel(name: str) -> str:
+    """A kernel's name without its arguments and what C++ puts around it: `at::native::reduce_kernel<512, 1, x>`."""
+    plain = name.replace("(anonymous namespace)::", "").removeprefix("void ")
+    begin = _arguments(plain) if plain.endswith(")") else 0
+    return plain[:begin] if begin and plain[begin - 1] != " " else plain  # `Memset (Device)` has none
+
+
+def _arguments(name: str) -> int:
+    """Where the parenthesis opens that the last character closes; 0 where none does."""
+    depth = 0
+    for at in range(len(name) - 1, 0, -1):
+        depth += (name[at] == ")") - (name[at] == "(")
+        if depth == 0:
+            return at
+    return 0

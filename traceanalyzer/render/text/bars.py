@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from traceanalyzer.model.report import IDLE, DeviceTime
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.page import Page, bar
-from traceanalyzer.report.words import in_words
+from traceanalyzer.report.words import in_words, short_ops
 
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
@@ -23,42 +25,58 @@ _GLYPHS = {
     IDLE: "·",
 }
 _OTHER_GLYPH = "■"
+_STYLES = {"compute": "green", "communication": "magenta", "copy": "cyan", "memset": "cyan", IDLE: "dim"}
+_LABELS = 22  # columns of the names at least: with these, those of two devices stand below one another
 
 
 def device_bar(page: Page, time: DeviceTime, *, rank: int | None) -> None:
     """One device's accounting: the bar, a line per class, a line per large cause of idle time."""
     page.blank()
     label = f"device {time.device}" if rank is None else f"rank {rank}, device {time.device}"
-    drawn = [(_glyph(name), ns) for name, ns in time.classes_ns.items()]
-    page.lines.append(f"{label}  {bar(drawn, page.width - len(label) - 2)}")
-    for name, ns in time.classes_ns.items():
-        if ns:
-            page.sides(f"{_glyph(name)} {in_words(name)}", _amount(ns, time.length_ns), indent=2)
-    _causes(page, time)
+    cells = bar(list(time.classes_ns.values()), page.width - len(label) - 2)
+    drawn = (
+        page.styled(_glyph(name) * n, _style(name)) for name, n in zip(time.classes_ns, cells, strict=True)
+    )
+    page.lines.append(f"{label}  {''.join(drawn)}")
+    rows = [(in_words(name), name, ns, list[str]()) for name, ns in time.classes_ns.items() if ns]
+    rows += [(cause, "", ns, ops) for cause, ns, ops in _causes(time)]
+    room = max([_LABELS, *(len(label) for label, *_ in rows)])
+    for label, name, ns, ops in rows:
+        text = f" {label:<{room}}{_amount(ns, time.length_ns)}"
+        text += _named(ops, page.width - len(text) - 5)
+        page.lines.append(f"  {page.styled(_glyph(name), _style(name)) if name else ' '}{text}")
 
 
-def _causes(page: Page, time: DeviceTime) -> None:
-    """The largest causes of idle time, each with the ops that it befell most, in that order."""
+def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
+    """The largest causes of idle time, each with the ops that it befell most, and the rest as one."""
     ops: dict[str, list[str]] = {}
     for part in time.idle_causes:
         ops.setdefault(part.cause.removeprefix(f"{IDLE}:"), []).extend([part.op] if part.op else [])
-    for name, ns in sorted(time.idle_ns.items(), key=lambda found: (-found[1], found[0]))[:LARGEST_CAUSES]:
-        amount = _amount(ns, time.length_ns)
-        text = _named(in_words(name), ops.get(name, [])[:NAMED_OPS], page.width - len(amount) - 6)
-        page.sides(text, amount, indent=4)
+    largest = sorted(time.idle_ns.items(), key=lambda found: (-found[1], found[0]))
+    for name, ns in largest[:LARGEST_CAUSES]:
+        if ns:
+            yield in_words(name), ns, ops.get(name, [])[:NAMED_OPS]
+    rest = sum(ns for _, ns in largest[LARGEST_CAUSES:])
+    if rest:
+        yield "other causes", rest, []
 
 
-def _named(cause: str, ops: list[str], room: int) -> str:
-    """The cause and as many of its ops as there is room for, the first in any case."""
-    for count in range(len(ops), 1, -1):
-        text = ", ".join([cause, *ops[:count]])
-        if len(printable(text)) <= room:
-            return text
-    return shortened(printable(", ".join([cause, *ops[:1]])), room)
+def _named(ops: list[str], room: int) -> str:
+    """As many ops as there is room for, the first in any case."""
+    names = [printable(short_ops(op)) for op in ops]
+    for count in range(len(names), 1, -1):
+        text = ", ".join(names[:count])
+        if len(text) <= room:
+            return f"  {text}"
+    return f"  {shortened(names[0], room)}" if names else ""
 
 
 def _glyph(name: str) -> str:
     return _GLYPHS.get(name, _OTHER_GLYPH)
+
+
+def _style(name: str) -> str:
+    return _STYLES.get(name.partition("_")[0], "")
 
 
 def _amount(ns: int, total: int) -> str:

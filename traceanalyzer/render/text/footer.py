@@ -11,21 +11,19 @@ from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.savings import finding_name
 
-_UNDERSTOOD = ("flow:", "metadata", "window mark")
+UNDERSTOOD = ("flow:", "metadata", "window mark")  # beginnings of what `Meta.counted` has and nobody misses
 
 
 def footer(page: Page, report: Report, own: Sequence[Finding], minor: Sequence[Finding] = ()) -> None:
     """Nothing that was left out goes unsaid; `own` is what the profiler itself did, `minor` what is too little."""
     page.blank()
     page.lines.append(page.styled("-" * page.width, "dim"))
-    if own:
-        page.pair("profiler", f"its own doing, not the program's: {'; '.join(map(_own, own))}")
-    if minor:
-        page.pair("minor", f"seen, and nothing to act on: {'; '.join(map(_own, minor))}")
     several = len(report.traces) > 1
-    for status in Status:
-        found = [outcome for outcome in report.outcomes if outcome.status is status]
-        _status(page, status, found, several=several)
+    if own:
+        _recording(page, own, several=several)
+    if minor:
+        page.pair("minor", f"seen, and nothing to act on: {'; '.join(map(_priced, minor))}")
+    _rules(page, report.outcomes, several=several)
     for trace in report.traces:
         prefix = f"{trace.meta.source}: " if several else ""
         for problem in _not_understood(trace.meta):
@@ -33,28 +31,50 @@ def footer(page: Page, report: Report, own: Sequence[Finding], minor: Sequence[F
         for damage in trace.meta.damage:
             page.pair("damage", prefix + damage.message)
     page.put(
-        "Times count from the trace's first event; a Perfetto timestamp goes into Perfetto's command "
+        "Times count from the trace's first event; a timestamp goes into Perfetto's command "
         '"Pan to timestamp".',
         style="dim",
     )
 
 
-def _own(finding: Finding) -> str:
+def _recording(page: Page, own: Sequence[Finding], *, several: bool) -> None:
+    """What the profiler cost, in one line, and what is to be known of the recording, each once."""
+    costly = [finding for finding in own if finding.cost_ns]
+    if costly:
+        page.pair("profiler", f"its own doing, not the program's: {'; '.join(map(_priced, costly))}")
+    said: dict[str, list[int | None]] = {}
+    for finding in own:
+        if not finding.cost_ns:
+            said.setdefault(f"{finding.message}. {finding.advice}", []).append(finding.rank)
+    for text, ranks in said.items():
+        page.pair("recording", (_ranks(ranks) + ": " if several else "") + text)
+
+
+def _priced(finding: Finding) -> str:
     rank = "" if finding.rank is None else f" (rank {finding.rank})"
     cost = f" {format_ns(finding.cost_ns)}, {format_share(finding.cost_share)}" if finding.cost_ns else ""
     return f"{finding_name(finding)}{rank}{cost}"
 
 
-def _status(page: Page, status: Status, outcomes: list[Outcome], *, several: bool) -> None:
-    """The rules of one status; why they do not apply or how they failed, each reason once."""
-    if not outcomes:
-        return
-    rules = dict.fromkeys(outcome.rule for outcome in outcomes)
-    told = status in (Status.FOUND, Status.CLEAR)
-    page.pair("rules", f"{len(rules)} {status}" + (f": {', '.join(rules)}" if told else ""))
-    for why, (concerned, ranks) in _by_reason([] if told else outcomes).items():
-        where = f" (rank {', '.join(map(str, ranks))})" if several else ""
-        page.put(f"{', '.join(concerned)}{where}: {why}", indent=11, hang=3)
+def _ranks(ranks: Sequence[int | None]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+
+
+def _rules(page: Page, outcomes: Sequence[Outcome], *, several: bool) -> None:
+    """How many rules looked and what they saw; which could not look, or failed, and why, each reason once."""
+    found, clear = (
+        {outcome.rule for outcome in outcomes if outcome.status is status}
+        for status in (Status.FOUND, Status.CLEAR)
+    )
+    if found or clear:
+        page.pair("rules", f"{len(found | clear)} looked: {len(found)} found, {len(clear - found)} clear")
+    for status in (Status.NOT_APPLICABLE, Status.FAILED):
+        concerned = [outcome for outcome in outcomes if outcome.status is status]
+        if concerned:
+            page.pair("rules", f"{len({outcome.rule for outcome in concerned})} {status}")
+        for why, (rules, ranks) in _by_reason(concerned).items():
+            where = f" ({_ranks(ranks)})" if several else ""
+            page.put(f"{', '.join(rules)}{where}: {why}", indent=11, hang=3)
 
 
 def _by_reason(outcomes: Iterable[Outcome]) -> dict[str | None, tuple[list[str], list[int | None]]]:
@@ -71,7 +91,7 @@ def _by_reason(outcomes: Iterable[Outcome]) -> dict[str | None, tuple[list[str],
 
 def _not_understood(meta: Meta) -> list[str]:
     """Kinds of events that were counted but not analysed, each with its number."""
-    unreadable = {name: n for name, n in meta.counted.items() if not name.startswith(_UNDERSTOOD)}
+    unreadable = {name: n for name, n in meta.counted.items() if not name.startswith(UNDERSTOOD)}
     kinds = {
         "not understood": unreadable,
         "of unknown categories": meta.unknown_categories,

@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
+from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
 from traceanalyzer.render.data.table import records
 from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.page import as_text
+from traceanalyzer.report.words import short_ops
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WIDTH = 80  # of the bars and of owners
+WIDTH = 80
 _AMOUNTS_WIDTH = 56  # of the columns before an op's name
 _SHORTEST_NAME = 24
 _BARS = "▁▂▃▄▅▆▇█"
@@ -37,14 +39,14 @@ def render_memory(
     """All allocators of a trace; `ops` is from `ops_by_memory`, times count from `origin_ns`."""
     lines: list[str] = []
     for device in view.devices:
-        lines += [*_device(device, origin_ns, limit, _ASCII_BARS if ascii_only else _BARS), ""]
+        lines += [*_device(device, origin_ns, limit, width, _ASCII_BARS if ascii_only else _BARS), ""]
     lines += [*_ops(ops, limit, width), ""]
     lines += _calls(view)
     return as_text(lines, ascii_only=ascii_only)
 
 
-def _device(device: DeviceMemory, origin_ns: int, limit: int, bars: str) -> Iterator[str]:
-    at = format_ns(device.peak_ns - origin_ns)
+def _device(device: DeviceMemory, origin_ns: int, limit: int, width: int, bars: str) -> Iterator[str]:
+    at = format_offset(device.peak_ns - origin_ns)
     yield f"{device.device}: peak {format_bytes(device.peak_bytes)} at {at}"
     yield f"  {device.allocations:,} allocations, {device.frees:,} frees; {_ends(device)}"
     if not device.exact:
@@ -52,14 +54,15 @@ def _device(device: DeviceMemory, origin_ns: int, limit: int, bars: str) -> Iter
     if device.peak_reserved_bytes is not None:
         yield f"  reserved at most {format_bytes(device.peak_reserved_bytes)}"
         yield f"  {_spare(device)}"
-    yield f"  {sparkline(device.curve['allocated_bytes'].to_numpy(), device.curve['time_ns'].to_numpy(), bars)}"
+    curve = device.curve
+    yield f"  {sparkline(curve['allocated_bytes'].to_numpy(), curve['time_ns'].to_numpy(), bars, width - 4)}"
     yield "  alive at the peak:"
-    yield from _owners(device.alive, device.peak_bytes, limit)
+    yield from _owners(device.alive, device.peak_bytes, limit, width)
     if device.before_bytes > 0:
-        yield _amount(device.before_bytes, device.peak_bytes, "allocated before the recording")
+        yield _amount(device.before_bytes, device.peak_bytes, "allocated before the recording", width)
     kept = int(device.kept["bytes"].sum())
     yield f"  allocated in the recording and not freed: {format_bytes(kept)}"
-    yield from _owners(device.kept, kept, limit)
+    yield from _owners(device.kept, kept, limit, width)
 
 
 def _ends(device: DeviceMemory) -> str:
@@ -71,20 +74,20 @@ def _spare(device: DeviceMemory) -> str:
     return f"reserved less allocated: {format_bytes(at_peak)} at the peak, {format_bytes(most)} at most"
 
 
-def _owners(owners: pd.DataFrame, whole: int, limit: int) -> Iterator[str]:
+def _owners(owners: pd.DataFrame, whole: int, limit: int, width: int) -> Iterator[str]:
     for row in records(owners.head(limit)):
         line = "" if row["python"] == NO_LINE else f", {row['python']}"
-        yield _amount(row["bytes"], whole, f"{row['op']}{line}", row["blocks"])
+        yield _amount(row["bytes"], whole, f"{short_ops(row['op'])}{line}", width, row["blocks"])
     rest = owners.iloc[limit:]
     if len(rest):
         amount = int(rest["bytes"].sum())
-        yield _amount(amount, whole, f"other places ({len(rest)})", int(rest["blocks"].sum()))
+        yield _amount(amount, whole, f"other places ({len(rest)})", width, int(rest["blocks"].sum()))
 
 
-def _amount(size: int, whole: int, owner: str, blocks: int | None = None) -> str:
+def _amount(size: int, whole: int, owner: str, width: int, blocks: int | None = None) -> str:
     share = format_share(size / whole) if whole else ""
     count = "" if blocks is None else f"{blocks:,} x"
-    return f"  {format_bytes(size):>10} {share:>7} {count:>7} {shortened(printable(owner), WIDTH - 29)}"
+    return f"  {format_bytes(size):>10} {share:>8} {count:>7} {shortened(printable(owner), width - 30)}"
 
 
 def sparkline(values: NDArray[np.int64], at: NDArray[np.int64], bars: str = _BARS, width: int = 76) -> str:
@@ -106,7 +109,7 @@ def _ops(ops: pd.DataFrame, limit: int, width: int) -> Iterator[str]:
     room = max(width - _AMOUNTS_WIDTH, _SHORTEST_NAME)
     for row in records(ops.head(limit)):
         amounts = " ".join(f"{row[name] / _MIB:10.2f}" for name in columns)
-        yield f"  {amounts} {row['calls']:>7}  {shortened(printable(row['name']), room)}"
+        yield f"  {amounts} {row['calls']:>7}  {shortened(printable(short_ops(row['name'])), room)}"
 
 
 def _calls(view: MemoryView) -> Iterator[str]:
@@ -117,4 +120,4 @@ def _calls(view: MemoryView) -> Iterator[str]:
     for row in records(view.calls):
         yield f"  {row['calls']:>7,} x {printable(row['name']):<28} {format_ns(row['total_ns'])}"
     if view.out_of_memory:
-        yield f"Out of memory: {view.out_of_memory} times."
+        yield f"Out of memory: {view.out_of_memory:,} time{'s' * (view.out_of_memory > 1)}."

@@ -10,6 +10,7 @@ from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.data.table import records
 from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.page import as_text
+from traceanalyzer.report.words import plain_kernel, short_ops
 from traceanalyzer.roofline.op_work import OpWork
 
 if TYPE_CHECKING:
@@ -34,13 +35,16 @@ def render_ops(work: OpWork, *, limit: int = 10, width: int = 100, ascii_only: b
 
 
 def _header(work: OpWork) -> str:
-    steps = f", {work.steps} steps of {format_ns(work.window_ns / work.steps)}" if work.steps else ""
+    each = f" of {format_ns(work.window_ns / work.steps)}" if work.steps > 1 else ""
+    steps = f", {work.steps} step{'s' * (work.steps > 1)}{each}" if work.steps else ""
     return f"GPU time by op; shares are of the window of {format_ns(work.window_ns)}{steps}"
 
 
 def _op(work: OpWork, op: Mapping[str, Any], width: int) -> Iterator[str]:
-    calls = f"{op['calls']:,} calls"
-    yield _sides(op["op"], f"{calls}  {format_ns(op['gpu_ns'])}  {format_share(op['share'])}", width)
+    calls = f"{op['calls']:,} call{'s' * (op['calls'] != 1)}"
+    yield _sides(
+        short_ops(op["op"]), f"{calls}  {format_ns(op['gpu_ns'])}  {format_share(op['share'])}", width
+    )
     shapes = work.shapes[work.shapes["op"] == op["op"]]
     kernels = work.kernels[work.kernels["op"] == op["op"]]
     for row in records(shapes.head(SHAPES)):
@@ -60,7 +64,7 @@ def _inputs(row: Mapping[str, Any]) -> str:
 def _kernels(kernels: pd.DataFrame, width: int) -> Iterator[str]:
     for row in records(kernels.head(KERNELS)):
         each = f"{row['count']:,} x {format_ns(row['gpu_ns'] / row['count'])}"
-        yield _sides(f"    {row['kernel']}", each, width)
+        yield _sides(f"    {plain_kernel(row['kernel'])}", each, width)
     if len(kernels) > KERNELS:
         yield f"    and {len(kernels) - KERNELS} more"
 

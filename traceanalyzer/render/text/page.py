@@ -8,17 +8,20 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import click
+
 from traceanalyzer.render.text.escape import JOINED, printable, shortened
 
-NARROWEST, WIDEST = 60, 160
+NARROWEST, WIDEST = 60, 120
 FILE_WIDTH = 80
 
-_COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "bold": "1", "dim": "2"}
+_WEIGHTS = ("bold", "dim")  # styles that are no colour
 _ASCII = str.maketrans(
     {"█": "#", "▓": "%", "▒": "=", "▚": "&", "▼": "v", "▲": "^", "◆": "*", "▶": ">", "■": "o", "░": "~"}
     | {"·": ".", "µ": "u", "×": "x", "…": "."}
 )
 _ENDLESS, _NAME = re.compile(r"(?<!\S)[^\s/]{200,}(?!\S)"), 72  # names of generated kernels; paths stay whole
+_FRAME = re.compile(r"\S+\.py\(\d+\): [\w<>.]+[,;:]?")
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
 
 
@@ -55,7 +58,8 @@ class Page:
     def put(self, text: str, *, indent: int = 0, hang: int = 0, style: str = "") -> None:
         """Text wrapped to the width; lines after the first are indented by `hang` more."""
         shown = _ENDLESS.sub(lambda name: shortened(name[0], _NAME), printable(text))
-        wrapped = _wrapped(joined_units(shown), self.width, indent, hang)
+        whole = joined_frames(joined_units(shown), self.width - indent - hang)
+        wrapped = _wrapped(whole, self.width, indent, hang)
         self.lines += [self.styled(line.replace(JOINED, " "), style) for line in wrapped]
 
     def pair(self, label: str, text: str, *, indent: int = 0, width: int = 10, style: str = "") -> None:
@@ -63,19 +67,19 @@ class Page:
         self.put(f"{label:<{width}} {text}", indent=indent, hang=width + 1, style=style)
 
     def sides(self, left: str, right: str, *, style: str = "", indent: int = 0) -> None:
-        """Two texts at the two margins; on two lines where one does not hold both."""
-        left = printable(left)
-        room = self.width - indent - len(right) - 2
-        if len(left) <= room:
-            padding = " " * (self.width - indent - len(left) - len(right))
-            self.lines.append(" " * indent + self.styled(left, "bold") + padding + self.styled(right, style))
-            return
-        self.put(left, indent=indent, hang=3, style="bold")
-        self.lines.append(" " * (self.width - len(right)) + self.styled(right, style))
+        """Two texts at the two margins; a longer left one goes on below, the right one beside its end if it can."""
+        lines = list(_wrapped(printable(left), self.width, indent, 3))
+        if len(lines[-1]) + 2 + len(right) > self.width:
+            lines.append("")
+        padding = " " * (self.width - len(lines[-1]) - len(right))
+        self.lines += [self.styled(line, "bold") for line in lines]
+        self.lines[-1] += padding + self.styled(right, style)
 
     def styled(self, text: str, style: str) -> str:
         """The text in a colour, where the stream shows colours."""
-        return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m" if self.colour and style else text
+        if not (self.colour and style and text):
+            return text
+        return click.style(text, **({style: True} if style in _WEIGHTS else {"fg": style}))
 
     def text(self) -> str:
         """The page, ending in a newline."""
@@ -85,6 +89,13 @@ class Page:
 def joined_units(text: str) -> str:
     """The text with numbers and their units held together: no line ends in `12` of `12 %`."""
     return _UNIT.sub(JOINED, text)
+
+
+def joined_frames(text: str, room: int) -> str:
+    """The text with `file.py(12): function` held together where it fits on a line."""
+    return _FRAME.sub(
+        lambda frame: frame[0].replace(" ", JOINED) if len(frame[0]) <= room else frame[0], text
+    )
 
 
 def _wrapped(text: str, width: int, indent: int, hang: int) -> Iterator[str]:
@@ -107,14 +118,14 @@ def _broken(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=" " * begin, drop_whitespace=True)
 
 
-def bar(parts: Sequence[tuple[str, int]], width: int) -> str:
-    """Glyphs in proportion, exactly `width` of them; the remainders go to the largest fractions."""
-    total = sum(size for _, size in parts)
+def bar(sizes: Sequence[int], width: int) -> list[int]:
+    """How many of exactly `width` cells each size gets, in proportion: the remainders go to the largest fractions."""
+    total = sum(sizes)
     if total <= 0:
-        return ""
-    exact = [size * width / total for _, size in parts]
+        return [0] * len(sizes)
+    exact = [size * width / total for size in sizes]
     cells = [int(size) for size in exact]
-    by_fraction = sorted(range(len(parts)), key=lambda i: (cells[i] - exact[i], i))
+    by_fraction = sorted(range(len(sizes)), key=lambda i: (cells[i] - exact[i], i))
     for i in by_fraction[: width - sum(cells)]:
         cells[i] += 1
-    return "".join(glyph * count for (glyph, _), count in zip(parts, cells, strict=True))
+    return cells

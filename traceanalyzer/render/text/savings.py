@@ -5,52 +5,71 @@ from __future__ import annotations
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Saving, StepEstimate
 from traceanalyzer.model.units import format_ns, format_share
+from traceanalyzer.render.text.escape import shortened
+from traceanalyzer.report.words import format_span, short_ops
 
 _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 
 
 def saving_words(saving: Saving, step: StepEstimate | None) -> str:
-    """`saves 8.90 ms of 18.3 ms a step (44 to 52 %)`, or that it saves next to nothing, or costs more."""
+    """`saves 8.90 of 18.3 ms a step`, or that it saves next to nothing, or costs more."""
     if abs(saving.share) < _NEXT_TO_NOTHING:
         return "fixing it saves next to nothing"
-    whole = f" of {format_ns(step.unprofiled_ns)}" if step is not None else ""
-    if saving.share > 0:
-        return f"saves {format_ns(saving.step_ns)}{whole} a step ({_range(saving)})"
-    return f"fixing it alone adds {format_ns(-saving.step_ns)} to {whole.removeprefix(' of ') or 'the time'} a step"
-
-
-def _range(saving: Saving) -> str:
-    low, high = (f"{100 * share:.0f}" for share in (saving.low_share, saving.high_share))
-    return f"{low} %" if low == high else f"{low} to {high} %"
+    if saving.share < 0:
+        whole = "the time of" if step is None else f"the {format_ns(step.unprofiled_ns)} of"
+        return f"fixing it alone adds {format_ns(-saving.step_ns)} to {whole} a step"
+    if step is None:
+        return f"saves {format_ns(saving.step_ns)} a step"
+    return f"saves {format_span(saving.step_ns, step.unprofiled_ns, 'of')} a step"
 
 
 def cost_words(finding: Finding) -> str:
-    """`cost 1.23 ms a step, 6.15 ms in all (12.0 % of the window)`; empty where nothing was lost."""
+    """`cost 1.23 ms a step, 6.15 ms in all`, with its share where no other is told; empty where nothing was lost."""
     if not finding.cost_ns:
         return ""
-    per_step = f"{format_ns(finding.cost_per_step_ns)} a step, " if finding.cost_per_step_ns else ""
-    return f"cost {per_step}{format_ns(finding.cost_ns)} in all ({format_share(finding.cost_share)} of the window)"
+    recurs = finding.steps != 1 and 0 < finding.cost_per_step_ns < finding.cost_ns
+    per_step = f"{format_ns(finding.cost_per_step_ns)} a step, " if recurs else ""
+    graded = finding.saving is not None or finding.severity is not Severity.INFO
+    share = "" if graded else f" ({format_share(finding.cost_share)} of the window)"
+    return f"cost {per_step}{format_ns(finding.cost_ns)} in all{share}"
 
 
-def count_words(finding: Finding) -> str:
-    """`36 times in 6 steps`."""
-    times = {1: "once", 2: "twice"}.get(finding.count, f"{finding.count:,} times")
-    if not finding.steps:
-        return times
-    return f"{times} in {finding.steps:,} step{'s' if finding.steps > 1 else ''}"
+def amount_words(finding: Finding, step: StepEstimate | None) -> str:
+    """Saving and cost in one line: the one without the profiler, the other with it."""
+    cost = cost_words(finding)
+    if finding.saving is None:
+        return cost
+    return saving_words(finding.saving, step) + (f"; recorded {cost}" if cost else "")
 
 
-def finding_name(finding: Finding) -> str:
-    """`implicit-sync: read-back, aten::item`, `cold-start`: the rule, with what tells its findings apart."""
-    parts = ", ".join(part for part in (finding.cause, finding.by) if part)
-    return f"{finding.rule}: {parts}" if parts else finding.rule
+def finding_name(finding: Finding, longest: int = 30) -> str:
+    """`implicit-sync: read-back, aten::item`, `cold-start`: the rule, with what tells its findings apart, each once.
+
+    What it is named `by` has at most so many characters: the message has the whole of it.
+    """
+    by = shortened(short_ops(finding.by), longest) if finding.by else ""
+    parts = {_plain(part): part for part in (by, finding.cause) if part and _plain(part) != finding.rule}
+    return finding.rule + (f": {', '.join(reversed(parts.values()))}" if parts else "")
+
+
+def _plain(name: str) -> str:
+    """`Activity Buffer Request` as `activity-buffer-request`."""
+    return name.lower().replace(" ", "-")
 
 
 def grade(finding: Finding) -> str:
-    """What stands at the right margin: severity, and the share that it was graded by."""
-    if finding.severity is Severity.INFO:
-        return str(finding.severity)
+    """What stands at the right margin: severity, and the share that it was graded by, with its interval."""
     if finding.saving is None:
-        return f"{finding.severity}  costs {format_share(finding.cost_share)}"
+        costs = finding.severity is not Severity.INFO
+        return str(finding.severity) + (f"  costs {format_share(finding.cost_share)}" if costs else "")
     share = finding.saving.share
-    return f"{finding.severity}  saves {format_share(share) if share > 0 else 'nothing'}"
+    if finding.severity is Severity.INFO and share < _NEXT_TO_NOTHING:
+        return str(finding.severity)
+    saves = f"{format_share(share)} ({_interval(finding.saving)})" if share > 0 else "nothing"
+    return f"{finding.severity}  saves {saves}"
+
+
+def _interval(saving: Saving) -> str:
+    """`44 to 52`, in percent as what stands before it; never a minus before a zero."""
+    low, high = (f"{round(100 * share) + 0}" for share in (saving.low_share, saving.high_share))
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,203 @@
+"""Findings as cards: what is wrong, what fixing it saves, where to look, and how to look closer."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.offsets import format_offset
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.render.html.amounts import Card, cost, count, saving
+from traceanalyzer.render.html.markup import UNITS, Html, number, quoted, said, scrolled, tag, together
+from traceanalyzer.render.html.strips import legend, strip_svg
+from traceanalyzer.report.apart import apart
+from traceanalyzer.report.page.page import Page
+from traceanalyzer.report.page.strip import Earlier, Strip
+
+MARKS = {Severity.HIGH: "▲", Severity.MEDIUM: "◆", Severity.LOW: "●", Severity.INFO: "○"}
+_MOST_EVIDENCE = 14  # lines of it
+_SMALL = "Too little to act on, or the profiler’s own"
+_OPEN = 1  # cards whose timeline is shown at once
+
+
+def cards(page: Page) -> Html:
+    """All findings: those to fix, what is worth knowing, and last what the text has in its footer."""
+    every = list(_cards(page))
+    counted = apart(page.report).others
+    wrong = [card for card in every if card.finding.severity is not Severity.INFO]
+    info = [card for card in every if card.finding.severity is Severity.INFO]
+    known = [card for card in info if card.index + 1 in counted]
+    small = [card for card in info if card.index + 1 not in counted]
+    nothing = tag("p", "Nothing was found that is worth fixing.", class_="nothing")
+    parts = [_list(wrong) if wrong else nothing]
+    for heading, group in (("Worth knowing: nothing sure to gain", known), (_SMALL, small)):
+        if group:
+            parts += [tag("h3", heading, class_="known"), _list(group)]
+    return together(parts)
+
+
+def _list(group: Sequence[Card]) -> Html:
+    """Cards with the numbers that other outputs give them."""
+    return tag("ol", *(tag("li", _card(card), value=card.index + 1) for card in group), class_="cards")
+
+
+def _cards(page: Page) -> Iterator[Card]:
+    places = {trace.rank: i for i, trace in enumerate(page.report.traces)}
+    several = len(places) > 1
+    for i, (finding, strip) in enumerate(zip(page.report.findings, page.strips, strict=True)):
+        at = places[finding.rank]
+        yield Card(i, finding, page.report.traces[at], at, strip, several, page.confidential)
+
+
+def _card(card: Card) -> Html:
+    finding = card.finding
+    heading = f"finding-{card.index + 1}"
+    return tag(
+        "article",
+        _title(card, heading),
+        _amounts(card),
+        quoted(card.at("message"), finding.message, "p", class_="message"),
+        tag("p", tag("b", "Remedy"), " ", quoted(card.at("advice"), finding.advice), class_="advice"),
+        _where(card),
+        class_=f"card {finding.severity}",
+        id=heading,
+        aria_labelledby=f"{heading}-title",
+    )
+
+
+def _title(card: Card, heading: str) -> Html:
+    finding = card.finding
+    apart = [
+        quoted(card.at(name), value, class_=f"apart {name}")
+        for name, value in (("cause", finding.cause), ("by", finding.by))
+        if value
+    ]
+    chip = tag(
+        "span",
+        tag("span", MARKS[finding.severity], aria_hidden="true"),
+        " ",
+        quoted(card.at("severity"), str(finding.severity)),
+        class_=f"chip {finding.severity}",
+    )
+    rank = tag("a", f"rank {finding.rank}", href=f"#trace-{card.trace_index}", class_="rank")
+    named = (tag("span", card.index + 1, class_="ordinal"), " ", quoted(card.at("rule"), finding.rule))
+    title = tag("h3", *named, id=f"{heading}-title")
+    return tag("header", title, *apart, rank if card.several else None, chip)
+
+
+def _amounts(card: Card) -> Html:
+    """What it saves, costs, and how often it is there."""
+    confidence = together(("confidence ", quoted(card.at("confidence"), str(card.finding.confidence))))
+    items = [tag("li", part) for part in (cost(card), count(card), confidence) if part is not None]
+    return tag("div", saving(card), tag("ul", *items, class_="amounts"), class_="numbers")
+
+
+def _where(card: Card) -> Html:
+    """A typical occurrence on the timeline, the user's line, and commands that lead there."""
+    finding, origin = card.finding, card.trace.meta.origin_ns
+    which = "For example at " if finding.count > 1 else "At "
+    length = format_ns(finding.end_ns - finding.start_ns)
+    places = [
+        together((f", {name} ", number(card.at(name), getattr(finding, name), "number")))
+        for name in ("step", "device", "stream", "thread")
+        if getattr(finding, name) is not None
+    ]
+    when = tag("span", f"{format_offset(finding.start_ns - origin)}, {length} long", class_="drawn")
+    summary = tag("summary", which, when, *places)
+    picture = None if card.strip is None else _picture(card, card.strip)
+    body = (picture, _commands(card), _evidence(card))
+    return tag("details", summary, *body, class_="where", open=card.index < _OPEN)
+
+
+def _picture(card: Card, strip: Strip) -> Html:
+    label = (
+        f"Timeline around a typical occurrence of finding {card.index + 1}; arrow keys go from event to event"
+    )
+    left_out = strip.seen - strip.drawn
+    note = f"The {strip.drawn:,} longest of {strip.seen:,} events are drawn." if left_out > 0 else None
+    earlier = None if strip.earlier is None else _earlier(strip.earlier)
+    line = tag("p", "Your line: ", tag("code", strip.line), class_="line") if strip.line else None
+    return tag(
+        "figure",
+        strip_svg(strip, card.trace.meta.origin_ns, label),
+        tag("figcaption", legend(strip), note, earlier),
+        line,
+        class_="timeline drawn",
+    )
+
+
+def _earlier(launch: Earlier) -> Html:
+    op = (" by ", tag("code", launch.op)) if launch.op else ()
+    return tag(
+        "p", f"Launched {format_ns(launch.before_ns)} before the occurrence began,", " out of sight", *op, "."
+    )
+
+
+def _commands(card: Card) -> Html:
+    """What to copy: the command for this part of the trace, and the timestamp for Perfetto."""
+    finding, origin = card.finding, card.trace.meta.origin_ns
+    strip = card.strip
+    start, end = (finding.start_ns, finding.end_ns) if strip is None else (strip.start_ns, strip.end_ns)
+    first, last = max(start - origin, 0) / 1e6, max(end - origin, 1000) / 1e6
+    source = "TRACE" if card.confidential else said(shlex.quote(card.trace.meta.source))
+    command = f"traceanalyzer diagnose {source} --window {first:.3f}ms:{last:.3f}ms"
+    return tag(
+        "div",
+        copied("This part alone", tag("code", command, class_="drawn"), command),
+        copied(
+            "Perfetto, “Pan to timestamp”",
+            tag("code", number(card.at("start_ns"), finding.start_ns, "number")),
+            str(finding.start_ns),
+        ),
+        class_="commands",
+    )
+
+
+def copied(label: str, code: Html, text: str) -> Html:
+    """A text with a button that copies it."""
+    button = tag("button", "Copy", type="button", class_="copy", data_copy=text, aria_label=f"Copy: {label}")
+    return tag("div", tag("span", label, class_="label"), code, button, class_="copied")
+
+
+def _evidence(card: Card) -> Html | None:
+    """The numbers that the message was made of, by their names."""
+    rows = list(_flat(card.finding.evidence))[:_MOST_EVIDENCE]
+    if not rows:
+        return None
+    body = [
+        tag("tr", tag("th", said(" › ".join(keys), 200), scope="row"), tag("td", _value(card, keys, value)))
+        for keys, value in rows
+    ]
+    table = tag("table", *body, class_="evidence")
+    return tag("details", tag("summary", "Evidence"), scrolled("Evidence", table))
+
+
+def _flat(
+    evidence: Mapping[str, object], keys: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], object]]:
+    """(path of names, number or text); lists are left to the JSON."""
+    for name, value in evidence.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, (*keys, str(name)))
+        elif isinstance(value, int | float | str):
+            yield (*keys, str(name)), value
+
+
+def _value(card: Card, keys: tuple[str, ...], value: object) -> Html:
+    if any(said(key) != key for key in keys):  # a place that no attribute can hold
+        text = UNITS[_unit(keys, value)](value)
+        return tag("span" if isinstance(value, str) else "data", text, class_="drawn")
+    where = card.at("evidence", *keys)
+    if isinstance(value, str):
+        return quoted(where, value)
+    return number(where, value, _unit(keys, value))
+
+
+def _unit(keys: tuple[str, ...], value: object) -> str:
+    """By the end of the name, as everywhere."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return "number"
+    units = {"_ns": "ns", "_bytes": "bytes", "_share": "share"}
+    found = next((unit for end, unit in units.items() if keys[-1].endswith(end)), None)
+    return found or ("number" if isinstance(value, float) else "count")

@@ -1,0 +1,164 @@
+"""Page -> one HTML file: the template's slots filled, style and script put in, nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+
+from traceanalyzer.model.finding import Severity, Status
+from traceanalyzer.model.report import Report
+from traceanalyzer.render.html.books import books
+from traceanalyzer.render.html.cards import MARKS, cards
+from traceanalyzer.render.html.flames import flame, flame_data
+from traceanalyzer.render.html.head import ranks, recorded, step_bars, verdicts
+from traceanalyzer.render.html.markup import Html, json_block, number, pointer, quoted, tag, together
+from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
+from traceanalyzer.render.html.templates import filled, template
+from traceanalyzer.report.apart import apart
+from traceanalyzer.report.page.page import Page
+from traceanalyzer.version import __version__
+
+
+def render_html(page: Page) -> bytes:
+    """The page as UTF-8; the same page gives the same bytes."""
+    style, script = template("report.css"), template("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    alone = len(page.traces) == 1
+    slots = {
+        "title": _title(page),
+        "heading": _heading(page),
+        "step": (step_bars(page.report.traces[0], 0) if alone else None) or "",
+        "script-hash": f"sha256-{digest}",
+        "version": __version__,
+        "style": Html(style),
+        "script": Html(script),
+        "counts": _counts(page.report),
+        "contents": _contents(page),
+        "verdicts": verdicts(page),
+        "findings": cards(page),
+        "traces": together(_traces(page)),
+        "rules": _rules(page.report),
+        "data": json_block("data", {"flames": [flame_data(one.flame) for one in page.traces]}),
+    }
+    return filled("report.html", slots).encode("utf-8", "backslashreplace")
+
+
+def _title(page: Page) -> str:
+    if page.confidential:
+        return "traceanalyzer report"
+    sources = [trace.meta.source.rpartition("/")[2] for trace in page.report.traces]
+    return f"{sources[0]}{f' and {len(sources) - 1} more' if len(sources) > 1 else ''}, traceanalyzer report"
+
+
+def _heading(page: Page) -> Html:
+    """What the page is about."""
+    traces = page.report.traces
+    if len(traces) > 1:
+        return together((number_of(len(traces)), " ranks of one job"))
+    if page.confidential:
+        return Html("A report without files, lines of python, modules and annotations")
+    return tag("code", quoted(pointer("diagnose", "traces", 0, "source"), traces[0].meta.source))
+
+
+def number_of(count: int) -> Html:
+    """A number that no document has: of what is on the page."""
+    return tag("data", f"{count:,}", value=count, class_="derived")
+
+
+def _counts(report: Report) -> Html:
+    """How many findings there are of each severity, as the text counts them; a chip leads to the first of them."""
+    counted: dict[Severity, list[int]] = {level: [] for level in Severity}
+    for position, finding in apart(report).others.items():
+        counted[finding.severity].append(position)
+    chips = (
+        tag(
+            "li",
+            tag("a", f"{MARKS[level]} {len(found)} {level}", href=f"#finding-{found[0]}"),
+            class_=f"chip {level}",
+        )
+        for level, found in counted.items()
+        if found
+    )
+    return tag("ul", *chips, class_="counts drawn", aria_label="Findings by severity")
+
+
+def _contents(page: Page) -> Html:
+    links = [("findings", "Findings")]
+    several = len(page.traces) > 1
+    links += [("ranks", "Ranks")] * several
+    for i, trace in enumerate(page.traces):
+        links.append((f"trace-{i}", f"Rank {trace.rank}" if several else "Where the time went"))
+    if not several:
+        there = {
+            "flame": page.traces[0].flame,
+            "steps": page.traces[0].steps,
+            "memory": page.traces[0].memory,
+        }
+        names = {"flame": "GPU time", "steps": "Steps", "memory": "Memory"}
+        links += [(f"{part}-0", names[part]) for part, found in there.items() if found]
+        links += [("ops-0", "Ops")] * (page.traces[0].ops is not None) + [("facts-0", "Facts")]
+    links.append(("rules", "Rules"))
+    return tag("ul", *(tag("li", tag("a", text, href=f"#{anchor}")) for anchor, text in links))
+
+
+def _traces(page: Page) -> Iterator[Html]:
+    """A section per trace."""
+    several = len(page.traces) > 1
+    if several:
+        yield _section("ranks", "Ranks", ranks(page.report))
+    for i, trace in enumerate(page.report.traces):
+        heading = f"Rank {trace.rank}" if several else "Where the time went"
+        bars = step_bars(trace, i) if several else None  # of a trace alone they stand below the verdict
+        parts = [tag("h2", heading), recorded(trace, i), bars, *books(page.report, i)]
+        yield tag("section", *parts, id=f"trace-{i}", class_="trace")
+        yield from _drawn(page, i)
+
+
+def _drawn(page: Page, i: int) -> Iterator[Html]:
+    """The sections of one trace that its `TracePage` has."""
+    drawn, origin = page.traces[i], page.report.traces[i].meta.origin_ns
+    rank = f" of rank {drawn.rank}" if len(page.traces) > 1 else ""
+    if drawn.flame is not None:
+        yield _section(f"flame-{i}", f"GPU time by module, op and kernel{rank}", flame(i, drawn.flame))
+    variance = [tag("h3", "Kernels across steps"), kernels(drawn.kernels)] if drawn.kernels else []
+    if drawn.steps is not None or variance:
+        series = [] if drawn.steps is None else [steps(drawn.steps)]
+        yield _section(f"steps-{i}", f"Steps{rank}", *series, *variance)
+    if drawn.memory:
+        yield _section(f"memory-{i}", f"Memory{rank}", *(memory(curve, i, origin) for curve in drawn.memory))
+    if drawn.ops is not None:
+        field = filled("filter.html", {"i": i})
+        yield _section(f"ops-{i}", f"Ops{rank}", field, ops(drawn.ops, i))
+    yield _section(
+        f"facts-{i}", f"Facts{rank}", facts(drawn.facts, i) if drawn.facts else tag("p", "None are known.")
+    )
+
+
+def _section(identifier: str, heading: str, *parts: object) -> Html:
+    return tag("section", tag("h2", heading), *parts, id=identifier)
+
+
+def _rules(report: Report) -> Html:
+    """What became of every rule: a rule that does not apply has not looked."""
+    several = len(report.traces) > 1
+    parts = []
+    for status in Status:
+        same = [(i, one) for i, one in enumerate(report.outcomes) if one.status is status]
+        if same:
+            items = (_outcome(i, one.rule, one.why, one.rank if several else None) for i, one in same)
+            parts.append(
+                tag("div", tag("dt", number_of(len(same)), f" {status}"), tag("dd", tag("ul", *items)))
+            )
+    return tag("dl", *parts, class_="rules")
+
+
+def _outcome(i: int, rule: str, why: str | None, rank: int | None) -> Html:
+    name = quoted(pointer("diagnose", "outcomes", i, "rule"), rule)
+    of_rank = (
+        None
+        if rank is None
+        else together((" (rank ", number(pointer("diagnose", "outcomes", i, "rank"), rank, "number"), ")"))
+    )
+    reason = () if why is None else (": ", quoted(pointer("diagnose", "outcomes", i, "why"), why))
+    return tag("li", name, of_rank, *reason)

@@ -1,0 +1,187 @@
+"""What stands first: the verdict, the step in three bars, and what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.report import Report, StepEstimate, StepsSummary, TraceReport
+from traceanalyzer.model.trace import Meta
+from traceanalyzer.render.html.markup import Html, number, pointer, quoted, scrolled, tag, together
+from traceanalyzer.render.text.footer import UNDERSTOOD
+from traceanalyzer.report.page.page import Page
+from traceanalyzer.report.slowest import rank_of, slowest_of
+from traceanalyzer.report.words import in_words
+
+_SILENT = Html("Nothing is known of the step.")
+
+
+def verdicts(page: Page) -> Html:
+    """One sentence per trace; a list where there are several, of a job with the slowest first."""
+    traces = page.report.traces
+    said = [
+        quoted(pointer("diagnose", "traces", i, "verdict"), trace.verdict) if trace.verdict else _SILENT
+        for i, trace in enumerate(traces)
+    ]
+    if len(traces) == 1:
+        return tag("p", said[0], class_="verdict")
+    slowest = slowest_of(traces)
+    order = sorted(range(len(traces)), key=lambda i: traces[i] is not slowest)
+    items = (
+        tag("li", tag("a", rank_of(traces[i], slowest), href=f"#trace-{i}", class_="rank"), " ", said[i])
+        for i in order
+    )
+    return tag("ul", *items, class_="verdicts")
+
+
+def ranks(report: Report) -> Html:
+    """The ranks of a job beside each other."""
+    rows = [_rank(report, i) for i in range(len(report.traces))]
+    names = ("rank", "step as recorded", "without the profiler", "busy", "most of the idle time", "to fix")
+    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names)))
+    return scrolled("Ranks", tag("table", head, tag("tbody", *rows), class_="ranks"))
+
+
+def _rank(report: Report, i: int) -> Html:
+    trace = report.traces[i]
+    wrong = sum(f.rank == trace.rank and f.severity is not Severity.INFO for f in report.findings)
+    step = (
+        ()
+        if trace.step is None
+        else (_of_step(trace.step, i, "traced_ns"), _of_step(trace.step, i, "unprofiled_ns"))
+    )
+    share = tag("td", *_busy(trace, i, 0)[1:2]) if trace.busy else tag("td", "")
+    causes = trace.accounting[0].idle_causes[:1] if trace.accounting else ()
+    return tag(
+        "tr",
+        tag("th", tag("a", f"rank {trace.rank}", href=f"#trace-{i}"), scope="row"),
+        *(step or (tag("td", ""), tag("td", ""))),
+        share,
+        tag("td", *(in_words(cause.cause) for cause in causes)),
+        tag("td", tag("data", wrong, value=wrong, class_="derived")),
+    )
+
+
+def _of_step(step: StepEstimate, i: int, field: str) -> Html:
+    return tag("td", number(pointer("diagnose", "traces", i, "step", field), getattr(step, field), "ns"))
+
+
+def step_bars(trace: TraceReport, i: int) -> Html | None:
+    """The step as recorded, without the profiler, and with all findings fixed, on one scale."""
+    if trace.step is None:
+        return None
+    rows = [
+        _row("as recorded", trace.step, i, "step", "traced_ns"),
+        _row("without the profiler", trace.step, i, "step"),
+    ]
+    if trace.together is not None and trace.together.unprofiled_ns != trace.step.unprofiled_ns:
+        rows.append(_row("all findings fixed", trace.together, i, "together"))
+    most = max(trace.step.traced_ns, trace.step.high_ns, 1)
+    lines = [
+        tag("tr", tag("th", name, scope="row"), tag("td", _bar(one, field, most)), tag("td", text))
+        for name, one, field, text in rows
+    ]
+    caption = tag("caption", "One step of the loop")
+    return tag("table", caption, tag("tbody", *lines), class_="step-bars")
+
+
+def _row(
+    name: str, estimate: StepEstimate, i: int, key: str, field: str = "unprofiled_ns"
+) -> tuple[str, StepEstimate, str, Html]:
+    def at(what: str) -> Html:
+        return number(pointer("diagnose", "traces", i, key, what), getattr(estimate, what), "ns")
+
+    unsure = field == "unprofiled_ns" and not estimate.measured
+    interval = (" (", at("low_ns"), " to ", at("high_ns"), ")") if unsure else ()
+    text = together((tag("strong", at(field)), tag("span", *interval, class_="interval")))
+    return name, estimate, field, text
+
+
+def _bar(estimate: StepEstimate, field: str, most: int) -> Html:
+    value = getattr(estimate, field)
+    low, high = (f"{100 * side / most:.2f}%" for side in (estimate.low_ns, estimate.high_ns))
+    hidden: dict[str, object] = {"aria-hidden": "true"}
+    shape = tag("rect", class_=f"bar {field}", width=f"{100 * value / most:.2f}%", height=14, y=3, rx=2)
+    ends = (
+        ()
+        if field == "traced_ns"
+        else (
+            tag("line", class_="whisker", x1=low, x2=high, y1=10, y2=10),
+            *(tag("line", class_="whisker", x1=x, x2=x, y1=4, y2=16) for x in (low, high)),
+        )
+    )
+    return tag("svg", shape, *ends, width="100%", height=20, class_="range", **hidden)
+
+
+def recorded(trace: TraceReport, i: int) -> Html:
+    """Device, window, steps, what was not recorded: a list of names and values."""
+    rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in _recorded(trace, i)]
+    return tag("dl", *rows, class_="recorded")
+
+
+def _recorded(trace: TraceReport, i: int) -> Iterator[tuple[str, Html]]:
+    meta = trace.meta
+    yield "trace", quoted(pointer("diagnose", "traces", i, "source"), meta.source, "code")
+    busy = {entry.device: position for position, entry in enumerate(trace.busy)}
+    for position, device in enumerate(meta.devices):
+        where = pointer("diagnose", "traces", i, "meta", "devices", position, "name")
+        name = Html("unnamed") if device.name is None else quoted(where, device.name)
+        share = _busy(trace, i, busy[device.ordinal]) if device.ordinal in busy else ()
+        if share or not busy:
+            yield f"device {device.ordinal}", together((name, *share))
+    length = number(pointer("diagnose", "traces", i, "window", "length_ns"), trace.window.length_ns, "ns")
+    yield "window", length
+    if trace.steps is not None:
+        yield "steps", _steps(trace.steps, i)
+    yield "events", number(pointer("diagnose", "traces", i, "events"), meta.events, "count")
+    if trace.missing:
+        yield "not recorded", tag("span", ", ".join(trace.missing))
+    yield from _not_understood(meta, i)
+    for part, why in (trace.unavailable or {}).items():
+        yield f"no {part}", quoted(pointer("diagnose", "traces", i, "unavailable", part), why)
+
+
+def _not_understood(meta: Meta, i: int) -> Iterator[tuple[str, Html]]:
+    """Where the file is damaged, and kinds of events that were counted but not analysed."""
+    where = ("diagnose", "traces", i, "meta")
+    for position, damage in enumerate(meta.damage):
+        yield "damage", quoted(pointer(*where, "damage", position, "message"), damage.message)
+    kinds = {"counted": "not understood", "unknown_categories": "unknown kinds", "anomalies": "mended"}
+    for field, said in kinds.items():
+        counts = {
+            name: count
+            for name, count in getattr(meta, field).items()
+            if field != "counted" or not name.startswith(UNDERSTOOD)
+        }
+        parts = [
+            together((tag("span", name), " ", number(pointer(*where, field, name), count, "count")))
+            for name, count in sorted(counts.items())
+        ]
+        if parts:
+            yield said, tag("ul", *(tag("li", part) for part in parts))
+
+
+def _busy(trace: TraceReport, i: int, position: int) -> tuple[object, ...]:
+    where = pointer("diagnose", "traces", i, "busy", position, "share")
+    return ", busy ", number(where, trace.busy[position].share, "share"), " of the window"
+
+
+def _steps(steps: StepsSummary, i: int) -> Html:
+    where = ("diagnose", "traces", i, "steps")
+    source = quoted(pointer(*where, "source"), steps.source)
+    if not steps.marked:
+        return source
+    return together(
+        (
+            number(pointer(*where, "count"), steps.every.count, "count"),
+            ", median ",
+            number(pointer(*where, "median_ns"), steps.every.median_ns, "ns"),
+            ", from ",
+            number(pointer(*where, "min_ns"), steps.every.min_ns, "ns"),
+            " to ",
+            number(pointer(*where, "max_ns"), steps.every.max_ns, "ns"),
+            " (",
+            source,
+            ")",
+        )
+    )

@@ -1,0 +1,98 @@
+"""The one way from texts and numbers to HTML: whatever a trace holds becomes characters, never markup."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from traceanalyzer.model.offsets import format_offset
+from traceanalyzer.model.units import format_bytes, format_ns, format_share
+from traceanalyzer.render.data.encode import to_json
+from traceanalyzer.render.text.escape import printable, shortened
+
+LONGEST = 400  # characters of a name: those of generated kernels have thousands
+_EMPTY = frozenset({"rect", "line", "path", "circle", "br", "input", "meta", "use"})
+_IN_SCRIPTS = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+# Unit -> how a number of it is written; what a page says and what a test expects.
+UNITS: dict[str, Callable[[Any], str]] = {
+    "ns": format_ns,
+    "bytes": format_bytes,
+    "share": format_share,
+    "percent": lambda share: f"{round(100 * share) + 0}",
+    "count": lambda count: f"{count:,}",
+    "number": lambda number: str(number),
+    "rate": lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}",
+    "offset": format_offset,
+    "text": lambda text: said(text, 4 * LONGEST),
+}
+
+
+class Html(str):
+    """Markup, safe to be put into a page."""
+
+    __slots__ = ()
+
+
+def said(text: str, longest: int = LONGEST) -> str:
+    """The text with what is no visible character as its escape, and without its middle where it is too long."""
+    return printable(shortened(text, longest))
+
+
+def escaped(text: object) -> Html:
+    """Text as markup that shows it; markup stays as it is."""
+    return text if isinstance(text, Html) else Html(html.escape(said(str(text), 4 * LONGEST)))
+
+
+def tag(name: str, *children: object, **attributes: object) -> Html:
+    """An element; None among the children is left out, as is an attribute that is None or False.
+
+    `class_` is written `class`, `data_path` is written `data-path`. A value that is `Html` is written as it is: what
+    we drew ourselves, and is long.
+    """
+    written = "".join(_attribute(key, value) for key, value in attributes.items())
+    if name in _EMPTY and not children:
+        return Html(f"<{name}{written}>" if name in ("br", "input", "meta") else f"<{name}{written}/>")
+    return Html(f"<{name}{written}>{together(children)}</{name}>")
+
+
+def _attribute(key: str, value: object) -> str:
+    key = key.rstrip("_").replace("_", "-")
+    if value is None or value is False:
+        return ""
+    return f" {key}" if value is True else f' {key}="{escaped(value)}"'
+
+
+def together(children: Iterable[object]) -> Html:
+    """Children one after the other."""
+    return Html("".join(escaped(child) for child in children if child is not None))
+
+
+def scrolled(label: str, content: Html, class_: str = "scroll") -> Html:
+    """What may be wider than the page: it scrolls by itself, with the keyboard, too."""
+    return tag("div", content, class_=class_, tabindex="0", role="group", aria_label=label)
+
+
+def pointer(document: str, *keys: object) -> str:
+    """Where a value stands in a JSON document: `diagnose#/findings/0/cost_ns` (RFC 6901 after the #)."""
+    parts = (str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+    return f"{document}#/{'/'.join(parts)}"
+
+
+def number(where: str, value: object, unit: str) -> Html:
+    """A value of a JSON document: as people read it, with its exact value and its place in that document."""
+    return tag("data", UNITS[unit](value), value=to_json(value).decode(), data_path=where, data_unit=unit)
+
+
+def quoted(where: str, text: str, element: str = "span", **attributes: object) -> Html:
+    """A text of a JSON document."""
+    return tag(element, said(text, 4 * LONGEST), data_path=where, data_unit="text", **attributes)
+
+
+def json_block(identifier: str, value: object) -> Html:
+    """Data for the page's script: nothing in it can end the element that holds it."""
+    text = to_json(value).decode()
+    for character, instead in _IN_SCRIPTS.items():
+        text = text.replace(character, instead)
+    return Html(f'<script type="application/json" id="{identifier}">{text}</script>')

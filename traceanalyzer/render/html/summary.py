@@ -1,0 +1,110 @@
+"""The report as one small SVG for notebooks: verdict, where the time went, the largest findings."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.report import DeviceTime, Report
+from traceanalyzer.model.units import format_ns, format_share
+from traceanalyzer.render.html.markup import Html, said, tag
+from traceanalyzer.render.html.plots import class_of
+from traceanalyzer.render.text.savings import finding_name
+from traceanalyzer.report.words import in_words
+
+MOST_BYTES = 20_000
+_WIDTH, _LINE, _COLUMNS = 760, 20, 92  # pixels, pixels, characters of a line
+_THINNEST = 2.0  # pixels of a part that is drawn
+_TRACES, _FINDINGS, _VERDICT_LINES, _NAME = 4, 8, 4, 70
+_COLOURS = {
+    "c-compute": "#a9d6c1",
+    "c-communication": "#cdbdea",
+    "c-compute-over": "#b7c9dc",
+    "c-copy": "#f1cf94",
+    "c-copy-h2d": "#f8e6a0",
+    "c-copy-d2h": "#f0b29a",
+    "c-memset": "#d5d2cb",
+    "c-idle": "#e3e6ea",
+}
+_MARKS = {Severity.HIGH: "▲", Severity.MEDIUM: "◆", Severity.LOW: "●", Severity.INFO: "○"}
+
+
+def summary_svg(report: Report) -> Html:
+    """At most `MOST_BYTES` of markup, on white, so that it reads alike in light and dark notebooks."""
+    parts: list[Html] = []
+    y = 26
+    for trace in report.traces[:_TRACES]:
+        rank = f"rank {trace.rank}: " if len(report.traces) > 1 else ""
+        for line in _wrapped(rank + trace.verdict):
+            parts.append(_text(line, 16, y, weight=600))
+            y += _LINE
+        for time in trace.accounting[:1]:
+            parts += _bar(time, y - 8)
+            y += 54
+    if len(report.traces) > _TRACES:
+        parts.append(_text(f"and {len(report.traces) - _TRACES} more ranks", 16, y, fill="#55606b"))
+        y += _LINE
+    for line in _findings(report.findings, y + 4):
+        parts.append(line)
+    height = y + 4 + _LINE * (min(len(report.findings), _FINDINGS + 1) or 1)
+    ground = tag("rect", width="100%", height="100%", fill="#ffffff")
+    named: dict[str, object] = {"role": "img", "aria-label": said(_heading(report), 300)}
+    shape: dict[str, object] = {"viewBox": f"0 0 {_WIDTH} {height}", "font-family": "system-ui, sans-serif"}
+    size: dict[str, object] = {"width": _WIDTH, "height": height, "style": "max-width: 100%; height: auto"}
+    return tag("svg", ground, *parts, xmlns="http://www.w3.org/2000/svg", **size, **shape, **named)
+
+
+def _heading(report: Report) -> str:
+    verdicts = (trace.verdict for trace in report.traces[:_TRACES])
+    return "traceanalyzer: " + "; ".join(verdict for verdict in verdicts if verdict)
+
+
+def _text(
+    text: str, x: float, y: float, *, weight: int = 400, fill: str = "#1d2329", anchor: str = "start"
+) -> Html:
+    look: dict[str, object] = {"font-size": 13, "font-weight": weight, "text-anchor": anchor}
+    return tag("text", text, x=x, y=y, fill=fill, **look)
+
+
+def _wrapped(text: str) -> list[str]:
+    lines = textwrap.wrap(said(text), _COLUMNS) or ["Nothing is known of the step."]
+    return [*lines[:_VERDICT_LINES], *(["…"] if len(lines) > _VERDICT_LINES else [])]
+
+
+def _bar(time: DeviceTime, y: int) -> Iterator[Html]:
+    """The parts of a device's window, the larger ones with their names."""
+    x, room = 16.0, _WIDTH - 32
+    for name, ns in sorted(
+        time.parts_ns.items(), key=lambda part: (part[0].startswith("idle"), -part[1], part[0])
+    ):
+        width = room * ns / max(time.length_ns, 1)
+        if width < _THINNEST:
+            continue
+        title = f"{in_words(name)}: {format_ns(ns)}, {format_share(ns / max(time.length_ns, 1))}"
+        look: dict[str, object] = {"fill": _COLOURS[class_of(name)], "stroke": "#ffffff"}
+        yield tag("rect", tag("title", title), x=f"{x:.1f}", y=y, width=f"{width:.1f}", height=26, **look)
+        words = ("idle: " if name.startswith("idle") else "") + in_words(name)
+        if width > 8 * len(words):
+            yield _text(words, x + 6, y + 18)
+        x += width
+
+
+def _findings(findings: Sequence[Finding], y: int) -> Iterator[Html]:
+    """A line per finding: severity, name, and at the right what it saves or costs."""
+    if not findings:
+        yield _text("no findings", 16, y, fill="#55606b")
+    for i, finding in enumerate(findings[:_FINDINGS]):
+        yield _text(
+            f"{i + 1}  {_MARKS[finding.severity]} {finding.severity}", 16, y + _LINE * i, fill="#55606b"
+        )
+        yield _text(said(finding_name(finding), _NAME), 110, y + _LINE * i)
+        yield _text(_worth(finding), _WIDTH - 16, y + _LINE * i, anchor="end", fill="#55606b")
+    if len(findings) > _FINDINGS:
+        yield _text(f"and {len(findings) - _FINDINGS} more", 16, y + _LINE * _FINDINGS, fill="#55606b")
+
+
+def _worth(finding: Finding) -> str:
+    if finding.saving is not None and finding.saving.share > 0:
+        return f"saves {format_ns(finding.saving.step_ns)} a step, {format_share(finding.saving.share)}"
+    return f"costs {format_share(finding.cost_share)} of the window" if finding.cost_ns else ""

@@ -1,0 +1,213 @@
+"""Tables of one trace: ops with their peaks, kernels with their spread, memory with its owners, facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from traceanalyzer.model.units import format_bytes, format_ns
+from traceanalyzer.render.html.markup import Html, number, pointer, quoted, said, scrolled, tag, together
+from traceanalyzer.render.html.plots import memory_svg, spread_svg, steps_svg, steps_width, swatch
+from traceanalyzer.render.text.escape import shortened
+from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.page.page import Inputs, OpTable
+from traceanalyzer.report.page.plots import KernelSpread, MemoryCurve, StepSeries
+from traceanalyzer.report.words import in_words, plain_kernel
+
+_LONGEST_KERNEL = 100  # characters
+_LEAST_DRAWN = 1 << 20  # bytes at the peak: what the host keeps for a few scalars is no curve worth a look
+
+
+def header(*names: str) -> Html:
+    """The head of a table."""
+    return tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names)))
+
+
+def ops(table: OpTable, i: int) -> Html:
+    """Ops, most GPU time first, below each its inputs."""
+    document = f"ops-{i}"
+    bodies = [
+        tag(
+            "tbody",
+            tag(
+                "tr",
+                tag("th", tag("code", said(row.name, 160)), scope="row"),
+                tag("td", number(pointer(document, "ops", place, "calls"), row.calls, "count")),
+                tag("td", number(pointer(document, "ops", place, "gpu_ns"), row.gpu_ns, "ns")),
+                tag("td", number(pointer(document, "ops", place, "share"), row.share, "share")),
+                tag("td", ""),
+                tag("td", ""),
+                class_="op",
+            ),
+            *(_inputs(one, document) for one in row.inputs if one.shapes or one.peak_share is not None),
+            data_name=said(row.name, 160),
+        )
+        for place, row in enumerate(table.rows)
+    ]
+    head = header("op and its inputs", "calls", "GPU time", "of the window", "rate", "of the peak")
+    rest = (
+        tag("p", f"{table.others:,} other ops take {format_ns(table.others_ns)}.", class_="drawn")
+        if table.others
+        else None
+    )
+    peaks = [tag("p", "Peaks: ", said(text), class_="note drawn") for text in table.peaks]
+    return together((scrolled("Ops", tag("table", head, *bodies, class_="ops-table")), rest, *peaks))
+
+
+def _inputs(one: Inputs, document: str) -> Html:
+    def at(name: str, value: float | None, unit: str, after: str) -> tuple[object, ...]:
+        where = pointer(document, "inputs", one.position, name)
+        return () if value is None else (number(where, value, unit), after)
+
+    rates = [at("tflops", one.tflops, "rate", " TFLOP/s"), at("gbps", one.gbps, "rate", " GB/s")]
+    rate = [part for found in rates if found for part in (*found, ", ")][:-1]
+    why = (
+        None
+        if one.why is None
+        else quoted(pointer(document, "inputs", one.position, "why"), one.why, class_="why")
+    )
+    share = why if one.peak_share is None else _share(one, at)
+    return tag(
+        "tr",
+        tag("th", tag("code", said(f"[{one.shapes}] {one.dtypes}", 160)), scope="row"),
+        tag("td", *at("calls", one.calls, "count", "")),
+        tag("td", *at("gpu_ns", one.gpu_ns, "ns", "")),
+        tag("td", ""),
+        tag("td", *rate),
+        tag("td", share),
+        class_="inputs",
+    )
+
+
+def _share(one: Inputs, at: object) -> Html:
+    assert one.peak_share is not None
+    assert callable(at)
+    width = f"{100 * min(one.peak_share, 1.0):.1f}%"
+    bar = tag(
+        "svg",
+        tag("rect", class_="rail", width="100%", height=6),
+        tag("rect", class_="saved", width=width, height=6),
+        class_="small",
+        width="56",
+        height=6,
+        aria_hidden="true",
+    )
+    return together((bar, " ", *at("peak_share", one.peak_share, "share", f" of {one.limit}")))
+
+
+def steps(series: StepSeries) -> Html:
+    """Steps as bars, and as numbers for those who want them."""
+    note = f"The longest of every {series.together} steps is drawn." if series.together > 1 else None
+    rows = [
+        tag(
+            "tr",
+            tag("th", step.number, scope="row"),
+            tag("td", format_ns(step.ns)),
+            tag("td", format_ns(step.parts_ns.get("idle", 0))),
+        )
+        for step in series.steps
+    ]
+    table = tag("table", header("step", "time", "idle"), tag("tbody", *rows))
+    caption = (
+        f"Time of each step on device {series.device}; the line is the median, {format_ns(series.median_ns)}."
+    )
+    ends = (tag("span", f"step {step.number}") for step in (series.steps[0], series.steps[-1]))
+    drawn = tag("div", steps_svg(series), tag("div", *ends, class_="ends"), style=steps_width(series))
+    classes = sorted(
+        {name for step in series.steps for name in step.parts_ns}, key=lambda name: (name == "idle", name)
+    )
+    legend = tag("ul", *(tag("li", swatch(name), in_words(name)) for name in classes), class_="legend")
+    numbers = tag("details", tag("summary", "Numbers"), scrolled("Times of steps", table, "scroll short"))
+    return tag("figure", tag("figcaption", caption, " ", note), drawn, legend, numbers, class_="drawn")
+
+
+def kernels(spreads: Sequence[KernelSpread]) -> Html:
+    """How long the executions of each kernel take, over what is usual at their place of the step."""
+    rows = (
+        tag(
+            "tr",
+            tag(
+                "th",
+                tag("code", shortened(plain_kernel(one.name), _LONGEST_KERNEL), title=said(one.name)),
+                scope="row",
+            ),
+            tag("td", f"{one.count:,}"),
+            tag("td", format_ns(one.total_ns)),
+            tag("td", format_ns(one.median_ns)),
+            tag("td", f"{one.p10:.2f}× to {one.p90:.2f}×"),
+            tag("td", f"{one.most:.2f}×"),
+            tag("td", spread_svg(one), class_="picture"),
+        )
+        for one in spreads
+    )
+    head = header("kernel", "times", "in all", "median", "p10 to p90", "longest", "of the usual time")
+    return scrolled(
+        "Kernels across steps", tag("table", head, tag("tbody", *rows), class_="kernels"), "scroll drawn"
+    )
+
+
+def memory(curve: MemoryCurve, i: int, origin_ns: int) -> Html:
+    """The curve of one allocator, and who was alive at the peak."""
+    document, where = f"memory-{i}", ("devices", curve.position)
+    peak = number(pointer(document, *where, "peak_bytes"), curve.peak_bytes, "bytes")
+    at = tag("span", format_ns(curve.peak_ns - origin_ns), class_="drawn")
+    reserved = (
+        ()
+        if curve.peak_reserved_bytes is None
+        else (
+            "; reserved at most ",
+            number(pointer(document, *where, "peak_reserved_bytes"), curve.peak_reserved_bytes, "bytes"),
+            " (the dashed line)",
+        )
+    )
+    caption = tag(
+        "figcaption",
+        tag("b", quoted(pointer(document, *where, "device"), curve.device)),
+        ": peak ",
+        peak,
+        " at ",
+        at,
+        *reserved,
+    )
+    table = tag(
+        "table",
+        header("alive at the peak", "blocks", "bytes"),
+        tag("tbody", *_owners(curve, i)),
+        class_="owners",
+    )
+    if curve.peak_bytes < _LEAST_DRAWN:
+        return tag("figure", caption)
+    return tag("figure", caption, memory_svg(curve), scrolled("Alive at the peak", table))
+
+
+def _owners(curve: MemoryCurve, i: int) -> Iterator[Html]:
+    document, device = f"memory-{i}", ("devices", curve.position)
+    for place, owner in enumerate(curve.owners):
+        where = (*device, "alive_at_peak", place)
+        line = tag("span", said(owner.line, 160), class_="line") if owner.line else None
+        blocks = number(pointer(document, *where, "blocks"), owner.blocks, "count")
+        size = number(pointer(document, *where, "bytes"), owner.bytes, "bytes")
+        yield _owner(together((tag("code", said(owner.op, 120)), line)), blocks, size)
+    if curve.others:
+        size = tag("data", format_bytes(curve.others_bytes), value=curve.others_bytes, class_="derived")
+        others = tag("span", f"{curve.others:,} other places", class_="derived")
+        yield _owner(others, Html(""), size)
+    if curve.before_bytes > 0:
+        size = number(pointer(document, *device, "before_bytes"), curve.before_bytes, "bytes")
+        yield _owner(Html("allocated before the recording"), Html(""), size)
+
+
+def _owner(name: Html, blocks: Html, size: Html) -> Html:
+    return tag("tr", tag("th", name, scope="row"), tag("td", blocks), tag("td", size))
+
+
+def facts(found: Sequence[Fact], i: int) -> Html:
+    """Facts by kind, a paragraph each."""
+    parts: list[Html] = []
+    numbered = list(enumerate(found))
+    for name, same in groupby(numbered, lambda one: one[1].name):
+        texts = [
+            quoted(pointer(f"facts-{i}", "facts", place, "text"), fact.text, "p") for place, fact in same
+        ]
+        parts.append(tag("div", tag("dt", name.replace("-", " ")), tag("dd", *texts)))
+    return tag("dl", *parts, class_="facts")

@@ -1,0 +1,29 @@
+"""The parts of the page that are written by hand: `*.html` with slots, `report.css`, `report.js`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from traceanalyzer.render.html.markup import Html, escaped
+
+
+@cache
+def template(name: str) -> str:
+    """One of them."""
+    return files("traceanalyzer.render.html").joinpath(name).read_text(encoding="utf-8")
+
+
+def filled(name: str, slots: Mapping[str, object]) -> Html:
+    """A template with something in each `{{slot}}`; what is put in is never searched for slots itself.
+
+    Raises:
+        KeyError: a slot has nothing to go in.
+    """
+    first, *parts = template(name).split("{{")
+    whole = [first]
+    for part in parts:
+        slot, _, after = part.partition("}}")
+        whole += [escaped(slots[slot]), after]
+    return Html("".join(whole))

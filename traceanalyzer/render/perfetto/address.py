@@ -1,0 +1,85 @@
+"""Addresses that open Perfetto's viewer at a finding.
+
+Parameters and commands are those of https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui and
+.../commands-automation-reference; the viewer leaves out commands that it does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from traceanalyzer.model.finding import Finding
+from traceanalyzer.render.data.encode import json_text
+from traceanalyzer.render.perfetto.interned import shown_name
+
+ORIGIN = "https://ui.perfetto.dev"
+_ROOM = 2.0  # of the occurrence's length, shown on each side of it
+_LEAST_NS = 20_000  # shown on each side: some launches
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the viewer shows first.
+
+    Attributes:
+        title: of the note at the occurrence.
+        within_ns: start and end of the trace; the viewer keeps its own view where a bound lies outside.
+        pins: names of tracks that are pinned to the top.
+        offset_ns: what is added to the trace's times on the file's timeline.
+    """
+
+    finding: Finding
+    title: str
+    within_ns: tuple[int, int]
+    pins: Sequence[str]
+    offset_ns: int = 0
+
+    @property
+    def bounds_ns(self) -> tuple[int, int]:
+        """The occurrence with some room around it, on the file's timeline."""
+        start, end = self.finding.start_ns, self.finding.end_ns
+        room = max(round(_ROOM * (end - start)), _LEAST_NS)
+        low, high = max(start - room, self.within_ns[0]), min(end + room, self.within_ns[1])
+        return low + self.offset_ns, high + self.offset_ns
+
+    def commands(self) -> list[dict[str, Any]]:
+        """What the viewer does once the trace is open."""
+        lanes = [f"{kind} {number}\\b.*" for kind, number in self._lanes() if number is not None]
+        pinned = [
+            [*map(_literal, self.pins)],
+            lanes,
+        ]  # one after the other: that is their order on the screen
+        note = [str(self.finding.start_ns + self.offset_ns), shown_name(self.title)]
+        return [
+            *(
+                {"id": "dev.perfetto.PinTracksByRegex", "args": [f"^({'|'.join(one)})$"]}
+                for one in pinned
+                if one
+            ),
+            {"id": "dev.perfetto.AddNoteAtTimestamp", "args": note},
+        ]
+
+    def _lanes(self) -> Iterator[tuple[str, int | None]]:
+        """Threads and streams of the trace itself, as torch names them: "stream 7 ", "thread 445 (python3)"."""
+        yield "stream", self.finding.stream
+        yield "thread", self.finding.thread
+
+
+def viewer_address(file: str, view: View | None = None) -> str:
+    """The viewer with the trace that it fetches from the address `file`, at a finding's typical occurrence."""
+    parts = {"url": file}
+    if view is not None:
+        finding, (low, high) = view.finding, view.bounds_ns
+        parts |= {"visStart": str(low), "visEnd": str(high)}
+        parts |= {"ts": str(finding.start_ns + view.offset_ns), "dur": str(finding.end_ns - finding.start_ns)}
+        parts["startupCommands"] = json_text(view.commands())
+    return f"{ORIGIN}/#!/?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in parts.items())
+
+
+def _literal(name: str) -> str:
+    """As `re.escape`, without what makes an address hard to read."""
+    return re.escape(name).replace("\\ ", " ")

@@ -1,0 +1,148 @@
+"""Traces with their overlays in one archive, and the manifest that puts them on one timeline.
+
+The manifest is as https://perfetto.dev/docs/reference/perfetto-manifest has it (version 1, read from Perfetto v58 on).
+A trace in JSON has no clock that Perfetto knows, so each is pinned to its overlay's, and the overlays of a job's ranks
+to the earliest of them. The archives keep to what Perfetto reads: member names in ASCII, no zip64, no long names.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePath
+from typing import IO, Any, BinaryIO
+
+from traceanalyzer.model.overlay import Overlay
+from traceanalyzer.render.data.encode import INDENTED, to_json
+from traceanalyzer.render.perfetto.track_events import to_track_events
+
+MANIFEST = "perfetto_manifest.json"
+MOST_ZIP_BYTES = (
+    1 << 31
+) - 1  # of a member: zipfile writes larger ones as zip64, which Perfetto does not read
+_CLOCK = "BOOTTIME"  # what Perfetto takes packets without a clock for
+_LEVEL = 1  # of compression: a trace shrinks to a tenth with any
+_ODD = re.compile(r"[^A-Za-z0-9._-]+")
+_MOST_NAME = 60
+_FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # the same trace always gives the same bytes
+
+
+class TooLarge(Exception):
+    """A trace does not fit into this kind of archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One trace of the archive.
+
+    Attributes:
+        overlay: what is drawn beside it.
+        blocks: gives the trace's JSON, block by block, byte for byte.
+    """
+
+    overlay: Overlay
+    blocks: Callable[[], Iterator[bytes]]
+
+
+def write_zip(members: Sequence[Member], stream: BinaryIO) -> None:
+    """A zip archive; the traces are copied block by block.
+
+    Raises:
+        TooLarge: a trace has 2 GiB or more.
+    """
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, make in _contents(members):
+            with archive.open(_entry(name), "w") as file:
+                _copy_limited(make(), file)
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, _FIRST_DATE)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry._compresslevel = _LEVEL  # type: ignore[attr-defined]  # has a public name from Python 3.13 on
+    return entry
+
+
+def _copy_limited(blocks: Iterable[bytes], file: IO[bytes]) -> None:
+    size = 0
+    for block in blocks:
+        size += len(block)
+        if size > MOST_ZIP_BYTES:
+            raise TooLarge
+        file.write(block)
+
+
+def write_tar(members: Sequence[Member], stream: BinaryIO) -> None:
+    """A tar archive. It says each size before the content, so every trace is read twice.
+
+    Raises:
+        OSError: a trace changed meanwhile.
+    """
+    for name, make in _contents(members):
+        entry = tarfile.TarInfo(name)
+        entry.size = sum(len(block) for block in make())
+        stream.write(entry.tobuf(tarfile.GNU_FORMAT, "ascii", "strict"))
+        written = sum(stream.write(block) for block in make())
+        if written != entry.size:
+            raise OSError(errno.ESTALE, "a trace changed while it was copied")
+        stream.write(bytes(-written % tarfile.BLOCKSIZE))
+    stream.write(bytes(2 * tarfile.BLOCKSIZE))
+
+
+def _contents(members: Sequence[Member]) -> Iterator[tuple[str, Callable[[], Iterable[bytes]]]]:
+    """Names of the files, and what gives their content each time that it is called."""
+    names = member_names([member.overlay for member in members])
+    said = to_json(manifest([member.overlay for member in members]), INDENTED)
+    yield MANIFEST, lambda: [said]
+    for position, (member, (trace, overlay)) in enumerate(zip(members, names, strict=True)):
+        drawn = [*to_track_events(member.overlay, position)]
+        yield trace, member.blocks
+        yield overlay, partial(iter, drawn)
+
+
+def member_names(overlays: Sequence[Overlay]) -> list[tuple[str, str]]:
+    """Names of each trace and its overlay in the archive: of the file where that is plain, of the rank where several
+    are."""
+    if len(overlays) > 1:
+        stems = [f"rank{overlay.rank}" for overlay in overlays]
+    else:
+        stems = [_stem(overlay.source) for overlay in overlays]
+    return [(f"{stem}.json", f"{stem}.findings.pftrace") for stem in stems]
+
+
+def _stem(source: str) -> str:
+    plain = re.sub(r"(\.json)?(\.gz|\.zst)?$", "", PurePath(source).name)
+    return _ODD.sub("_", plain).strip("._")[:_MOST_NAME] or "trace"
+
+
+def manifest(overlays: Sequence[Overlay]) -> dict[str, Any]:
+    """What Perfetto is told of the archive's files."""
+    names = member_names(overlays)
+    first = earliest(overlays)
+    files = []
+    for overlay, (trace, drawn) in zip(overlays, names, strict=True):
+        machine = {"machine": {"name": f"rank {overlay.rank}"}} if len(overlays) > 1 else {}
+        related = {
+            "sync_to": {"file": names[first][1], "clock": _CLOCK},
+            "offset_ns": offset_ns(overlays, overlay),
+        }
+        own = {} if overlay is overlays[first] else {"clocks": {"clock": _CLOCK, **related}}
+        pinned = {"sync_to": {"file": drawn, "clock": _CLOCK}, "offset_ns": 0}
+        files += [{"path": drawn, **machine, **own}, {"path": trace, **machine, "clocks": pinned}]
+    time = {"clock": _CLOCK, "file": names[first][1]}
+    return {"perfetto_manifest": {"version": 1, "trace_time": time, "files": files}}
+
+
+def earliest(overlays: Sequence[Overlay]) -> int:
+    """Position of the trace whose clock is the timeline: none is moved before its beginning."""
+    return min(range(len(overlays)), key=lambda at: overlays[at].base_time_ns)
+
+
+def offset_ns(overlays: Sequence[Overlay], overlay: Overlay) -> int:
+    """What is added to a trace's times on the archive's timeline."""
+    return overlay.base_time_ns - overlays[earliest(overlays)].base_time_ns

@@ -1,0 +1,171 @@
+"""Overlay -> Perfetto's own format: a sequence of TracePackets with tracks, slices, counters and arrows.
+
+Field numbers are those of perfetto/protos/trace/perfetto_trace.proto, v59. Texts are kept once, as interned data. All
+of a slice is in two packets, its begin and its end; where one ends as the next begins, the end comes first in the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.overlay import Arg, Args, Counter, Overlay, Slices
+from traceanalyzer.render.data.encode import json_text
+from traceanalyzer.render.perfetto import wire
+from traceanalyzer.render.perfetto.interned import Interned
+from traceanalyzer.render.perfetto.lanes import in_time, lanes
+from traceanalyzer.render.perfetto.wire import double, fixed64, number, sized, text
+
+Ns = NDArray[np.int64]
+
+GROUP = "traceanalyzer"
+_BEGIN, _END, _COUNTER = 1, 2, 4  # TrackEvent.Type
+_CLEARED, _NEEDS_STATE = 1, 2  # TracePacket.sequence_flags
+_EXPLICIT = 3  # TrackDescriptor.child_ordering: by sibling_order_rank
+_NAMESPACE = 1 << 40  # ids of tracks and arrows of one overlay; those of a job's overlays do not meet
+_INT64 = 1 << 63
+
+
+def to_track_events(overlay: Overlay, position: int = 0) -> Iterator[bytes]:
+    """The file, part by part.
+
+    Slices and samples before time zero, which the format cannot hold, are left out, as Perfetto leaves out the
+    trace's events from there.
+
+    Args:
+        position: of the overlay among those that are opened together.
+    """
+    yield from _Writer(position).parts(overlay)
+
+
+def group_name(overlay: Overlay) -> str:
+    """What the group of the overlay's tracks is called."""
+    return GROUP if overlay.rank is None else f"{GROUP}: rank {overlay.rank}"
+
+
+class _Writer:
+    def __init__(self, position: int) -> None:
+        self._base = (position + 1) * _NAMESPACE
+        self._sequence = number(10, 7_001 + position)
+        self._tracks = 0
+        self._flags = number(13, _NEEDS_STATE)
+        self._interned = Interned()
+        self._keys: dict[str, bytes] = {}
+
+    def parts(self, overlay: Overlay) -> Iterator[bytes]:
+        root = self._base
+        cleared = self._sequence + number(13, _CLEARED) + number(87, 1)
+        described = number(1, root) + text(2, group_name(overlay)) + number(11, _EXPLICIT)
+        yield _packet(cleared + sized(60, described))
+        tracks: tuple[Slices | Counter, ...] = (*overlay.slices, *overlay.counters)
+        for rank, track in enumerate(tracks):
+            made = self._slices(track, rank) if isinstance(track, Slices) else self._counter(track, rank)
+            content = [*made]  # before the texts that it uses
+            if news := self._interned.news():
+                yield _packet(self._sequence + self._flags + sized(12, news))
+            yield from content
+
+    def _track(self, track: Slices | Counter, rank: int, more: bytes = b"") -> tuple[int, bytes]:
+        """(uuid, packet)."""
+        self._tracks += 1
+        uuid = self._base + self._tracks
+        named = number(1, uuid) + number(5, self._base) + text(2, track.name) + number(12, rank)
+        about = text(14, track.about) if track.about else b""
+        return uuid, _packet(self._sequence + sized(60, named + about + more))
+
+    def _counter(self, counter: Counter, rank: int) -> Iterator[bytes]:
+        uuid, described = self._track(counter, rank, sized(8, text(6, counter.unit)))
+        yield described
+        keep = (counter.at_ns >= 0) & np.isfinite(counter.value)
+        at, value = counter.at_ns[keep], counter.value[keep]
+        event = number(9, _COUNTER) + number(11, uuid)
+        yield self._rows(at, [event, wire.varint(44 << 3 | 1), wire.doubles(value)]).tobytes()
+
+    def _slices(self, track: Slices, rank: int) -> Iterator[bytes]:
+        order = in_time(track)
+        lane = lanes(track.start_ns[order], track.end_ns[order])
+        for one in range(int(lane.max(initial=-1)) + 1):
+            uuid, described = self._track(track, rank)
+            yield described
+            chosen = order[lane == one]
+            single = track.own or track.arrows
+            yield from self._each(track, chosen, uuid) if single else self._bulk(track, chosen, uuid)
+
+    def _bulk(self, track: Slices, chosen: Ns, uuid: int) -> Iterator[bytes]:
+        """Slices without anything of their own: a matrix per kind, put in order of time."""
+        kinds, kind = np.unique(track.kind[chosen], return_inverse=True)
+        end = number(9, _END) + number(11, uuid)
+        parts = []
+        for position, code in enumerate(kinds.tolist()):
+            own = chosen[kind == position]
+            begin = self._rows(track.start_ns[own], [self._begin(track, code, uuid)])
+            parts.append(np.concatenate((begin, self._rows(track.end_ns[own], [end])), axis=1))
+        widths = np.array([part.shape[1] for part in parts], np.int64)[kind]
+        offset = np.cumsum(widths) - widths
+        out = np.empty(int(widths.sum()), np.uint8)
+        for position, part in enumerate(parts):
+            out[offset[kind == position][:, None] + np.arange(part.shape[1])] = part
+        yield out.tobytes()
+
+    def _each(self, track: Slices, chosen: Ns, uuid: int) -> Iterator[bytes]:
+        """Slices with numbers or arrows of their own, which are few."""
+        begins = {code: self._begin(track, code, uuid) for code in np.unique(track.kind[chosen]).tolist()}
+        starts = self._instants(track.start_ns[chosen])
+        ends = self._rows(track.end_ns[chosen], [number(9, _END) + number(11, uuid)])
+        columns = (chosen.tolist(), track.kind[chosen].tolist(), starts, ends)
+        for at, kind, start, end in zip(*columns, strict=True):
+            own = self._args(track.own[at]) if track.own else b""
+            yield _packet(start + sized(11, begins[kind] + own + self._arrows(track.arrows, at)))
+            yield end.tobytes()
+
+    def _instants(self, at_ns: Ns) -> Iterator[bytes]:
+        """What stands in a packet before its event."""
+        lead, rest = wire.varint(8 << 3), self._sequence + self._flags
+        return (lead + instant.tobytes() + rest for instant in wire.padded(at_ns))
+
+    def _begin(self, track: Slices, kind: int, uuid: int) -> bytes:
+        name = number(10, self._interned.name(track.names[kind]))
+        return number(9, _BEGIN) + number(11, uuid) + name + self._args(track.args[kind])
+
+    def _arrows(self, of: Sequence[Sequence[int]], at: int) -> bytes:
+        return b"".join(fixed64(47, self._base + arrow) for arrow in of[at]) if of else b""
+
+    def _rows(self, at_ns: Ns, event: list[bytes | wire.Bytes]) -> wire.Bytes:
+        """A packet per row, all of one size; uint8 (rows, size)."""
+        size = sum(len(part) if isinstance(part, bytes) else part.shape[1] for part in event)
+        lead, opening = wire.varint(8 << 3), wire.varint(11 << 3 | 2) + wire.varint(size)
+        constant = self._sequence + self._flags + opening
+        whole = len(lead) + wire.PADDED + len(constant) + size
+        head = wire.varint(1 << 3 | 2) + wire.varint(whole) + lead
+        return wire.rows([head, wire.padded(at_ns), constant, *event], len(at_ns))
+
+    def _args(self, args: Args) -> bytes:
+        return b"".join(sized(4, self._key(key) + self._value(value)) for key, value in args.items())
+
+    def _key(self, key: str) -> bytes:
+        if key not in self._keys:
+            self._keys[key] = number(1, self._interned.key(key))
+        return self._keys[key]
+
+    def _value(self, value: Arg) -> bytes:
+        if isinstance(value, bool):
+            return number(2, value)
+        if isinstance(value, int):
+            return number(4, value) if -_INT64 <= value < _INT64 else self._string(str(value))
+        if isinstance(value, float):
+            return double(5, value) if math.isfinite(value) else self._string(str(value))
+        if isinstance(value, str):
+            return self._string(value)
+        if all(isinstance(one, int) for one in value):
+            return b"".join(sized(12, self._value(one)) for one in value)
+        return self._string(json_text(value))
+
+    def _string(self, value: str) -> bytes:
+        return number(17, self._interned.value(value))
+
+
+def _packet(content: bytes) -> bytes:
+    return sized(1, content)

@@ -1,0 +1,56 @@
+"""Report and analyses -> overlays, one per trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.overlay import Overlay
+from traceanalyzer.model.report import Report
+from traceanalyzer.report.overlay.counters import busy_counters, memory_counters, queue_counters
+from traceanalyzer.report.overlay.evidence import evidence_tracks
+from traceanalyzer.report.overlay.findings import Numbered, finding_tracks, numbered
+from traceanalyzer.report.overlay.idle import idle_tracks
+from traceanalyzer.report.overlay.steps import step_tracks
+
+T = TypeVar("T")
+
+
+def overlays_of(report: Report, analysed: Sequence[tuple[int | None, Analysis]]) -> tuple[Overlay, ...]:
+    """One overlay per trace, in the report's order. What a trace cannot show, such as memory, is not drawn.
+
+    Args:
+        analysed: what the report was made of.
+    """
+    findings = numbered(report)
+    return tuple(_overlay(rank, analysis, findings) for rank, analysis in analysed)
+
+
+def _overlay(rank: int | None, analysis: Analysis, findings: Sequence[Numbered]) -> Overlay:
+    own = [one for one in findings if one.finding.rank == rank]
+    meta = analysis.trace.meta
+    return Overlay(
+        rank=rank,
+        source=meta.source,
+        base_time_ns=meta.base_time_ns,
+        slices=(
+            *finding_tracks(own),
+            *_made(lambda: idle_tracks(analysis)),
+            *_made(lambda: step_tracks(analysis)),
+            *_made(lambda: evidence_tracks(analysis, own)),
+        ),
+        counters=(
+            *_made(lambda: queue_counters(analysis)),
+            *_made(lambda: busy_counters(analysis)),
+            *_made(lambda: memory_counters(analysis)),
+        ),
+    )
+
+
+def _made(make: Callable[[], Iterator[T]]) -> tuple[T, ...]:
+    try:
+        return tuple(make())
+    except Unavailable:
+        return ()

@@ -1,0 +1,190 @@
+"""Who waited for what: the launches, work and waiting calls of findings' occurrences, joined by arrows.
+
+For each occurrence: the work that it names, with the call that launched it; of an op without such work the last that it
+launched; and where the CPU waited in it, the work whose end it waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Rows, distinct, distinct_pairs, grouped, pick
+from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.overlay import Slices
+from traceanalyzer.model.trace import Trace, codes, ints
+from traceanalyzer.report.overlay.findings import Numbered
+from traceanalyzer.timeline.device_work import DeviceWork, find
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Mask = NDArray[np.bool_]
+
+_SLACK_NS = 3_000  # work may be seen to end so long after the call that waited for it: clock rounding
+_LAUNCHES = "Calls that launched what findings are about."
+_WORK = "Work that findings are about."
+_WAITS = "Calls that waited for such work, from when it began."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chains:
+    """Arrays of shape (chains,): entries of `DeviceWork` and the row of `trace.cpu` that waited for each, or -1."""
+
+    work: Rows
+    waiter: Rows
+
+
+def evidence_tracks(analysis: Analysis, findings: Sequence[Numbered]) -> Iterator[Slices]:
+    """One track per thread with such launches, per stream with such work, and per thread that waited for it.
+
+    Raises:
+        Unavailable: nothing ran on a device.
+    """
+    trace, nesting = analysis.trace, analysis.index(Nesting)
+    work, syncs = analysis.index(DeviceWork), analysis.index(SyncCalls)
+    occurrence, rows, entries = _named(trace, work, findings)
+    chains = _chains(nesting, work, syncs, occurrence, rows, entries)
+    yield from _launch_tracks(trace, work, chains)
+    yield from _work_tracks(trace, work, chains)
+    yield from _wait_tracks(trace, nesting, work, chains)
+
+
+def _named(trace: Trace, work: DeviceWork, findings: Sequence[Numbered]) -> tuple[Rows, Rows, Rows]:
+    """(number of the occurrence, row of `trace.cpu` or -1, entry of `DeviceWork` or -1) per event named."""
+    named = [found.event_ids for one in findings for found in one.finding.occurrences]
+    ids = np.array([one for each in named for one in each], np.int64)
+    occurrence = np.repeat(np.arange(len(named)), [len(each) for each in named])
+    rows = find(ints(trace.cpu, "event_id"), ids)
+    entries = find(ints(trace.gpu, "event_id")[work.row], ids)
+    return occurrence.astype(np.int64), rows, entries
+
+
+def _chains(
+    nesting: Nesting, work: DeviceWork, syncs: SyncCalls, occurrence: Rows, rows: Rows, entries: Rows
+) -> _Chains:
+    """Each piece of work once per call that waited for it, or once where none did."""
+    on_cpu = np.flatnonzero(rows >= 0)
+    bare = on_cpu[~np.isin(occurrence[on_cpu], occurrence[entries >= 0])]
+    linked = np.flatnonzero(work.call >= 0)
+    launched = pick(linked, _last_inside(nesting, work.call[linked], rows[bare]))
+    named = np.concatenate((entries, launched))
+    calls = distinct(_last_inside(nesting, syncs.row, rows[on_cpu]))
+    calls = calls[calls >= 0]
+    awaited = _awaited(work, syncs, calls)
+    calls, awaited = calls[awaited >= 0], awaited[awaited >= 0]
+    plain = np.setdiff1d(named[(named >= 0) & (pick(work.call, named) >= 0)], awaited)
+    return _Chains(np.append(plain, awaited), np.append(np.full(len(plain), -1), syncs.row[calls]))
+
+
+def _last_inside(nesting: Nesting, calls: Rows, rows: Rows) -> Rows:
+    """Position in `calls` of the last one that is or lies in each row, on its thread; -1 where none does."""
+    thread, start = nesting.thread[calls], nesting.start_ns[calls]
+    order = np.lexsort((start, thread))
+    found = np.full(len(rows), -1, np.int64)
+    for number in np.unique(nesting.thread[rows]).tolist():
+        members = order[thread[order] == number]
+        asked = np.flatnonzero(nesting.thread[rows] == number)
+        last = np.searchsorted(start[members], nesting.end_ns[rows[asked]], side="left") - 1
+        call = pick(members, last)
+        inside = (call >= 0) & (pick(start, call) >= nesting.start_ns[rows[asked]])
+        found[asked] = np.where(inside, call, -1)
+    return found
+
+
+def _awaited(work: DeviceWork, syncs: SyncCalls, calls: Rows) -> Rows:
+    """Entry of the work whose end each call waited for, -1 where all was done before: the last launched before the
+    call's end to finish before it returned."""
+    order = np.argsort(work.end_ns, kind="stable")
+    last = np.searchsorted(work.end_ns[order], syncs.end_ns[calls] + _SLACK_NS, side="right") - 1
+    entry = pick(order, last)
+    waited = (entry >= 0) & (work.end_ns[entry] > syncs.start_ns[calls])
+    before = (work.call[entry] < 0) | (work.call_start_ns[entry] < syncs.end_ns[calls])
+    return np.where(waited & before, entry, -1)
+
+
+def _launch_tracks(trace: Trace, work: DeviceWork, chains: _Chains) -> Iterator[Slices]:
+    linked = np.flatnonzero(work.call[chains.work] >= 0)
+    row = work.call[chains.work[linked]]
+    drawn = _Drawn.of_rows(trace.cpu, row, 2 * linked)
+    tids = ints(trace.cpu, "tid")[row]
+    for tid in distinct(tids).tolist():
+        yield drawn.where(tids == tid).track(f"Evidence: launches, thread {tid}", _LAUNCHES)
+
+
+def _work_tracks(trace: Trace, work: DeviceWork, chains: _Chains) -> Iterator[Slices]:
+    """With the arrow from the launch, which is even, and those to what waited."""
+    linked, waited = np.flatnonzero(work.call[chains.work] >= 0), np.flatnonzero(chains.waiter >= 0)
+    chain, arrow = np.append(linked, waited), np.append(2 * linked, 2 * waited + 1)
+    drawn = _Drawn.of_rows(trace.gpu, work.row[chains.work[chain]], arrow)
+    device, stream = work.device[chains.work[chain]], work.stream[chains.work[chain]]
+    for number, line in zip(*(each.tolist() for each in distinct_pairs(device, stream)), strict=True):
+        own = (device == number) & (stream == line)
+        yield drawn.where(own).track(f"Evidence: work, device {number} stream {line}", _WORK)
+
+
+def _wait_tracks(trace: Trace, nesting: Nesting, work: DeviceWork, chains: _Chains) -> Iterator[Slices]:
+    """From the begin of the work, where the call began before: so the arrow ends in it."""
+    waited = np.flatnonzero(chains.waiter >= 0)
+    row = chains.waiter[waited]
+    begun = np.maximum(work.start_ns[chains.work[waited]], nesting.start_ns[row])
+    drawn = replace(_Drawn.of_rows(trace.cpu, row, 2 * waited + 1), start_ns=begun)
+    tids = ints(trace.cpu, "tid")[row]
+    for tid in distinct(tids).tolist():
+        yield drawn.where(tids == tid).track(f"Evidence: waits, thread {tid}", _WAITS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Drawn:
+    """Arrays of shape (ends of arrows,): what a slice is made of, and the arrow."""
+
+    event_id: Rows
+    start_ns: Rows
+    end_ns: Rows
+    name: Rows
+    arrow: Rows
+    names: Sequence[str]
+
+    @classmethod
+    def of_rows(cls, frame: pd.DataFrame, row: Rows, arrow: Rows) -> Self:
+        """Rows of a frame."""
+        start = ints(frame, "start_ns")[row]
+        names = [str(name) for name in frame["name"].cat.categories]
+        ids, end = ints(frame, "event_id")[row], start + ints(frame, "dur_ns")[row]
+        return cls(ids, start, end, codes(frame, "name")[row], arrow, names)
+
+    def where(self, chosen: Mask) -> Self:
+        """Some of them."""
+        return type(self)(
+            event_id=self.event_id[chosen],
+            start_ns=self.start_ns[chosen],
+            end_ns=self.end_ns[chosen],
+            name=self.name[chosen],
+            arrow=self.arrow[chosen],
+            names=self.names,
+        )
+
+    def track(self, name: str, about: str) -> Slices:
+        """Each event once, with all its arrows."""
+        number, first = grouped([self.event_id])
+        order = np.lexsort((self.event_id[first], self.end_ns[first], self.start_ns[first]))
+        arrows: list[list[int]] = [[] for _ in first]
+        for slot, arrow in zip(np.argsort(order)[number].tolist(), self.arrow.tolist(), strict=True):
+            arrows[slot].append(arrow)
+        first = first[order]
+        kinds, kind = np.unique(self.name[first], return_inverse=True)
+        return Slices(
+            name=name,
+            start_ns=self.start_ns[first],
+            end_ns=np.maximum(self.end_ns[first], self.start_ns[first]),
+            kind=kind.astype(np.int64),
+            names=[self.names[code] if code >= 0 else "" for code in kinds.tolist()],
+            args=[{}] * len(kinds),
+            own=[{"event_id": one} for one in self.event_id[first].tolist()],
+            arrows=arrows,
+            about=about,
+        )

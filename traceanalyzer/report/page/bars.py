@@ -1,0 +1,95 @@
+"""Events as bars: name, kind, times, and the level that keeps those inside below those around."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import ints
+from traceanalyzer.rule.views.events import Events
+from traceanalyzer.timeline.device_work import KINDS
+from traceanalyzer.timeline.names import SYNCHRONISING
+
+MOST_LEVELS = 7  # of a thread; real programs nest a dozen deep, and most of it says the same
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One event.
+
+    Attributes:
+        kind: annotation, op, call or wait (a call that waits) of a thread; of a stream one of `KINDS`.
+        level: 0 for the outermost.
+        own: whether it belongs to the occurrence.
+    """
+
+    event_id: int
+    name: str
+    kind: str
+    start_ns: int
+    end_ns: int
+    level: int
+    own: bool
+
+
+def cpu_bars(events: Events, rows: Rows, own: Rows) -> tuple[int, tuple[Bar, ...]]:
+    """(levels, bars) of some rows of one thread, by start; `own` are the rows of the occurrence."""
+    level = _levels(_depths(events, rows), np.isin(rows, own))
+    shown = (level >= 0) & (level < MOST_LEVELS)
+    rows, level = rows[shown], level[shown]
+    names = Texts.column(events.trace.cpu, "name", rows)
+    columns = (
+        ints(events.trace.cpu, "event_id")[rows].tolist(),
+        names.values(),
+        _cpu_kinds(events, rows, names),
+        events.nesting.start_ns[rows].tolist(),
+        events.nesting.end_ns[rows].tolist(),
+        level.tolist(),
+        np.isin(rows, own).tolist(),
+    )
+    bars = tuple(Bar(*values) for values in zip(*columns, strict=True))
+    return max((bar.level + 1 for bar in bars), default=0), bars
+
+
+def _depths(events: Events, rows: Rows) -> Rows:
+    """How many rows are around each."""
+    depth, going = np.zeros(len(rows), np.int64), pick(events.nesting.parent, rows)
+    while (going >= 0).any():
+        depth += going >= 0
+        going = pick(events.nesting.parent, going)
+    return depth
+
+
+def _levels(depth: Rows, own: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
+    """Depths without those that no row has, and where there are too many those near the occurrence's rows."""
+    levels, level = np.unique(depth, return_inverse=True)
+    deepest = int(level[own].max(initial=0)) if own.any() else MOST_LEVELS - 1
+    first = min(max(deepest - MOST_LEVELS + 2, 0), max(len(levels) - MOST_LEVELS, 0))
+    return np.asarray(level - first, np.int64)
+
+
+def _cpu_kinds(events: Events, rows: Rows, names: Texts) -> list[str]:
+    calls = Texts.column(events.trace.cpu, "category", rows).one_of(*CALL_CATEGORIES)
+    waits = calls & names.matches(SYNCHRONISING)
+    kinds = np.where(events.nesting.annotation[rows], "annotation", np.where(calls, "call", "op"))
+    return [str(kind) for kind in np.where(waits, "wait", kinds)]
+
+
+def gpu_bars(events: Events, entries: Rows, own: Rows) -> tuple[int, tuple[Bar, ...]]:
+    """(levels, bars) of some entries of `DeviceWork` on one stream, by start; `own` are those of the occurrence."""
+    work = events.work
+    assert work is not None
+    columns = (
+        ints(events.trace.gpu, "event_id")[work.row[entries]].tolist(),
+        Texts.column(events.trace.gpu, "name", work.row[entries]).values(),
+        [KINDS[kind] for kind in work.kind[entries].tolist()],
+        work.start_ns[entries].tolist(),
+        work.end_ns[entries].tolist(),
+        [0] * len(entries),
+        np.isin(entries, own).tolist(),
+    )
+    return 1, tuple(Bar(*values) for values in zip(*columns, strict=True))

@@ -1,0 +1,225 @@
+"""GPU time by where it comes from: modules or annotations, ops in ops, kernels; one tree per trace.
+
+Every piece of work has a path of names from the outermost to its kernel. Paths are numbered level by level, all rows
+of a level at once, so that the tree costs as little as its deepest path is long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Rows, distinct, grouped, pick, sums_of
+from traceanalyzer.model.containment import depths, nearest_marked, nearest_reaching, thread_order
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.texts import Texts, shifted
+from traceanalyzer.model.trace import ints, matching
+from traceanalyzer.rule.views.events import Events
+from traceanalyzer.timeline.device_work import KINDS
+
+MOST_NODES = 2_500
+_MOST_LEVELS = 64  # what is nested deeper is told with what is around it
+_LEAST_SHARE = 0.0002  # of all GPU time: a fifth of a pixel of 1,000
+_MODULE = "nn.Module: "
+# Steps are what shares are of, and the engine's row around a node of the graph has that node's name.
+_WRAPPER = re.compile(r"^ProfilerStep#\d+$|^autograd::engine::evaluate_function: ")
+_KINDS = ("module", "annotation", "op")
+# What is drawn in one colour -> what its kinds of work begin with.
+WORK_KINDS = {"kernel": "compute", "copy": "copy", "communication": "communication", "memset": "memset"}
+NO_OP = "launched by no op"
+OTHER = "other"
+
+
+@dataclass(slots=True)
+class Node:
+    """A frame of the graph.
+
+    Attributes:
+        name: of the module, annotation, op or kernel; `OTHER` stands for those too small to be drawn.
+        kind: all, module, annotation, op or other; of work kernel, copy, communication or memset.
+        ns: GPU time of it and all inside.
+        count: pieces of work.
+        inside: largest first.
+    """
+
+    name: str
+    kind: str
+    ns: int
+    count: int
+    inside: list[Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Forest:
+    """Numbered paths: of each the path around it (-1 for none), a name and a kind; int64 (paths,) and lists."""
+
+    above: list[int]
+    names: list[str]
+    kinds: list[str]
+
+    def add(self, above: Rows, names: Texts, kind: str) -> Rows:
+        """Numbers of the paths (above[i], names[i]), new ones where they are new; int64 of the rows' shape."""
+        number, first = grouped([above, names.code])
+        base = len(self.names)
+        self.above.extend(above[first].tolist())
+        self.names.extend(str(names[int(row)]) for row in first)
+        self.kinds.extend([kind] * len(first))
+        return number + base
+
+
+def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
+    """The tree of all GPU work of the trace; at most about `most` nodes.
+
+    Raises:
+        Unavailable: the trace has no GPU work.
+    """
+    events = analysis.index(Events)
+    if events.work is None:
+        raise Unavailable("no kernels, copies or memsets in the trace")
+    forest = _Forest([], [], [])
+    path = _of_ops(forest, events)[events.work.op]  # the last entry is of work without op
+    loose = np.flatnonzero(path < 0)
+    path[loose] = forest.add(np.full(len(loose), -1), _same(NO_OP, len(loose)), "op")
+    kernel = Texts.column(events.trace.gpu, "name", events.work.row)
+    leaf = np.empty(len(path), np.int64)
+    for kind, begin in WORK_KINDS.items():
+        same = [number for number, name in enumerate(KINDS) if name.startswith(begin)]
+        chosen = np.flatnonzero(np.isin(events.work.kind, same))
+        leaf[chosen] = forest.add(path[chosen], kernel[chosen], kind)
+    return _tree(forest, leaf, events.work.end_ns - events.work.start_ns, most)
+
+
+def _same(name: str, rows: int) -> Texts:
+    return Texts(np.zeros(rows, np.int64), np.array([name], object))
+
+
+def _of_ops(forest: _Forest, events: Events) -> Rows:
+    """The path of each row of `trace.cpu` that is around work; int64 (rows + 1,), -1 for none and as the last."""
+    assert events.work is not None
+    around = _around(events, events.work.op)
+    spans = _spans(events, around)
+    parent = nearest_reaching(spans.end_ns, spans.end_ns, spans.tid)
+    depth = depths(parent)
+    path = np.full(len(depth), -1, np.int64)
+    for level in range(int(depth.max(initial=-1)) + 1):
+        rows = np.flatnonzero(depth == level) if level < _MOST_LEVELS else np.empty(0, np.int64)
+        above = pick(path, parent[rows])
+        for number, kind in enumerate(_KINDS):
+            chosen = spans.kind[rows] == number
+            path[rows[chosen]] = forest.add(above[chosen], spans.name[rows[chosen]], kind)
+    deep = np.flatnonzero(depth >= _MOST_LEVELS)
+    for row in deep[np.argsort(depth[deep], kind="stable")].tolist():  # what is nested so deeply is rare
+        path[row] = path[parent[row]]
+    of_rows = np.full(len(events.nesting.parent) + 1, -1, np.int64)
+    of_rows[spans.row[spans.row >= 0]] = path[spans.row >= 0]
+    return of_rows
+
+
+def _around(events: Events, rows: Rows) -> Rows:
+    """Ops and annotations that are or contain these rows of `trace.cpu`, without those that only wrap others."""
+    nesting, count = events.nesting, len(events.nesting.parent)
+    wrappers = matching(events.trace.cpu, "name", lambda name: bool(_WRAPPER.match(name)))
+    told = ((nesting.op == np.arange(count)) | nesting.annotation) & ~wrappers
+    found = np.zeros(count, np.bool_)
+    going = distinct(rows[rows >= 0])
+    found[going] = True
+    while len(going):
+        above = nearest_marked(nesting.parent, told, pick(nesting.parent, going))
+        above = distinct(above[above >= 0])
+        going = above[~found[above]]
+        found[going] = True
+    return np.flatnonzero(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Modules, annotations and ops of all threads, the outer before the inner; arrays of shape (spans,).
+
+    Attributes:
+        row: int64, row of `trace.cpu`, -1 for modules.
+        kind: int64, position in `_KINDS`.
+    """
+
+    row: Rows
+    end_ns: Rows
+    tid: Rows
+    kind: Rows
+    name: Texts
+
+
+def _spans(events: Events, rows: Rows) -> _Spans:
+    """Those rows of `trace.cpu`, and all modules that python's frames tell."""
+    nesting = events.nesting
+    start, end, tid, names = (
+        nesting.start_ns[rows],
+        nesting.end_ns[rows],
+        events.tid[rows],
+        _names(events, rows),
+    )
+    kind = np.where(nesting.annotation[rows], 1, 2)
+    if events.trace.meta.rows.get("python"):
+        frames = events.trace.python
+        found = np.flatnonzero(matching(frames, "name", lambda name: name.startswith(_MODULE)))
+        begun = ints(frames, "start_ns")[found]
+        start = np.concatenate((begun, start))
+        end = np.concatenate((begun + ints(frames, "dur_ns")[found], end))
+        tid = np.concatenate((ints(frames, "tid")[found], tid))
+        kind = np.concatenate((np.zeros(len(found), np.int64), kind))
+        rows = np.concatenate((np.full(len(found), -1), rows))
+        names = _joined(Texts.column(frames, "name", found), names)
+    rank = _depth_ranks(events, rows)
+    order = thread_order(tid, start, end - start, lambda tied: rank[tied])
+    return _Spans(rows[order], end[order], tid[order], kind[order], names[order])
+
+
+def _names(events: Events, rows: Rows) -> Texts:
+    return Texts.column(events.trace.cpu, "name", rows)
+
+
+def _joined(first: Texts, second: Texts) -> Texts:
+    """The texts of both, one after the other."""
+    code = np.concatenate((first.code, shifted(second.code, len(first.names))))
+    return Texts(code, np.concatenate((first.names, second.names)))
+
+
+def _depth_ranks(events: Events, rows: Rows) -> Rows:
+    """Of spans with the same times the outer has the lower number; modules are outside."""
+    rank, going = np.zeros(len(rows), np.int64), rows
+    while (going >= 0).any():
+        rank += going >= 0
+        going = pick(events.nesting.parent, going)
+    return rank
+
+
+def _tree(forest: _Forest, leaf: Rows, durations: Rows, most: int) -> Node:
+    """The paths as nodes, with times summed from the leaves up; what is too small goes into one node beside."""
+    size = len(forest.names)
+    ns, count = sums_of(leaf, durations, size), np.bincount(leaf, minlength=size)
+    inside: list[list[int]] = [[] for _ in range(size)]
+    tops: list[int] = []
+    for path in range(size - 1, -1, -1):  # what is inside has a higher number than what is around it
+        above = forest.above[path]
+        (inside[above] if above >= 0 else tops).append(path)
+        if above >= 0:
+            ns[above] += ns[path]
+            count[above] += count[path]
+    whole = Node("all GPU work", "all", int(durations.sum()), len(durations))
+    ranked = np.sort(ns)[::-1]
+    least = max(int(_LEAST_SHARE * whole.ns), int(ranked[most]) if size > most else 0, 1)
+    pending: list[tuple[Node, Sequence[int]]] = [(whole, tops)]
+    while pending:
+        node, paths = pending.pop()
+        large = sorted((p for p in paths if ns[p] >= least), key=lambda p: (-ns[p], forest.names[p], p))
+        for path in large:
+            made = Node(forest.names[path], forest.kinds[path], int(ns[path]), int(count[path]))
+            node.inside.append(made)
+            pending.append((made, inside[path]))
+        small = [p for p in paths if ns[p] < least]
+        if small:
+            left = int(sum(ns[p] for p in small)), int(sum(count[p] for p in small))
+            node.inside.append(Node(OTHER, "other", *left))
+    return whole

@@ -1,0 +1,202 @@
+"""Times of steps and kernels and the memory curve as few points: enough to be drawn, and true at every point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
+from traceanalyzer.idle.accounting import CLASSES, Accounting
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.trace import ints
+from traceanalyzer.rule.views import Work
+from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, steps_of_place, usual_at_place
+from traceanalyzer.timeline.steps import Steps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_STEPS = 240
+MOST_KERNELS = 12
+MOST_POINTS = 480  # of a curve: two per pixel at the widest
+MOST_OWNERS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One step: its number, its duration, and the classes of `Accounting` in it, class -> ns, all of the duration."""
+
+    number: int
+    ns: int
+    parts_ns: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeries:
+    """Steps of a device; where there are too many, the longest of each run of `together`."""
+
+    device: int
+    median_ns: int
+    together: int
+    steps: tuple[StepTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpread:
+    """How much the executions of one kernel with one grid differ from step to step.
+
+    Attributes:
+        count, total_ns, median_ns: of its executions that can be compared across steps.
+        least, p10, p90, most: of their times, each over the median of the executions at its place of the step, so
+            that kernels that do other work elsewhere in the step do not count as spread.
+    """
+
+    name: str
+    device: int
+    count: int
+    total_ns: int
+    median_ns: int
+    least: float
+    p10: float
+    p90: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Blocks alive at the peak that one op on one line allocated; `line` is None where no stacks were recorded."""
+
+    op: str
+    line: str | None
+    blocks: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCurve:
+    """One allocator over time, by its highest point in each part of the time.
+
+    Attributes:
+        position: in `MemoryView.devices`.
+        time_ns, allocated_bytes, reserved_bytes: the points; `reserved_bytes` is None where not recorded.
+        owners: alive at the peak, the largest; `others` and `others_bytes` are the number and sum of the rest.
+    """
+
+    position: int
+    device: str
+    peak_bytes: int
+    peak_ns: int
+    peak_reserved_bytes: int | None
+    before_bytes: int
+    time_ns: tuple[int, ...]
+    allocated_bytes: tuple[int, ...]
+    reserved_bytes: tuple[int, ...] | None
+    owners: tuple[Owner, ...]
+    others: int
+    others_bytes: int
+
+
+def step_series(analysis: Analysis, most: int = MOST_STEPS) -> StepSeries | None:
+    """The steps on the first device, at most `most`, None where none are marked.
+
+    Raises:
+        Unavailable: the trace has no steps or no GPU work.
+    """
+    steps, books = analysis.index(Steps), analysis.index(Accounting)
+    device = min(steps.bounds_ns, default=None)
+    if device is None or not steps.marked:
+        return None
+    inside = (books.device == device) & (books.step >= 0)
+    cells = books.step[inside] * len(CLASSES) + books.time_class[inside]
+    parts = np.zeros(len(steps) * len(CLASSES), np.int64)
+    np.add.at(parts, cells, books.dur_ns[inside])
+    by_step = parts.reshape(len(steps), len(CLASSES))
+    durations = steps.durations_ns(device)
+    together = -(-len(steps) // most)
+    chosen = [int(run[np.argmax(durations[run])]) for run in _runs(len(steps), together)]
+    made = (
+        StepTime(
+            int(steps.number[i]),
+            int(durations[i]),
+            {name: ns for name, ns in zip(CLASSES, by_step[i].tolist(), strict=True) if ns},
+        )
+        for i in chosen
+    )
+    return StepSeries(device, int(np.median(durations)), together, tuple(made))
+
+
+def _runs(size: int, together: int) -> list[Rows]:
+    return [np.arange(first, min(first + together, size)) for first in range(0, size, together)]
+
+
+def kernel_spreads(analysis: Analysis, most: int = MOST_KERNELS) -> tuple[KernelSpread, ...]:
+    """Of the kernels with most time, that run in several steps.
+
+    Raises:
+        Unavailable: the trace has no GPU work.
+    """
+    table = analysis.index(RepeatedKernels).table
+    table = table[steps_of_place(table) > 1] if len(table) else table
+    table = table.assign(
+        ratio=table["dur"] / np.maximum(usual_at_place(table, 0.5), 1.0) if len(table) else 1.0
+    )
+    sums = table.groupby("group", sort=True)["dur"].sum().sort_values(ascending=False, kind="stable")
+    return tuple(_spread(analysis, table[table["group"] == group]) for group in sums.index[:most])
+
+
+def _spread(analysis: Analysis, rows: pd.DataFrame) -> KernelSpread:
+    work = analysis.index(Work)[rows["entry"].to_numpy()[:1]]
+    ratio, durations = rows["ratio"].to_numpy(), rows["dur"].to_numpy()
+    quantiles = np.quantile(ratio, [0.0, 0.1, 0.9, 1.0]).tolist()
+    amounts = len(durations), int(durations.sum()), int(np.median(durations))
+    return KernelSpread(str(work.name[0]), int(work.device[0]), *amounts, *quantiles)
+
+
+def memory_curves(analysis: Analysis) -> tuple[MemoryCurve, ...]:
+    """One per allocator, GPUs first.
+
+    Raises:
+        Unavailable: no memory was recorded.
+    """
+    return tuple(_curve(position, one) for position, one in enumerate(analysis.index(MemoryView).devices))
+
+
+def _curve(position: int, device: DeviceMemory) -> MemoryCurve:
+    at, allocated = ints(device.curve, "time_ns"), ints(device.curve, "allocated_bytes")
+    known = device.peak_reserved_bytes is not None
+    chosen = _highest(at, allocated)
+    largest = device.alive.head(MOST_OWNERS)
+    columns = (largest[name].tolist() for name in ("op", "python", "blocks", "bytes"))
+    owners = tuple(
+        Owner(op, None if line == NO_LINE else line, blocks, size)
+        for op, line, blocks, size in zip(*columns, strict=True)
+    )
+    rest = device.alive["bytes"].iloc[MOST_OWNERS:]
+    return MemoryCurve(
+        position=position,
+        device=device.device,
+        peak_bytes=device.peak_bytes,
+        peak_ns=device.peak_ns,
+        peak_reserved_bytes=device.peak_reserved_bytes,
+        before_bytes=device.before_bytes,
+        time_ns=tuple(at[chosen].tolist()),
+        allocated_bytes=tuple(allocated[chosen].tolist()),
+        reserved_bytes=tuple(ints(device.curve, "reserved_bytes")[chosen].tolist()) if known else None,
+        owners=owners,
+        others=len(rest),
+        others_bytes=int(rest.sum()),
+    )
+
+
+def _highest(at: Rows, values: Rows) -> Rows:
+    """Positions of the highest value in each of `MOST_POINTS` equal parts of the time, the first and the last point."""
+    if len(at) <= MOST_POINTS:
+        return np.arange(len(at))
+    edges = np.linspace(at[0], at[-1], MOST_POINTS + 1)[1:-1]
+    part = np.searchsorted(edges, at, side="right")
+    order = np.lexsort((np.arange(len(at)), -values, part))
+    first = np.append(True, np.diff(part[order]) > 0)
+    return np.unique(np.concatenate(([0], order[first], [len(at) - 1])))
