@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from difflib import get_close_matches
 
 import click
 
+from traceanalyzer.cli.annotate import annotate
 from traceanalyzer.cli.diagnose import diagnose
 from traceanalyzer.cli.exits import COULD_NOT_RUN, guarded
 from traceanalyzer.cli.explain import explain
@@ -13,27 +16,71 @@ from traceanalyzer.cli.export import export
 from traceanalyzer.cli.facts import facts
 from traceanalyzer.cli.indexes import indexes
 from traceanalyzer.cli.memory import memory
+from traceanalyzer.cli.open import open_
 from traceanalyzer.cli.ops import ops
+from traceanalyzer.cli.report import report
 from traceanalyzer.cli.rules import rules
 from traceanalyzer.cli.table import table
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.version import __version__
 
+_TRACES = (".json", ".json.gz", ".json.zst")
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Program(click.Group):
+    """Commands, of which `diagnose` need not be named before a trace; a file named like a command must be `./facts`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, with `diagnose` put before what begins with a trace or with an option of `diagnose`."""
+        return super().parse_args(ctx, [diagnose.name or "", *args] if self._is_diagnosis(args) else args)
+
+    def _is_diagnosis(self, args: list[str]) -> bool:
+        first = args[0] if args else ""
+        if first in self.commands:
+            return False
+        if first.startswith("-") and first != "-":
+            return first.partition("=")[0] in {name for option in diagnose.params for name in option.opts}
+        is_path = (
+            first == "-" or first.endswith(_TRACES) or any(separator in first for separator in _SEPARATORS)
+        )
+        return is_path or os.path.exists(first)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the commands that come close also where click is too old to name them."""
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            close = " or ".join(map(repr, get_close_matches(args[0], self.commands)))
+            meant = f"Did you mean {close}?" if close else "There is no such file either."
+            ctx.fail(f"No such command {args[0]!r}. {meant}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=Program,
+    subcommand_metavar="TRACE... | COMMAND [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, "--version", message="traceanalyzer %(version)s")
 def cli() -> None:
     """Read a torch.profiler trace and say why the GPU is idle or slow.
 
+    TRACE alone means `diagnose TRACE`.
+
     \b
     Examples:
-      traceanalyzer diagnose trace.json.gz
-      traceanalyzer diagnose traces/ --format json --output report.json
-      traceanalyzer explain scheduler-gap
+      traceanalyzer trace.json.gz
+      traceanalyzer traces/ --format json --output report.json
+      traceanalyzer ops trace.json.gz
+      traceanalyzer explain launch-bound
     """
 
 
-for command in (diagnose, explain, export, facts, indexes, memory, ops, rules, table):
+for command in (
+    *(annotate, diagnose, explain, export, facts, indexes, memory, open_, ops, report),
+    *(rules, table),
+):
     cli.add_command(command)
 
 

@@ -29,6 +29,18 @@ def check(trace: Path, form: str, outputs: Sequence[Path | None], force: bool) -
     check_outputs([path for path in outputs if path], inputs=[trace], force=force)
 
 
+def opened(trace: Path, form: str, outputs: Sequence[Path | None], force: bool) -> Trace:
+    """The trace, read after `check`.
+
+    Raises:
+        TraceAnalyzerError: an output could not be written, or the file is no trace.
+    """
+    from traceanalyzer.cli.loading import load_one
+
+    check(trace, form, outputs, force)
+    return load_one(trace)
+
+
 def index_of(trace: Trace, kind: type[I]) -> I:
     """One index of the trace.
 

@@ -13,6 +13,7 @@ import click
 from traceanalyzer.cli.files import check_outputs, written
 from traceanalyzer.cli.options import FILE, PATH, force_option, format_option, names_option, settings_of
 from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, width
+from traceanalyzer.cli.step_time import warn_of_step
 from traceanalyzer.model.offsets import parse_window
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ class Request:
     cache: bool = False
 
 
-@click.command()
+@click.command(short_help="What cost GPU time, where, and what fixing it saves.")
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
 @format_option("text", "json", "jsonl")
 @click.option(
-    "--output", type=FILE, metavar="FILE", help="Write the report there instead of standard output."
+    "--output", "-o", type=FILE, metavar="FILE", help="Write the report there instead of standard output."
 )
 @click.option("--parquet", type=FILE, metavar="FILE", help="Write the findings as Parquet, too.")
 @click.option("--accounting", type=FILE, metavar="FILE", help="Write where every ns went as Parquet, too.")
@@ -83,7 +84,7 @@ class Request:
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Processes that read a file of 32 MB or more; by default one per core.",
+    help="Processes that read a file of 32 MB or more, and threads that analyse it; by default one per core.",
 )
 @click.option(
     "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
@@ -91,6 +92,8 @@ class Request:
 @click.pass_context
 def diagnose(ctx: click.Context, /, **options: Any) -> None:
     """Say what cost GPU time in TRACE, and where.
+
+    `traceanalyzer TRACE` alone does the same.
 
     TRACE is a .json, .json.gz or .json.zst file of torch.profiler, a folder with one file per rank, or - for
     standard input. Several TRACEs are the ranks of one job. RULE is a name from `traceanalyzer rules`.
@@ -101,7 +104,7 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
     Examples:
       traceanalyzer diagnose trace.json.gz
       traceanalyzer diagnose rank0.json rank1.json --parquet findings.parquet
-      traceanalyzer diagnose trace.json --window 12.5ms:80ms --select scheduler-gap
+      traceanalyzer diagnose trace.json --window 12.5ms:80ms --select host-gap
       traceanalyzer diagnose trace.json --step-ms 18.3
       traceanalyzer diagnose trace.json --set scheduler-gap.min_gap_ns=20000
       traceanalyzer diagnose trace.json --quiet --fail-on medium
@@ -123,6 +126,8 @@ def _run(request: Request) -> bool:
     _check(request)
     loaded = load_all(request.traces, quiet=request.quiet, jobs=request.jobs, cache=request.cache)
     analysed = analyses_of(loaded, window)
+    for _, analysis in analysed:
+        analysis.threads = min(analysis.threads, request.jobs or analysis.threads)
     report = report_of(
         analysed,
         select=request.select,
@@ -132,7 +137,8 @@ def _run(request: Request) -> bool:
     )
     _write_tables(request, report, analysed)
     _write_report(request, report)
-    _warn_of_no_gpu(report)
+    _warn(report)
+    warn_of_step(request.step_ms, (analysis for _, analysis in analysed))
     if request.profile:
         print_times([analysis.times for _, analysis in analysed])
     return _met(request.fail_on, report)
@@ -192,9 +198,11 @@ def _text(request: Request, report: Report) -> str:
     )
 
 
-def _warn_of_no_gpu(report: Report) -> None:
-    """Otherwise a recording without the GPU would pass a check in silence."""
+def _warn(report: Report) -> None:
+    """Otherwise a damaged recording, or one without the GPU, would pass a check in silence."""
     for trace in report.traces:
+        for damage in trace.meta.damage:
+            print(f"warning: {trace.meta.source}: {damage.message}", file=sys.stderr)
         if not trace.busy:
             why = (trace.unavailable or {}).get("busy", "no event of a GPU")
             print(f"warning: {trace.meta.source}: nothing is said of the GPU: {why}", file=sys.stderr)

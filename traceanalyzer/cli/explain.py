@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -12,23 +13,29 @@ from traceanalyzer.cli.output import put_text, width
 if TYPE_CHECKING:
     from traceanalyzer.rule.registry import Rule
 
+_CHARGED, _QUOTED = re.compile(r"charged_to\(([^)]*)\)"), re.compile(r'"([a-z-]+)"')
 
-@click.command()
-@click.argument("name", metavar="RULE")
-def explain(name: str) -> None:
+
+@click.command(short_help="One rule or cause: why it costs, how sure it is.")
+@click.argument("words", metavar="RULE", nargs=-1, required=True)
+def explain(words: tuple[str, ...]) -> None:
     """Print what RULE looks for, why it costs, and how sure it is.
 
     RULE is a name from `traceanalyzer rules`, a group of rules, or a cause that a report shows.
 
     \b
-    Example:
+    Examples:
       traceanalyzer explain scheduler-gap
+      traceanalyzer explain launch not recorded
     """
     from traceanalyzer.render.text.rules import rule_page
     from traceanalyzer.rule import registry
 
-    known = registry.all_rules()
-    chosen = [rule for rule in known if rule.slug == name] or [rule for rule in known if rule.group == name]
+    name, known = " ".join(words), registry.all_rules()
+    chosen = [rule for rule in known if rule.slug == name]
+    chosen = chosen or [rule for rule in known if rule.group == name]
+    if chosen and chosen[0].group == name:  # `memory` is a group, and limits a hotspot
+        chosen += [rule for rule in known if rule not in chosen and _names(rule, name)]
     if chosen:
         put_text("\n".join(rule_page(rule, width()) for rule in chosen))
         return
@@ -59,19 +66,28 @@ def _cause_page(name: str, known: tuple[Rule, ...]) -> str:
 
 
 def _idle_causes(name: str) -> list[tuple[str, str, str]]:
-    """Rows of the accounting's table of causes that people call so."""
+    """Rows of the accounting's table of causes that people call so; what happens once has the same causes."""
     from traceanalyzer.idle.cause_table import TABLE
     from traceanalyzer.report.words import in_words
 
-    called = _normal(name)
+    called = _normal(name).removesuffix("-once")
     named = [row for row in TABLE if called in (_normal(row.cause), _normal(in_words(row.cause)))]
     return [(row.cause, row.holds, row.why) for row in named]
 
 
 def _names(rule: Rule, cause: str) -> bool:
-    """Whether the rule's file has the cause as a text of its own."""
+    """Whether its findings may have the cause, or it takes idle time of that cause."""
+    from traceanalyzer.report.words import in_words
+
+    called = _normal(cause)
+    return any(called in (_normal(one), _normal(in_words(one))) for one in (*rule.causes, *_taken(rule)))
+
+
+def _taken(rule: Rule) -> list[str]:
+    """The causes of idle time that the rule asks for by name."""
     module = inspect.getmodule(rule.function)
-    return module is not None and f'"{_normal(cause)}"' in inspect.getsource(module)
+    asked = _CHARGED.findall(inspect.getsource(module)) if module is not None else []
+    return [cause for names in asked for cause in _QUOTED.findall(names)]
 
 
 def _normal(name: str) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from traceanalyzer.cli.exits import emit
-from traceanalyzer.cli.files import check_outputs, made, written
+from traceanalyzer.cli.files import check_folder, check_outputs, made, written
 from traceanalyzer.cli.options import PATH, trace_argument
 
 
-@click.command()
+@click.command(short_help="The events as Parquet, for DuckDB, polars or pandas.")
 @trace_argument
 @click.argument("folder", metavar="DIR", type=PATH)
 @click.option("--force", is_flag=True, help="Replace files that are already there.")
@@ -24,12 +24,14 @@ def export(trace: Path, folder: Path, force: bool) -> None:
     \b
     Examples:
       traceanalyzer export trace.json.gz frames/
-      duckdb -c "select name, sum(dur_ns) from 'frames/gpu.parquet' group by name"
+      duckdb -c "select name, sum(dur_ns) from 'frames/gpu.parquet'
+                 where category = 'kernel' group by name"
     """
     from traceanalyzer.cli.loading import load_all
     from traceanalyzer.model.trace import Trace
     from traceanalyzer.render.data.frames import write_frame, write_meta
 
+    check_folder(folder)
     names = {name: f"{name}.parquet" for name in Trace.FRAMES}
     for place in (folder, *folder.glob("rank*")):
         _refuse_existing([place / name for name in (*names.values(), "meta.json")], force)

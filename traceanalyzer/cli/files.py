@@ -64,7 +64,8 @@ def written(path: Path) -> Iterator[BinaryIO]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise TraceAnalyzerError(f"cannot be written: {error.strerror}", where=path) from error
+        problem = f"cannot be written: {error.strerror}"
+        raise TraceAnalyzerError(problem, where=path, remedy="Write it to another place.") from error
 
 
 @contextmanager
@@ -89,5 +90,16 @@ def made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TraceAnalyzerError(f"cannot be created: {error.strerror}", where=folder) from error
+        problem = f"cannot be created: {error.strerror}"
+        raise TraceAnalyzerError(problem, where=folder, remedy="Name another folder.") from error
     return folder
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse now where no folder could be made later.
+
+    Raises:
+        TraceAnalyzerError: a file has its name.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise TraceAnalyzerError("is a file, not a folder", where=folder, remedy="Name another folder.")

@@ -9,7 +9,7 @@ import click
 from traceanalyzer.cli.output import put_text
 
 
-@click.command()
+@click.command(short_help="What a rule of your own can ask for.")
 def indexes() -> None:
     """List what rules can ask for: every index, its columns with type and unit, and what it is made of.
 

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
-from traceanalyzer.cli.data import check, index_of
-from traceanalyzer.cli.files import written
-from traceanalyzer.cli.options import (
-    FILE,
-    force_option,
-    format_option,
-    limit_option,
-    output_option,
-    trace_argument,
-)
-from traceanalyzer.cli.output import ascii_only, put, put_text, width
+from traceanalyzer.cli.data import index_of, opened, put_rows
+from traceanalyzer.cli.options import FILE, limit_option, view_options
+from traceanalyzer.cli.output import put_page
 
 
-@click.command()
-@trace_argument
+@click.command(short_help="What was allocated: the peak, who was alive, what leaked.")
 @limit_option
-@format_option("text", "json")
 @click.option(
     "--parquet",
     type=FILE,
     metavar="FILE",
     help="Write the curve of allocated and reserved bytes there, too.",
 )
-@output_option
-@force_option
+@view_options("text", "json")
 def memory(
     trace: Path, limit: int, form: str, parquet: Path | None, output: Path | None, force: bool
 ) -> None:
@@ -45,20 +35,14 @@ def memory(
     """
     from traceanalyzer.allocator.memory_ops import ops_by_memory
     from traceanalyzer.allocator.memory_view import MemoryView
-    from traceanalyzer.cli.loading import load_one
-    from traceanalyzer.render.data.table import table_json, table_parquet
     from traceanalyzer.render.data.views import memory_fields
     from traceanalyzer.render.text.memory import render_memory
 
-    check(trace, form, [output, parquet], force)
-    loaded = load_one(trace)
+    loaded = opened(trace, form, [output, parquet], force)
     view, ops = index_of(loaded, MemoryView), ops_by_memory(loaded)
     if parquet is not None:
-        with written(parquet) as stream:
-            table_parquet(view.curve, stream, loaded.meta.source)
-    if form == "json":
-        put(table_json(loaded.meta.source, memory_fields(view, ops)), output)
-        return
-    start, plain = loaded.meta.origin_ns, ascii_only(output)
-    text = render_memory(view, ops, origin_ns=start, limit=limit, width=width(output), ascii_only=plain)
-    put_text(text, output)
+        put_rows(view.curve, {}, "parquet", parquet, loaded.meta.source)
+    if form == "text":
+        put_page(partial(render_memory, view, ops, origin_ns=loaded.meta.origin_ns, limit=limit), output)
+    else:
+        put_rows(view.curve, memory_fields(view, ops), form, output, loaded.meta.source)

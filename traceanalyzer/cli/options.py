@@ -15,7 +15,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 trace_argument = click.argument("trace", type=PATH)
 output_option = click.option(
-    "--output", type=FILE, metavar="FILE", help="Write there instead of to standard output."
+    "--output", "-o", type=FILE, metavar="FILE", help="Write there instead of to standard output."
 )
 force_option = click.option("--force", is_flag=True, help="Replace output files that are already there.")
 limit_option = click.option(
@@ -24,13 +24,22 @@ limit_option = click.option(
     default=10,
     show_default=True,
     metavar="N",
-    help="Rows of each list in the text.",
+    help="Rows of each list.",
 )
 
 
 def format_option(*forms: str) -> Callable[[F], F]:
     """`--format`, by default the first of the forms."""
     return click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True)
+
+
+def view_options(*forms: str) -> Callable[[F], F]:
+    """What commands that print one view of one trace take: the trace, the form, and where it goes."""
+
+    def decorated(command: F) -> F:
+        return trace_argument(format_option(*forms)(output_option(force_option(command))))
+
+    return decorated
 
 
 def names_option(name: str, text: str) -> Callable[[F], F]:

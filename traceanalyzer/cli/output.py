@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from traceanalyzer.cli.exits import emit
@@ -43,5 +44,23 @@ def width(output: Path | None = None) -> int:
 
 
 def colourful() -> bool:
-    """Colour on a terminal only, and not where the user asked for none (no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Colour on a terminal that can show it, as the user's environment says.
+
+    NO_COLOR forbids it (no-color.org), FORCE_COLOR and CLICOLOR_FORCE demand it, in pipes too (bixense.com/clicolors,
+    force-color.org), CLICOLOR=0 and a dumb terminal do without.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return sys.stdout.isatty() and os.environ.get("CLICOLOR") != "0" and not dumb()
+
+
+def dumb() -> bool:
+    """Whether the terminal takes no escape sequences."""
+    return os.environ.get("TERM") == "dumb"
+
+
+def put_page(render: Callable[..., str], output: Path | None) -> None:
+    """Put what `render` makes of the width and of `ascii_only`."""
+    put_text(render(width=width(output), ascii_only=ascii_only(output)), output)

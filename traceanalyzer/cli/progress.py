@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TextIO
 
+from traceanalyzer.cli.output import dumb
 from traceanalyzer.model.units import format_bytes
 
 SILENT_S = 1.0
@@ -51,7 +52,7 @@ class ProgressLine:
 @contextmanager
 def told_progress(quiet: bool = False) -> Iterator[ProgressLine | None]:
     """A line on the terminal, where the user looks at one and did not ask for quiet."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or dumb() or not sys.stderr.isatty():
         yield None
         return
     with ProgressLine(sys.stderr) as progress:

@@ -48,7 +48,7 @@ def _row_limit(ctx: click.Context, param: click.Parameter, value: int | None) ->
     return value
 
 
-@click.command()
+@click.command(short_help="key_averages().table() from the trace alone.")
 @trace_argument
 @click.option(
     "--sort-by",
@@ -94,7 +94,7 @@ def table(**options: Any) -> None:
     Examples:
       traceanalyzer table trace.json.gz
       traceanalyzer table trace.json --sort-by self_cpu_time_total --row-limit 20
-      traceanalyzer table trace.json --group-by-input-shape --format csv --output rows.csv
+      traceanalyzer table trace.json --group-by-input-shape --format csv
       traceanalyzer table trace.json --format markdown --row-limit 10
     """
     _run(Request(**options))

@@ -15,7 +15,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, among, distinct, pick
 from traceanalyzer.model.containment import still_open, thread_order
-from traceanalyzer.model.trace import NULL_INT, Trace, ints
+from traceanalyzer.model.trace import NULL_INT, Trace, ints, matching
 from traceanalyzer.torch_table.function_events import (
     CPU,
     GPU,
@@ -53,7 +53,7 @@ def function_events(trace: Trace, *, python_functions: bool = False) -> Function
 
 
 def _is_overhead(trace: Trace, events: FunctionEvents) -> Flags:
-    overhead = (trace.cpu["category"] == "overhead").to_numpy()
+    overhead = matching(trace.cpu, "category", "overhead".__eq__)
     found = np.zeros(len(events), bool)
     on_cpu = events.frame == CPU
     found[on_cpu] = overhead[events.row[on_cpu]]

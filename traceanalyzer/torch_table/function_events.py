@@ -123,9 +123,9 @@ def _cpu(trace: Trace, main: int) -> _Part:
     frame = trace.cpu
     external = _positive(ints(frame, "external_id"))
     is_op = matching(frame, "category", _OPS.__contains__)
-    is_overhead = (frame["category"] == "overhead").to_numpy()
+    is_overhead = matching(frame, "category", "overhead".__eq__)
     linked = np.where(is_op | is_overhead, NULL_INT, external)
-    annotation = (frame["category"] == "user_annotation").to_numpy()
+    annotation = matching(frame, "category", "user_annotation".__eq__)
     thread = threads_of(frame)
     start = ints(frame, "start_ns")
     return _part(
@@ -143,7 +143,7 @@ def _cpu(trace: Trace, main: int) -> _Part:
 
 def _gpu(trace: Trace, main: int) -> _Part:
     frame = trace.gpu
-    annotation = (frame["category"] == "gpu_user_annotation").to_numpy()
+    annotation = matching(frame, "category", "gpu_user_annotation".__eq__)
     start = ints(frame, "start_ns")
     end = start + ints(frame, "dur_ns")
     shift, growth = annotation_margin_ns(start, end, annotation)
@@ -173,7 +173,7 @@ def _positive(ids: Rows) -> Rows:
 
 
 def _async_names(frame: pd.DataFrame) -> Flags:
-    return matching(frame, "name", lambda name: bool(_ASYNC_NAME.match(name)))
+    return matching(frame, "name", _ASYNC_NAME.match)
 
 
 def threads_of(frame: pd.DataFrame) -> Rows:
@@ -188,7 +188,7 @@ def stopping_thread(trace: Trace) -> int:
         return NULL_INT
     thread, pid, tid = threads_of(frame), ints(frame, "pid"), ints(frame, "tid")
     is_mark = matching(frame, "name", lambda name: name.startswith("ProfilerStep#"))
-    is_mark &= (frame["category"] == "user_annotation").to_numpy()
+    is_mark &= matching(frame, "category", "user_annotation".__eq__)
     for chosen in (is_mark, (pid == tid) & (pid >= 0), matching(frame, "category", _OPS.__contains__)):
         if chosen.any():
             return int(thread[np.flatnonzero(chosen)[-1]])

@@ -1,0 +1,138 @@
+"""`traceanalyzer annotate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from traceanalyzer.cli.exits import emit
+from traceanalyzer.cli.files import check_outputs, written
+from traceanalyzer.cli.options import FILE, PATH, force_option
+from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
+from traceanalyzer.model.offsets import parse_window
+
+if TYPE_CHECKING:
+    from traceanalyzer.model.overlay import Overlay
+
+MOST_MERGED_BYTES = 256 << 20  # of JSON: Perfetto's viewer takes 555 MB of memory for 270 MB of it
+
+_REMEDY = "Name it .pftrace for the overlay alone, .zip or .tar for trace and overlay, .json or .json.gz for one JSON."
+
+
+@click.command(short_help="Findings as tracks for Perfetto, beside the trace.")
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
+@click.option(
+    "-o", "--output", type=FILE, required=True, metavar="FILE", help="Where to; its ending says what."
+)
+@click.option("--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms.")
+@force_option
+def annotate(traces: tuple[Path, ...], output: Path, window: str | None, force: bool) -> None:
+    """Write the findings of TRACE as tracks that Perfetto draws beside it; the trace itself stays as it is.
+
+    \b
+    FILE may end in
+      .pftrace          the overlay alone; open it together with the trace
+      .zip, .tar        trace and overlay in one archive, for Perfetto from v58 on
+      .json, .json.gz   trace and overlay in one JSON, up to 256 MB, any version
+
+    Several TRACEs, or a folder, are the ranks of one job: they go into one archive, on one timeline.
+
+    \b
+    Examples:
+      traceanalyzer annotate trace.json.gz -o findings.pftrace
+      traceanalyzer annotate trace.json.gz -o trace.zip
+      traceanalyzer annotate rank0.json rank1.json -o job.zip
+    """
+    from traceanalyzer.cli.overlays import overlays_of_files
+
+    write = _writer(output)
+    check_outputs([output], inputs=traces, force=force)
+    if write is not _overlay_alone:
+        from traceanalyzer.cli.originals import refuse_standard_input
+
+        refuse_standard_input(traces)
+    _, overlays = overlays_of_files(traces, parse_window(window) if window else None)
+    check_outputs([output], inputs=[Path(overlay.source) for overlay in overlays], force=force)
+    with written(output) as stream:
+        write(overlays, stream)
+    slices = sum(len(track) for overlay in overlays for track in overlay.slices)
+    emit(f"{output}: {slices:,} slices\n".encode(errors="backslashreplace"))
+
+
+Writer = Callable[[Sequence["Overlay"], BinaryIO], None]
+
+
+def _writer(output: Path) -> Writer:
+    """
+    Raises:
+        BadOption: the file's ending says nothing.
+    """
+    name = output.name.lower()
+    for ending, write in _WRITERS.items():
+        if name.endswith(ending):
+            return write
+    raise BadOption("its ending does not say what to write", where=output, remedy=_REMEDY)
+
+
+def _overlay_alone(overlays: Sequence[Overlay], stream: BinaryIO) -> None:
+    from traceanalyzer.render.perfetto.track_events import to_track_events
+
+    for part in to_track_events(_only(overlays)):
+        stream.write(part)
+
+
+def _only(overlays: Sequence[Overlay]) -> Overlay:
+    if len(overlays) > 1:
+        problem = f"{len(overlays)} traces do not go into one file of this kind"
+        raise BadOption(problem, remedy="Write an archive with -o FILE.zip or -o FILE.tar.")
+    return overlays[0]
+
+
+def _archive(overlays: Sequence[Overlay], stream: BinaryIO, *, tar: bool) -> None:
+    from traceanalyzer.cli.originals import blocks_of
+    from traceanalyzer.render.perfetto.archive import Member, TooLarge, write_tar, write_zip
+
+    members = [Member(overlay, partial(blocks_of, overlay.source)) for overlay in overlays]
+    try:
+        (write_tar if tar else write_zip)(members, stream)
+    except TooLarge:
+        remedy = "Write a tar archive with -o FILE.tar."
+        raise TraceAnalyzerError("a trace of 2 GiB or more does not go into a zip", remedy=remedy) from None
+
+
+def _merged(overlays: Sequence[Overlay], stream: BinaryIO) -> None:
+    from traceanalyzer.cli.originals import split_at_events
+    from traceanalyzer.read.text.source import Source
+    from traceanalyzer.render.perfetto.chrome import to_chrome_events
+    from traceanalyzer.render.perfetto.merged import merged
+
+    overlay = _only(overlays)
+    if (Source(overlay.source).plain_bytes() or 0) > MOST_MERGED_BYTES:
+        problem = f"more than {MOST_MERGED_BYTES >> 20} MB of JSON are too much for one file"
+        raise BadOption(
+            problem, where=overlay.source, remedy="Write an archive with -o FILE.zip or -o FILE.tar."
+        )
+    head, rest = split_at_events(overlay.source)
+    for part in merged(head, to_chrome_events(overlay), rest):
+        stream.write(part)
+
+
+def _merged_and_packed(overlays: Sequence[Overlay], stream: BinaryIO) -> None:
+    import gzip
+
+    with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as packed:
+        _merged(overlays, packed)  # type: ignore[arg-type]
+
+
+_WRITERS: Mapping[str, Writer] = {
+    ".pftrace": _overlay_alone,
+    ".perfetto-trace": _overlay_alone,
+    ".zip": partial(_archive, tar=False),
+    ".tar": partial(_archive, tar=True),
+    ".json": _merged,
+    ".json.gz": _merged_and_packed,
+}

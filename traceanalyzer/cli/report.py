@@ -1,0 +1,68 @@
+"""`traceanalyzer report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from traceanalyzer.cli.files import check_outputs
+from traceanalyzer.cli.options import FILE, PATH, force_option
+from traceanalyzer.cli.output import put
+from traceanalyzer.cli.step_time import warn_of_step
+
+
+@click.command(short_help="One HTML page: findings, timelines, flame graph, ops.")
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
+@click.option(
+    "--output",
+    "-o",
+    type=FILE,
+    metavar="FILE",
+    required=True,
+    help="Write the page there, such as report.html.",
+)
+@click.option(
+    "--confidential", is_flag=True, help="Leave out files, lines of python, modules and annotations."
+)
+@click.option(
+    "--step-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MS",
+    help="How long a step takes without the profiler, where you have measured it.",
+)
+@force_option
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes that read a large file.")
+@click.option(
+    "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
+)
+def report(
+    traces: tuple[Path, ...],
+    output: Path,
+    confidential: bool,
+    step_ms: float | None,
+    force: bool,
+    jobs: int | None,
+    cache: bool,
+) -> None:
+    """Write what is wrong in TRACE, where the time went and how it looks as one HTML file.
+
+    The file holds all that it shows and loads nothing. Several TRACEs are the ranks of one job, as for diagnose.
+
+    \b
+    Examples:
+      traceanalyzer report trace.json.gz -o report.html
+      traceanalyzer report traces/ -o report.html --force
+      traceanalyzer report trace.json -o to-share.html --confidential
+    """
+    from traceanalyzer.cli.loading import load_all
+    from traceanalyzer.render.html.document import render_html
+    from traceanalyzer.report.diagnosis import analyses_of, report_of
+    from traceanalyzer.report.page.page import page_of
+
+    check_outputs([output], inputs=traces, force=force)
+    analysed = analyses_of(load_all(traces, jobs=jobs, cache=cache))
+    judged = report_of(analysed, step_ms=step_ms)
+    put(render_html(page_of(judged, analysed, confidential=confidential)), output)
+    click.echo(f"{output}: {len(judged.findings):,} findings", err=True)
+    warn_of_step(step_ms, (analysis for _, analysis in analysed))

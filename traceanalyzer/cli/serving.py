@@ -1,0 +1,131 @@
+"""One file for one page: served once from this machine to Perfetto's viewer, and to nobody else."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+from traceanalyzer.model.errors import TraceAnalyzerError
+
+HOST, PORT = "127.0.0.1", 9001  # the only address without https that the viewer's content policy allows
+_SILENT_S = 30  # a connection on which nothing is said
+
+
+class OneFile:
+    """Serves a file under a path that nobody can guess, until it was fetched.
+
+    Args:
+        origin: the only page that may fetch it.
+
+    Raises:
+        TraceAnalyzerError: the port is taken.
+    """
+
+    def __init__(self, origin: str, port: int = PORT) -> None:
+        self.origin = origin
+        self.served = Event()
+        self.file: Path | None = None
+        self._token = secrets.token_urlsafe(24)
+        try:
+            self._server = ThreadingHTTPServer((HOST, port), self._handler())
+        except OSError as error:
+            remedy = (
+                "It is the only one that Perfetto's viewer may fetch from: end the program that listens there, such as "
+                "another `traceanalyzer open` or `trace_processor --httpd`; or write a file with `traceanalyzer "
+                "annotate` and open that."
+            )
+            raise TraceAnalyzerError(
+                f"port {port} cannot be used: {error.strerror}", remedy=remedy
+            ) from error
+        self._thread = Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def give(self, file: Path) -> str:
+        """Serve this file from now on; its address."""
+        self.file = file
+        return f"http://{HOST}:{self._server.server_port}{self.path}"
+
+    @property
+    def path(self) -> str:
+        """The path within this server."""
+        return f"/{self._token}/{self.file.name}" if self.file else ""
+
+    @property
+    def host(self) -> str:
+        """What a browser calls this server; another name would be a page that rebinds its own."""
+        return f"{HOST}:{self._server.server_port}"
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        return type("Handler", (_Handler,), {"one": self})
+
+
+class _Handler(BaseHTTPRequestHandler):
+    one: OneFile
+    timeout = _SILENT_S
+
+    def do_GET(self) -> None:
+        """The file, once, to the right page."""
+        if not self._admitted() or self.one.file is None or self.one.served.is_set():
+            self._refuse()
+            return
+        with self.one.file.open("rb") as content:
+            self.send_response(HTTPStatus.OK)
+            self._allow()
+            self.send_header("Content-Type", "application/octet-stream")
+            self.send_header("Content-Length", str(self.one.file.stat().st_size))
+            self.send_header("Cache-Control", "no-store")
+            try:
+                self.end_headers()
+                shutil.copyfileobj(content, self.wfile)
+            except OSError:  # the page was closed: it may come again
+                return
+        self.one.served.set()
+
+    def do_OPTIONS(self) -> None:
+        """Browsers ask before a page of the network may fetch from this machine."""
+        if not self._admitted():
+            self._refuse()
+            return
+        self.send_response(HTTPStatus.NO_CONTENT)
+        self._allow()
+        self.send_header("Access-Control-Allow-Methods", "GET")
+        self.send_header("Access-Control-Allow-Private-Network", "true")
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        """The viewer asks here whether a trace processor runs; there is none."""
+        self._refuse()
+
+    do_HEAD = do_PUT = do_DELETE = do_POST
+
+    def _admitted(self) -> bool:
+        asked = (self.headers.get("Origin"), self.headers.get("Host"))
+        wanted = secrets.compare_digest(self.path.partition("?")[0].encode(), self.one.path.encode())
+        return wanted and asked == (self.one.origin, self.one.host)
+
+    def _allow(self) -> None:
+        self.send_header("Access-Control-Allow-Origin", self.one.origin)
+        self.send_header("Vary", "Origin")
+
+    def _refuse(self) -> None:
+        self.send_response(HTTPStatus.NOT_FOUND)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: requests are nobody's business."""
