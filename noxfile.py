@@ -3,7 +3,7 @@
 nox -s tests-3.13      # one Python, newest releases
 nox -s oldest          # the oldest releases that pyproject.toml allows
 
-torch is left out: one module compares with it, and skips itself. A Python that is not installed is skipped, too.
+torch is left out: the tests that need it skip themselves. A Python that is not installed is skipped, too.
 """
 
 from __future__ import annotations

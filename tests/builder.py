@@ -11,18 +11,16 @@ Every method that adds an event returns its event_id. Nothing is added that was 
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, Self
+from typing import Any, Self
 
+from tests.layouts import Layout, laid_out
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
-
-Layout = Literal["kineto", "minified", "array"]
 
 H200 = {
     "id": 0,
@@ -231,14 +229,7 @@ class TraceBuilder:
 
     def to_json(self, layout: Layout = "kineto") -> bytes:
         """The file: as Kineto lays it out, without blanks, or as a bare array of events."""
-        if layout == "array":
-            return json.dumps(self.events, separators=(",", ":")).encode()
-        if layout == "minified":
-            whole = {**self.header, "traceEvents": self.events}
-            return json.dumps(whole, separators=(",", ":")).encode()
-        header = "".join(f"  {json.dumps(key)}: {json.dumps(value)},\n" for key, value in self.header.items())
-        events = ",\n".join(_kineto_event(event) for event in self.events)
-        return f'\n{{\n{header}  "traceEvents": [\n{events}\n  ],\n  "traceName": "built.json"\n}}'.encode()
+        return laid_out(self.header, self.events, layout)
 
     def write(self, path: Path, layout: Layout = "kineto") -> Path:
         """Write the plain JSON and return the path."""
@@ -298,13 +289,3 @@ def load_bytes(content: bytes, name: str = "built.json", **options: Any) -> Trac
 def _linked(correlation: int, external_id: int | None) -> dict[str, int]:
     ids = {} if external_id is None else {"External id": external_id}
     return {**ids, "correlation": correlation}
-
-
-def _kineto_event(event: dict[str, Any]) -> str:
-    """`{`, the fields on lines of their own, args nested, as Kineto's output_json.cpp prints."""
-    fields = {key: value for key, value in event.items() if key not in ("ts", "dur", "args")}
-    times = {key: event[key] for key in ("ts", "dur") if key in event}
-    lines = [json.dumps(part)[1:-1] for part in (fields, times) if part]
-    if "args" in event:
-        lines.append('"args": {\n      ' + json.dumps(event["args"])[1:-1] + "\n    }")
-    return "  {\n    " + ",\n    ".join(lines) + "\n  }"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples import load_profile
+from tests.groups import group_of, place_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("TRACEANALYZER_TRACES", REPOSITORY.parent / "shared" / "traces"))
@@ -38,7 +39,7 @@ def shared() -> Callable[[str], Path]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that asks for `shared_trace` runs once for each that its `of_shared` mark wants, or is skipped."""
     if "shared_trace" in metafunc.fixturenames:
-        asked = [mark.args[0] for mark in metafunc.definition.iter_markers("of_shared")]
+        asked = [mark.kwargs["wanted"] for mark in metafunc.definition.iter_markers("of_shared")]
         names = [name for name in shared_names() if not asked or asked[0](name)]
         absent = [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=_ABSENT))]
         paths = [
@@ -50,30 +51,36 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Properties try as many examples as HYPOTHESIS_PROFILE says."""
-    config.addinivalue_line("markers", "of_shared(wanted): of the shared traces those whose name is wanted")
+    config.addinivalue_line(
+        "markers", "of_shared(wanted=...): of the shared traces those whose name is wanted"
+    )
+    if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
+        raise pytest.UsageError("xdist cannot group the tests with this pytest: see pyproject.toml")
     load_profile()
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist takes the groups from the marks when its turn comes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one shared trace run one after the other, so that it is read once; xdist keeps them on one worker."""
+    """Tests of one shared trace run one after the other, so that it is read once; xdist keeps them on one worker.
+
+    Coverage has to come from what a clone without shared traces runs.
+    """
     names = set(shared_names())
     for item in items:
         named = _named(item, names)
-        if named and not _shared_trace(item):
+        if named and group_of(item) is None:
             item.add_marker(pytest.mark.xdist_group(named))
-    items.sort(key=_shared_trace)
+        if group_of(item) is not None:  # others cover the same lines, and tracing takes half as long again
+            item.add_marker("no_cover")
+    items.sort(key=place_of)
 
 
 def _named(item: pytest.Item, names: set[str]) -> str | None:
-    """The shared trace that a parameter of the test names, as a whole or as a pair."""
+    """The shared trace that a parameter of the test or else its body names, as a whole or as a pair."""
     given = getattr(getattr(item, "callspec", None), "params", {}).values()
-    texts = [text for text in given if isinstance(text, str)]
+    code = getattr(getattr(item, "function", None), "__code__", None)
+    texts = [text for text in (*given, *getattr(code, "co_consts", ())) if isinstance(text, str)]
     return next((full for text in texts for full in (text, f"{text}.bad") if full in names), None)
-
-
-def _shared_trace(item: pytest.Item) -> str:
-    groups = [marker.args[0] for marker in item.iter_markers("xdist_group")]
-    return str(groups[0]) if groups else ""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,7 +9,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-PROFILES = {"quick": 0.3, "full": 1.0, "thorough": 15.0}
+PROFILES = {"quick": 0.2, "full": 1.0, "thorough": 15.0}
 """Profile -> times the number that a test names (100 where it names none)."""
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "quick")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pandas.testing import assert_frame_equal
 
-from tests.builder import Layout, TraceBuilder
+from tests.builder import TraceBuilder
+from tests.layouts import Layout
 
 
 def _built() -> TraceBuilder:

@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.groups import with_torch
 from tests.loaded import analysed, reported
 from traceanalyzer.cli.app import cli
+from traceanalyzer.idle.cause_table import CAUSES
 from traceanalyzer.read.load import load_file
 from traceanalyzer.report.facts import facts_of
 from traceanalyzer.rule.registry import all_rules
+from traceanalyzer.timeline.device_work import KINDS
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -111,9 +114,8 @@ def test_shown_commands_have_only_options_that_exist(document: str) -> None:
     shown = commands((REPOSITORY / document).read_text(encoding="utf-8"))
     assert shown or document != "README.md"
     for arguments in shown:
-        command = cli.get_command(cli.make_context("traceanalyzer", ["rules"]), arguments[0])
-        assert command is not None, arguments
-        command.make_context(arguments[0], arguments[1:])
+        named = arguments if arguments[0] in cli.commands else ["diagnose", *arguments]
+        cli.commands[named[0]].make_context(named[0], named[1:])
 
 
 def test_examples_in_the_help_have_only_options_that_exist() -> None:
@@ -159,7 +161,8 @@ def test_the_notebook_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(names["ranks"]) == [0, 1]
 
 
-@pytest.mark.filterwarnings("default")
+@with_torch
+@pytest.mark.filterwarnings("ignore")  # of torch, where there is no GPU
 def test_the_recording_in_the_readme_records_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     recording = README.partition("## Record a trace")[2].partition("```python\n")[2].partition("```")[0]
@@ -169,3 +172,8 @@ def test_the_recording_in_the_readme_records_a_trace(tmp_path: Path, monkeypatch
     exec(recording, {"loader": [weights] * 20, "train_step": lambda batch: batch @ weights})
     trace = load_file(tmp_path / "trace.json.gz")
     assert (trace.cpu["name"] == "aten::matmul").sum() == 5
+
+
+def test_authors_of_rules_are_told_every_cause_and_kind() -> None:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert [name for name in (*CAUSES, *KINDS) if f"`{name}`" not in text] == []

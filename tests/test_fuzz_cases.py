@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import case, check, run
+from tests.fuzz.__main__ import run
+from tests.fuzz.cases import case
+from tests.fuzz.checks import check
 
 CASES = sorted(Path(__file__).with_name("fuzz_cases").glob("*.case"))
 

@@ -35,9 +35,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def package_files() -> list[Path]:
-    """Sources and the mark that they are typed."""
+    """Sources, the parts of the report's page, and the mark that they are typed."""
     package = REPOSITORY / "traceanalyzer"
-    return [*package.rglob("*.py"), package / "py.typed"]
+    parts = (path for kind in ("html", "css", "js") for path in package.rglob(f"*.{kind}"))
+    return [*package.rglob("*.py"), *parts, package / "py.typed"]
 
 
 def test_it_holds_the_analyzer_alone_and_all_of_it(wheel: Path) -> None:
@@ -67,10 +68,12 @@ def test_it_works_where_nothing_else_of_this_repository_is(wheel: Path, tmp_path
     blocked.mkdir(parents=True)
     (blocked / "__init__.py").write_text("raise ImportError('torch must not be imported')\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(blocked.parent)])}
-    command = [sys.executable, "-P", "-m", "traceanalyzer", "diagnose", str(trace)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "failed" not in done.stdout
+    for command in (["diagnose", str(trace)], ["report", str(trace), "-o", "report.html"]):
+        whole = [sys.executable, "-P", "-m", "traceanalyzer", *command]
+        done = subprocess.run(whole, capture_output=True, text=True, check=False, env=env, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "failed" not in done.stdout
+    assert (tmp_path / "report.html").stat().st_size > 10_000
     where = [sys.executable, "-P", "-c", "import traceanalyzer; print(traceanalyzer.__file__)"]
     found = subprocess.run(where, capture_output=True, text=True, check=True, env=env, cwd=tmp_path)
     assert found.stdout.startswith(str(site))

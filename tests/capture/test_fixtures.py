@@ -11,6 +11,7 @@ import pytest
 from capture.damage import KINDS, SOURCE, Kind, damaged
 from capture.fixtures import FOLDER, Fixture, all_fixtures, main, readme
 from capture.measure import Shown, measure, read_events
+from tests.groups import with_torch
 
 FIXTURES = list(all_fixtures())
 LIMIT_BYTES = 400_000
@@ -97,6 +98,7 @@ def test_broken_files_are_broken(kind: Kind) -> None:
             read_events(path)
 
 
+@with_torch
 def test_recording_fixtures_needs_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if torch.cuda.is_available():

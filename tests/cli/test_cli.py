@@ -10,18 +10,13 @@ from types import ModuleType
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 
-from tests.builder import TraceBuilder
+from tests.cli.commands import MS, call, diagnosed, refused, written
 from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
-from traceanalyzer.cli.app import cli, run
-from traceanalyzer.model.errors import TraceAnalyzerError
-from traceanalyzer.model.schema import FRAMES
+from traceanalyzer.cli.app import run
 from traceanalyzer.render.text.rules import rule_page
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.version import __version__
-
-MS = 1_000_000
 
 pytestmark = pytest.mark.usefixtures("sample_rules")
 
@@ -30,35 +25,6 @@ pytestmark = pytest.mark.usefixtures("sample_rules")
 def trace(tmp_path: Path) -> Path:
     """Two kernels with 6 ms between them: idle is found, high."""
     return written(tmp_path / "trace.json")
-
-
-def written(path: Path, **header: object) -> Path:
-    """That trace in a file."""
-    made = TraceBuilder(**header)
-    for at, begin in enumerate((0, 7 * MS)):
-        made.launch("cudaLaunchKernel", begin, 10_000, at + 1)
-        made.kernel(begin + 20_000, MS, at + 1)
-    return made.write(path)
-
-
-def call(*arguments: object) -> Result:
-    """The command as click runs it; errors for the user come through."""
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
-
-
-def diagnosed(*arguments: object) -> str:
-    """Standard output of a diagnosis that went well."""
-    result = call("diagnose", *arguments)
-    assert result.exception is None, result.exception
-    assert result.exit_code == 0
-    return result.stdout
-
-
-def refused(*arguments: object) -> str:
-    """What the user reads when a command could not run."""
-    result = call(*arguments)
-    assert isinstance(result.exception, TraceAnalyzerError), result.output
-    return str(result.exception)
 
 
 def test_text_is_the_default(trace: Path) -> None:
@@ -233,41 +199,9 @@ def test_explain_prints_the_page_and_the_limits() -> None:
     assert "Did you mean idle-device?" in refused("explain", "idle-devices")
 
 
-def test_export_writes_every_frame(trace: Path, tmp_path: Path) -> None:
-    result = call("export", trace, tmp_path / "frames")
-    assert result.exit_code == 0
-    assert "gpu.parquet: 2 rows" in result.stdout
-    for name, frame in FRAMES.items():
-        table = pq.read_table(tmp_path / "frames" / f"{name}.parquet")
-        assert table.column_names == [column.name for column in frame.columns]
-    gpu = pd.read_parquet(tmp_path / "frames" / "gpu.parquet")
-    assert gpu["dur_ns"].tolist() == [MS, MS]
-    assert str(gpu["start_ns"].dtype) == "int64"
-    fields = {field.name: field for field in pq.read_schema(tmp_path / "frames" / "gpu.parquet")}
-    assert fields["dur_ns"].metadata[b"unit"] == b"ns"
-    assert json.loads((tmp_path / "frames" / "meta.json").read_text())["source"] == str(trace)
-
-
-def test_export_keeps_what_is_there_unless_forced(trace: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "frames"
-    assert call("export", trace, folder).exit_code == 0
-    assert "is already there" in refused("export", trace, folder)
-    assert call("export", trace, folder, "--force").exit_code == 0
-
-
-def test_export_of_a_job_has_a_folder_per_rank(tmp_path: Path) -> None:
-    job = tmp_path / "job"
-    job.mkdir()
-    for rank in (0, 1):
-        written(job / f"rank{rank}.json", distributedInfo={"rank": rank})
-    assert call("export", job, tmp_path / "frames").exit_code == 0
-    assert len(pd.read_parquet(tmp_path / "frames" / "rank1" / "gpu.parquet")) == 2
-    assert "is already there" in refused("export", job, tmp_path / "frames")
-
-
 def test_version_and_help() -> None:
     assert call("--version").stdout == f"traceanalyzer {__version__}\n"
-    assert "traceanalyzer diagnose trace.json.gz" in call("-h").stdout
+    assert "traceanalyzer trace.json.gz" in call("-h").stdout
     for command in ("diagnose", "rules", "explain", "export"):
         assert f"  traceanalyzer {command}" in call(command, "--help").stdout
 
@@ -277,8 +211,8 @@ def test_explain_takes_groups_and_causes() -> None:
     assert "idle-device  (rule, since 0.1)" in call("explain", "rule").stdout
     by_cause = call("explain", "gap").stdout
     assert "idle-device  (rule, since 0.1)" in by_cause
-    for written in ("host code", "host-code", "host_code"):
-        page = call("explain", written).stdout
+    for spelt in ("host code", "host-code", "host_code"):
+        page = call("explain", spelt).stdout
         assert "holds if" in page
         assert "host-code" in page
 

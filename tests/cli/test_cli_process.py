@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import runpy
 import signal
 import subprocess
@@ -25,14 +26,14 @@ MS = 1_000_000
 PROGRAM = [sys.executable, "-m", "traceanalyzer"]
 
 
-@pytest.fixture
-def trace(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small trace on disk."""
     made = TraceBuilder()
     for at in range(4):
         made.launch("cudaLaunchKernel", at * 3 * MS, 10_000, at + 1)
         made.kernel(at * 3 * MS + 20_000, MS, at + 1)
-    return made.write(tmp_path / "trace.json")
+    return made.write(tmp_path_factory.mktemp("process") / "trace.json")
 
 
 def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[bytes]:
@@ -41,10 +42,17 @@ def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[by
     return subprocess.run(command, capture_output=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
+@pytest.fixture(scope="module")
+def diagnosed(trace: Path) -> subprocess.CompletedProcess[bytes]:
+    """The diagnosis of it."""
+    return run("diagnose", trace)
+
+
 def on_a_terminal(*arguments: object, **environment: str) -> str:
     """What the program prints to a terminal of 90 columns."""
     ours, theirs = pty.openpty()
-    env = {**os.environ, "COLUMNS": "90", "TERM": "xterm", **environment}
+    asked = {name: value for name, value in os.environ.items() if "COLOR" not in name}
+    env = {**asked, "COLUMNS": "90", "TERM": "xterm", **environment}
     command = [*PROGRAM, *map(str, arguments)]
     with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=env) as process:
         os.close(theirs)
@@ -71,30 +79,52 @@ def test_a_trace_from_standard_input_is_the_trace_from_the_file(trace: Path) -> 
     assert findings[0] == findings[1] != b""
 
 
-def test_the_same_trace_gives_the_same_bytes(trace: Path) -> None:
-    assert run("diagnose", trace).stdout == run("diagnose", trace).stdout
+def test_the_same_trace_gives_the_same_bytes(
+    trace: Path, diagnosed: subprocess.CompletedProcess[bytes]
+) -> None:
+    assert run("diagnose", trace).stdout == diagnosed.stdout != b""
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b'{"name": "no trace"}', b'{"traceEvents": []}'])
-def test_what_is_no_trace_is_named_in_two_lines(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_trace_is_named_in_two_lines(
+    tmp_path: Path, content: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "odd.json"
     path.write_bytes(content)
-    result = run("diagnose", path)
-    assert (result.returncode, result.stdout) == (2, b"")
-    assert b"odd.json: " in result.stderr
-    assert b"Traceback" not in result.stderr
-    assert len(result.stderr.splitlines()) == 2
+    assert run_here(["diagnose", str(path)]) == COULD_NOT_RUN
+    streams = capfd.readouterr()
+    assert streams.out == ""
+    assert "odd.json: " in streams.err
+    assert "Traceback" not in streams.err
+    assert len(streams.err.splitlines()) == 2
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     result = run("diagnose", tmp_path / "absent.json")
-    assert result.returncode == 2
+    assert (result.returncode, result.stdout) == (2, b"")
     assert b"absent.json" in result.stderr
+    assert b"Traceback" not in result.stderr
+    assert len(result.stderr.splitlines()) == 2
 
 
-def test_no_colour_in_a_pipe_and_colour_on_a_terminal(trace: Path) -> None:
-    assert b"\x1b" not in run("diagnose", trace).stdout
+def test_no_colour_in_a_pipe_and_colour_on_a_terminal(
+    trace: Path, diagnosed: subprocess.CompletedProcess[bytes]
+) -> None:
+    assert b"\x1b" not in diagnosed.stdout
     assert "\x1b[" in on_a_terminal("diagnose", trace)
+
+
+def test_colour_in_a_pipe_where_it_is_demanded_and_never_in_a_file(trace: Path, tmp_path: Path) -> None:
+    forced, plain = {**os.environ, "FORCE_COLOR": "1", "NO_COLOR": ""}, run("diagnose", trace).stdout
+    coloured = run("diagnose", trace, env=forced).stdout
+    assert re.sub(rb"\x1b\[\d+m", b"", coloured) == plain != coloured
+    run("diagnose", trace, "-o", tmp_path / "report.txt", env=forced)
+    assert (tmp_path / "report.txt").read_bytes() == plain
+
+
+def test_a_dumb_terminal_gets_the_text_of_a_pipe(trace: Path) -> None:
+    piped = run("diagnose", trace, env={**os.environ, "COLUMNS": "90"}).stdout.decode()
+    assert on_a_terminal("diagnose", trace, TERM="dumb").replace("\r\n", "\n") == piped
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])

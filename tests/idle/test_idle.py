@@ -2,56 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
-from traceanalyzer.idle.accounting import Accounting
+from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces
 from traceanalyzer.idle.cause_table import GROUPS, SURE, TABLE
-from traceanalyzer.idle.causes import CAUSES, Idle
-from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.trace import Trace
-
-US = 1_000
-LATE = 1_000 * US  # where the second kernel of `gap` starts
-FIRST = 100 * US  # where its first one ends
-LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-
-
-def gap(*, launched: int = LATE - 8 * US, dur: int = 5 * US, name: str = "cudaLaunchKernel") -> TraceBuilder:
-    """Two kernels with 0.9 ms of idle time between them; the second is launched at `launched` in aten::add."""
-    trace = TraceBuilder()
-    trace.step(0, 0, 2_000 * US)
-    trace.op("aten::mm", 10 * US, 20 * US)
-    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
-    trace.kernel(28 * US, FIRST - 28 * US, 1)
-    trace.op("aten::add", launched - 2 * US, dur + 4 * US)
-    trace.launch(name, launched, dur, 2)
-    trace.kernel(LATE, 50 * US, 2)
-    return trace
-
-
-def judged(trace: TraceBuilder, work: int = 1) -> tuple[str, str | None, str | None]:
-    """(cause, name of the deciding row, name of the op) of the longest piece of the gap that this work ends."""
-    loaded = trace.load()
-    idle = Analysis(loaded).index(Idle)
-    pieces = np.flatnonzero(idle.work == work)
-    at = int(pieces[np.argmax(idle.dur_ns[pieces])])
-    return CAUSES[idle.cause[at]], name_of(loaded, idle.row[at]), name_of(loaded, idle.op[at])
-
-
-def pieces(trace: TraceBuilder, work: int = 1) -> dict[str, int]:
-    """Cause -> ns of the gap that this work ends."""
-    idle = Analysis(trace.load()).index(Idle)
-    found: dict[str, int] = {}
-    for at in np.flatnonzero(idle.work == work).tolist():
-        cause = CAUSES[idle.cause[at]]
-        found[cause] = found.get(cause, 0) + int(idle.dur_ns[at])
-    return found
-
-
-def name_of(trace: Trace, row: int) -> str | None:
-    return str(trace.cpu["name"].iloc[row]) if row >= 0 else None
+from traceanalyzer.idle.causes import CAUSES
 
 
 def test_host_code_or_python_where_no_op_is_open() -> None:
@@ -287,33 +243,6 @@ def test_the_tail_and_unlinked_work() -> None:
     assert judged(trace, work=-1) == ("tail", None, None)
 
 
-def test_integer_microseconds_are_no_trouble() -> None:
-    """Old exporters round down: kernels last no time, and work starts as its launch does."""
-    trace = TraceBuilder()
-    for i in range(4):
-        trace.launch("cudaLaunchKernel", 10 * i * US, 2 * US, i + 1)
-        trace.kernel(10 * i * US, 0, i + 1)
-    rows = Analysis(trace.load()).index(Accounting).summaries
-    assert sum(rows[0]["parts_ns"].values()) == rows[0]["end_ns"] - rows[0]["start_ns"] == 32 * US
-    assert all(name.startswith("idle") for name in rows[0]["parts_ns"])
-
-
-def test_a_trace_of_nothing_but_kernels() -> None:
-    trace = TraceBuilder()
-    trace.kernel(0, 10 * US, 1)
-    trace.kernel(30 * US, 10 * US, 2)
-    (row,) = Analysis(trace.load()).index(Accounting).summaries
-    assert row["parts_ns"] == {"compute": 20 * US, "idle:unlinked": 20 * US}
-
-
-def test_a_device_that_is_never_idle() -> None:
-    trace = TraceBuilder()
-    trace.kernel(0, 10 * US, 1)
-    (row,) = Analysis(trace.load()).index(Accounting).summaries
-    assert row["parts_ns"] == {"compute": 10 * US}
-    assert row["idle_causes"] == []
-
-
 def test_every_cause_has_its_place_once_or_with_a_reason() -> None:
     assert len({(row.cause, row.holds) for row in TABLE}) == len(TABLE)
     assert all(row.holds and row.why and row.group for row in TABLE)
@@ -339,13 +268,3 @@ def test_the_usual_delay_is_what_nine_of_ten_stay_below() -> None:
     trace.launch("cudaLaunchKernel", end - 30 * US, 5 * US, 50)  # in time: while the last one ran
     trace.kernel(end + 30 * US, 10 * US, 50)
     assert judged(trace, work=11)[0] == "launch-latency"
-
-
-def test_work_without_a_device_is_on_device_0() -> None:
-    trace = gap()
-    loaded = trace.load()
-    null = loaded.gpu["device"].mask(loaded.gpu["device"] == 0)
-    lost = Trace(loaded.cpu, loaded.gpu.assign(device=null, stream=null), loaded.meta)
-    (row,) = Analysis(lost).index(Accounting).summaries
-    assert row["device"] == 0
-    assert row["parts_ns"] == Analysis(loaded).index(Accounting).summaries[0]["parts_ns"]

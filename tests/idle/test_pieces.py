@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from tests.builder import TraceBuilder
 from tests.examples import examples
 from tests.idle.generated import has_work, traces
-from tests.idle.test_idle import FIRST, LATE, LOADER, US, gap, judged, pieces
+from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.model.analysis import Analysis

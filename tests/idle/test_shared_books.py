@@ -1,4 +1,4 @@
-"""Every shared trace and device against the slow reference, to the nanosecond."""
+"""Shared traces, every device, against the slow reference, to the nanosecond."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.chosen import one_of_each_writer
 from tests.idle import reference
 from tests.idle.books import Books, check_against_reference
-from tests.loaded import loaded
+from tests.loaded import analysed
 from traceanalyzer.model import intervals
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.busy import Busy
 from traceanalyzer.timeline.names import STEP_MARK
 
 
+@pytest.mark.of_shared(wanted=one_of_each_writer)
 def test_the_books_are_exact(shared_trace: Path) -> None:
     events = reference.raw_events(shared_trace)
     work = reference.work_of(events)
-    trace = loaded(shared_trace)
+    analysis = analysed(shared_trace)
     if not work:
         with pytest.raises(Unavailable, match=r"no kernels|no device records"):
-            Books.of(trace)
+            Books.within(analysis)
         return
-    books = Books.of(trace)
+    books = Books.within(analysis)
     busy = books.analysis.index(Busy)
     for device in books.devices:
         mine = [member for member in work if member.device == device]

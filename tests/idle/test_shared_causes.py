@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import shared_names
 from tests.idle.books import Books
-from tests.loaded import loaded
+from tests.loaded import analysed
 from traceanalyzer.idle.causes import CAUSES
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -39,15 +39,15 @@ RECORDED_ON_H200 = ("pairs/", "real/", "ddp/", "seeds/")
 def test_the_dominant_cause_and_op_are_right(
     shared: Shared, pair: str, cause: str, ops: set[str | None]
 ) -> None:
-    books = Books.of(loaded(shared(f"pairs/{pair}.bad")))
+    books = Books.within(analysed(shared(f"pairs/{pair}.bad")))
     assert books.dominant_cause() == cause
     assert books.dominant()[0] == cause
     assert books.dominant()[1] in ops
 
 
 def test_no_op_is_open_while_garbage_is_collected(shared: Shared) -> None:
-    trace = loaded(shared("pairs/gc_pause.bad"))
-    books = Books.of(trace)
+    books = Books.within(analysed(shared("pairs/gc_pause.bad")))
+    trace = books.trace
     nesting = books.analysis.index(Nesting)
     pauses = np.flatnonzero(books.idle.dur_ns > 100_000_000)
     pauses = pauses[books.idle.cause[pauses] == CAUSES.index("host-code")]
@@ -59,7 +59,7 @@ def test_no_op_is_open_while_garbage_is_collected(shared: Shared) -> None:
 
 
 def test_part_of_the_optimizer_loop_is_the_profilers(shared: Shared) -> None:
-    parts = Books.of(loaded(shared("pairs/optimizer_loop.bad"))).parts(0)
+    parts = Books.within(analysed(shared("pairs/optimizer_loop.bad"))).parts(0)
     assert parts["idle:profiler-overhead"] == pytest.approx(
         2.0e6, rel=0.05
     )  # one buffer request and its flush
@@ -69,12 +69,12 @@ def test_part_of_the_optimizer_loop_is_the_profilers(shared: Shared) -> None:
     "name", ["clean_gemm.fixed", "clean_train.fixed", "fp32_gemm.bad", "low_occupancy.bad"]
 )
 def test_busy_traces_are_hardly_idle(shared: Shared, name: str) -> None:
-    assert Books.of(loaded(shared(f"pairs/{name}"))).idle_share(0) < 0.05
+    assert Books.within(analysed(shared(f"pairs/{name}"))).idle_share(0) < 0.05
 
 
 def test_gaps_between_the_kernels_of_a_graph_are_in_it(shared: Shared) -> None:
-    trace = loaded(shared("pairs/launch_bound.fixed"))
-    books = Books.of(trace)
+    books = Books.within(analysed(shared("pairs/launch_bound.fixed")))
+    trace = books.trace
     idle, work = books.idle, books.analysis.index(DeviceWork)
     both = (idle.work >= 0) & (idle.before >= 0)
     call, before = work.call[idle.work[both]], work.call[idle.before[both]]
@@ -86,7 +86,7 @@ def test_gaps_between_the_kernels_of_a_graph_are_in_it(shared: Shared) -> None:
 
 @pytest.mark.parametrize("name", [name for name in shared_names() if name.startswith(RECORDED_ON_H200)])
 def test_hardly_anything_is_unknown(shared: Shared, name: str) -> None:
-    books = Books.of(loaded(shared(name)))
+    books = Books.within(analysed(shared(name)))
     for device in books.devices:
         assert books.parts(device).get("idle:unknown", 0) < 0.02 * books.steps.window_ns
 
@@ -114,11 +114,11 @@ def test_hardly_anything_is_unknown(shared: Shared, name: str) -> None:
 def test_what_an_expert_sees_in_the_largest_gap(
     shared: Shared, name: str, cause: str, op: str | None
 ) -> None:
-    books = Books.of(loaded(shared(name)))
+    books = Books.within(analysed(shared(name)))
     assert books.dominant() == (cause, op)
 
 
 def test_annotations_that_old_exporters_wrote_as_ops_mark_steps(shared: Shared) -> None:
-    books = Books.of(loaded(shared("public/kineto_v100_resnet50_nw4")))
+    books = Books.within(analysed(shared("public/kineto_v100_resnet50_nw4")))
     assert books.steps.kind == "ProfilerStep"
     assert books.steps.number.tolist() == [5, 6, 7, 8, 9, 10]

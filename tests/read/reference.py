@@ -16,6 +16,11 @@ Row = dict[str, Any]
 
 FLOWS = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu")
 LONGEST_US = 7_889_238 * 10**6
+KNOWN = {
+    name: {key for column in frame.columns for key in column.raw} | IGNORED.keys()
+    for name, frame in FRAMES.items()
+}
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=float)
 
 
 def read(text: bytes) -> tuple[dict[str, list[Row]], Counter[str]]:
@@ -64,8 +69,7 @@ def _row(frame: Frame, event_id: int, category: str, event: Row) -> Row:
         for key in column.raw:
             if args.get(key) is not None:
                 row[column.name] = _value(column.storage, args[key])
-    known = {key for column in frame.columns for key in column.raw} | IGNORED.keys()
-    other = {key: args[key] for key in sorted(args) if key not in known}
+    other = {key: args[key] for key in sorted(args) if key not in KNOWN[frame.name]}
     if other:
         row["other_args"] = _text(other)
     return row
@@ -94,4 +98,4 @@ def _value(storage: Storage, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=float)
+    return _ENCODER.encode(value)

@@ -67,7 +67,7 @@ def test_clocks_are_counters() -> None:
 
 
 def test_new_args_have_columns() -> None:
-    from tests.read.test_quirks import kernel, of, op
+    from tests.read.raw_events import kernel, of, op
 
     limits = {"limitingFactors": 2, "blockLimitRegs": 4}
     args = {"device": 0, "stream": 7, "priority": -5, "occupancy": limits, "Seq": 12, "Comms Id": "0x7f"}

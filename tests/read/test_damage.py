@@ -50,7 +50,7 @@ def kinds(trace: Trace) -> list[str]:
         (b" \n\t ", "holds nothing but blanks"),
         (b"hello", "is not JSON"),
         (b'{"a": 1', "is not JSON"),
-        (b"\x80\x02\x00garbage", "is not JSON"),
+        (b"\x80\x02\x00garbage", "is neither JSON nor gzip nor zstd"),
         (b"\x1f\x8b\x08\x00", "the compressed data end early"),
         (gzip.compress(b"", mtime=0), "holds nothing but blanks"),
         (b'{"traceEvents": [', "nothing readable: the file ends at byte 17"),

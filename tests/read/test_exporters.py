@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.read.test_quirks import kernel, of, op
+from tests.read.raw_events import kernel, of, op
 from traceanalyzer.model.errors import NotATrace
 
 

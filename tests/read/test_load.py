@@ -112,7 +112,7 @@ def test_a_folder_with_several_is_an_error_that_names_the_way_out(tmp_path: Path
     for rank in range(3):
         of_rank(rank).write(tmp_path / f"{rank}.json")
     with pytest.raises(
-        UnreadableTrace, match=r"holds several traces: 0\.json and 1\.json\n.*load_job"
+        UnreadableTrace, match=r"holds several traces: 0\.json and 1\.json\n.*such as .*0\.json\."
     ) as error:
         load(tmp_path)
     assert error.value.where == str(tmp_path)

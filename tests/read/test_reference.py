@@ -1,4 +1,4 @@
-"""The reader gives what the reference reader gives, and accounts for every event, on all shared traces."""
+"""The reader gives what the reference reader gives, and accounts for every event, on shared traces."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ import json
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pandas as pd
+import pytest
 
+from tests.chosen import one_of_each_kind, one_of_each_writer
+from tests.loaded import loaded
 from tests.read.reference import read
 from traceanalyzer.model.schema import FRAMES, Storage
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.read.load import load_file
 
 
+@pytest.mark.of_shared(wanted=one_of_each_kind)
 def test_every_event_is_in_a_frame_or_counted(shared_trace: Path) -> None:
-    meta = load_file(shared_trace).meta
-    whole = json.loads(gzip.decompress(shared_trace.read_bytes()))
+    meta = loaded(shared_trace).meta
+    whole = orjson.loads(gzip.decompress(shared_trace.read_bytes()))
     events = whole if isinstance(whole, list) else whole["traceEvents"]
     in_frames = sum(sum(rows.values()) for rows in meta.rows.values())
     assert in_frames + sum(meta.counted.values()) == meta.events == len(events)
 
 
+@pytest.mark.of_shared(wanted=one_of_each_writer)
 def test_every_column_equals_the_reference(shared_trace: Path) -> None:
-    trace = load_file(shared_trace)
+    trace = loaded(shared_trace)
     rows, counted = read(gzip.decompress(shared_trace.read_bytes()))
     assert dict(trace.meta.counted) == dict(counted)
     assert trace.meta.damage == ()
@@ -40,7 +45,8 @@ def test_every_column_equals_the_reference(shared_trace: Path) -> None:
 
 def values(column: pd.Series[Any], storage: Storage) -> list[Any]:
     """A column as plain Python values, null as None; lists and objects as their parsed JSON."""
-    return as_text([None if pd.isna(value) else value for value in column.tolist()], storage)
+    pairs = zip(column.tolist(), column.isna().tolist(), strict=True)
+    return as_text([None if missing else value for value, missing in pairs], storage)
 
 
 def as_text(column: list[Any], storage: Storage) -> list[Any]:

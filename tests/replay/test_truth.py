@@ -9,16 +9,18 @@ import pytest
 
 from benchmarks import accuracy, diagnoses
 from benchmarks import calibrate_replay as calibrate
-from benchmarks.replay_fixes import Case, graph, item
+from benchmarks.replay_case import Case
+from benchmarks.replay_fixes import graph, item
 from benchmarks.replay_truth import HEALTHY, forecast
 from tests.conftest import SHARED
+from tests.groups import with_the_truth
 from traceanalyzer import load
 from traceanalyzer.replay import calibration
 
 WRITE_PAGE = "run: python -m benchmarks.accuracy TRACES --write"
 pytestmark = [
     pytest.mark.skipif(not SHARED.exists(), reason="no shared traces"),
-    pytest.mark.xdist_group(" the truth: measured once, and first, since it takes longest"),
+    with_the_truth,
 ]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.recorded import FIXTURES
 from traceanalyzer import diagnose, load
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.report.costs import largest_costs, short_name
@@ -82,6 +83,38 @@ def test_rates_are_compared_with_the_peak_and_what_is_achievable(shared: Shared)
     assert 0 < float(matmul.values["tflops"] or 0) < 989.5
 
 
+@pytest.mark.parametrize(
+    ("slug", "kind"), [("layout-conversion", "conv"), ("hand-written-attention", "attention")]
+)
+def test_nothing_reaches_more_than_is_achievable(slug: str, kind: str) -> None:
+    rates = named(facts_of(analysis(FIXTURES / slug / "good.json.gz")), "rate")
+    one = next(fact for fact in rates if fact.values["kind"] == kind)
+    assert one.values["tflops"] == one.values["achievable_tflops"]
+    assert "as much as is achievable" in one.text
+
+
+def test_a_hotspot_that_communicates_is_named_by_the_collective(shared: Shared) -> None:
+    first = named(facts_of(analysis(shared("ddp/straggler_cpu.rank0"))), "hotspot")[0]
+    assert first.values["op"] == "allreduce"
+    assert "all ranks" in first.text
+
+
+def test_a_profiler_of_kernels_is_not_said_to_explain_copies() -> None:
+    facts = facts_of(analysis(FIXTURES / "exposed-copy" / "bad.json.gz"))
+    copies, products = (fact.text for fact in named(facts, "hotspot"))
+    assert copies.startswith("aten::to: ")
+    assert "Nsight" not in copies
+    assert "Nsight Compute says why its kernels" in products
+    assert not any("Nsight" in fact.text for fact in named(facts, "bound"))
+
+
+def test_float32_with_tf32_is_told_from_float32_without() -> None:
+    rates = [named(facts_of(analysis(FIXTURES / "no-tensor-cores" / f"{variant}.json.gz")), "rate")[0]
+             for variant in ("bad", "good")]  # fmt: skip
+    assert [one.values["peak_tflops"] for one in rates] == [67.0, 494.5]
+    assert ["by TF32" in one.text for one in rates] == [False, True]
+
+
 def test_compiled_regions_have_a_hash_and_a_prologue(shared: Shared) -> None:
     (one,) = named(facts_of(analysis(shared("pairs/graph_break.fixed"))), "compiled-region")
     assert str(one.values["hash"]).startswith("f6q4qece4m2x")
@@ -123,6 +156,13 @@ def test_the_largest_costs_of_the_unprofiled_step(shared: Shared) -> None:
     (first, *_) = largest_costs(analysis(shared("pairs/dataloader.bad")))
     assert (first.name, first.kind) == ("while data is loaded", "idle")
     assert first.share > 0.8
+
+
+def test_what_runs_at_once_is_told_once(shared: Shared) -> None:
+    """Copies beside the product, and work that was queued before the recording, take nothing of the step."""
+    costs = largest_costs(analysis(shared("pairs/h2d_in_compute.fixed")), 100)
+    assert costs[0].name == "aten::matmul"
+    assert sum(cost.share for cost in costs) < 1.05
 
 
 def test_idle_time_that_only_the_profiler_made_is_no_cost(shared: Shared) -> None:

@@ -79,3 +79,15 @@ def test_a_fault_in_one_part_of_the_head_costs_neither_the_others_nor_the_findin
     head = diagnose(steps_of([5, 5, 5], [4, 4, 4])).traces[0]
     assert (head.steps, head.busy) == (None, ())
     assert head.window.length_ns > 0
+
+
+@pytest.mark.parametrize(("window", "count", "cut", "median"), [((3, 33), 2, 2, 10), ((3, 17), 2, 0, 7)])
+def test_steps_that_the_window_cuts_are_in_no_times(
+    window: tuple[int, int], count: int, cut: int, median: int
+) -> None:
+    trace = steps_of([10, 10, 10, 10], [5, 5, 5, 5])
+    asked = (window[0] * MS + 1_000, window[1] * MS + 1_000)
+    steps = diagnose(trace, window=asked).traces[0].steps
+    assert steps is not None
+    assert (steps.every.count, steps.cut, steps.every.median_ns) == (count, cut, median * MS)
+    assert steps.source.endswith("all cut by --window") == (cut == 0)

@@ -25,8 +25,8 @@ HIGH, INFO = Severity.HIGH, Severity.INFO
 def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_give() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     assert verdict_of(head, graded(HIGH, HIGH, HIGH, INFO)) == (
-        "18.0 ms a step without the profiler (17.0 ms to 19.0 ms), 25.0 ms with it; bound by the CPU; "
-        "fixing 1 to 3 (scheduler-gap first) gives about 9.00 ms"
+        "18.0 ms a step without the profiler (17.0 to 19.0 ms), 25.0 ms with it; bound by the CPU; "
+        "fixing 1 to 3 (scheduler-gap first) brings it to about 9.00 ms"
     )
 
 
@@ -49,7 +49,7 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)
     assert verdict_of(head, [replace(first, saving=None), second]).endswith(
-        "begin with 1 (scheduler-gap); fixing 2 (scheduler-gap) gives about 9.00 ms"
+        "begin with 1 (scheduler-gap); fixing 2 (scheduler-gap) brings it to about 9.00 ms"
     )
     same = replace(head, together=head.step)
     assert verdict_of(same, [replace(first, saving=None)]).endswith("; begin with finding 1 (scheduler-gap)")
@@ -57,7 +57,7 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
 
 def test_parts_that_round_to_nothing_are_left_out() -> None:
     time = samples.accounting(parts_ns={"compute": 997 * MS, "memset": MS, "idle:tail": 2 * MS})
-    assert verdict_of(samples.trace(accounting=(time,)), []).endswith("the time goes to compute 100 %")
+    assert verdict_of(samples.trace(accounting=(time,)), []).endswith("the time goes to compute (100 %)")
 
 
 def test_without_a_replay_the_step_is_the_recorded_one() -> None:
@@ -72,13 +72,15 @@ def test_without_a_replay_the_step_is_the_recorded_one() -> None:
 def test_where_nothing_is_wrong_the_largest_costs_are_told() -> None:
     assert verdict_of(samples.trace(), graded(INFO)) == (
         "25.0 ms a step, as recorded; nothing found to fix; "
-        "the time goes to idle (data loading) 50 %, compute 35 %, idle (launch-bound) 12 %"
+        "the time goes to idle time, data loading (50 %), compute (35 %), idle time, launch-bound (12 %)"
     )
 
 
-def test_a_trace_without_anything_has_no_verdict() -> None:
+def test_a_trace_without_a_device_says_so() -> None:
     bare = samples.empty().traces[0]
-    assert verdict_of(bare, []) == ""
+    assert verdict_of(bare, []) == "no work of a GPU is in the trace"
+    stepped = replace(bare, steps=samples.steps())
+    assert verdict_of(stepped, []) == "25.0 ms a step, as recorded; no work of a GPU is in the trace"
 
 
 @pytest.mark.parametrize(
@@ -94,13 +96,13 @@ def test_a_trace_without_anything_has_no_verdict() -> None:
 def test_numbers_are_those_of_the_findings(severities: list[Severity], words: str) -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     assert verdict_of(head, graded(*severities)).endswith(
-        f"fixing {words} (scheduler-gap first) gives about 9.00 ms"
+        f"fixing {words} (scheduler-gap first) brings it to about 9.00 ms"
     )
 
 
 def test_findings_of_other_ranks_are_theirs() -> None:
     head = samples.trace(1, step=samples.estimate(), together=samples.estimate(9 * MS))
-    assert "fixing 2 (scheduler-gap) gives" in verdict_of(
+    assert "fixing 2 (scheduler-gap) brings" in verdict_of(
         head, [*graded(HIGH, rank=0), *graded(HIGH, rank=1)]
     )
 
@@ -115,19 +117,19 @@ COSTS = (
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
-        ("gpu", "bound by the GPU: 60 % of it is aten::mm; "),
-        ("cpu", "bound by the CPU: 20 % of it is idle while data is loaded; "),
+        ("gpu", "bound by the GPU: 60 % of the step is aten::mm; "),
+        ("cpu", "bound by the CPU: for 20 % of the step the GPU is idle while data is loaded; "),
     ],
 )
 def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, words: str) -> None:
     head = samples.trace(step=samples.estimate(bound=bound), together=samples.estimate(9 * MS))
-    assert words + "fixing 1 (scheduler-gap) gives" in verdict_of(head, graded(HIGH), COSTS)
+    assert words + "fixing 1 (scheduler-gap) brings" in verdict_of(head, graded(HIGH), COSTS)
 
 
 def test_where_nothing_is_wrong_ops_and_reasons_are_told() -> None:
     said = verdict_of(samples.trace(step=samples.estimate(bound="gpu")), graded(INFO), COSTS)
     assert said.endswith(
-        "bound by the GPU; nothing found to fix; the time goes to aten::mm 60 %, idle while data is loaded 20 %"
+        "bound by the GPU; nothing found to fix; the time goes to aten::mm (60 %), idle while data is loaded (20 %)"
     )
 
 
@@ -143,6 +145,17 @@ def test_a_cold_start_says_nothing_of_the_usual_step() -> None:
 def test_communication_that_bounds_the_gpu_is_named() -> None:
     costs = (Cost("allreduce with other ranks", "communication", 9e6, 0.5), *COSTS)
     head = samples.trace(step=samples.estimate(bound="gpu"), together=samples.estimate(9 * MS))
-    assert "bound by the GPU: 50 % of it is allreduce with other ranks; " in verdict_of(
+    assert "bound by the GPU: 50 % of the step is allreduce with other ranks; " in verdict_of(
         head, graded(HIGH), costs
     )
+
+
+def test_a_choice_that_takes_much_of_the_step_is_said_though_nothing_is_to_fix() -> None:
+    head = samples.trace(step=samples.estimate())
+    choice = replace(graded(INFO)[0], rule="recomputation")
+    assert verdict_of(head, [choice]).endswith(
+        f"finding 1 (recomputation) is a choice that takes {100 * samples.saving().share:.0f} % of it"
+    )
+    little = replace(choice, saving=replace(samples.saving(), low_share=0.01))
+    for other in (little, graded(INFO)[0]):
+        assert "is a choice" not in verdict_of(head, [other])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from traceanalyzer.roofline.op_model import Signature, torch_flops, work_of
+from traceanalyzer.roofline.op_model import Signature, flops_of, largest_odd_size, torch_flops, work_of
 
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"
 
@@ -136,3 +136,10 @@ def test_torch_counts_seven_ops() -> None:
     assert torch_flops(CASES["bmm"][0]) == 720
     assert torch_flops(signature("mul", [[8, 16], []], [F32, F32])) == 128
     assert torch_flops(signature("relu", [[8, 16]], [F32])) == 0
+
+
+def test_sizes_that_nothing_has_are_left_out() -> None:
+    vast = signature("mm", [[2**70, 7], [7, 9]], [BF16] * 2)
+    assert flops_of(vast) == 0
+    assert largest_odd_size(vast, 8) == 9
+    assert flops_of(signature("mm", [[4, 8], [8, 2]], [BF16] * 2)) == 2 * 4 * 8 * 2

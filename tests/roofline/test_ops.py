@@ -87,6 +87,29 @@ def test_ops_shapes_and_kernels() -> None:
     assert work.kernels["kernel"].tolist()[:2] == ["gemm", "softmax"]
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "moved"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", F32, 4_096),
+        ("Memcpy DtoH (Device -> Pageable)", F32, 4_096),
+        ("Memcpy HtoD (Pinned -> Device)", BF16, 4_096),
+        ("Memcpy DtoD (Device -> Device)", F32, 8_192),
+    ],
+)
+def test_bytes_go_over_the_link_once_and_through_device_memory_twice(
+    name: str, source: str, moved: int
+) -> None:
+    trace = matmuls()
+    for event in trace.events:
+        if event["name"].startswith("Memcpy"):
+            event["name"] = name
+        if event["name"] == "aten::copy_":
+            event["args"]["Input type"] = [F32, source]
+    row = Analysis(trace.load()).index(OpWork).shapes.set_index("op").loc["aten::copy_"]
+    assert row["bytes"] == moved
+    assert row["gbps"] == pytest.approx(moved / 500)
+
+
 def test_the_text_says_what_was_reached_and_what_is_not_known() -> None:
     text = render_ops(Analysis(matmuls().load()).index(OpWork), limit=3)
     for part in (

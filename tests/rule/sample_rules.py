@@ -23,7 +23,7 @@ class Limits:
     least: float = limit(0.5, "half")
 
 
-@rule(since="0.1", claims=Claims.REST, min_share=0.0, limits=Limits)
+@rule(since="0.1", claims=Claims.REST, min_share=0.0, causes=("gap",), limits=Limits)
 def idle_device(idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Nothing runs on the device.
 

@@ -29,6 +29,7 @@ class Op:
     inside: str | None = None
     pause: int = 0
     stream: int = 7
+    strides: Sequence[Any] = ()
 
 
 def program(ops: Sequence[Op], *, steps: int = 6, device: dict[str, Any] = H200) -> Trace:
@@ -39,6 +40,8 @@ def program(ops: Sequence[Op], *, steps: int = 6, device: dict[str, Any] = H200)
         for op in ops:
             number, cpu = number + 1, cpu + op.pause * US
             shapes = {"Input Dims": list(op.dims), "Input type": list(op.types)} if op.dims else {}
+            if op.strides:
+                shapes["Input Strides"] = list(op.strides)
             if op.inside:
                 trace.op(op.inside, cpu, 10 * US)
             trace.op(op.name, cpu + 1 * US, 8 * US, **shapes)

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import SHARED
+from tests.chosen import one_of_each_kind
+from tests.conftest import SHARED, shared_names
+from tests.groups import last
 from tests.loaded import analysed, reported
 from traceanalyzer import Finding, Report, Saving, Severity
 from traceanalyzer.model import intervals
@@ -52,7 +54,7 @@ NAMED = {
 }
 SMALL_FAULT = 0.12  # of the step: such a fault may come after others
 ALLOWED = 0.02  # by which truth may lie outside the interval: what repeats of one program differ by
-STEP_KNOWN = ("pairs", "pairs4", "real", "noise", "slowdown")
+STEP_KNOWN = ("pairs/", "pairs4/", "real/", "noise/", "slowdown/")
 ABOUT_IDLE_TIME = ("gpu_idle", "host", "compile", "memory")
 ROUNDS = [1, 2, 3, 4]
 
@@ -86,7 +88,7 @@ def naming(report: Report, pair: str) -> list[Finding]:
 # -- of each trace ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.of_shared(lambda name: name.removesuffix(".bad") in NAMED)
+@pytest.mark.of_shared(wanted=lambda name: name.removesuffix(".bad") in NAMED)
 def test_the_fault_of_a_pair_is_named_first_or_second(shared_trace: Path) -> None:
     pair = name_of(shared_trace).removesuffix(".bad")
     report = reported(shared_trace)
@@ -94,13 +96,13 @@ def test_the_fault_of_a_pair_is_named_first_or_second(shared_trace: Path) -> Non
     assert min(places) < 2 or true_saving(shared_trace) < SMALL_FAULT, report.findings[:3]
 
 
-@pytest.mark.of_shared(lambda name: name.removesuffix(".fixed") in NAMED)
+@pytest.mark.of_shared(wanted=lambda name: name.removesuffix(".fixed") in NAMED)
 def test_what_is_fixed_is_not_named(shared_trace: Path) -> None:
     first = NAMED[name_of(shared_trace).removesuffix(".fixed")].split()[0]
     assert [found for found in above_info(reported(shared_trace)) if found.rule == first] == []
 
 
-@pytest.mark.of_shared(lambda name: name.partition("/")[0] in STEP_KNOWN)
+@pytest.mark.of_shared(wanted=lambda name: name.startswith(STEP_KNOWN))
 def test_a_busy_device_is_not_said_to_idle(shared_trace: Path) -> None:
     """The truth: time in which something runs, by step, over the step without the profiler."""
     step_ns = truth_ns(shared_trace)
@@ -121,6 +123,7 @@ def idle_share(analysis: Analysis, step_ns: float) -> float:
     return 1 - busy / max(steps, 1) / step_ns
 
 
+@pytest.mark.of_shared(wanted=one_of_each_kind)
 def test_no_nanosecond_is_claimed_twice(shared_trace: Path) -> None:
     analysis = analysed(shared_trace)
     scope = scope_of(analysis, analysis.trace.meta.rank)
@@ -142,8 +145,6 @@ def _drafts(analysis: Analysis) -> Iterator[Draft]:
 
 
 # -- of all of them --------------------------------------------------------------------------------------------
-
-last = pytest.mark.xdist_group("~ last: others have made the reports by then")
 
 
 @pytest.fixture(scope="module")
@@ -186,8 +187,8 @@ def test_steps_without_the_profiler_are_near_the_truth() -> None:
 
 
 def _with_known_steps() -> list[Path]:
-    paths = [path for folder in STEP_KNOWN for path in sorted((SHARED / folder).glob("*.json.gz"))]
-    return [path for path in paths if ".table" not in path.name] or pytest.skip("no shared traces")
+    names = [name for name in shared_names() if name.startswith(STEP_KNOWN)]
+    return [SHARED / f"{name}.json.gz" for name in names] or pytest.skip("no shared traces")
 
 
 def _step_error(path: Path) -> float | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.loaded import selected
+from tests.recorded import FIXTURES
 from tests.rules.programs import PINNED_TO_DEVICE, PINNED_TO_HOST, TO_DEVICE, TO_HOST, US, Program, found
 from traceanalyzer import Report, Severity, diagnose
 from traceanalyzer.model.finding import Confidence, Status
@@ -197,3 +198,14 @@ def test_a_single_step_cannot_tell() -> None:
     program.kernel()
     (outcome,) = diagnose(program.trace.load(), select=["allocator-thrash"]).outcomes
     assert outcome.status is Status.NOT_APPLICABLE
+
+
+def test_copies_of_the_asked_window_alone_are_counted() -> None:
+    report = diagnose(FIXTURES / "exposed-copy/bad.json.gz", window=(6_292_000, 11_128_000))
+    found = next(found for found in report.findings if found.rule == "exposed-copy")
+    assert (found.count, found.steps) == (2, 2)
+    assert "once a step" in found.message
+    window = report.traces[0].window
+    assert all(
+        at.start_ns < window.end_ns and at.end_ns > window.start_ns for at in (found, *found.occurrences)
+    )

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from tests.builder import H200, TraceBuilder
-from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
+from tests.rules.kernel_programs import BF16, F32, F64, NVJET, US, Op, found, program
 from traceanalyzer import diagnose
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Confidence, Severity, Status
+from traceanalyzer.report.device_facts import rates
+from traceanalyzer.rule.evidence import short_name
+from traceanalyzer.rule.fusion import shown
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Arrays>(int)"
 SUM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, sum_functor> >(ReduceOp)"
@@ -87,9 +91,29 @@ CAST = (
 def test_casts_before_products_are_found() -> None:
     cast = Op("aten::copy_", CAST, 26, [*BIG, []], [BF16, F32, "Scalar"])
     (one,) = found(program([cast, Op("aten::mm", NVJET, 86)]), "dtype-casts")
-    assert one.evidence["conversions"] == {"BFloat16 from float": 6 * 26 * US}
+    assert one.evidence["conversions"] == {"from float32 to bfloat16": 6 * 26 * US}
     assert found(program([cast, Op("aten::add", ADD, 86)]), "dtype-casts") == []
     assert (one.cause, "Keep weights" in one.advice) == ("", True)
+
+
+@pytest.mark.parametrize("kinds", [(F64, F32), (F32, F64), (F32, "unsigned char")])
+def test_only_casts_between_narrower_floats_are_the_products(kinds: tuple[str, str]) -> None:
+    """Doubles are float64-math's, and images that come as bytes must be converted."""
+    cast = Op("aten::copy_", CAST, 26, [*BIG, []], [*kinds, "Scalar"])
+    assert found(program([cast, Op("aten::mm", NVJET, 86)]), "dtype-casts") == []
+
+
+def test_kernels_of_an_optimizer_have_the_blocks_that_its_parameters_need() -> None:
+    kernel = (
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>(int)"
+    )
+    assert found(program([Op("aten::_fused_adamw_", kernel, 200, grid=36)]), "low-occupancy") == []
+
+
+def test_long_sequences_of_ops_are_cut_and_say_so() -> None:
+    assert shown(["mul", "add"]) == "mul > add"
+    assert shown(["mul"] * 13).endswith("mul > ...")
+    assert len(shown(["vectorized_elementwise_kernel(AUnaryFunctor)"] * 5)) < 120
 
 
 def test_casts_of_results_are_no_matter_of_weights() -> None:
@@ -99,7 +123,7 @@ def test_casts_of_results_are_no_matter_of_weights() -> None:
     )
     assert (one.cause, list(one.evidence["readers"])) == ("results", ["aten::_softmax"])
     assert "softmax(dtype=torch.float32)" in one.advice
-    assert one.evidence["conversions"] == {"float from BFloat16": 6 * 26 * US}
+    assert one.evidence["conversions"] == {"from bfloat16 to float32": 6 * 26 * US}
 
 
 def test_a_few_blocks_beside_other_work_are_no_loss() -> None:
@@ -126,6 +150,36 @@ def test_a_cache_that_grows_by_cat_is_told_from_other_concatenations() -> None:
     joins = Op("aten::cat", CAT, 30, [[[32, 64], [32, 64]], []], ["TensorList", "Scalar"])
     (other,) = found(program([joins, Op("aten::mm", NVJET, 100)]), "strided-copy")
     assert other.cause == "concatenation"
+
+
+MOVED = (
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
+    "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}> >(int, int)"
+)
+HEADS = [[24, 8, 4, 512, 64], [24, 8, 4, 512, 64], []]
+OUT, EXPANDED = [1048576, 131072, 32768, 64, 1], [262144, 32768, 0, 64, 1]
+
+
+def copied(*read: int) -> Op:
+    return Op("aten::copy_", MOVED, 40, HEADS, [BF16, BF16, "Scalar"], strides=[OUT, list(read), []])
+
+
+@pytest.mark.parametrize(
+    ("copy", "cause", "often"),
+    [
+        (copied(*EXPANDED), "repetition", "4 times"),
+        (copied(262144, 32768, 64, 256, 1), "transposition", ""),
+        (copied(0, 0, 0, 0, 0), "transposition", ""),  # one number for all: a fill
+        (Op("aten::repeat_interleave", MOVED, 40), "repetition", "several times"),
+        (Op("aten::clone", MOVED, 40), "transposition", ""),
+    ],
+)
+def test_data_that_is_copied_out_several_times_is_told_from_transposed(
+    copy: Op, cause: str, often: str
+) -> None:
+    (one,) = found(program([copy, Op("aten::mm", NVJET, 100)]), "strided-copy")
+    assert (one.cause, one.evidence["often"]) == (cause, often)
+    assert ("broadcast" in one.advice) == (cause == "repetition")
 
 
 def test_a_call_far_from_what_its_shapes_need_is_found_without_knowing_why() -> None:
@@ -161,24 +215,6 @@ def test_gathers_are_said_for_information() -> None:
     assert (one.cause, one.severity) == ("gathers", Severity.INFO)
 
 
-def test_anomaly_mode_is_seen_by_its_checks() -> None:
-    trace = TraceBuilder()
-    number = 0
-    for step in range(4):
-        begin = step * 400 * US
-        trace.step(step, begin, 399 * US)
-        for node in range(5):
-            at = begin + node * 70 * US
-            trace.op(f"autograd::engine::evaluate_function: MulBackward{node}", at, 60 * US)
-            for place, name in enumerate(("aten::ne", "aten::any", "aten::item")):
-                number += 1
-                trace.op(name, at + (20 + 10 * place) * US, 9 * US)
-                trace.launch("cudaLaunchKernel", at + (21 + 10 * place) * US, 3 * US, number)
-                trace.kernel(at + (26 + 10 * place) * US, 2 * US, number)
-    (one,) = found(trace.load(), "recomputation")
-    assert (one.cause, one.evidence["checks"]) == ("anomaly-mode", 20)
-
-
 def test_a_net_yields_where_others_claimed_most_of_its_time() -> None:
     scan = Op(
         "aten::cumsum",
@@ -194,39 +230,71 @@ def test_a_net_yields_where_others_claimed_most_of_its_time() -> None:
     assert [one.by for one in found(trace, "far-from-bound")] == ["aten::cumsum"]
 
 
-def backward(numbers: Sequence[int | None], node: str = "MulBackward0") -> TraceBuilder:
-    """Six steps of one backward node whose ops have these sequence numbers, a kernel each."""
-    trace, number = TraceBuilder(), 0
-    for step in range(6):
+def test_more_than_memory_delivers_comes_from_caches() -> None:
+    add = Op("aten::add", ADD, 10, [[8192, 8192], [8192, 8192]], [F32, F32])
+    (one,) = found(program([add]), "hotspot")
+    assert (one.cause, "caches hold a part of it" in one.message) == ("memory", True)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "short"),
+    [
+        ("at::cuda::(anonymous namespace)::spin_kernel(long)", "at::cuda::spin_kernel"),
+        (CAST, "vectorized_elementwise_kernel(bfloat16_copy_kernel)"),
+        (
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(int)",
+            "reduce_kernel(ReduceOp)",
+        ),
+    ],
+)
+def test_kernels_have_short_names(kernel: str, short: str) -> None:
+    assert short_name(kernel) == short
+
+
+def test_an_op_that_takes_little_of_the_step_is_no_hotspot() -> None:
+    assert found(program([Op("aten::mm", NVJET, 8, pause=400)]), "hotspot") == []
+    assert len(found(program([Op("aten::mm", NVJET, 80, pause=400)]), "hotspot")) == 1
+
+
+def test_no_op_reaches_more_than_the_peak() -> None:
+    quick = program([Op("aten::mm", NVJET, 50, [[4096, 4096], [4096, 4096]], [BF16, BF16])])
+    (one,) = found(quick, "hotspot")
+    assert "its algorithm needs fewer operations than are counted" in one.message
+    (rate,) = [fact for fact in rates(Analysis(quick)) if fact.values["kind"] == "matmul"]
+    assert "more than the peak of 990" in rate.text
+    assert " % of the peak" not in rate.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "cause"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", 1 << 20, "link"),
+        ("Memcpy HtoD (Pageable -> Device)", 0, "link"),
+        ("Memcpy DtoD (Device -> Device)", 1 << 20, "copies"),
+    ],
+)
+def test_what_copies_is_limited_by_where_it_copies(kind: str, size: int, cause: str) -> None:
+    trace = TraceBuilder()
+    for step in range(3):
         begin = step * 1_000 * US
-        trace.step(step, begin, 999 * US)
-        trace.op(f"autograd::engine::evaluate_function: {node}", begin, 900 * US)
-        trace.op(node, begin + 1 * US, 890 * US)
-        for place, sequence in enumerate(numbers):
-            number, at = number + 1, begin + (10 + 20 * place) * US
-            recorded = {} if sequence is None else {"Sequence number": sequence}
-            trace.op("aten::mm", at, 15 * US, **recorded)
-            trace.launch("cudaLaunchKernel", at + 1 * US, 3 * US, number)
-            trace.kernel(begin + (50 + 100 * place) * US, 99 * US, number, name=NVJET)
-    return trace
+        trace.step(step, begin, 990 * US)
+        trace.op("aten::copy_", begin + 1 * US, 20 * US)
+        trace.launch("cudaMemcpyAsync", begin + 2 * US, 3 * US, step + 1)
+        trace.memcpy(begin + 10 * US, 900 * US, step + 1, name=kind, size=size)
+    (one,) = found(trace.load(), "hotspot")
+    assert one.cause == cause
+    assert "Nsight" not in one.advice
 
 
-def test_forward_within_backward_is_known_by_its_sequence_numbers() -> None:
-    (one,) = found(backward([7, 8, None]).load(), "recomputation")
-    assert (one.cause, one.count) == ("checkpoint", 12)
-    (other,) = found(backward([7, 8], "CheckpointFunctionBackward").load(), "recomputation")
-    assert other.count == 12
-
-
-def test_gradients_of_gradients_are_no_recomputation() -> None:
-    assert found(backward([7, 8, 9]).load(), "recomputation") == []
-    assert found(backward([None, None]).load(), "recomputation") == []
-
-
-def test_a_little_checkpointing_is_a_choice() -> None:
-    (one,) = found(backward([7, *[None] * 11][:8]).load(), "recomputation")
-    assert one.severity is not Severity.INFO  # an eighth of the GPU's time
-    (less,) = diagnose(
-        backward([7, None]).load(), select=["recomputation"], settings={"recomputation.choice_share": "0.6"}
-    ).findings
-    assert less.severity is Severity.INFO
+@pytest.mark.parametrize(("mark", "said"), [("## Call CompiledFxGraph abc ##", False), ("my_loss", True)])
+def test_the_users_own_annotations_say_where_a_hotspot_is(mark: str, said: bool) -> None:
+    trace = TraceBuilder()
+    for step in range(3):
+        begin = step * 1_000 * US
+        trace.step(step, begin, 990 * US)
+        trace.annotation(mark, begin, 500 * US)
+        trace.op("aten::mm", begin + 1 * US, 20 * US)
+        trace.launch("cudaLaunchKernel", begin + 2 * US, 3 * US, step + 1)
+        trace.kernel(begin + 10 * US, 900 * US, step + 1, name=NVJET)
+    (one,) = found(trace.load(), "hotspot")
+    assert (f", in {mark}" in one.message) == said

@@ -180,3 +180,10 @@ def test_products_with_multiples_of_8_in_narrow_kernels_are_told_to_look_at_stri
     assert (
         found(program([Op("aten::mm", SGEMM, 300, [[7, 9], [9, 11]], [F32, F32])]), "misaligned-gemm") == []
     )
+
+
+def test_the_number_of_tokens_beside_a_vocabulary_is_not_to_be_padded() -> None:
+    kernel = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align2>(Params)"
+    op = Op("aten::addmm", kernel, 200, [[30522], [141, 512], [512, 30522]], [BF16] * 3)
+    (one,) = found(program([op]), "misaligned-gemm")
+    assert (one.evidence["sizes"], one.advice) == ([30522], "Pad 30,522 to 30,528.")

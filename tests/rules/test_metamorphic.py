@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,76 +11,66 @@ import orjson
 import pytest
 
 from tests.builder import load_bytes
+from tests.chosen import ALL
+from tests.loaded import reported
 from tests.recorded import TRACES, name_of
-from traceanalyzer import diagnose, load
+from traceanalyzer import Report, diagnose, load
 from traceanalyzer.read.text.source import Source
 from traceanalyzer.render.data.json import render_json
 
-Document = dict[str, Any]
+Events = list[dict[str, Any]]
+ON_CPU = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver", "python_function")
 
 
-def _document(path: Path) -> Document:
-    return dict(orjson.loads(b"".join(Source(path).blocks())))
+def shuffle(events: Events) -> None:
+    """Another order, and so other event ids."""
+    random.Random(7).shuffle(events)
 
 
-def _said(document: Document) -> list[tuple[Any, ...]]:
-    trace = load_bytes(orjson.dumps(document))
-    origin = trace.meta.origin_ns
+def shift(events: Events) -> None:
+    """A clock that is ahead by a power of two: the double still holds every nanosecond."""
+    for event in events:
+        event["ts"] += 4_096
+
+
+def renumber(events: Events) -> None:
+    """Other processes, threads, correlations and External ids; devices and streams stay."""
+    for event in events:
+        for key in ("pid", "tid") if event.get("cat") in ON_CPU else ():
+            event[key] += 40_000
+        args = event.get("args", {})
+        for key in {"External id", "correlation"} & args.keys():
+            args[key] += 1_000_000
+
+
+def all_at_once(events: Events) -> None:
+    """What each of them must not change, all of them must not."""
+    for change in (renumber, shift, shuffle):
+        change(events)
+
+
+CHANGES: list[Callable[[Events], None]] = [all_at_once, *([shuffle, shift, renumber] if ALL else [])]
+
+
+def said(report: Report) -> list[tuple[Any, ...]]:
+    """The findings in the report's order, with times since the trace's first event, without event ids."""
+    origin = report.traces[0].meta.origin_ns
     return [
         (
-            f.rule,
-            f.cause,
-            f.severity,
-            f.confidence,
-            f.message,
-            f.count,
-            f.cost_ns,
-            f.device,
-            f.stream,
-            f.step,
-            f.start_ns - origin,
-            f.end_ns - origin,
-            len(f.event_ids),
+            *(f.rule, f.cause, f.severity, f.confidence, f.message, f.count, f.cost_ns),
+            *(f.device, f.stream, f.step, f.start_ns - origin, f.end_ns - origin, len(f.event_ids)),
         )
-        for f in diagnose(trace).findings
+        for f in report.findings
     ]
 
 
-@pytest.fixture(params=TRACES, ids=name_of)
-def document(request: pytest.FixtureRequest) -> Document:
-    return _document(request.param)
-
-
-def test_shuffled_events_give_the_same_findings(document: Document) -> None:
-    before = _said(document)
-    random.Random(7).shuffle(document["traceEvents"])
-    assert _said(document) == before
-
-
-def test_shifted_clocks_give_the_same_findings(document: Document) -> None:
-    before = _said(document)
-    for event in document["traceEvents"]:
-        event["ts"] += 4_096  # a power of two: the double still holds every nanosecond
-    assert _said(document) == before
-
-
-def test_renumbered_processes_threads_and_ids_give_the_same_findings(document: Document) -> None:
-    before = _said(document)
-    for event in document["traceEvents"]:
-        on_cpu = event.get("cat") in (
-            "cpu_op",
-            "user_annotation",
-            "cuda_runtime",
-            "cuda_driver",
-            "python_function",
-        )
-        for key in ("pid", "tid") if on_cpu else ():
-            event[key] += 40_000
-        args = event.get("args", {})
-        for key in ("External id", "correlation"):
-            if key in args:
-                args[key] += 1_000_000
-    assert _said(document) == before
+@pytest.mark.no_cover  # what it runs, the reports of the same traces run
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("path", TRACES, ids=name_of)
+def test_what_means_nothing_changes_no_finding(path: Path, change: Callable[[Events], None]) -> None:
+    document = orjson.loads(b"".join(Source(path).blocks()))
+    change(document["traceEvents"])
+    assert said(diagnose(load_bytes(orjson.dumps(document)))) == said(reported(path))
 
 
 def test_the_same_trace_gives_the_same_bytes() -> None:

@@ -52,7 +52,7 @@ def test_a_complete_recording_only_says_what_was_left_out() -> None:
 
 def test_launches_without_any_device_record(shared: Shared) -> None:
     found = _found(shared("public/hta_a100_no_kernels"))["no-device-records"]
-    assert found.message.startswith("77 launches, no device records: CUPTI")
+    assert found.message.startswith("77 launches have no device records. CUPTI")
     assert "another profiler" in found.message
     assert found.severity is Severity.INFO
 
@@ -101,7 +101,7 @@ def test_too_short_and_too_early(first: int, steps: int, causes: set[str]) -> No
     assert found.keys() - {"left-out"} == causes
 
 
-@pytest.mark.of_shared(lambda name: name.startswith(("public/", "seeds/")))
+@pytest.mark.of_shared(wanted=lambda name: name.startswith(("public/", "seeds/")))
 def test_all_of_it_is_info(shared_trace: Path) -> None:
     severities = {found.severity for found in _found(shared_trace).values()}
     assert severities <= {Severity.INFO}

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from tests.chosen import one_of_each_kind
 from tests.loaded import reported as _report
 from traceanalyzer import Finding
 from traceanalyzer.model.finding import Severity, Status
@@ -20,6 +21,7 @@ def _found(path: Path, rule: str) -> list[Finding]:
     return [found for found in _report(path).findings if found.rule == rule]
 
 
+@pytest.mark.of_shared(wanted=one_of_each_kind)
 def test_no_rule_fails(shared_trace: Path) -> None:
     assert [outcome for outcome in _report(shared_trace).outcomes if outcome.status is Status.FAILED] == []
 
@@ -65,6 +67,7 @@ def test_not_found(rule: str, name: str, shared: Shared) -> None:
     assert _found(shared(name), rule) == []
 
 
+@pytest.mark.of_shared(wanted=one_of_each_kind)
 def test_buffer_requests_and_lane_offsets_need_the_profilers_rows(shared_trace: Path) -> None:
     if not _found(shared_trace, "activity-buffer-request") and not _found(shared_trace, "lane-offset"):
         return
@@ -78,6 +81,7 @@ def test_buffer_requests_and_lane_offsets_need_the_profilers_rows(shared_trace: 
         assert _found(shared_trace, "lane-offset") == []
 
 
+@pytest.mark.of_shared(wanted=one_of_each_kind)
 def test_the_profilers_own_synchronisation_is_never_blamed(shared_trace: Path) -> None:
     """It is the last whole-device synchronisation, behind every op and annotation."""
     if not _found(shared_trace, "long-device-sync"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builder import TraceBuilder
-from tests.idle.test_idle import US, judged
+from tests.idle.one_gap import US, judged
 
 
 @pytest.mark.parametrize(("idle", "cause"), [(100, "synchronisation"), (3_000, "dispatching")])

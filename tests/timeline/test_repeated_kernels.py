@@ -8,7 +8,7 @@ import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.repeated_kernels import RepeatedKernels
+from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, losing
 
 
 def repeated(*kernels: dict[str, Any], steps: int = 4) -> TraceBuilder:
@@ -47,3 +47,16 @@ def test_a_group_has_one_device_name_grid_and_block(other: dict[str, Any], group
 def test_communication_waits_for_peers_and_is_left_out() -> None:
     trace = repeated({}, {"name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"})
     assert len(Analysis(trace.load()).index(RepeatedKernels).table) == 4
+
+
+def test_groups_that_lose_little_are_left_out() -> None:
+    trace = repeated({"name": "steady"}, {"name": "slow at times"})
+    slow = [event for event in trace.events if event["name"] == "slow at times"][-1]
+    slow["dur"] *= 3
+    table = Analysis(trace.load()).index(RepeatedKernels).table
+    lost = int(table["dur"].max() - table["dur"].min())
+    kept = losing(table, lost)
+    assert (len(kept), kept["group"].nunique()) == (4, 1)
+    assert kept["dur"].max() == table["dur"].max()
+    assert len(losing(table, lost + 1)) == 0
+    assert len(losing(table[:0], 1)) == 0

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from tests.groups import with_torch
 from tests.torch_table.truth import COLUMNS
 from traceanalyzer.read.load import load_file
 from traceanalyzer.render.text.table import TableSize, render_table
 from traceanalyzer.torch_table.key_averages import KeyAverages, key_averages
 from traceanalyzer.torch_table.printed import printed_table
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), with_torch]
+torch: Any = None  # until the first of these tests runs
 
 CPU_COLUMNS = {torchs: ours for torchs, ours in COLUMNS.items() if "device" not in torchs}
 SWITCHES: dict[str, dict[str, bool]] = {
@@ -24,6 +25,13 @@ SWITCHES: dict[str, dict[str, bool]] = {
     "memory_shapes_flops": {"profile_memory": True, "record_shapes": True, "with_flops": True},
     "stacks": {"with_stack": True, "record_shapes": True, "profile_memory": True, "with_modules": True},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported() -> None:
+    """By these tests alone: it takes seconds."""
+    global torch
+    torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 def train() -> None:

@@ -1,0 +1,92 @@
+"""A real browser for tests: Debian's chromium, driven by Playwright; nothing is downloaded, nothing leaves.
+
+Without one the tests are skipped. `TRACEANALYZER_BROWSER=required` makes that a failure, as `.ci/run` does;
+any other value is the path of the browser.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_ASKED = os.environ.get("TRACEANALYZER_BROWSER", "")
+_REQUIRED = _ASKED == "required"
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+def executable() -> str | None:
+    """The browser's path, None where there is none."""
+    named = None if _REQUIRED or not _ASKED else _ASKED
+    return named or next((path for path in map(shutil.which, _NAMES) if path), None)
+
+
+def missing(what: str) -> None:
+    """Skips, or fails where a browser is required."""
+    why = f"{what}: the page is not tried in a browser (apt-get install chromium; pip install '.[test]')"
+    if _REQUIRED:
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+@contextmanager
+def started() -> Iterator[Any]:
+    """A browser; skips or fails where there is none."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("no playwright")
+    path = executable()
+    if path is None:
+        missing("no chromium")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=_ARGUMENTS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass
+class Visit:
+    """A page that was opened from a file: what it asked for, and what it complained of."""
+
+    page: Any
+    asked: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def visited(
+    browser: Any, path: Path, *, width: int = 1280, scheme: str = "light", **options: Any
+) -> Iterator[Visit]:
+    """The file in a window of its own; whatever it asks of a network is refused and noted."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
+    try:
+        visit = Visit(context.new_page())
+        visit.page.on("request", lambda request: visit.asked.append(request.url))
+        visit.page.on("console", lambda said: visit.complaints.append(f"{said.type}: {said.text}"))
+        visit.page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+        context.route(
+            "**/*",
+            lambda route: route.continue_() if route.request.url.startswith("file:") else route.abort(),
+        )
+        visit.page.goto(path.as_uri())
+        yield visit
+    finally:
+        context.close()

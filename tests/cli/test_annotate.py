@@ -1,0 +1,177 @@
+"""`annotate`: what it writes by the file's ending, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.builder import TraceBuilder
+from tests.perfetto.reader import read
+from traceanalyzer.cli import annotate as command
+from traceanalyzer.cli.app import cli
+from traceanalyzer.model.errors import TraceAnalyzerError
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Two kernels with 6 ms between them, compressed."""
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(built().to_json()))
+    return path
+
+
+def built(**header: object) -> TraceBuilder:
+    made = TraceBuilder(**header)
+    for at, begin in enumerate((0, 7 * MS)):
+        made.launch("cudaLaunchKernel", begin, 10_000, at + 1)
+        made.kernel(begin + 20_000, MS, at + 1)
+    return made
+
+
+def call(*arguments: object) -> Result:
+    """The command as click runs it."""
+    return CliRunner().invoke(cli, ["annotate", *map(str, arguments)])
+
+
+def wrote(*arguments: object) -> str:
+    """What it printed."""
+    result = call(*arguments)
+    assert result.exception is None, result.exception
+    return result.stdout
+
+
+def refused(*arguments: object) -> str:
+    """What the user reads."""
+    result = call(*arguments)
+    assert isinstance(result.exception, TraceAnalyzerError), result.output
+    return str(result.exception)
+
+
+def events_of(path: Path) -> bytes:
+    """The trace's JSON."""
+    return gzip.decompress(path.read_bytes())
+
+
+def test_the_overlay_alone(trace: Path, tmp_path: Path) -> None:
+    said = wrote(trace, "-o", tmp_path / "findings.pftrace")
+    drawing = read((tmp_path / "findings.pftrace").read_bytes())
+    gap = [one for one in drawing.slices["Idle: device 0"] if MS < one.start_ns < 7 * MS]
+    assert sum(one.end_ns - one.start_ns for one in gap) == 6 * MS
+    assert gap[-1].end_ns == 7 * MS + 20_000
+    assert said.startswith(str(tmp_path / "findings.pftrace"))
+
+
+def test_the_archive_has_the_trace_byte_for_byte(trace: Path, tmp_path: Path) -> None:
+    before = trace.read_bytes()
+    wrote(trace, "-o", tmp_path / "bundle.zip")
+    with zipfile.ZipFile(tmp_path / "bundle.zip") as packed:
+        assert packed.read("trace.json") == events_of(trace)
+        assert read(packed.read("trace.findings.pftrace")).slices
+    assert trace.read_bytes() == before
+
+
+@pytest.mark.parametrize("layout", ["kineto", "minified", "array"])
+def test_one_json_keeps_the_traces_own_events(layout: str, tmp_path: Path) -> None:
+    path = built().write(tmp_path / "plain.json", layout)  # type: ignore[arg-type]
+    wrote(path, "-o", tmp_path / "merged.json.gz")
+    merged = json.loads(gzip.decompress((tmp_path / "merged.json.gz").read_bytes()))
+    own = json.loads(path.read_bytes())
+    if layout != "array":
+        assert {key: value for key, value in merged.items() if key != "traceEvents"} == {
+            key: value for key, value in own.items() if key != "traceEvents"
+        }
+        merged, own = merged["traceEvents"], own["traceEvents"]
+    assert merged[-len(own) :] == own
+    assert all(event["pid"] == 1_900_000_000 for event in merged[: -len(own)])
+    assert {"Idle: device 0"} <= {
+        event["args"].get("name") for event in merged if event["name"] == "thread_name"
+    }
+
+
+def test_ranks_go_into_one_archive(tmp_path: Path) -> None:
+    paths = [
+        built(distributedInfo={"rank": rank, "world_size": 2}).write(tmp_path / f"r{rank}.json")
+        for rank in (1, 0)
+    ]
+    wrote(*paths, "-o", tmp_path / "job.zip")
+    with zipfile.ZipFile(tmp_path / "job.zip") as packed:
+        assert packed.read("rank1.json") == paths[0].read_bytes()
+        assert packed.read("rank0.json") == paths[1].read_bytes()
+        assert read(packed.read("rank1.findings.pftrace")).groups == ["traceanalyzer: rank 1"]
+    assert ".zip" in refused(*paths, "-o", tmp_path / "job.pftrace")
+    assert not (tmp_path / "job.pftrace").exists()
+
+
+def test_a_window(trace: Path, tmp_path: Path) -> None:
+    wrote(trace, "-o", tmp_path / "part.pftrace", "--window", "0ms:2ms")
+    drawing = read((tmp_path / "part.pftrace").read_bytes())
+    assert max(one.end_ns for one in drawing.slices["Idle: device 0"]) <= 2 * MS
+
+
+@pytest.mark.parametrize("name", ["findings", "findings.txt", "json", "findings.pftrace.gz"])
+def test_the_ending_says_what_to_write(name: str, trace: Path, tmp_path: Path) -> None:
+    assert ".pftrace" in refused(trace, "-o", tmp_path / name)
+
+
+def test_nothing_is_overwritten(trace: Path, tmp_path: Path) -> None:
+    output = tmp_path / "findings.pftrace"
+    output.write_bytes(b"mine")
+    assert "--force" in refused(trace, "-o", output)
+    assert output.read_bytes() == b"mine"
+    wrote(trace, "-o", output, "--force")
+    assert output.read_bytes() != b"mine"
+    assert "would overwrite the trace" in refused(trace, "-o", trace, "--force")
+
+
+def test_a_trace_within_a_folder_is_not_overwritten(trace: Path, tmp_path: Path) -> None:
+    before = trace.read_bytes()
+    assert "would overwrite the trace" in refused(tmp_path, "-o", trace, "--force")
+    assert trace.read_bytes() == before
+
+
+def test_standard_input_is_not_copied(tmp_path: Path) -> None:
+    assert "only once" in refused("-", "-o", tmp_path / "bundle.zip")
+
+
+def test_large_traces_are_not_merged(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "MOST_MERGED_BYTES", 100)
+    assert ".zip" in refused(trace, "-o", tmp_path / "merged.json")
+    assert not (tmp_path / "merged.json").exists()
+
+
+def test_traces_too_large_for_a_zip(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from traceanalyzer.render.perfetto import archive
+
+    monkeypatch.setattr(archive, "MOST_ZIP_BYTES", 100)
+    assert ".tar" in refused(trace, "-o", tmp_path / "bundle.zip")
+    assert [path.name for path in tmp_path.iterdir()] == [trace.name]
+
+
+def test_a_trace_is_copied_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No block is larger than what is read at a time."""
+    from traceanalyzer.render.perfetto import archive
+
+    made = built()
+    for at in range(20_000):
+        made.op("aten::add", 20 * MS + at * 1_000, 500)
+    path = made.write(tmp_path / "long.json")
+    sizes: list[int] = []
+
+    def watched(blocks: object, file: io.BytesIO) -> None:
+        for block in blocks:  # type: ignore[attr-defined]
+            sizes.append(len(block))
+            file.write(block)
+
+    monkeypatch.setattr(archive, "_copy_limited", watched)
+    wrote(path, "-o", tmp_path / "bundle.zip")
+    assert path.stat().st_size > 2_000_000
+    trace_blocks = sizes[1:-1]
+    assert max(trace_blocks) <= 256 * 1024

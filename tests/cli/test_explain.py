@@ -1,0 +1,55 @@
+"""`traceanalyzer explain` knows every cause that a report shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import call
+from traceanalyzer.idle.cause_table import CAUSES
+from traceanalyzer.report.words import in_words
+from traceanalyzer.rule.registry import all_rules
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def rules_in(page: str) -> set[str]:
+    return {line.partition("  (")[0] for line in page.splitlines() if "  (" in line and ", since " in line}
+
+
+def found() -> set[tuple[str, str]]:
+    """(rule, cause) of every finding in the fixtures."""
+    files = [json.loads(path.read_text()) for path in FIXTURES.glob("*/findings.json")]
+    every = [finding for file in files for variant in file.values() for finding in variant["findings"]]
+    return {(finding["rule"], finding["cause"]) for finding in every if finding["cause"]}
+
+
+def test_rules_state_every_cause_of_their_findings() -> None:
+    stated = {(rule.slug, cause) for rule in all_rules() for cause in rule.causes}
+    assert found()
+    assert found() - stated == set()
+
+
+@pytest.mark.parametrize(("rule", "cause"), sorted(found()))
+def test_a_cause_leads_to_its_rule(rule: str, cause: str) -> None:
+    for spelt in (cause, in_words(cause)):
+        assert rule in rules_in(call("explain", *spelt.split()).stdout)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_cause_of_idle_time_is_explained_as_reports_call_it(cause: str) -> None:
+    said = in_words(cause)
+    slugs = [rule.slug for rule in all_rules()]
+    page = call("explain", *(cause if said in slugs else said).split()).stdout
+    assert "holds if" in page
+    assert "scheduler-gap" in rules_in(page)
+
+
+@pytest.mark.parametrize("cause", ["compute", "memory", "link"])
+def test_words_that_rules_merely_contain_are_not_their_causes(cause: str) -> None:
+    page = call("explain", cause)
+    named = rules_in(page.stdout)
+    assert "hotspot" in named
+    assert named <= {"hotspot"} | {rule.slug for rule in all_rules() if rule.group == cause}

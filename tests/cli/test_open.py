@@ -1,0 +1,262 @@
+"""`open`: one file, once, to one page; and what happens without a browser or a port."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import struct
+import threading
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import orjson
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cli.test_annotate import built
+from traceanalyzer.cli import open as command
+from traceanalyzer.cli import serving
+from traceanalyzer.cli.app import cli, run
+from traceanalyzer.cli.serving import OneFile
+from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.render.perfetto.address import ORIGIN
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return built().write(tmp_path / "trace.json.gz")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[OneFile]:
+    """A server of three bytes on any port."""
+    with OneFile(ORIGIN, port=0) as made:
+        file = tmp_path / "trace.zip"
+        file.write_bytes(b"zip")
+        made.give(file)
+        yield made
+
+
+def asked(
+    server: OneFile, method: str = "GET", path: str | None = None, **headers: str
+) -> http.client.HTTPResponse:
+    """The answer to one request."""
+    connection = http.client.HTTPConnection(server.host, timeout=10)
+    given = {"Origin": ORIGIN} | headers
+    connection.request(
+        method, server.path if path is None else path, headers={k: v for k, v in given.items() if v}
+    )
+    return connection.getresponse()
+
+
+def test_the_file_goes_to_the_viewer_once(server: OneFile) -> None:
+    answer = asked(server)
+    assert (answer.status, answer.read()) == (200, b"zip")
+    assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
+    assert server.served.wait(10)
+    assert asked(server).status == 404
+
+
+def test_a_page_that_was_closed_may_come_again(
+    server: OneFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "large.zip"
+    file.write_bytes(bytes(16 << 20))
+    server.give(file)
+    with socket.create_connection(("127.0.0.1", int(server.host.partition(":")[2]))) as page:
+        page.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        asking = f"GET {server.path} HTTP/1.1\r\nHost: {server.host}\r\nOrigin: {ORIGIN}\r\n\r\n"
+        page.sendall(asking.encode())
+        assert page.recv(12).startswith(b"HTTP/1.0 200")
+    assert not server.served.wait(0.5)
+    assert len(asked(server).read()) == 16 << 20
+    assert server.served.wait(10)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": ""},
+        {"Origin": "null"},
+        {"Origin": "http://ui.perfetto.dev"},
+        {"Host": "rebound.example:9001"},
+    ],
+    ids=str,
+)
+def test_nobody_else_gets_it(server: OneFile, headers: dict[str, str]) -> None:
+    answer = asked(server, **headers)
+    assert (answer.status, answer.read()) == (404, b"")
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    assert not server.served.is_set()
+
+
+@pytest.mark.parametrize("path", ["/", "/trace.zip", "/status", "/../trace.zip", "//etc/passwd"])
+def test_nothing_else_is_there(server: OneFile, path: str) -> None:
+    assert asked(server, path=path).status == 404
+    assert not server.served.is_set()
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD", "PUT", "DELETE"])
+def test_nothing_else_is_answered(server: OneFile, method: str) -> None:
+    """The viewer posts to /status to learn whether a trace processor runs here."""
+    assert asked(server, method).status == 404
+    assert asked(server, "POST", "/status").status == 404
+
+
+def test_browsers_ask_before_they_fetch_from_this_machine(server: OneFile) -> None:
+    answer = asked(server, "OPTIONS", **{"Access-Control-Request-Private-Network": "true"})
+    assert answer.status == 204
+    assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
+    assert answer.headers["Access-Control-Allow-Private-Network"] == "true"
+    assert asked(server, "OPTIONS", Origin="https://evil.example").status == 404
+    assert not server.served.is_set()
+
+
+def test_paths_cannot_be_guessed(tmp_path: Path) -> None:
+    paths = set()
+    for _ in range(3):
+        with OneFile(ORIGIN, port=0) as one:
+            one.give(tmp_path / "trace.zip")
+            paths.add(one.path)
+    assert len(paths) == 3
+    assert all(len(path) > len("/trace.zip/") + 30 for path in paths)
+
+
+def test_it_listens_on_this_machine_alone(server: OneFile) -> None:
+    assert server.host.startswith("127.0.0.1:")
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["open", *map(str, arguments)])
+
+
+def refused(*arguments: object) -> str:
+    result = call(*arguments)
+    assert isinstance(result.exception, TraceAnalyzerError), result.output
+    return str(result.exception)
+
+
+class Viewer:
+    """Stands for the browser: fetches what the address names, as the viewer does."""
+
+    def __init__(self) -> None:
+        self.addresses: list[str] = []
+        self.content = b""
+
+    def open(self, address: str) -> bool:
+        """As `webbrowser.open`."""
+        self.addresses.append(address)
+        threading.Thread(target=self._fetch, args=[self.parts["url"]]).start()
+        return True
+
+    def _fetch(self, url: str) -> None:
+        parts = urlsplit(url)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+        connection.request("GET", parts.path, headers={"Origin": ORIGIN})
+        self.content = connection.getresponse().read()
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The parameters of the last address."""
+        query = self.addresses[-1].partition("#!/?")[2]
+        return {name: values[0] for name, values in parse_qs(query).items()}
+
+
+@pytest.fixture
+def viewer(monkeypatch: pytest.MonkeyPatch) -> Viewer:
+    """In the browser's place; the server takes any free port."""
+    made = Viewer()
+    monkeypatch.setattr(webbrowser, "get", lambda: made)
+    monkeypatch.setattr(webbrowser, "open", made.open)
+    monkeypatch.setattr(serving, "OneFile", lambda origin: OneFile(origin, port=0))
+    monkeypatch.setattr(command, "WAIT_S", 20)
+    return made
+
+
+def test_open_shows_the_first_finding(trace: Path, viewer: Viewer) -> None:
+    result = call(trace)
+    assert result.exit_code == 0, result.exception
+    assert viewer.content[:4] == b"PK\x03\x04"
+    parts = viewer.parts
+    assert viewer.addresses[0].startswith(f"{ORIGIN}/#!/?url=http%3A%2F%2F127.0.0.1%3A")
+    assert int(parts["visStart"]) <= int(parts["ts"]) < int(parts["visEnd"])
+    pin, *_, note = orjson.loads(parts["startupCommands"])
+    assert pin["id"] == "dev.perfetto.PinTracksByRegex"
+    assert pin["args"][0].startswith("^(Findings: ")
+    assert note == {"id": "dev.perfetto.AddNoteAtTimestamp", "args": [parts["ts"], note["args"][1]]}
+    assert note["args"][1].startswith("1 ")
+
+
+def test_open_shows_another_finding(trace: Path, viewer: Viewer) -> None:
+    assert call(trace, "--finding", 2).exit_code == 0
+    assert orjson.loads(viewer.parts["startupCommands"])[-1]["args"][1].startswith("2 ")
+    assert "no such finding" in refused(trace, "--finding", 99)
+
+
+def test_print_url_opens_nothing(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webbrowser, "open", lambda address: pytest.fail("a browser was opened"))
+    monkeypatch.setattr(command.click, "echo", lambda address: viewer.open(address))
+    result = call(trace, "--print-url")
+    assert result.exit_code == 0
+    assert "Ctrl-C ends" in result.stderr
+    assert viewer.content[:4] == b"PK\x03\x04"
+
+
+def test_no_browser(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise webbrowser.Error("could not locate runnable browser")
+
+    monkeypatch.setattr(webbrowser, "get", none)
+    said = refused(trace)
+    assert "no browser" in said
+    assert "--print-url" in said
+    assert run(["open", str(trace)]) == 2
+    assert "no such file" in refused(trace.with_name("missing.json"))
+
+
+def test_a_browser_that_does_not_start(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webbrowser, "open", lambda address: False)
+    assert "--print-url" in refused(trace)
+
+
+def test_nobody_comes(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webbrowser, "open", lambda address: True)
+    monkeypatch.setattr(command, "WAIT_S", 0.01)
+    assert "nobody fetched" in refused(trace)
+
+
+def test_the_port_is_taken(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said before the trace is read."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        monkeypatch.setattr(serving, "OneFile", lambda origin: OneFile(origin, port=port))
+        broken = trace.with_name("broken.json")
+        broken.write_bytes(b"{")
+        said = refused(broken, "--print-url")
+    assert f"port {port} cannot be used" in said
+    assert "annotate" in said
+
+
+def test_the_port_is_the_one_that_the_viewer_allows() -> None:
+    assert (serving.HOST, serving.PORT) == ("127.0.0.1", 9001)
+
+
+def test_standard_input_is_not_served() -> None:
+    assert "only once" in refused("-", "--print-url")
+
+
+def test_a_trace_without_findings_opens(tmp_path: Path, viewer: Viewer) -> None:
+    from tests.builder import TraceBuilder
+
+    made = TraceBuilder()
+    made.op("aten::mm", 0, 50_000)
+    path = made.write(tmp_path / "bare.json")
+    result = call(path)
+    assert result.exit_code == 0, result.exception
+    assert viewer.content[:4] == b"PK\x03\x04"

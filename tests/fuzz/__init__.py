@@ -1,0 +1,1 @@
+"""Traces broken at random: see __main__.py."""

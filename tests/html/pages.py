@@ -1,0 +1,153 @@
+"""Pages of traces, what a parser finds in them, and the JSON documents that they quote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from tests.loaded import analysed, reported
+from traceanalyzer.allocator.memory_ops import ops_by_memory
+from traceanalyzer.allocator.memory_view import MemoryView
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.render.data.facts import facts_fields
+from traceanalyzer.render.data.json import render_json
+from traceanalyzer.render.data.table import table_json
+from traceanalyzer.render.data.views import memory_fields, ops_fields
+from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.markup import UNITS
+from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.facts import facts_of
+from traceanalyzer.report.page.page import Analysed, Page, page_of
+from traceanalyzer.roofline.op_work import OpWork
+
+_EMPTY = {"meta", "input", "br", "link", "img"}
+
+
+@dataclass
+class Element:
+    """An element of a page: its attributes, and the text in it."""
+
+    name: str
+    attributes: dict[str, str | None]
+    text: str = ""
+    parents: tuple[str, ...] = ()
+
+
+@dataclass
+class Parsed(HTMLParser):
+    """All elements of a page in the order in which they begin."""
+
+    elements: list[Element] = field(default_factory=list)
+    _open: list[Element] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = Element(tag, dict(attrs), parents=tuple(one.name for one in self._open))
+        self.elements.append(element)
+        if tag not in _EMPTY:
+            self._open.append(element)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(Element(tag, dict(attrs), parents=tuple(one.name for one in self._open)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open, f"</{tag}> closes nothing"
+        assert self._open[-1].name == tag, f"</{tag}> closes <{self._open[-1].name}>"
+        self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        for element in self._open:
+            element.text += data
+
+    def having(self, attribute: str) -> list[Element]:
+        return [element for element in self.elements if attribute in element.attributes]
+
+    def of_class(self, name: str) -> list[Element]:
+        return [one for one in self.elements if name in (one.attributes.get("class") or "").split()]
+
+
+def parsed(html: bytes) -> Parsed:
+    """The page's elements; fails where they are not closed in order."""
+    made = Parsed()
+    made.feed(html.decode())
+    made.close()
+    assert made._open == []
+    return made
+
+
+@lru_cache(maxsize=4)
+def page(path: Path, confidential: bool = False) -> Page:
+    """The page of one trace."""
+    analysis = analysed(path)
+    return page_of(reported(path), [(analysis.trace.meta.rank, analysis)], confidential=confidential)
+
+
+def page_of_job(traces: Mapping[int, Trace], **options: Any) -> tuple[Page, Analysed]:
+    """The page of several ranks, and what it was made of."""
+    analyses = [(rank, Analysis(trace)) for rank, trace in sorted(traces.items())]
+    return page_of(report_of(analyses), analyses, **options), analyses
+
+
+def rendered(path: Path, confidential: bool = False) -> bytes:
+    """The file."""
+    return render_html(page(path, confidential))
+
+
+def documents(page: Page, analyses: Sequence[Analysis]) -> dict[str, Any]:
+    """What the commands `diagnose`, `ops`, `memory` and `facts` say as JSON; those of a rank with its position."""
+    made: dict[str, Any] = {"diagnose": json.loads(render_json(page.report))}
+    made["accounting"] = made["diagnose"]["accounting"]
+    for i, analysis in enumerate(analyses):
+        source, trace = analysis.trace.meta.source, analysis.trace
+        made[f"facts-{i}"] = json.loads(table_json(source, facts_fields(facts_of(analysis))))
+        try:
+            made[f"ops-{i}"] = json.loads(table_json(source, ops_fields(analysis.index(OpWork))))
+            view = analysis.index(MemoryView)
+            made[f"memory-{i}"] = json.loads(table_json(source, memory_fields(view, ops_by_memory(trace))))
+        except Unavailable:
+            pass
+    return made
+
+
+def value_at(documents: Mapping[str, Any], path: str) -> Any:
+    """What stands at `document#/pointer`."""
+    document, _, pointer = path.partition("#/")
+    value = documents[document]
+    for part in pointer.split("/"):
+        key = part.replace("~1", "/").replace("~0", "~")
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return value
+
+
+def wrong(quotes: Sequence[tuple[str, str, str | None, str]], documents: Mapping[str, Any]) -> list[str]:
+    """Of (path, unit, exact value, text) on the page those that the documents do not say."""
+    found = []
+    for path, unit, value, text in quotes:
+        there = value_at(documents, path)
+        said = UNITS[unit](there)
+        same = unit == "text" or json.loads(value or "null") == there
+        if not same or " ".join(said.split()) != " ".join(text.split()):
+            found.append(f"{path}: {there!r} is shown as {text!r}, with {value!r}")
+    return found
+
+
+def quotes(page: Parsed) -> list[tuple[str, str, str | None, str]]:
+    """(path, unit, exact value, text) of all that a page quotes."""
+    return [
+        (
+            str(one.attributes["data-path"]),
+            str(one.attributes["data-unit"]),
+            one.attributes.get("value"),
+            one.text,
+        )
+        for one in page.having("data-path")
+    ]

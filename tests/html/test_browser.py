@@ -1,0 +1,300 @@
+"""The page in a real browser: nothing leaves, nothing fails, everything moves, everybody can use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import Visit, started, visited
+from tests.html.pages import documents, page, page_of_job, rendered, wrong
+from tests.html.test_escaping import hostile_trace
+from tests.loaded import analysed, loaded
+from tests.recorded import FIXTURES
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.render.html.document import render_html
+from traceanalyzer.report.apart import apart
+from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.page.page import page_of
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+ONE = FIXTURES / "implicit-sync" / "bad.json.gz"
+OTHER = FIXTURES / "exposed-copy" / "bad.json.gz"
+Browser = Any
+
+# Numbers on the page that are neither quoted from a document nor marked as drawn or summed here.
+LOOSE = """() => {
+  const allowed = "[data-path], .drawn, .derived, .ops, svg, nav, .version, .ordinal, .rank, script, style, "
+    + "h2, .flame, .found, footer";
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const loose = [];
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    if (/[0-9]/.test(node.data) && !node.parentElement.closest(allowed)) {
+      const row = node.parentElement.closest("th, dt, caption");
+      if (!row) loose.push(node.data);
+    }
+  }
+  return loose;
+}"""
+QUOTED = """() => [...document.querySelectorAll("[data-path]")].map(
+  (one) => [one.dataset.path, one.dataset.unit, one.getAttribute("value"), one.textContent])"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with started() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_bytes(rendered(ONE))
+    return path
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, file: Path) -> Iterator[Visit]:
+    """One window for all tests that only look or that put things back."""
+    with visited(browser, file) as visit:
+        yield visit
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A page of two ranks, and the documents that it quotes."""
+    made, analyses = page_of_job({0: loaded(ONE), 1: loaded(OTHER)})
+    path = tmp_path_factory.mktemp("ranks") / "report.html"
+    path.write_bytes(render_html(made))
+    return path, documents(made, [one for _, one in analyses])
+
+
+def test_nothing_leaves_and_nothing_fails(opened: Visit, file: Path) -> None:
+    assert opened.asked == [file.as_uri()]
+    assert opened.complaints == []
+    assert opened.page.title() == "bad.json.gz, traceanalyzer report"
+
+
+def test_every_number_is_the_json_s(opened: Visit) -> None:
+    said = opened.page.evaluate(QUOTED)
+    assert len(said) > 100
+    assert wrong(said, documents(page(ONE), [analysed(ONE)])) == []
+    assert opened.page.evaluate(LOOSE) == []
+
+
+def test_every_number_of_every_rank_is_the_json_s(
+    browser: Browser, ranks: tuple[Path, dict[str, Any]]
+) -> None:
+    path, documents_ = ranks
+    with visited(browser, path) as visit:
+        assert wrong(visit.page.evaluate(QUOTED), documents_) == []
+        assert visit.page.evaluate(LOOSE) == []
+        assert visit.complaints == []
+        headings = visit.page.locator("h2").all_inner_texts()
+        assert {"Ranks", "Rank 0", "Rank 1"} <= set(headings)
+        visit.page.locator(".verdicts a").nth(1).click()
+        assert visit.page.evaluate("location.hash") == "#trace-1"
+        assert visit.page.locator(".graph").count() == 2
+        assert visit.page.locator(".graph >> nth=1 >> [role=treeitem]").count() > 2
+
+
+def test_cards_expand(opened: Visit) -> None:
+    card = opened.page.locator(".card").nth(1)
+    assert not card.locator(".strip").is_visible()
+    card.locator("summary").first.click()
+    assert card.locator(".strip").is_visible()
+    assert card.locator(".strip .b").count() > 3
+    card.locator("summary").first.click()
+    assert not card.locator(".strip").is_visible()
+    opened.page.evaluate("location.hash = '#finding-3'")
+    opened.page.wait_for_selector("#finding-3 .strip", state="visible")
+
+
+def test_names_are_told_on_focus_and_under_the_pointer(opened: Visit) -> None:
+    page, strip = opened.page, opened.page.locator(".strip").first
+    stops = strip.locator(".b[tabindex='0']")
+    assert stops.count() == 1
+    stops.focus()
+    tip = page.locator("#tip")
+    assert tip.is_visible()
+    assert tip.inner_text().startswith("aten::item, 173 µs from ")
+    page.keyboard.press("ArrowRight")
+    assert not tip.inner_text().startswith("aten::item,")
+    page.keyboard.press("ArrowLeft")
+    assert tip.inner_text().startswith("aten::item,")
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+    strip.locator(".b-compute").first.hover()
+    assert "nvjet" in tip.inner_text()
+    assert strip.locator(".b-compute").first.get_attribute("aria-label") == tip.inner_text()
+
+
+def test_the_flame_graph_zooms(opened: Visit) -> None:
+    page, graph = opened.page, opened.page.locator(".graph")
+    assert graph.locator("[role=treeitem]").first.inner_text() == "all GPU work"
+    frame = graph.locator(".f-op", has_text="aten::sum").first
+    before = frame.bounding_box()["width"]
+    frame.click()
+    zoomed = graph.locator("[role=treeitem][aria-selected=true]")
+    assert zoomed.inner_text() == "aten::sum"
+    assert zoomed.bounding_box()["width"] > 5 * before
+    assert "aten::sum, 554 µs, 7.4 % of GPU time, 80 times" in page.locator(".told").inner_text()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert graph.locator("[aria-selected=true]").get_attribute("aria-level") == "3"
+    page.keyboard.press("Escape")
+    assert graph.locator("[aria-selected=true]").inner_text() == "all GPU work"
+    frame = graph.locator(".f-op", has_text="aten::sum").first
+    frame.click()
+    page.locator(".reset").click()
+    assert abs(graph.locator(".f-op", has_text="aten::sum").first.bounding_box()["width"] - before) < 1
+
+
+def test_the_search_finds(opened: Visit) -> None:
+    page = opened.page
+    field = page.get_by_label("Search")
+    field.fill("REDUCE_kernel")
+    found = page.locator(".flame .found")
+    assert found.inner_text() == "1 found: 523 µs, 7.0 % of GPU time"
+    assert page.locator(".graph .hit").count() == 1
+    field.fill("no such kernel")
+    assert found.inner_text().startswith("0 found: 0 ns")
+    field.fill("")
+    assert found.inner_text() == ""
+    assert page.locator(".graph.searched").count() == 0
+
+
+def test_the_table_of_ops_is_filtered(opened: Visit) -> None:
+    page = opened.page
+    rows = page.locator("#ops-0 tbody:visible")
+    whole = rows.count()
+    page.get_by_label("Filter").fill("aten::SUM")
+    assert rows.count() == 1
+    assert page.locator("#ops-0 .found").inner_text() == f"1 of {whole} ops"
+    page.get_by_label("Filter").fill("")
+    assert rows.count() == whole
+
+
+def test_commands_are_copied(opened: Visit) -> None:
+    page = opened.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.bring_to_front()
+    page.locator(".copy").first.click()
+    page.get_by_role("button", name="Copy: This part alone").first.get_by_text("Copied").wait_for()
+    shown = page.locator(".copied code").first.inner_text()
+    assert page.evaluate("navigator.clipboard.readText()") == shown
+    assert shown.startswith("traceanalyzer diagnose ")
+
+
+def test_light_and_dark(opened: Visit) -> None:
+    page = opened.page
+    colour = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(colour)
+    button = page.locator("#theme")
+    assert button.inner_text() == "Dark"
+    button.click()
+    assert page.evaluate(colour) != light
+    button.click()
+    assert page.evaluate(colour) == light
+
+
+def test_on_paper_all_timelines_are_shown(opened: Visit) -> None:
+    page = opened.page
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert all(strip.is_visible() for strip in page.locator(".strip").all())
+    assert not page.locator("nav").is_visible()
+    assert not page.locator(".copy").first.is_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen")
+    assert not page.locator("#finding-2 .strip").is_visible()
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+)
+def test_everybody_can_use_it(browser: Browser, file: Path, width: int, scheme: str) -> None:
+    """axe-core finds nothing serious; the page is no wider than the window."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    with visited(browser, file, width=width, scheme=scheme) as visit:
+        visit.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        found = axe.run(visit.page, options={"resultTypes": ["violations"]}).response["violations"]
+        bad = [
+            (one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")
+        ]
+        assert bad == []
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_narrow_tables_show_that_they_scroll(browser: Browser, file: Path) -> None:
+    """Dark at the edge behind which there is more, and only there."""
+    with visited(browser, file, width=390, scheme="light") as visit:
+        table = visit.page.locator("#ops-0 .scroll").first
+        assert table.evaluate("(box) => box.scrollWidth > box.clientWidth + 60")
+        at_start = table.screenshot()
+        looks = table.evaluate("(box) => getComputedStyle(box).backgroundAttachment")
+        assert looks == "local, local, scroll, scroll"
+        table.evaluate("(box) => { box.style.background = 'none'; }")
+        assert table.screenshot() != at_start
+
+
+def test_it_can_be_read_without_scripts(browser: Browser, file: Path) -> None:
+    with visited(browser, file, java_script_enabled=False) as visit:
+        report = page(ONE).report
+        assert visit.page.locator(".verdict").inner_text() == report.traces[0].verdict
+        texts = visit.page.locator(".card .message").all_inner_texts()
+        parts = apart(report)
+        first = [finding.message for finding in parts.others.values()]
+        assert texts[: len(first)] == first
+        assert sorted(texts) == sorted(finding.message for finding in report.findings)
+        visit.page.locator(".card summary").nth(2).click()
+        assert not visit.page.locator(".copy").first.is_visible()
+        assert not visit.page.locator(".graph").is_visible()
+        assert "aten::mm" in visit.page.locator(".flame").inner_text()
+        assert visit.page.locator(".books").is_visible()
+
+
+def test_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
+    """Names that are scripts, handlers, ends of elements, marks that turn the writing."""
+    analyses = [(None, Analysis(hostile_trace().load()))]
+    path = tmp_path / "report.html"
+    path.write_bytes(render_html(page_of(report_of(analyses), analyses)))
+    with visited(browser, path) as visit:
+        visit.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        visit.page.get_by_label("Search").fill("<script>")
+        assert visit.page.locator(".graph .hit").count() > 0
+        visit.page.locator(".graph .hit").first.click()
+        assert "<script>alert(1)</script>" in visit.page.locator("body").inner_text()
+        visit.page.locator(".strip .b").first.hover()
+        assert visit.page.evaluate("typeof hacked") == "undefined"
+        assert visit.page.locator("img, main script, .card style").count() == 0
+        assert visit.complaints == []
+        assert visit.asked == [path.as_uri()]
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+WANTED = (
+    "public/hta_cpu_only",
+    "public/tracelens_mi210_gpu_only",
+    "real/gpt2_train.eager",
+    "public/kineto_v100_resnet50_nw4",
+)
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_shared_traces_open(
+    browser: Browser, shared: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    trace = shared(name)
+    path = tmp_path / "report.html"
+    path.write_bytes(rendered(trace))
+    with visited(browser, path, width=390) as visit:
+        assert visit.complaints == []
+        assert visit.asked == [path.as_uri()]
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert wrong(visit.page.evaluate(QUOTED), documents(page(trace), [analysed(trace)])) == []
+        assert visit.page.evaluate(LOOSE) == []

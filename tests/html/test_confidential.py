@@ -1,0 +1,116 @@
+"""A confidential page names neither files nor lines of python nor annotations."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.html.pages import page, rendered
+from tests.loaded import analysed, loaded
+from tests.recorded import FIXTURES
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.render.html.document import render_html
+from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.page.page import page_of
+from traceanalyzer.report.page.veil import FILE, LINE, MARK, NO_VEIL, PATH, veil_of
+
+SOME = [
+    FIXTURES / name / "bad.json.gz"
+    for name in ("host-gap", "implicit-sync", "dataloader-stall", "unfused-optimizer", "compile")
+]
+
+
+def secrets(trace: Trace) -> set[str]:
+    """What must not be on the page: annotations, frames of python, the file's name."""
+    marks = {
+        str(name)
+        for frame in (trace.cpu, trace.gpu)
+        for name in frame.loc[
+            frame["category"].isin(["user_annotation", "gpu_user_annotation"]), "name"
+        ].unique()
+    }
+    frames = {str(name) for name in trace.python["name"].cat.categories} if len(trace.python) else set()
+    frames |= {name.partition("(")[0] for name in frames if ".py(" in name}
+    return {name for name in marks | frames | {trace.meta.source} if len(name) > 3}
+
+
+def leaks(html: str, names: set[str]) -> list[str]:
+    there = (name for name in names if name in html)
+    return sorted(name for name in there if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", html))
+
+
+@pytest.mark.parametrize("path", SOME, ids=lambda path: path.parent.name)
+def test_nothing_leaks(path: Path) -> None:
+    open_, veiled = rendered(path).decode(), rendered(path, True).decode()
+    names = secrets(loaded(path))
+    assert leaks(open_, names)
+    assert leaks(veiled, names) == []
+    assert ".py" not in veiled
+    assert "traceanalyzer diagnose TRACE --window" in veiled
+
+
+def test_numbers_stay() -> None:
+    path = SOME[0]
+    values = [
+        re.findall(r'<data value="([^"]+)" data-path="diagnose#/findings', rendered(path, c).decode())
+        for c in (False, True)
+    ]
+    assert values[0] == values[1] != []
+
+
+def private_trace() -> TraceBuilder:
+    made = TraceBuilder(with_stack=1, host_name="cluster-17")
+    made.python("/home/ann/secret_project/train.py(12): fit", 0, 40_000_000, python_id=1)
+    made.python("nn.Module: SecretNet_0", 0, 39_000_000, python_id=2, parent=1)
+    for step in range(4):
+        begin = step * 10_000_000
+        made.step(step, begin, 10_000_000)
+        made.annotation("17", begin + 9_200_000, 100_000)
+        made.annotation("secret phase", begin + 10_000, 9_000_000)
+        made.op(
+            "aten::mm",
+            begin + 100_000,
+            50_000,
+            **{"Call stack": "/home/ann/secret_project/net.py(3): forward"},
+        )
+        made.launch("cudaLaunchKernel", begin + 110_000, 10_000, step + 1)
+        made.kernel(begin + 150_000, 1_000_000, step + 1, name="gemm")
+        made.gpu_annotation("secret phase", begin + 150_000, 1_000_000, external_id=9)
+    return made
+
+
+def test_modules_hosts_and_paths_are_left_out() -> None:
+    analysis = Analysis(private_trace().load())
+    analyses = [(None, analysis)]
+    report = report_of(analyses)
+    shown = render_html(page_of(report, analyses)).decode()
+    html = render_html(page_of(report, analyses, confidential=True)).decode()
+    assert "secret phase" in shown
+    assert "SecretNet" in shown
+    for name in ("secret", "Secret", "cluster-17", "/home", "ann", "train.py", "built.json"):
+        assert not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", html), name
+    assert "[module]" in html
+
+
+def test_texts_are_veiled_whatever_names_them() -> None:
+    veil = veil_of([private_trace().load()])
+    assert veil.text("in secret phase, 3 times") == f"in {MARK}, 3 times"
+    assert veil.text("at /home/ann/secret_project/train.py(12): fit") == f"at {LINE}"
+    assert veil.text("at models/other.py(3): run, often") == f"at {LINE}, often"
+    assert veil.text("read /data/set/one.bin at once") == f"read {PATH} at once"
+    assert veil.text("804 TFLOP/s and 12 GB/s; n/a") == "804 TFLOP/s and 12 GB/s; n/a"
+    assert veil.text("of nn.Module: Linear_3 there") == f"of {LINE} there"
+    assert veil.value({"line": "a/b.py(1): f", "n": 3, "all": ["secret phase"]}) == {
+        "line": LINE,
+        "n": 3,
+        "all": [MARK],
+    }
+    assert veil.text("17 times, 0.5 ms") == "17 times, 0.5 ms"
+    assert NO_VEIL.text("a/b.py(1): f") == "a/b.py(1): f"
+    report = report_of([(None, analysed(SOME[0]))])
+    assert NO_VEIL.report(report) is report
+    assert page(SOME[0], True).report.traces[0].meta.source == FILE

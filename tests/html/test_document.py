@@ -1,0 +1,206 @@
+"""The file: whole, small, the same every time; the command that writes it; what a notebook shows."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.html.pages import page, parsed, rendered
+from tests.loaded import analysed, loaded, reported
+from tests.recorded import FIXTURES, TRACES, name_of
+from tests.report import report_samples as samples
+from traceanalyzer.cli.app import run
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.summary import MOST_BYTES, summary_svg
+from traceanalyzer.render.html.templates import filled, template
+from traceanalyzer.render.text.report import render_text
+from traceanalyzer.report.apart import apart
+from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.page.page import page_of
+
+ONE = FIXTURES / "implicit-sync" / "bad.json.gz"
+SOME = [path for path in TRACES if path.name == "good.json.gz"][::6]
+
+
+def test_script_and_style_are_small() -> None:
+    names = ("report.css", "report.js", "report.html", "flame.html", "filter.html")
+    assert sum(len(template(name).encode()) for name in names) < 150_000
+
+
+@pytest.mark.parametrize("path", SOME, ids=name_of)
+def test_pages_are_whole(path: Path) -> None:
+    html = rendered(path)
+    made = parsed(html)
+    assert len(html) < 1_000_000
+    identifiers = [one.attributes["id"] for one in made.having("id")]
+    assert len(identifiers) == len(set(identifiers))
+    links = {str(one.attributes["href"]) for one in made.having("href")}
+    assert all(link.startswith("#") and link[1:] in identifiers for link in links)
+    assert not made.having("src")
+    assert [one for one in made.elements if one.name in ("link", "iframe", "object", "img", "base")] == []
+    assert not re.search(rb"https?://", html)
+    assert len([one for one in made.elements if one.name == "article"]) == len(reported(path).findings)
+
+
+@pytest.mark.parametrize("path", TRACES[::5], ids=name_of)
+def test_the_head_counts_as_the_text_does(path: Path) -> None:
+    """`2 low, 5 info`: what the text puts into its footer is in neither."""
+    chips = [one.text for one in parsed(rendered(path)).of_class("chip") if one.name == "li"]
+    title = render_text(reported(path), width=200).partition("\n")[0]
+    assert title.split("  ")[-1].strip() == (", ".join(text[2:] for text in chips) or "no findings")
+
+
+def test_what_is_too_little_stands_last_with_its_number() -> None:
+    """All cards are on the page, each with the number that the text and the JSON give it."""
+    report = reported(ONE)
+    assert apart(report).minor or apart(report).profilers_own
+    cards = [one for one in parsed(rendered(ONE)).having("value") if one.name == "li"]
+    numbers = [int(str(one.attributes["value"])) for one in cards]
+    assert sorted(numbers) == [*range(1, len(report.findings) + 1)]
+    others = len(apart(report).others)
+    assert numbers[:others] == [*apart(report).others]
+    assert "Too little to act on" in rendered(ONE).decode()
+
+
+def test_the_same_trace_gives_the_same_bytes() -> None:
+    analyses = [(None, Analysis(loaded(ONE)))]
+    again = page_of(report_of(analyses), analyses)
+    assert render_html(again) == rendered(ONE)
+    assert page_of(report_of(analyses), analyses, confidential=True) == page(ONE, True)
+
+
+def test_only_its_own_script_may_run() -> None:
+    policy = next(one for one in parsed(rendered(ONE)).having("http-equiv")).attributes["content"]
+    assert "default-src 'none'" in str(policy)
+    assert re.search(r"script-src 'sha256-[\w+/=]{44}'", str(policy))
+
+
+def test_many_ranks_and_findings_stay_small() -> None:
+    analysis, report, ranks = analysed(ONE), reported(ONE), range(24)
+    traces = tuple(replace(report.traces[0], rank=rank) for rank in ranks)
+    findings = tuple(replace(finding, rank=rank) for finding in report.findings for rank in ranks)
+    job = replace(report, traces=traces, findings=findings)
+    assert len(render_html(page_of(job, [(rank, analysis) for rank in ranks]))) < 5_000_000
+    crowd = replace(report, findings=report.findings * 200)
+    whole = page_of(crowd, [(report.traces[0].rank, analysis)])
+    assert sum(strip is not None for strip in whole.strips) == 250
+    assert len(render_html(whole)) < 5_000_000
+
+
+def test_reports_of_every_kind_have_a_page() -> None:
+    """Reports built by hand, whose events no trace has: cards without timelines."""
+    analysis = analysed(ONE)
+    for report in (samples.report(), samples.replayed(), samples.empty()):
+        made = page_of(report, [(trace.rank, analysis) for trace in report.traces])
+        html = render_html(made).decode()
+        parsed(html.encode())
+        assert html.count("<article") == len(report.findings)
+    html = render_html(page_of(samples.replayed(), [(None, analysis)])).decode()
+    assert "Fixing it alone adds" in html
+    assert "Fixing it saves next to nothing." in html
+    assert "broken-rule" in html
+
+
+def test_what_was_not_understood_is_said() -> None:
+    analysis = analysed(ONE)
+    report = samples.report()
+    html = parsed(render_html(page_of(report, [(None, analysis)])))
+    (listed,) = html.of_class("recorded")
+    for text in ("the file ends within an event", "mystery 3", "unreadable Addr 2"):
+        assert text in listed.text
+    assert "ac2g" not in listed.text
+
+
+def test_slots_are_filled_once() -> None:
+    with pytest.raises(KeyError):
+        filled("filter.html", {})
+    assert "{{script}}" in filled("filter.html", {"i": "{{script}}"})
+
+
+def test_a_trace_without_a_gpu_has_a_page(tmp_path: Path) -> None:
+    made = TraceBuilder()
+    made.op("aten::add", 0, 1_000)
+    analyses = [(None, Analysis(made.load()))]
+    html = render_html(page_of(report_of(analyses), analyses)).decode()
+    assert "no kernels, copies or memsets in the trace" in html
+    assert 'class="flame"' not in html
+
+
+# -- the command ------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, output = tmp_path / "trace.json.gz", tmp_path / "report.html"
+    shutil.copy(ONE, trace)
+    assert run(["report", str(trace), "-o", str(output)]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.fullmatch(r"\S+report\.html: \d+ findings\n", said.err)
+    html = output.read_text(encoding="utf-8")
+    assert html.startswith("<!doctype html>")
+    assert str(trace) in html
+    assert run(["report", str(trace), "-o", str(output)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert run(["report", str(trace), "-o", str(output), "--confidential", "--force", "--step-ms", "2"]) == 0
+    veiled = output.read_text(encoding="utf-8")
+    assert "trace.json.gz" not in veiled
+    assert "2.00 ms" in veiled
+
+
+def test_the_command_takes_ranks(tmp_path: Path) -> None:
+    shutil.copy(ONE, tmp_path / "rank0.json.gz")
+    shutil.copy(FIXTURES / "exposed-copy" / "bad.json.gz", tmp_path / "rank1.json.gz")
+    assert run(["report", str(tmp_path), "-o", str(tmp_path / "report.html")]) == 0
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Rank 0</h2>" in html
+    assert "<h2>Rank 1</h2>" in html
+
+
+def test_the_command_refuses_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", str(ONE)]) == 2
+    assert "--output" in capsys.readouterr().err
+    assert run(["report", str(ONE), "-o", str(tmp_path / "none" / "report.html")]) == 2
+    assert run(["report", str(tmp_path / "none.json"), "-o", str(tmp_path / "report.html")]) == 2
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_the_shown_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a card offers to be copied."""
+    codes = [one.text for one in parsed(rendered(ONE)).elements if one.name == "code"]
+    commands = [text.split() for text in codes if text.startswith("traceanalyzer ")]
+    assert len(commands) == len(reported(ONE).findings)
+    assert run(commands[0][1:]) == 0
+    assert "as asked for with --window" in capsys.readouterr().out
+
+
+# -- notebooks --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", SOME[:3], ids=name_of)
+def test_notebooks_show_a_small_svg(path: Path) -> None:
+    report = reported(path)
+    svg = report._repr_html_()
+    assert len(svg.encode()) <= MOST_BYTES
+    made = parsed(svg.encode())
+    assert made.elements[0].name == "svg"
+    text = " ".join(one.text for one in made.elements if one.name == "text")
+    assert report.traces[0].verdict in text
+    for finding in report.findings[:8]:
+        assert finding.rule in text
+
+
+def test_the_svg_of_every_kind_of_report() -> None:
+    assert "and 42 more" in summary_svg(replace(samples.report(), findings=(samples.finding(0),) * 50))
+    assert "no findings" in summary_svg(samples.empty())
+    ranks = samples.two_ranks()
+    many = summary_svg(replace(ranks, traces=ranks.traces * 4))
+    assert "rank 1: 25.0 ms a step, as recorded" in many
+    assert "and 4 more ranks" in many

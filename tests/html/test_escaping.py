@@ -1,0 +1,174 @@
+"""Whatever names a trace holds, the page shows them as text: no markup, no scripts, no invisible characters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builder import TraceBuilder
+from tests.examples import examples
+from tests.html.pages import Parsed, parsed
+from tests.report import report_samples as samples
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import Finding
+from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.markup import Html, escaped, json_block, said, tag
+from traceanalyzer.render.html.summary import MOST_BYTES, summary_svg
+from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.page.bars import Bar
+from traceanalyzer.report.page.flame import Node
+from traceanalyzer.report.page.page import Inputs, OpRow, OpTable, Page, TracePage, page_of
+from traceanalyzer.report.page.plots import KernelSpread, MemoryCurve, Owner
+from traceanalyzer.report.page.strip import Earlier, Lane, Strip
+
+NASTY = (
+    "<script>alert(1)</script>",
+    "</script><script>hacked = 1</script>",
+    "<img src=x onerror=hacked=1>",
+    '" onload="hacked=1" \'><svg/onload=hacked=1>',
+    "{{data}} {{script}} &lt;b&gt; &#60;i&#62;",
+    "]]> --> <!-- <style>*{display:none}</style>",
+    "\u202egnirts \u2066x\u2069 \u200b\u2028\u2029\x00\x07\x1b[31m\x85",
+    "half \ud800 of a pair",
+    "x" * 100_000,
+    "javascript:alert(1)",
+)
+names = st.one_of(
+    st.sampled_from(NASTY),
+    st.text(max_size=60),
+    st.sampled_from(NASTY).flatmap(lambda nasty: st.text(max_size=10).map(lambda more: more + nasty + more)),
+)
+
+
+def page_with(name: str) -> Page:
+    """The same text wherever a page shows one."""
+    strip = Strip(
+        0,
+        1_000,
+        100,
+        900,
+        (Lane("thread", 1, 1, (Bar(1, name, "op", 0, 1_000, 0, True),)),),
+        (),
+        1,
+        1,
+        name,
+        Earlier(5, name),
+    )
+    found: Finding = samples.finding(0)
+    found = replace(
+        found, cause=name, by=name, message=name, advice=name, evidence={name: name, "of": {name: 3}}
+    )
+    head = samples.trace(
+        meta=samples.meta(source=name),
+        verdict=name,
+        unavailable={"step": name},
+        accounting=(samples.accounting(),),
+    )
+    curve = MemoryCurve(
+        0, name, 1 << 30, 5, None, 0, (0, 5), (0, 1 << 30), None, (Owner(name, name, 1, 5),), 1, 3
+    )
+    inputs = Inputs(0, name, name, 1, 1, 1.0, 1.0, None, None, name)
+    trace = TracePage(
+        None,
+        (Fact("rate", name),),
+        Node("all", "all", 10, 1, [Node(name, "op", 10, 1, [])]),
+        None,
+        (KernelSpread(name, 0, 2, 2, 1, 1.0, 1.0, 1.0, 1.0),),
+        (curve,),
+        OpTable((OpRow(name, 1, 1, 0.5, (inputs,), 0),), 0, 0, (name,)),
+    )
+    report = samples.report(head, findings=(found,))
+    return Page(report, (trace,), (strip,))
+
+
+PLAIN = parsed(render_html(page_with("plain")))
+
+
+def shape(page: Parsed) -> list[tuple[str, tuple[str, ...], frozenset[str]]]:
+    """Elements with their parents and the names of their attributes: all but the texts, and what tells their places,
+    which long names do not have."""
+    place = {"data-path", "data-unit", "value", "class"}
+    return [(one.name, one.parents, frozenset(one.attributes) - place) for one in page.elements]
+
+
+@examples(60)
+@given(names)
+def test_names_change_texts_alone(name: str) -> None:
+    html = render_html(page_with(name))
+    made = parsed(html)
+    expected = shape(PLAIN)
+    if not name:
+        expected = [one for one in expected if one in shape(made)]  # what is empty is left out
+        return
+    assert shape(made) == expected
+    scripts = [one for one in made.elements if one.name == "script"]
+    assert [one.attributes.get("type") for one in scripts] == ["application/json", None]
+    assert json.loads(scripts[0].text)["flames"][0]["root"][2] == 10
+    text = html.decode()
+    assert all(character.isprintable() or character in "\n\xa0" for character in text)
+    assert len(html) < 400_000
+
+
+@given(names)
+def test_the_svg_is_small_and_safe(name: str) -> None:
+    report = page_with(name).report
+    crowd = replace(report, findings=report.findings * 50, traces=report.traces * 16)
+    svg = summary_svg(crowd)
+    assert len(svg.encode()) <= MOST_BYTES
+    made = parsed(svg.encode())
+    assert {one.name for one in made.elements} <= {"svg", "rect", "text", "title"}
+    assert not any(key.startswith("on") for one in made.elements for key in one.attributes)
+
+
+@pytest.mark.parametrize("name", NASTY[:5])
+def test_json_in_the_page_is_data(name: str) -> None:
+    block = json_block("data", {"names": [name], name: 1})
+    inner = block.partition(">")[2].rpartition("<")[0]
+    assert not set("<>&\u2028\u2029") & set(inner)
+    assert json.loads(inner)["names"] == [name]
+
+
+def test_markup_is_written_once() -> None:
+    assert tag("p", "a < b", None, Html("<b>c</b>"), class_="x&y", hidden=True, title=None) == (
+        '<p class="x&amp;y" hidden>a &lt; b<b>c</b></p>'
+    )
+    assert escaped('"') == "&quot;"
+    assert tag("br") == "<br>"
+    assert tag("rect", x=1) == '<rect x="1"/>'
+    assert said("a\u202eb") == r"a\u202eb"
+    assert len(said("x" * 100_000)) == 400
+
+
+def test_a_real_trace_with_such_names(tmp_path: object) -> None:
+    """From the file's bytes to the page, through all that runs between."""
+    made = hostile_trace()
+    analysis = Analysis(made.load())
+    analyses = [(None, analysis)]
+    html = render_html(page_of(report_of(analyses), analyses))
+    parsed(html)
+    assert b"<script>alert" not in html
+    assert b"&lt;script&gt;alert(1)" in html
+
+
+def hostile_trace() -> TraceBuilder:
+    """A loop whose ops, kernels, annotations, modules and lines have such names."""
+    made = TraceBuilder(record_shapes=1, profile_memory=1, with_stack=1)
+    nasty = [name.encode("utf-8", "replace").decode() for name in NASTY]
+    for step in range(4):
+        begin = step * 10_000_000
+        made.step(step, begin, 10_000_000)
+        for i, name in enumerate(nasty):
+            at = begin + 200_000 + i * 900_000
+            made.annotation(name, at, 800_000)
+            made.python(f"train.py(7): {name[:2000]}", at, 800_000, python_id=step * 100 + i + 1)
+            made.op(name, at + 1_000, 500_000, **{"Input Dims": [[4, 4]], "Input type": [name[:50]]})
+            made.launch("cudaLaunchKernel", at + 2_000, 5_000, step * 100 + i + 1)
+            made.launch("cudaStreamSynchronize", at + 10_000, 400_000, step * 100 + i + 51)
+            made.kernel(at + 50_000, 300_000, step * 100 + i + 1, name=name)
+            made.memory(at + 3_000, 4 << 20, address=i + 1, allocated=(4 + i) << 20, reserved=64 << 20)
+    return made

@@ -1,0 +1,68 @@
+"""Every number of a page is the JSON's, and what adds up on it adds up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.html.pages import documents, page, page_of_job, parsed, quotes, rendered, wrong
+from tests.loaded import analysed, loaded
+from tests.recorded import FIXTURES, name_of
+from traceanalyzer.render.html.document import render_html
+
+SOME = [
+    FIXTURES / name / "bad.json.gz"
+    for name in (
+        "implicit-sync",
+        "exposed-copy",
+        "kernel-variance",
+        "allocator-thrash",
+        "host-gap",
+        "compile",
+    )
+]
+
+
+@pytest.mark.parametrize("path", SOME, ids=name_of)
+def test_numbers_are_those_of_the_json(path: Path) -> None:
+    said = quotes(parsed(rendered(path)))
+    assert len(said) > 50
+    assert wrong(said, documents(page(path), [analysed(path)])) == []
+
+
+def test_a_wrong_number_is_found() -> None:
+    """The test of the tests."""
+    path = SOME[0]
+    html = rendered(path)
+    cost = page(path).report.findings[0].cost_ns
+    assert str(cost).encode() in html
+    spoilt = quotes(parsed(html.replace(str(cost).encode(), str(cost + 1).encode())))
+    assert len(wrong(spoilt, documents(page(path), [analysed(path)]))) >= 1
+
+
+def test_numbers_of_ranks_are_each_rank_s_own() -> None:
+    ranks = {0: loaded(SOME[0]), 3: loaded(SOME[1])}
+    made, analyses = page_of_job(ranks)
+    said = quotes(parsed(render_html(made)))
+    assert wrong(said, documents(made, [one for _, one in analyses])) == []
+    assert {path.partition("#")[0] for path, *_ in said} >= {"ops-0", "ops-1", "facts-0", "facts-1"}
+
+
+@pytest.mark.parametrize("path", SOME[:2], ids=name_of)
+def test_parts_of_the_window_add_up(path: Path) -> None:
+    html = parsed(rendered(path))
+    parts = [int(value or 0) for where, _, value, _ in quotes(html) if "/parts_ns/" in where]
+    trace = page(path).report.traces[0]
+    assert sum(parts) == trace.window.length_ns
+    assert len(parts) == sum(ns > 0 for ns in trace.accounting[0].parts_ns.values())
+
+
+@pytest.mark.of_shared(
+    wanted=lambda name: (
+        name in ("public/hta_cpu_only", "real/gpt2_train.eager", "public/tracelens_mi210_gpu_only")
+    )
+)
+def test_numbers_of_shared_traces(shared_trace: Path) -> None:
+    said = quotes(parsed(rendered(shared_trace)))
+    assert wrong(said, documents(page(shared_trace), [analysed(shared_trace)])) == []

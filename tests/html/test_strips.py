@@ -1,0 +1,123 @@
+"""Strips show real events: those around the occurrence, at their times, the inner below the outer."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.builder import TID, TraceBuilder
+from tests.html.pages import page
+from tests.loaded import loaded
+from tests.recorded import FIXTURES
+from tests.report import report_samples as samples
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import Finding
+from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.page.strip import Earlier, Strip, strip_of
+
+SOME = [FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "launch-bound", "dataloader-stall")]
+
+
+def strips(path: Path) -> list[tuple[Finding, Strip]]:
+    made = page(path)
+    pairs = [(found, strip) for found, strip in zip(made.report.findings, made.strips, strict=True) if strip]
+    assert pairs
+    return pairs
+
+
+@pytest.mark.parametrize("path", SOME, ids=lambda path: path.parent.name)
+def test_bars_are_events_of_the_trace(path: Path) -> None:
+    trace = loaded(path)
+    known: set[tuple[int, str, int, int]] = set()
+    for frame in (trace.cpu, trace.gpu):
+        ends = frame["start_ns"] + frame["dur_ns"]
+        known |= set(zip(frame["event_id"], frame["name"].astype(str), frame["start_ns"], ends, strict=True))
+    for _, strip in strips(path):
+        bars = [bar for lane in strip.lanes for bar in lane.bars]
+        assert {(bar.event_id, bar.name, bar.start_ns, bar.end_ns) for bar in bars} <= known
+        assert len({bar.event_id for bar in bars}) == len(bars) == strip.drawn <= strip.seen
+        assert all(bar.start_ns < strip.end_ns and bar.end_ns > strip.start_ns for bar in bars)
+
+
+@pytest.mark.parametrize("path", SOME, ids=lambda path: path.parent.name)
+def test_the_occurrence_is_in_it_with_its_events(path: Path) -> None:
+    for finding, strip in strips(path):
+        assert strip.start_ns < finding.start_ns <= finding.end_ns < strip.end_ns
+        assert (strip.from_ns, strip.to_ns) == (finding.start_ns, finding.end_ns)
+        own = {bar.event_id for lane in strip.lanes for bar in lane.bars if bar.own}
+        assert own <= set(finding.event_ids)
+    first, strip = strips(path)[0]
+    assert any(bar.own for lane in strip.lanes for bar in lane.bars)
+    assert next(lane.number for lane in strip.lanes if lane.kind == "thread") == first.thread
+
+
+@pytest.mark.parametrize("path", SOME, ids=lambda path: path.parent.name)
+def test_no_bar_hides_another_of_its_level(path: Path) -> None:
+    for _, strip in strips(path):
+        for lane in strip.lanes:
+            for level in range(lane.levels):
+                bars = sorted((bar.start_ns, bar.end_ns) for bar in lane.bars if bar.level == level)
+                assert all(first[1] <= second[0] for first, second in pairwise(bars)), (lane.kind, level)
+
+
+def busy_loop(launches: int) -> TraceBuilder:
+    """Steps of many short kernels that the CPU launches too slowly, under ten levels of ops."""
+    made = TraceBuilder()
+    for step in range(3):
+        begin = step * 20_000_000
+        made.step(step, begin, 20_000_000)
+        for i in range(launches):
+            at = begin + 100_000 + i * 40_000
+            for depth in range(10):
+                made.op(f"aten::level{depth}", at + depth * 100, 30_000 - depth * 200)
+            made.launch("cudaLaunchKernel", at + 5_000, 4_000, 1 + step * launches + i)
+            made.kernel(at + 12_000, 3_000, 1 + step * launches + i)
+    return made
+
+
+def test_the_longest_are_drawn_and_the_rest_counted() -> None:
+    analysis = Analysis(busy_loop(400).load())
+    report = report_of([(None, analysis)])
+    for finding in report.findings:
+        strip = strip_of(analysis, finding, 30)
+        assert strip.drawn <= 30
+        assert max(lane.levels for lane in strip.lanes) <= 7
+        assert {lane.kind for lane in strip.lanes} == {"thread", "stream"}
+    assert any(strip_of(analysis, finding, 30).seen > 30 for finding in report.findings)
+
+
+def test_launches_lead_to_their_work_or_are_told() -> None:
+    analysis = Analysis(busy_loop(400).load())
+    (found,) = [one for one in report_of([(None, analysis)]).findings if one.rule == "launch-bound"]
+    strip = strip_of(analysis, found)
+    ids = {bar.event_id: bar for lane in strip.lanes for bar in lane.bars}
+    assert strip.links
+    assert all(ids[link.launch].kind == "call" and ids[link.work].kind == "compute" for link in strip.links)
+    assert strip.earlier is None
+
+
+def test_a_launch_long_before_is_told_with_its_op() -> None:
+    made = TraceBuilder()
+    made.op("aten::mul", 10_000, 20_000)
+    made.launch("cudaLaunchKernel", 15_000, 5_000, 1)
+    kernel = made.kernel(30_000_000, 10_000, 1)
+    analysis = Analysis(made.load())
+    at = int(analysis.trace.gpu["start_ns"].iloc[0])
+    finding = samples.finding(0, start_ns=at, end_ns=at + 10_000, event_ids=(kernel,), thread=None)
+    strip = strip_of(analysis, finding)
+    assert [(lane.kind, len(lane.bars)) for lane in strip.lanes] == [("stream", 1)]
+    assert strip.earlier == Earlier(30_000_000 - 15_000, "aten::mul")
+
+
+def test_lanes_are_the_thread_s_and_the_device_s() -> None:
+    made = busy_loop(20)
+    made.op("aten::elsewhere", 110_000, 50_000, tid=TID + 1)
+    made.kernel(112_000, 30_000, 9_999, device=1)
+    analysis = Analysis(made.load())
+    for finding in report_of([(None, analysis)]).findings:
+        if finding.device == 0 and finding.thread == TID:
+            names = {bar.name for lane in strip_of(analysis, finding).lanes for bar in lane.bars}
+            assert "aten::elsewhere" not in names
+            assert [lane.number for lane in strip_of(analysis, finding).lanes] == [TID, 7]

@@ -1,0 +1,46 @@
+"""The books of traces in which something is missing: durations, launches, idle time, the device's number."""
+
+from __future__ import annotations
+
+from tests.builder import TraceBuilder
+from tests.idle.one_gap import US, gap
+from traceanalyzer.idle.accounting import Accounting
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.trace import Trace
+
+
+def test_integer_microseconds_are_no_trouble() -> None:
+    """Old exporters round down: kernels last no time, and work starts as its launch does."""
+    trace = TraceBuilder()
+    for i in range(4):
+        trace.launch("cudaLaunchKernel", 10 * i * US, 2 * US, i + 1)
+        trace.kernel(10 * i * US, 0, i + 1)
+    rows = Analysis(trace.load()).index(Accounting).summaries
+    assert sum(rows[0]["parts_ns"].values()) == rows[0]["end_ns"] - rows[0]["start_ns"] == 32 * US
+    assert all(name.startswith("idle") for name in rows[0]["parts_ns"])
+
+
+def test_a_trace_of_nothing_but_kernels() -> None:
+    trace = TraceBuilder()
+    trace.kernel(0, 10 * US, 1)
+    trace.kernel(30 * US, 10 * US, 2)
+    (row,) = Analysis(trace.load()).index(Accounting).summaries
+    assert row["parts_ns"] == {"compute": 20 * US, "idle:unlinked": 20 * US}
+
+
+def test_a_device_that_is_never_idle() -> None:
+    trace = TraceBuilder()
+    trace.kernel(0, 10 * US, 1)
+    (row,) = Analysis(trace.load()).index(Accounting).summaries
+    assert row["parts_ns"] == {"compute": 10 * US}
+    assert row["idle_causes"] == []
+
+
+def test_work_without_a_device_is_on_device_0() -> None:
+    trace = gap()
+    loaded = trace.load()
+    null = loaded.gpu["device"].mask(loaded.gpu["device"] == 0)
+    lost = Trace(loaded.cpu, loaded.gpu.assign(device=null, stream=null), loaded.meta)
+    (row,) = Analysis(lost).index(Accounting).summaries
+    assert row["device"] == 0
+    assert row["parts_ns"] == Analysis(loaded).index(Accounting).summaries[0]["parts_ns"]

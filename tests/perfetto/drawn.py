@@ -1,0 +1,23 @@
+"""Overlays of traces on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.loaded import analysed, reported
+from tests.perfetto.reader import Drawing, read
+from traceanalyzer.model.overlay import Overlay
+from traceanalyzer.render.perfetto.track_events import to_track_events
+from traceanalyzer.report.overlay.build import overlays_of
+
+
+def overlay_of(path: Path) -> Overlay:
+    """What is drawn beside the trace."""
+    analysis = analysed(path)
+    (overlay,) = overlays_of(reported(path), [(analysis.trace.meta.rank, analysis)])
+    return overlay
+
+
+def drawing_of(path: Path) -> Drawing:
+    """The same, written and read back."""
+    return read(b"".join(to_track_events(overlay_of(path))))

@@ -1,0 +1,160 @@
+"""The archive: originals byte for byte, and a manifest as Perfetto's reference has it."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.perfetto.reader import read
+from tests.perfetto.test_writer import track
+from traceanalyzer.model.overlay import Overlay
+from traceanalyzer.render.perfetto import archive
+from traceanalyzer.render.perfetto.archive import (
+    Member,
+    TooLarge,
+    manifest,
+    member_names,
+    write_tar,
+    write_zip,
+)
+
+TRACE = b'{"traceEvents": [\n' + b" " * 100_000 + b"]}"
+BASE = 1790857026000000000
+
+
+def overlay(rank: int | None = None, source: str = "runs/trace.json.gz", base: int = BASE) -> Overlay:
+    """One slice."""
+    return Overlay(rank, source, base, (track([(1, 2)]),), ())
+
+
+def member(one: Overlay, content: bytes = TRACE) -> Member:
+    """The trace in blocks."""
+    blocks = [content[at : at + 4_096] for at in range(0, len(content), 4_096)]
+    return Member(one, partial(iter, blocks))
+
+
+def unpacked(members: list[Member], form: str) -> dict[str, bytes]:
+    """The archive's files, in order."""
+    stream = io.BytesIO()
+    if form == "zip":
+        write_zip(members, stream)
+        with zipfile.ZipFile(stream) as packed:
+            return {name: packed.read(name) for name in packed.namelist()}
+    write_tar(members, stream)
+    stream.seek(0)
+    with tarfile.open(fileobj=stream) as tape:
+        return {entry.name: tape.extractfile(entry).read() for entry in tape}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("form", ["zip", "tar"])
+def test_originals_are_byte_for_byte(form: str) -> None:
+    files = unpacked([member(overlay())], form)
+    assert list(files) == ["perfetto_manifest.json", "trace.json", "trace.findings.pftrace"]
+    assert files["trace.json"] == TRACE
+    assert [one.start_ns for one in read(files["trace.findings.pftrace"]).slices["track"]] == [1]
+    assert json.loads(files["perfetto_manifest.json"]) == manifest([overlay()])
+
+
+@pytest.mark.parametrize("form", ["zip", "tar"])
+def test_the_same_traces_give_the_same_bytes(form: str) -> None:
+    write = write_zip if form == "zip" else write_tar
+    first, again = io.BytesIO(), io.BytesIO()
+    write([member(overlay())], first)
+    write([member(overlay())], again)
+    assert first.getvalue() == again.getvalue()
+
+
+def test_zip_keeps_to_what_perfetto_reads() -> None:
+    """Its reader refuses flags and versions that it does not know; it looks at local headers alone."""
+    stream = io.BytesIO()
+    write_zip([member(overlay(source="caf\u00e9 \u202e/b\u00e4d name.json"))], stream)
+    with zipfile.ZipFile(stream) as packed:
+        for entry in packed.infolist():
+            assert entry.extract_version <= 20
+            assert entry.flag_bits == 0
+            assert entry.compress_type == zipfile.ZIP_DEFLATED
+            assert entry.filename.isascii()
+            assert entry.compress_size < max(entry.file_size, 300)
+
+
+def test_one_trace_is_pinned_to_its_overlay() -> None:
+    said = manifest([overlay()])["perfetto_manifest"]
+    assert said["version"] == 1
+    assert said["trace_time"] == {"clock": "BOOTTIME", "file": "trace.findings.pftrace"}
+    assert said["files"] == [
+        {"path": "trace.findings.pftrace"},
+        {
+            "path": "trace.json",
+            "clocks": {"sync_to": {"file": "trace.findings.pftrace", "clock": "BOOTTIME"}, "offset_ns": 0},
+        },
+    ]
+
+
+def test_ranks_stand_on_the_clock_of_the_earliest() -> None:
+    """A later base means that the same times are later; none is moved before zero."""
+    later = 7_889_238 * 10**9
+    said = manifest([overlay(0, base=BASE + later), overlay(1), overlay(2)])["perfetto_manifest"]
+    assert said["trace_time"]["file"] == "rank1.findings.pftrace"
+    offsets = {entry["path"]: clocks(entry) for entry in said["files"]}
+    reference = {"file": "rank1.findings.pftrace", "clock": "BOOTTIME"}
+    assert offsets["rank1.findings.pftrace"] is None
+    assert offsets["rank0.findings.pftrace"] == {
+        "clock": "BOOTTIME",
+        "sync_to": reference,
+        "offset_ns": later,
+    }
+    assert offsets["rank2.findings.pftrace"] == {"clock": "BOOTTIME", "sync_to": reference, "offset_ns": 0}
+    own = {"file": "rank0.findings.pftrace", "clock": "BOOTTIME"}
+    assert offsets["rank0.json"] == {"sync_to": own, "offset_ns": 0}
+    machines = {entry["path"]: entry["machine"]["name"] for entry in said["files"]}
+    assert machines["rank0.json"] == machines["rank0.findings.pftrace"] == "rank 0"
+
+
+def clocks(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """How the file's clock is related."""
+    found: dict[str, Any] | None = entry.get("clocks")
+    return found
+
+
+def test_every_file_that_the_manifest_names_is_there() -> None:
+    members = [member(overlay(rank)) for rank in range(3)]
+    files = unpacked(members, "zip")
+    said = json.loads(files["perfetto_manifest.json"])["perfetto_manifest"]
+    paths = [entry["path"] for entry in said["files"]]
+    assert {*paths, "perfetto_manifest.json"} == {*files}
+    assert all(entry["clocks"]["sync_to"]["file"] in paths for entry in said["files"] if "clocks" in entry)
+
+
+@pytest.mark.parametrize(
+    ("source", "stem"),
+    [
+        ("runs/host_12.1700000000.pt.trace.json.gz", "host_12.1700000000.pt.trace"),
+        ("a.json.zst", "a"),
+        (".json", "trace"),
+        ("<standard input>", "standard_input"),
+        ("../\u202e\udce9.json", "trace"),
+        ("x" * 300 + ".json", "x" * 60),
+    ],
+)
+def test_names_in_the_archive(source: str, stem: str) -> None:
+    """Perfetto passes over names that begin with a dot."""
+    assert member_names([overlay(source=source)]) == [(f"{stem}.json", f"{stem}.findings.pftrace")]
+
+
+def test_a_trace_that_is_too_large_for_a_zip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MOST_ZIP_BYTES", len(TRACE) - 1)
+    with pytest.raises(TooLarge):
+        write_zip([member(overlay())], io.BytesIO())
+    write_tar([member(overlay())], io.BytesIO())
+
+
+def test_a_trace_that_changes_meanwhile_makes_no_archive() -> None:
+    contents = iter([[b"{}"], [b"{} "]])
+    with pytest.raises(OSError, match="changed"):
+        write_tar([Member(overlay(), lambda: iter(next(contents)))], io.BytesIO())

@@ -1,0 +1,260 @@
+"""Every overlay says what the report says, to the nanosecond, when it is read back with Perfetto's messages."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.fuzz.cases import case
+from tests.loaded import analysed, reported
+from tests.perfetto.drawn import drawing_of, overlay_of
+from tests.perfetto.reader import Drawing, read
+from tests.recorded import FIXTURES, TRACES, name_of
+from traceanalyzer.model.errors import TraceAnalyzerError, Unavailable
+from traceanalyzer.model.intervals import length, union
+from traceanalyzer.model.overlay import Overlay
+from traceanalyzer.read.load import load_file
+from traceanalyzer.render.perfetto.chrome import to_chrome_events
+from traceanalyzer.render.perfetto.interned import shown_name
+from traceanalyzer.render.perfetto.track_events import to_track_events
+from traceanalyzer.report.diagnosis import analyses_of, report_of
+from traceanalyzer.report.overlay.build import overlays_of
+from traceanalyzer.report.overlay.counters import MOST_SAMPLES
+from traceanalyzer.report.overlay.findings import numbered
+from traceanalyzer.rule.views import IdleTime
+
+MS = 1_000_000
+
+
+def one_of_many(name: str) -> bool:
+    """A tenth of the shared traces, always the same."""
+    return zlib.crc32(name.encode()) % 10 == 3
+
+
+@pytest.mark.parametrize("path", TRACES, ids=name_of)
+def test_slices_are_the_occurrences(path: Path) -> None:
+    check(path)
+
+
+@pytest.mark.of_shared(wanted=one_of_many)
+def test_slices_are_the_occurrences_in_shared_traces(shared_trace: Path) -> None:
+    check(shared_trace)
+
+
+def check(path: Path) -> None:
+    """Findings, idle time and arrows of one trace."""
+    drawing = drawing_of(path)
+    (group,) = drawing.groups
+    assert group.startswith("traceanalyzer")
+    check_findings(path, drawing)
+    check_idle(path, drawing)
+    check_arrows(path, drawing)
+    check_counters(drawing)
+
+
+def check_findings(path: Path, drawing: Drawing) -> None:
+    said = Counter(
+        (
+            f"Findings: {one.finding.severity}",
+            shown_name(one.title),
+            at.start_ns,
+            at.end_ns,
+            at.cost_ns,
+            at.event_ids,
+        )
+        for one in numbered(reported(path))
+        for at in one.finding.occurrences
+        if at.start_ns >= 0  # one that is nowhere cannot be drawn
+    )
+    drawn = Counter(
+        (track, one.name, one.start_ns, one.end_ns, one.args["cost_ns"], one.args["event_ids"])
+        for track, slices in drawing.slices.items()
+        if track.startswith("Findings")
+        for one in slices
+    )
+    assert drawn == said
+
+
+def check_idle(path: Path, drawing: Drawing) -> None:
+    """Every idle nanosecond once, under its cause."""
+    drawn: Counter[tuple[str, str]] = Counter()
+    for track, slices in drawing.slices.items():
+        for one in slices if track.startswith("Idle") else ():
+            drawn[track, one.name] += one.end_ns - one.start_ns
+    said = {
+        (f"Idle: device {time.device}", cause): ns
+        for trace in reported(path).traces
+        for time in trace.accounting
+        for cause, ns in time.idle_ns.items()
+        if ns
+    }
+    assert +drawn == said
+
+
+def check_arrows(path: Path, drawing: Drawing) -> None:
+    """Each arrow joins two events of the trace and goes forward in time: launch, work, wait."""
+    trace = analysed(path).trace
+    ends: dict[int, list[tuple[int, str]]] = {}
+    for track in drawing.order:
+        if not track.startswith("Evidence"):
+            continue
+        frame = trace.gpu if "work" in track else trace.cpu
+        starts = dict(zip(frame["event_id"].tolist(), frame["start_ns"].tolist(), strict=True))
+        for one in drawing.slices[track]:
+            began = starts[one.args["event_id"]]
+            assert began <= one.start_ns if "waits" in track else began == one.start_ns
+            for arrow in one.arrows:
+                ends.setdefault(arrow, []).append((one.start_ns, track.split()[1].strip(",")))
+    for both in ends.values():
+        (start, sender), (end, receiver) = sorted(both, key=lambda side: side[0])
+        assert (sender, receiver) in {("launches", "work"), ("work", "waits")} or start == end
+
+
+def check_counters(drawing: Drawing) -> None:
+    for name, samples in drawing.counters.items():
+        times = [at for at, _ in samples]
+        assert times == sorted(set(times)), name
+        assert len(samples) <= MOST_SAMPLES + 1
+        assert all(value >= 0 for _, value in samples), name
+        if drawing.units[name] == "%":
+            assert all(value <= 100 for _, value in samples), name
+
+
+def test_the_same_trace_gives_the_same_bytes() -> None:
+    path = FIXTURES / "implicit-sync" / "bad.json.gz"
+    first, again = (b"".join(to_track_events(overlay_of(path))) for _ in range(2))
+    assert first == again
+
+
+def built() -> TraceBuilder:
+    """Two steps; in each an op reads back and the GPU waits for the next launch."""
+    made = TraceBuilder(profile_memory=1)
+    for step in range(2):
+        begin = step * 10 * MS
+        made.step(step, begin, 10 * MS)
+        made.op("aten::mm", begin, MS)
+        made.launch("cudaLaunchKernel", begin + 10_000, 5_000, 10 * step + 1)
+        made.kernel(begin + 20_000, 3 * MS, 10 * step + 1)
+        made.op("aten::item", begin + MS, 3 * MS)
+        made.launch("cudaMemcpyAsync", begin + MS + 1_000, 5_000, 10 * step + 2)
+        made.memcpy(
+            begin + 3 * MS + 30_000, 2_000, 10 * step + 2, name="Memcpy DtoH (Device -> Pinned)", bytes=4
+        )
+        made.launch("cudaStreamSynchronize", begin + MS + 10_000, 2 * MS + 30_000, 10 * step + 3)
+        made.memory(begin + 1_000, 4096, allocated=4096 * (step + 1), reserved=8192)
+    return made
+
+
+def test_what_waited_for_what() -> None:
+    """The launch of the copy, the copy, and the call that waited for it."""
+    analysed_ = analyses_of(built().load())
+    report = report_of(analysed_)
+    drawing = read(b"".join(to_track_events(overlays_of(report, analysed_)[0])))
+    places = {
+        (track, one.name, one.start_ns): one.arrows
+        for track, slices in drawing.slices.items()
+        for one in slices
+        if one.arrows
+    }
+    start = analysed_[0][1].trace.meta.origin_ns
+    copied = start + 3 * MS + 30_000
+    launch = places["Evidence: launches, thread 1000", "cudaMemcpyAsync", start + MS + 1_000]
+    copy = places["Evidence: work, device 0 stream 7", "Memcpy DtoH (Device -> Pinned)", copied]
+    wait = places["Evidence: waits, thread 1000", "cudaStreamSynchronize", copied]
+    assert len(launch) == len(wait) == 1
+    assert sorted((*launch, *wait)) == sorted(copy)
+
+
+def test_steps_memory_and_queue() -> None:
+    analysed_ = analyses_of(built().load())
+    drawing = read(b"".join(to_track_events(overlays_of(report_of(analysed_), analysed_)[0])))
+    start = analysed_[0][1].trace.meta.origin_ns
+    assert [one.name for one in drawing.slices["Steps: device 0"]] == ["Step 0", "Step 1"]
+    assert drawing.counters["Memory allocated: CUDA:0"] == [
+        (start + 1_000, 4096.0),
+        (start + 10 * MS + 1_000, 8192.0),
+    ]
+    queue = dict(drawing.counters["Queue depth: device 0"])
+    assert queue[start + 10_000] == 1
+    assert queue[start + MS + 1_000] == 2
+    assert queue[start + 20_000 + 3 * MS] == 1
+    assert queue[start + 3 * MS + 32_000] == 0
+
+
+def test_a_trace_without_a_gpu_has_an_overlay() -> None:
+    made = TraceBuilder(devices=())
+    made.op("aten::mm", 0, 50_000)
+    analysed_ = analyses_of(made.load())
+    (overlay,) = overlays_of(report_of(analysed_), analysed_)
+    assert read(b"".join(to_track_events(overlay))).groups == ["traceanalyzer"]
+    assert overlay.counters == ()
+
+
+def test_idle_slices_are_whole_gaps() -> None:
+    """Stretches that touch and have one cause are one slice."""
+    path = FIXTURES / "scheduler-gap" / "bad.json.gz"
+    try:
+        idle = analysed(path).index(IdleTime)
+    except Unavailable:
+        pytest.fail("the fixture has work")
+    drawn = [
+        one for track, each in drawing_of(path).slices.items() if track.startswith("Idle") for one in each
+    ]
+    assert len(drawn) <= len(idle)
+    spans = np.array([(one.start_ns, one.end_ns) for one in drawn])
+    assert length(union(spans[:, 0], spans[:, 1])) == int((idle.end_ns - idle.start_ns).sum())
+
+
+EVIL = [
+    "<script>alert(1)</script>",
+    "\x1b[31mred\u202egnirts\x07\u2028\x9b2J",
+    'quo"ted\\ \0 null',
+    "k" * 100_000,
+]
+
+
+def evil_overlay() -> tuple[Overlay, list[str]]:
+    """Of a trace whose ops, kernels and calls have such names; and these as they are shown."""
+    made = TraceBuilder()
+    for at, name in enumerate(EVIL, 1):
+        made.op(name, at * MS, 500_000)
+        made.launch("cudaLaunchKernel", at * MS + 1_000, 5_000, at)
+        made.kernel(at * MS + 20_000, 100_000, at, name=name)
+    made.step(0, 0, 10 * MS)
+    analysed_ = analyses_of(made.load())
+    (overlay,) = overlays_of(report_of(analysed_), analysed_)
+    return overlay, [shown_name(name) for name in EVIL]
+
+
+def test_hostile_names_are_characters() -> None:
+    overlay, shown = evil_overlay()
+    drawing = read(b"".join(to_track_events(overlay)))
+    texts = [one.name for slices in drawing.slices.values() for one in slices]
+    texts += [
+        str(value) for slices in drawing.slices.values() for one in slices for value in one.args.values()
+    ]
+    assert all(text.isprintable() for text in texts)
+    assert all(any(name in text for text in texts) for name in shown)
+    assert sum(map(len, to_track_events(overlay))) < 1_000_000
+
+
+@pytest.mark.parametrize("seed", range(7_000, 7_030))
+def test_broken_traces_have_overlays(seed: int, tmp_path: Path) -> None:
+    """What can be diagnosed can be drawn, in both formats."""
+    path = tmp_path / "case.json"
+    path.write_bytes(case(seed))
+    try:
+        analysed_ = analyses_of(load_file(path))
+        report = report_of(analysed_)
+    except TraceAnalyzerError:
+        return
+    (overlay,) = overlays_of(report, analysed_)
+    read(b"".join(to_track_events(overlay)))
+    for event in to_chrome_events(overlay):
+        json.loads(event)

@@ -1,0 +1,114 @@
+"""Findings as text: their names and grades, what they save and cost, and where to look."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.report import Saving
+from traceanalyzer.render.text.report import render_text
+from traceanalyzer.render.text.savings import amount_words, cost_words, finding_name, grade, saving_words
+
+
+def test_the_verdict_and_the_three_largest_findings_are_on_the_first_screen() -> None:
+    for width in (80, 120):
+        lines = render_text(samples.replayed(), width=width).splitlines()
+        last = next(at for at, line in enumerate(lines) if line.startswith("#  times"))
+        assert last <= 24
+        assert lines[2].startswith("18.0 ms a step without the profiler")
+        assert [line[:2] for line in lines[:last] if line[:1].isdigit()][-3:] == ["1 ", "2 ", "3 "]
+
+
+def test_a_finding_says_what_what_to_do_and_what_it_saves() -> None:
+    (block, *_) = render_text(samples.replayed(), quiet=True).split("\n\n")
+    name, message, advice, amounts = block.splitlines()
+    assert re.sub(r"\s+", " ", name) == "1 scheduler-gap: late, aten::mm high saves 50.0 % (46 to 54)"
+    assert message.strip().startswith("The GPU waits 4 times")
+    assert advice.strip().startswith("-> ")
+    assert amounts.strip() == "saves 9.00 of 18.0 ms a step; recorded cost 12.0 ms a step, 48.0 ms in all"
+
+
+def test_places_are_a_table_that_drops_columns_rather_than_lines() -> None:
+    far = samples.finding(
+        123_456_789 * 1_000, count=1_234_567, steps=12_345, thread=29_197_520, stream=None, step=9
+    )
+    for width in (60, 80, 120):
+        text = render_text(samples.report(findings=(far,)), width=width, quiet=True)
+        head, row = text.splitlines()[-2:]
+        assert len(row) <= width
+        assert len(head) == len(row)
+        assert row.split()[:2] == ["1", "1,234,567"]
+        assert "  high  " in row
+        assert row.endswith(str(far.start_ns))
+        assert ("thread 29197520" in row) is ("on" in head.split()) is (width > 80)
+
+
+def test_a_finding_names_its_rank_or_device_where_there_are_several() -> None:
+    assert "1  scheduler-gap: late (rank 0) " in render_text(samples.two_ranks())
+    both = samples.trace(accounting=(samples.accounting(), samples.accounting(device=1)))
+    assert "1  scheduler-gap: late (device 0) " in render_text(samples.report(both))
+    assert "(device" not in render_text(samples.report())
+
+
+def test_a_finding_without_cost_shows_none() -> None:
+    costless = samples.finding(0, cost_ns=0, cost_share=0.0, severity=Severity.INFO)
+    text = render_text(samples.report(findings=(costless,)))
+    assert "1  scheduler-gap: late" + " " * 54 + "info\n" in text
+    assert "cost" not in text
+
+
+def test_a_saving_is_told_with_its_interval() -> None:
+    step, finding = samples.estimate(18_300_000), samples.findings()[0]
+    saved = Saving(8_900_000, 8_000_000, 9_500_000, 0.486, 0.44, 0.52, "replayed")
+    assert saving_words(saved, step) == "saves 8.90 of 18.3 ms a step"
+    assert saving_words(replace(saved, step_ns=900_000), step) == "saves 900 µs of 18.3 ms a step"
+    assert saving_words(saved, None) == "saves 8.90 ms a step"
+    assert saving_words(samples.saving(0.004), step) == "fixing it saves next to nothing"
+    assert saving_words(samples.saving(-0.004), step) == "fixing it saves next to nothing"
+    worse = replace(saved, step_ns=-900_000, share=-0.05)
+    assert saving_words(worse, step) == "fixing it alone adds 900 µs to the 18.3 ms of a step"
+    assert saving_words(worse, None) == "fixing it alone adds 900 µs to the time of a step"
+    assert grade(finding) == "high  costs 48.0 %"
+    assert grade(replace(finding, saving=saved)) == "high  saves 48.6 % (44 to 52)"
+    narrow = replace(saved, low_share=0.487, high_share=0.488)
+    assert grade(replace(finding, saving=narrow)) == "high  saves 48.6 % (49)"
+    near_nothing = replace(saved, low_share=-0.004, high_share=0.52)
+    assert grade(replace(finding, saving=near_nothing)) == "high  saves 48.6 % (0 to 52)"
+    assert grade(replace(finding, saving=worse)) == "high  saves nothing"
+    info = replace(finding, severity=Severity.INFO)
+    assert grade(info) == grade(replace(info, saving=samples.saving(0.001))) == "info"
+    assert grade(replace(info, saving=saved)) == "info  saves 48.6 % (44 to 52)"
+
+
+def test_costs_are_told_per_step_and_in_all() -> None:
+    finding = replace(samples.findings()[0], cost_per_step_ns=8 * MS, cost_ns=48 * MS)
+    assert cost_words(finding) == "cost 8.00 ms a step, 48.0 ms in all"
+    assert cost_words(replace(finding, cost_per_step_ns=0)) == "cost 48.0 ms in all"
+    assert cost_words(replace(finding, steps=1)) == "cost 48.0 ms in all"  # once, and in no usual step
+    assert cost_words(replace(finding, cost_per_step_ns=48 * MS)) == "cost 48.0 ms in all"
+    assert cost_words(replace(finding, cost_ns=0)) == ""
+    info = replace(finding, severity=Severity.INFO)
+    assert cost_words(info) == "cost 8.00 ms a step, 48.0 ms in all (48.0 % of the window)"
+    saved = replace(finding, saving=samples.saving())
+    assert amount_words(saved, None) == "saves 9.00 ms a step; recorded cost 8.00 ms a step, 48.0 ms in all"
+    assert amount_words(replace(saved, cost_ns=0), None) == "saves 9.00 ms a step"
+
+
+def test_a_name_says_nothing_twice() -> None:
+    finding = replace(samples.findings()[0], rule="activity-buffer-request", cause="activity-buffer-request")
+    assert finding_name(replace(finding, by="Activity Buffer Request")) == "activity-buffer-request"
+    assert finding_name(replace(finding, cause="buffer-flush", by="Buffer Flush")).endswith(": buffer-flush")
+    assert finding_name(replace(finding, cause="", by="aten::mm")) == "activity-buffer-request: aten::mm"
+    assert finding_name(replace(finding, cause="", by="+".join(["aten::mm"] * 9))).count("aten::mm") == 2
+
+
+def test_names_of_backward_ops_are_theirs_and_not_the_engines() -> None:
+    engine = "autograd::engine::evaluate_function: MmBackward0"
+    text = render_text(
+        samples.report(findings=(samples.finding(0, message=f"before {engine} (5 %)", by=engine),))
+    )
+    assert "before MmBackward0 (5 %)" in text
+    assert "scheduler-gap: late, MmBackward0 " in text

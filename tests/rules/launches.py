@@ -1,0 +1,58 @@
+"""What tests of rules about launches share: steps of small ops, and what those rules say of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.builder import TraceBuilder
+from tests.loaded import selected
+from traceanalyzer import Finding, diagnose
+from traceanalyzer.model.finding import Severity
+
+US = 1_000
+POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
+GEMM = "nvjet_sm90_tst_64x8_64x16_1x4_h_bz_TNT"
+ACCUSES = ("launch-bound", "repeated-calls", "unfused-optimizer", "compile", "scheduler-gap", "host-gap")
+SLUGS = (*ACCUSES[:4], "exposed-communication", "needless-collectives", "hotspot")
+Shared = Callable[[str], Path]
+
+
+def found(path: Path, *rules: str) -> list[Finding]:
+    """What the rules say of the trace in the file."""
+    return list(selected(path, *(rules or SLUGS)).findings)
+
+
+def above_info(findings: list[Finding]) -> list[str]:
+    """Which rules accuse."""
+    return [finding.rule for finding in findings if finding.severity is not Severity.INFO]
+
+
+def loop(
+    names: list[str],
+    repeats: int,
+    *,
+    steps: int = 3,
+    kernel: str = POINTWISE,
+    dims: Callable[[int], object] | None = None,
+) -> TraceBuilder:
+    """Steps of `repeats` times these ops, each of 10 us and launching one kernel of 1 us at once."""
+    trace = TraceBuilder()
+    number, at = 0, 0
+    for step in range(steps):
+        begin = at
+        for repeat in range(repeats):
+            for name in names:
+                number += 1
+                args = {} if dims is None else {"Input Dims": dims(repeat)}
+                trace.op(name, at, 10 * US, **args)
+                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+                trace.kernel(at + 9 * US, 1 * US, number, name=kernel)
+                at += 12 * US
+        trace.step(step, begin, at - begin)
+    return trace
+
+
+def of_rule(trace: TraceBuilder, *rules: str) -> list[Finding]:
+    """What the rules say of a built trace."""
+    return list(diagnose(trace.load(), select=rules).findings)

@@ -1,0 +1,63 @@
+"""The first steps, and what happens in them alone."""
+
+from __future__ import annotations
+
+from tests.rules.hosts import MS, Shared, said_by
+from tests.rules.loops import Loop, loop_of
+from traceanalyzer.model.finding import Severity
+
+
+def _cold(loop: Loop, number: int) -> None:
+    if number == 0:
+        loop.overhead("Lazy Function Loading", loop.now + 3_000, 2 * MS)
+        loop.launched(launch_ns=50 * MS)
+        loop.pause(8 * MS)
+
+
+def test_a_cold_first_step_is_told_once_and_as_info(shared: Shared) -> None:
+    (found,) = said_by(shared("seeds/2048_bf16_cold_eager_w0u0a10"), "cold-start")
+    assert found.severity is Severity.INFO
+    assert {"first calls", "allocating", "loading kernels"} <= found.evidence["kinds"].keys()
+    (built,) = said_by(loop_of(_cold), "cold-start")
+    assert built.severity is Severity.INFO
+    assert built.evidence["kinds"] == {
+        "first calls": 48 * MS,
+        "python before the first op": 8_003_000,
+        "loading kernels": 2 * MS,
+    }
+
+
+def test_a_library_that_times_its_kernels_is_tuning() -> None:
+    def body(loop: Loop, number: int) -> None:
+        start = loop.now
+        for _ in range(8 if number == 0 else 0):
+            loop.launched("aten::empty")
+            loop.launch("cudaEventSynchronize", loop.now, MS, 0)
+            loop.now += MS
+        loop.op("aten::cudnn_convolution", start - 1_000, loop.now - start + 2_000)
+
+    (found,) = said_by(loop_of(body), "cold-start")
+    assert next(iter(found.evidence["kinds"])) == "tuning"
+
+
+def test_a_window_without_usual_steps_is_cold_as_a_whole(shared: Shared) -> None:
+    (found,) = said_by(loop_of(_cold, steps=1), "cold-start")
+    assert found.severity is Severity.HIGH
+    (public,) = said_by(shared("public/hta_a100_alexnet"), "cold-start")
+    assert public.severity is Severity.HIGH
+    assert public.evidence["kinds"]["allocating"] > 8_000 * MS
+
+
+def test_what_recurs_is_no_cold_start(shared: Shared) -> None:
+    def body(loop: Loop, _: int) -> None:
+        loop.launch("cudaMalloc", loop.now, 2 * MS, 0)
+        loop.now += 2 * MS
+
+    assert said_by(loop_of(body), "cold-start") == []
+    assert said_by(shared("pairs/malloc_thrash.bad"), "cold-start") == []
+    assert said_by(shared("pairs/recompile.bad"), "cold-start") == []
+
+
+def test_warm_recordings_hold_no_cold_start(shared: Shared) -> None:
+    for name in ("pairs/clean_train.fixed", "real/resnet50.eager", "noise/resnet.a1"):
+        assert said_by(shared(name), "cold-start") == []

@@ -1,0 +1,77 @@
+"""Collectives that the device waits for or that need not be, on recorded and on built traces."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.launches import US, Shared, found, loop, of_rule
+from traceanalyzer import diagnose
+from traceanalyzer.model.finding import Confidence, Severity, Status
+
+
+def test_an_all_reduce_after_the_backward_pass_is_exposed(shared: Shared) -> None:
+    (one,) = found(shared("ddp/exposed.rank0"), "exposed-communication")
+    assert (one.by, one.cause, one.confidence) == ("allreduce", "transfer", Confidence.MEDIUM)
+    assert one.severity in (Severity.LOW, Severity.MEDIUM)
+    (one,) = found(shared("ddp/overlap.rank0"), "exposed-communication")
+    assert one.severity is Severity.INFO
+
+
+@pytest.mark.parametrize("name", ["ddp/straggler_gpu.rank0", "ddp/straggler_cpu.rank0"])
+def test_waiting_for_a_straggler_is_probable(shared: Shared, name: str) -> None:
+    (one,) = found(shared(name), "exposed-communication")
+    assert (one.cause, one.confidence, one.saving) == ("waiting", Confidence.LOW, None)
+
+
+@pytest.mark.parametrize(
+    ("few_ns", "cause", "waiting_ns"),
+    [(150 * US, "transfer", 0), (2_000 * US, "waiting", 3 * 1_850 * US)],
+    ids=["in proportion", "as long as many"],
+)
+def test_few_elements_that_take_as_long_as_many_wait(few_ns: int, cause: str, waiting_ns: int) -> None:
+    """4 million elements move in 2 ms, so that a tenth of a million take 0.05 ms and 0.1 of latency."""
+    trace = TraceBuilder()
+    for number in range(1, 7):
+        few, at = number % 2 == 0, 5_000 * US * number
+        elements, took = (100_000, few_ns) if few else (4_000_000, 2_000 * US)
+        args = {"Collective name": "allreduce", "In msg nelems": elements, "Out msg nelems": elements}
+        trace.op("record_param_comms", at, 20 * US, **args)
+        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
+        trace.kernel(at + 15 * US, took, number, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+    (one,) = of_rule(trace, "exposed-communication")
+    assert (one.cause, one.evidence["waiting_ns"]) == (cause, waiting_ns)
+
+
+@pytest.mark.parametrize("name", ["ranks/moe_a2a.bad.rank1", "ranks/imbalance.fixed.rank1"])
+def test_a_rank_that_waits_every_time_has_no_quick_transfer_of_each_size(name: str, shared: Shared) -> None:
+    """Few elements take it as long as many."""
+    (one,) = found(shared(name), "exposed-communication")
+    assert (one.cause, one.confidence, one.saving) == ("waiting", Confidence.LOW, None)
+    assert one.evidence["waiting_ns"] > 5_000_000
+
+
+@pytest.mark.parametrize(
+    "name", ["ranks/moe_a2a.bad.rank0", "ranks/tensor_parallel.fixed.rank1", "ddp/exposed.rank1"]
+)
+def test_ranks_that_arrive_together_transfer(name: str, shared: Shared) -> None:
+    assert {one.cause for one in found(shared(name), "exposed-communication")} == {"transfer"}
+
+
+def test_reducing_in_every_micro_step(shared: Shared) -> None:
+    (one,) = found(shared("ranks/no_sync.bad.rank0"), "needless-collectives")
+    assert (one.cause, one.count) == ("every-micro-step", 6 * 24)
+    assert "24 times a step of 32 without need" in one.message
+    assert "no_sync" in one.advice
+    assert found(shared("ranks/no_sync.fixed.rank0"), "needless-collectives") == []
+
+
+def test_reducing_values_one_by_one(shared: Shared) -> None:
+    (one,) = found(shared("ranks/loss_reduce.bad.rank0"), "needless-collectives")
+    assert (one.cause, one.by, one.count) == ("one-by-one", "c10d::allreduce_", 6 * 5)
+    assert found(shared("ranks/loss_reduce.fixed.rank0"), "needless-collectives") == []
+
+
+def test_one_gpu_does_not_communicate() -> None:
+    report = diagnose(loop(["aten::add"], 4).load(), select=["exposed-communication", "needless-collectives"])
+    assert {outcome.status for outcome in report.outcomes} == {Status.NOT_APPLICABLE}

@@ -1,0 +1,96 @@
+"""Ops and functions that compute on the host while the device waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.rules.hosts import MS, Shared, alarms
+from tests.rules.loops import Loop, loop_of
+from traceanalyzer import Trace, diagnose, load
+from traceanalyzer.model.finding import Confidence, Severity
+
+
+@pytest.mark.parametrize("op", ["aten::normal_", "aten::index", "aten::sort"])
+def test_an_op_that_computes_on_the_cpu_is_named(op: str) -> None:
+    (found,) = alarms(loop_of(lambda loop, _: loop.host_op(op, 3 * MS)), "host-hotspot")
+    assert (found.by, found.count, found.confidence) == (op, 6, Confidence.HIGH)
+    assert found.evidence["host_ns"] == 18 * MS
+
+
+def test_many_small_ops_on_the_cpu_are_named_by_the_line() -> None:
+    def body(loop: Loop, number: int) -> None:
+        start = loop.now
+        for _ in range(100):
+            loop.host_op("aten::add", 8_000)
+            loop.now += 12_000
+        loop.python("data.py(3): augment", start, loop.now - start, python_id=number + 1)
+
+    (found,) = alarms(loop_of(body), "host-hotspot")
+    assert found.by == "data.py(3): augment"
+
+
+def _ranking(sort_ns: Callable[[int], int]) -> Callable[[Loop, int], None]:
+    def body(loop: Loop, number: int) -> None:
+        start = loop.now
+        loop.host_op("aten::argsort", 3 * MS)
+        loop.host_op("aten::sort", sort_ns(number))
+        loop.python("metric.py(3): ndcg", start, loop.now - start, python_id=number + 1)
+
+    return body
+
+
+def test_several_ops_of_one_function_are_one_finding() -> None:
+    (found,) = alarms(loop_of(_ranking(lambda _: 2 * MS)), "host-hotspot")
+    assert (found.by, found.count, found.confidence) == ("metric.py(3): ndcg", 6, Confidence.HIGH)
+    assert list(found.evidence["ops"]) == ["aten::argsort", "aten::sort"]
+    assert "at most" not in found.message
+
+
+def test_one_op_that_is_most_of_its_function_keeps_its_name() -> None:
+    (found,) = alarms(loop_of(_ranking(lambda _: MS // 5)), "host-hotspot")
+    assert found.by == "aten::argsort"
+
+
+def test_a_few_long_calls_are_not_hidden_in_the_sum() -> None:
+    (found,) = alarms(
+        loop_of(_ranking(lambda number: 30 * MS if number % 3 == 0 else 2 * MS)), "host-hotspot"
+    )
+    assert "5.01 ms in the median and 33.0 ms at most" in found.message
+
+
+def test_host_work_beside_a_busy_device_is_no_loss() -> None:
+    def body(loop: Loop, _: int) -> None:
+        loop.launched(kernel_ns=4 * MS)
+        loop.host_op("aten::sort", 3 * MS)
+        loop.now += 2 * MS
+
+    assert [one.by for one in alarms(loop_of(body), "host-hotspot") if one.by == "aten::sort"] == []
+
+
+def test_a_rule_that_knows_more_keeps_the_time(shared: Shared) -> None:
+    trace = load(shared("pairs/dataloader.bad"))
+    assert isinstance(trace, Trace)
+    report = diagnose(trace, select=["dataloader-stall", "host-gap", "host-hotspot"])
+    assert [one.rule for one in report.findings if one.severity is not Severity.INFO] == ["dataloader-stall"]
+
+
+def _averaging(loop: Loop, number: int) -> None:
+    """A function of many views between which python runs, in a step of short kernels."""
+    start = loop.now
+    for _ in range(60):
+        loop.host_op("aten::detach", 3_000)
+        loop.now += 20_000
+    loop.python("train.py(30): ema", start, loop.now - start, python_id=number + 1)
+    for _ in range(400):
+        loop.launched(kernel_ns=2_000)
+
+
+@pytest.mark.parametrize(
+    ("steps", "severe"), [(6, True), (1, False)], ids=["in every step", "in the only step"]
+)
+def test_a_function_keeps_its_time_from_the_launches_around_it(steps: int, severe: bool) -> None:
+    report = diagnose(loop_of(_averaging, steps), select=["launch-bound", "host-gap", "host-hotspot"])
+    (found,) = [one for one in report.findings if one.by == "train.py(30): ema"]
+    assert (found.rule, found.count, found.severity is not Severity.INFO) == ("host-hotspot", steps, severe)

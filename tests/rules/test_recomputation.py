@@ -1,0 +1,66 @@
+"""What backward does again, and the checks of anomaly mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.kernel_programs import NVJET, US, found
+from traceanalyzer.model.finding import Severity
+
+
+def test_anomaly_mode_is_seen_by_its_checks() -> None:
+    trace = TraceBuilder()
+    number = 0
+    for step in range(4):
+        begin = step * 400 * US
+        trace.step(step, begin, 399 * US)
+        for node in range(5):
+            at = begin + node * 70 * US
+            trace.op(f"autograd::engine::evaluate_function: MulBackward{node}", at, 60 * US)
+            for place, name in enumerate(("aten::ne", "aten::any", "aten::item")):
+                number += 1
+                trace.op(name, at + (20 + 10 * place) * US, 9 * US)
+                trace.launch("cudaLaunchKernel", at + (21 + 10 * place) * US, 3 * US, number)
+                trace.kernel(at + (26 + 10 * place) * US, 2 * US, number)
+    (one,) = found(trace.load(), "recomputation")
+    assert (one.cause, one.evidence["checks"]) == ("anomaly-mode", 20)
+
+
+def backward(numbers: Sequence[int | None], node: str = "MulBackward0") -> TraceBuilder:
+    """Six steps of one backward node whose ops have these sequence numbers, a kernel each."""
+    trace, number = TraceBuilder(), 0
+    for step in range(6):
+        begin = step * 1_000 * US
+        trace.step(step, begin, 999 * US)
+        trace.op(f"autograd::engine::evaluate_function: {node}", begin, 900 * US)
+        trace.op(node, begin + 1 * US, 890 * US)
+        for place, sequence in enumerate(numbers):
+            number, at = number + 1, begin + (10 + 20 * place) * US
+            recorded = {} if sequence is None else {"Sequence number": sequence}
+            trace.op("aten::mm", at, 15 * US, **recorded)
+            trace.launch("cudaLaunchKernel", at + 1 * US, 3 * US, number)
+            trace.kernel(begin + (50 + 100 * place) * US, 99 * US, number, name=NVJET)
+    return trace
+
+
+def test_forward_within_backward_is_known_by_its_sequence_numbers() -> None:
+    (one,) = found(backward([7, 8, None]).load(), "recomputation")
+    assert (one.cause, one.count) == ("checkpoint", 12)
+    (other,) = found(backward([7, 8], "CheckpointFunctionBackward").load(), "recomputation")
+    assert other.count == 12
+
+
+def test_gradients_of_gradients_are_no_recomputation() -> None:
+    assert found(backward([7, 8, 9]).load(), "recomputation") == []
+    assert found(backward([None, None]).load(), "recomputation") == []
+
+
+@pytest.mark.parametrize(("again", "others"), [(7, 1), (1, 7)])
+def test_checkpointing_is_a_choice_with_its_price(again: int, others: int) -> None:
+    (one,) = found(backward([*[7] * again, *[None] * others]).load(), "recomputation")
+    assert one.severity is Severity.INFO
+    assert one.evidence["gpu_share"] == pytest.approx(again / (again + others))
+    assert one.saving is not None

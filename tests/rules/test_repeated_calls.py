@@ -1,0 +1,136 @@
+"""Loops of small calls, on recorded and on built traces."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.launches import GEMM, POINTWISE, US, Shared, found, loop, of_rule
+from traceanalyzer.model.finding import Confidence
+
+
+def test_small_copies_one_by_one(shared: Shared) -> None:
+    one = found(shared("pairs4/small_h2d.bad"))[0]
+    assert (one.rule, one.confidence, one.evidence["repeats"]) == ("repeated-calls", Confidence.MEDIUM, 64)
+    assert one.saving is not None
+    assert one.saving.low_share <= 0.74 <= one.saving.high_share
+    assert "copy it once" in one.advice
+    assert str(one.by).startswith("corpus4.py(36)")
+
+
+def test_a_loop_over_experts_is_likely(shared: Shared) -> None:
+    one = found(shared("pairs4/moe_loop.bad"))[0]
+    assert (one.rule, one.confidence, one.evidence["repeats"]) == ("repeated-calls", Confidence.LOW, 8)
+    assert one.saving is not None
+    assert one.saving.low_share <= 0.85 <= one.saving.high_share
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pairs4/small_h2d.fixed", "pairs4/moe_loop.fixed", "real/gpt2_train.eager", "real/llama_decode.eager",
+     "real/resnet50.eager", "real/vit_infer.eager", "pairs/launch_bound.bad", "slowdown/views.plain",
+     "slowdown/views.stack"],
+)  # fmt: skip
+def test_layers_and_chains_are_no_loops(shared: Shared, name: str) -> None:
+    assert found(shared(name), "repeated-calls") == []
+
+
+def test_picking_one_sample_after_the_other() -> None:
+    (one,) = of_rule(loop(["aten::select", "aten::mul"], 20), "repeated-calls")
+    assert (one.count, one.steps, one.evidence["members"]) == (60, 3, 2)
+    assert one.message.startswith("aten::select, aten::mul: the same 2 ops 20 times a step")
+
+
+def test_fewer_repeats_need_changing_shapes() -> None:
+    assert of_rule(loop(["aten::select", "aten::mm"], 8, kernel=GEMM), "repeated-calls") == []
+    changing = loop(["aten::select", "aten::mm"], 8, kernel=GEMM, dims=_growing)
+    (one,) = of_rule(changing, "repeated-calls")
+    assert one.confidence is Confidence.LOW
+
+
+def _growing(repeat: int) -> object:
+    return [[repeat + 1, 64], [64, 64]]
+
+
+def test_layers_of_growing_width_are_no_loop() -> None:
+    assert (
+        of_rule(loop(["aten::linear", "aten::silu"], 20, kernel=GEMM, dims=_growing), "repeated-calls") == []
+    )
+
+
+MODEL = ["aten::slice", "aten::linear", *["aten::add", "aten::gelu", "aten::linear", "aten::mul"] * 4]
+
+
+@pytest.mark.parametrize(
+    ("batch", "sizes", "loops"),
+    [(1, [9, 4, 7, 5], 1), (1, [4, 5, 6, 7], 0), (8, [9, 4, 7, 5], 0)],
+    ids=["one sample after the other", "a cache that grows", "a batch"],
+)
+def test_a_model_that_is_iterated_is_no_loop(batch: int, sizes: list[int], loops: int) -> None:
+    steps = loop(MODEL, 4, kernel=GEMM, dims=lambda repeat: [[batch, sizes[repeat % 4], 64], [64, 64]])
+    assert len(of_rule(steps, "repeated-calls")) == loops
+
+
+def test_results_that_are_stacked_come_from_a_loop() -> None:
+    trace = TraceBuilder()
+    at, number = 0, 0
+    for step in range(3):
+        begin = at
+        for name in [*["aten::linear", "aten::relu"] * 20, "aten::stack"]:
+            number += 1
+            trace.op(name, at, 10 * US)
+            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+            trace.kernel(at + 9 * US, 1 * US, number, name=GEMM)
+            at += 12 * US
+        trace.step(step, begin, at - begin)
+    (one,) = of_rule(trace, "repeated-calls")
+    assert (one.confidence, one.evidence["repeats"]) == (Confidence.LOW, 20)
+    assert "batched product" in one.advice
+
+
+def test_gradients_of_what_was_stacked_are_a_loop() -> None:
+    engine = "autograd::engine::evaluate_function: "
+    trace = TraceBuilder()
+    at, number = 0, 0
+    for step in range(3):
+        begin = at
+        for name in ["StackBackward0", *["SliceBackward0"] * 20]:
+            number += 1
+            trace.op(engine + name, at, 10 * US)
+            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+            trace.kernel(at + 9 * US, 1 * US, number, name=POINTWISE)
+            at += 12 * US
+        trace.step(step, begin, at - begin)
+    (one,) = of_rule(trace, "repeated-calls")
+    assert (one.confidence, one.evidence["repeats"]) == (Confidence.MEDIUM, 20)
+    assert "unfold" in one.advice
+
+
+def test_gradients_of_many_tables_are_a_loop() -> None:
+    backward = ["autograd::engine::evaluate_function: EmbeddingBackward0", "torch::autograd::AccumulateGrad"]
+    (one,) = of_rule(loop(backward, 30), "repeated-calls")
+    assert (one.confidence, "one lookup" in one.advice) == (Confidence.LOW, True)
+    assert str(one.by).endswith("EmbeddingBackward0 and 1 more")
+    assert of_rule(loop([backward[1], "aten::mul"], 30), "repeated-calls") == []
+
+
+def test_updates_of_many_tensors_take_a_foreach_op() -> None:
+    (one,) = of_rule(loop(["aten::lerp_"], 30), "repeated-calls")
+    assert "_foreach_" in one.advice
+
+
+def test_gradients_that_are_zeroed_one_by_one() -> None:
+    (one,) = of_rule(loop(["aten::zero_"], 30), "repeated-calls")
+    assert "set_to_none=True" in one.advice
+
+
+def test_large_kernels_gain_nothing() -> None:
+    trace = TraceBuilder()
+    for number in range(90):
+        at = 200 * US * number
+        trace.op("aten::select", at, 10 * US)
+        trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number + 1)
+        trace.kernel(at + 9 * US, 100 * US, number + 1, name=POINTWISE)
+    for step in range(3):
+        trace.step(step, 6_000 * US * step, 6_000 * US)
+    assert of_rule(trace, "repeated-calls") == []

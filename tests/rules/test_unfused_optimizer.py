@@ -1,0 +1,74 @@
+"""Optimizers that launch kernels for one tensor after the other, on recorded and on built traces."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.launches import US, Shared, above_info, found, loop, of_rule
+from traceanalyzer import diagnose
+from traceanalyzer.model.finding import Severity, Status
+
+
+def test_a_loop_over_parameters_is_told_to_be_fused(shared: Shared) -> None:
+    (one, *rest) = found(shared("pairs/optimizer_loop.bad"))
+    assert (one.rule, one.by, one.cause, one.severity) == (
+        "unfused-optimizer",
+        "AdamW",
+        "loop",
+        Severity.HIGH,
+    )
+    assert one.saving is not None
+    assert one.saving.low_share <= 0.96 <= one.saving.high_share
+    assert (one.evidence["launches"], one.evidence["tensors"]) == (2_400, 300)
+    assert "fused=True" in one.advice
+    assert above_info(rest) == []  # the idle time belongs to one finding
+
+
+@pytest.mark.parametrize(
+    "name", ["pairs/optimizer_loop.fixed", "pairs/clean_train.fixed", "real/resnet50.eager"]
+)
+def test_fused_and_small_optimizers_are_left_alone(shared: Shared, name: str) -> None:
+    assert found(shared(name), "unfused-optimizer") == []
+
+
+def test_foreach_behind_a_busy_gpu_is_only_mentioned(shared: Shared) -> None:
+    (one,) = found(shared("real/gpt2_train.eager"), "unfused-optimizer")
+    assert (one.cause, one.severity, one.evidence["passes"]) == ("foreach", Severity.INFO, 8)
+
+
+def stepping(optimizer: str, ops: list[str], tensors: int) -> TraceBuilder:
+    trace = loop(ops, tensors)
+    trace.annotation(f"Optimizer.step#{optimizer}.step", 0, 12 * US * len(ops) * tensors)
+    return trace
+
+
+def test_an_optimizer_without_a_fused_kernel_is_sent_to_foreach() -> None:
+    (one,) = of_rule(
+        stepping("RMSprop", ["aten::mul_", "aten::addcmul_", "aten::sqrt", "aten::addcdiv_"], 30),
+        "unfused-optimizer",
+    )
+    assert (one.by, one.evidence["tensors"], one.evidence["passes"]) == ("RMSprop", 30, 4)
+    assert "foreach=True" in one.advice
+
+
+def test_an_optimizer_of_ones_own_is_compiled() -> None:
+    (one,) = of_rule(stepping("Lion", ["aten::mul_", "aten::sign", "aten::add_"], 40), "unfused-optimizer")
+    assert "torch.compile" in one.advice
+
+
+def test_an_optimizer_without_ops_may_be_fused_elsewhere() -> None:
+    """apex and DeepSpeed launch multi_tensor_apply without any op."""
+    trace = TraceBuilder()
+    for number in range(1, 41):
+        trace.launch("cudaLaunchKernel", 12 * US * number, 5 * US, number)
+        trace.kernel(
+            12 * US * number + 8 * US, 2 * US, number, name="void multi_tensor_apply_kernel<Adam>(x)"
+        )
+    trace.annotation("Optimizer.step#FusedAdam.step", 0, 600 * US)
+    assert of_rule(trace, "unfused-optimizer") == []
+
+
+def test_without_optimizer_the_rule_does_not_apply() -> None:
+    report = diagnose(loop(["aten::add"], 4).load(), select=["unfused-optimizer"])
+    assert report.outcomes[0].status is Status.NOT_APPLICABLE
