@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.replay_fixes import FIXES, Case
+from benchmarks.replay_case import Case
+from benchmarks.replay_fixes import FIXES
 from benchmarks.replay_truth import truth_ms
 from traceanalyzer import load
 from traceanalyzer.replay import calibration, saving

@@ -67,7 +67,8 @@ _OTHERS = """
 
 All that is above `info` there. Clean programs and `fixtures/healthy` were written to have no fault; `noise` is one
 program four times and with known changes; `real` and `public` are models and other people's traces: what is found
-there may be true. Savings are shares of the step without the profiler, costs shares of the window.
+there may be true, and is judged against the raw events, finding by finding, in [findings.md](findings.md). Savings are
+shares of the step without the profiler, costs shares of the window.
 
 """
 

@@ -1,8 +1,9 @@
 """Fits what the profiler adds to the CPU, and says how far that carries: `python -m benchmarks.fit_slowdown TRACES`.
 
-Coordinate descent over the numbers of `traceanalyzer.replay.slowdown`, on the steps of all traces whose step without
-the profiler is known; a program that was recorded often counts less each time. With `--leave-out`, also the errors of
-programs that a fit has not seen, in ten parts, each from a start that knows nothing but a constant slowdown.
+Coordinate descent over the numbers of `traceanalyzer.replay.slowdown`, on the steps of all traces, and of the fixtures,
+whose step without the profiler is known; a program that was recorded often counts less each time. With `--leave-out`,
+also the errors of programs that a fit has not seen, in ten parts, each from a start that knows nothing but a constant
+slowdown.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.calibrate_replay import STEP_FOLDERS
-from benchmarks.replay_fixes import Case
+from benchmarks.replay_case import Case
 from benchmarks.replay_truth import truth_ms
 from traceanalyzer import load
 from traceanalyzer.replay import slowdown
@@ -28,10 +29,18 @@ from traceanalyzer.replay.run import run
 Numbers = tuple[float, ...]
 Errors = NDArray[np.float64]
 
-NAMES = ("gap_most", "op_most", "call_most", "gap", "op", "call", "shapes", "python", "beyond", "launch")
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+NAMES = (
+    *("gap_most", "op_most", "call_most", "host_op_most", "gap", "op", "call"),
+    *("shapes", "python", "beyond_gap", "beyond_op", "beyond_call", "launch"),
+)
+LENGTHS = (0, 1, 2, 3, 8)  # of the numbers above; the others are shares
 FACTORS, STEP = (1 / 1.5, 1.5), 0.04  # how lengths and shares are moved
 UNKNOWN = frozenset({"pairs/recompile.bad"})  # compiling takes another time in every process
-NEUTRAL = (5_000.0, 50_000.0, 20_000.0, 0.57, 0.57, 0.57, 0.0, 500.0, 0.05, 0.0)  # the slowdown is 1.75
+NEUTRAL = (
+    *(5_000.0, 50_000.0, 20_000.0, 8_000.0, 0.57, 0.57, 0.57),
+    *(0.0, 500.0, 0.05, 0.05, 0.05, 0.0),
+)  # the slowdown is 1.75
 PARTS = 10
 MOST = 0.5  # of an error: what is further off is no better a guide
 
@@ -46,25 +55,25 @@ class Known:
 
     @property
     def group(self) -> str:
-        return self.name.split("/")[1].split(".")[0]
+        return self.name.split(".")[0]
 
 
 def present() -> Numbers:
     """The numbers in the package."""
     s = slowdown
-    return (*s._MOST_NS, *s._STAYS, s._SHAPES[1], s._PYTHON_NS, s._BEYOND, s._LAUNCH_STAYS)
+    return (*s._MOST_NS, *s._STAYS[:3], s._SHAPES[1], s._PYTHON_NS, *s._BEYOND[:3], s._LAUNCH_STAYS)
 
 
 def errors(known: Sequence[Known], numbers: Numbers, refit: Callable[[Known], Program]) -> Errors:
     """Natural logarithm of said over true step of each."""
-    most, stays = np.array(numbers[:3]), np.array(numbers[3:6])
+    gap, op, call, shapes, python, beyond_gap, beyond_op, beyond_call, launch = numbers[4:]
     values = {
-        "_MOST_NS": most,
-        "_STAYS": stays,
-        "_SHAPES": np.array([0.0, numbers[6], 0.0]),
-        "_PYTHON_NS": numbers[7],
-        "_BEYOND": numbers[8],
-        "_LAUNCH_STAYS": numbers[9],
+        "_MOST_NS": np.array(numbers[:4]),
+        "_STAYS": np.array([gap, op, call, op]),
+        "_SHAPES": np.array([0.0, shapes, 0.0, shapes]),
+        "_PYTHON_NS": python,
+        "_BEYOND": np.array([beyond_gap, beyond_op, beyond_call, 0.0]),
+        "_LAUNCH_STAYS": launch,
     }
     with patch.multiple(slowdown, **values):
         programs = [refit(one) for one in known]
@@ -86,9 +95,9 @@ def fitted(known: Sequence[Known], start: Numbers, refit: Callable[[Known], Prog
     best, numbers = loss(known, errors(known, start, refit)), list(start)
     for _ in range(rounds):
         for place in range(len(numbers)):
-            for move in FACTORS if place in (0, 1, 2, 7) else (-STEP, STEP):
+            for move in FACTORS if place in LENGTHS else (-STEP, STEP):
                 tried = list(numbers)
-                tried[place] = tried[place] * move if place in (0, 1, 2, 7) else tried[place] + move
+                tried[place] = tried[place] * move if place in LENGTHS else tried[place] + move
                 if (value := loss(known, errors(known, tuple(tried), refit))) < best - 1e-4:
                     best, numbers = value, tried
     return tuple(numbers)
@@ -104,8 +113,11 @@ def said(words: str, found: Errors) -> None:
 def read(traces: Path) -> tuple[list[Known], Callable[[Known], Program]]:
     """All that is known, and how its program is made again with other numbers."""
     known, cases = [], {}
-    for path in sorted(path for folder in STEP_FOLDERS for path in traces.glob(f"{folder}/*.json.gz")):
+    shared = sorted(path for folder in STEP_FOLDERS for path in traces.glob(f"{folder}/*.json.gz"))
+    for path in [*shared, *sorted(FIXTURES.glob("*/*.json.gz"))]:
         name = f"{path.parent.name}/{path.name.removesuffix('.json.gz')}"
+        if not Path(str(path).replace(".json.gz", ".meta.json")).exists():
+            continue
         if path.name.endswith(".table.json.gz") or name in UNKNOWN:
             continue
         cases[name] = Case.of(load(path))

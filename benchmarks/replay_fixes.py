@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import grouped, pick
-from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints
+from benchmarks.replay_case import Case, Rows, matches
+from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.trace import NULL_INT, codes, ints
 from traceanalyzer.replay.edits import Aside, Drop, DropSpans, DropWork, Edit, Resize, Scale, ShrinkGaps
-from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
-from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import ALLOCATOR, is_compilation
-from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.steps import Steps
-from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _LINK_BYTES_PER_NS = 55.0  # PCIe 5 x16 from pinned memory, measured on H200
 _HBM_BYTES_PER_NS = 4800 * 0.75  # H200, what a pointwise kernel reaches
@@ -36,73 +26,6 @@ _NCHW_ONLY = re.compile(r"batch_norm_(collect_statistics|transform_input|backwar
 _NHWC_OVER_NCHW = 0.3  # of these kernels; EfficientNet in bf16, H200
 _FP32_GEMM = re.compile(r"simt_sgemm|f32f32_f32f32_f32|[^a-z]sgemm|implicit_convolve_sgemm|ffma")
 _LOADING = re.compile(r"^enumerate\(DataLoader\)")
-
-
-@dataclass(frozen=True)
-class Case:
-    """What the selectors ask."""
-
-    trace: Trace
-    work: DeviceWork
-    nesting: Nesting
-    steps: Steps
-    syncs: SyncCalls
-    program: Program
-    cpu_name: NDArray[np.object_]
-    gpu_name: NDArray[np.object_]  # by entry of `work`
-
-    @classmethod
-    def of(cls, trace: Trace) -> Self:
-        analysis = Analysis(trace)
-        work, nesting, steps, syncs = (
-            analysis.index(kind) for kind in (DeviceWork, Nesting, Steps, SyncCalls)
-        )
-        program = Program.build(trace, work, nesting, steps, syncs)
-        cpu = trace.cpu["name"].astype(str).to_numpy()
-        return cls(
-            trace,
-            work,
-            nesting,
-            steps,
-            syncs,
-            program,
-            cpu,
-            trace.gpu["name"].astype(str).to_numpy()[work.row],
-        )
-
-    @property
-    def dur_ns(self) -> Rows:
-        return self.work.end_ns - self.work.start_ns
-
-    def gpu(self, pattern: str | re.Pattern[str]) -> Mask:
-        """Entries of `work` by name."""
-        return _matches(self.gpu_name, pattern)
-
-    def cpu(self, pattern: str | re.Pattern[str]) -> Rows:
-        """Rows of `trace.cpu` by name."""
-        return np.flatnonzero(_matches(self.cpu_name, pattern))
-
-    def op(self, pattern: str | re.Pattern[str]) -> Mask:
-        """Entries of `work` by the name of the op that launched them."""
-        return np.append(_matches(self.cpu_name, pattern), False)[self.work.op]
-
-    def inside(self, rows: Rows, outer: Rows) -> Mask:
-        """Which of `rows` lie in one of the spans of `outer`, which are disjoint."""
-        order = outer[np.argsort(self.nesting.start_ns[outer])]
-        at = np.searchsorted(self.nesting.start_ns[order], self.nesting.start_ns[rows], side="right") - 1
-        return (at >= 0) & (self.nesting.end_ns[rows] <= pick(self.nesting.end_ns[order], at, 0))
-
-    def bytes(self, entries: Rows) -> NDArray[np.float64]:
-        return ints(self.trace.gpu, "bytes")[self.work.row[entries]].astype(np.float64)
-
-
-def _matches(names: NDArray[np.object_], pattern: str | re.Pattern[str]) -> Mask:
-    found = re.compile(pattern)
-    known: dict[str, bool] = {}
-    return np.array(
-        [known.setdefault(n, bool(found.search(n))) if n not in known else known[n] for n in names], bool
-    )
-
 
 Selector = Callable[[Case], list[Edit]]
 
@@ -288,7 +211,7 @@ def recomputation(case: Case) -> list[Edit]:
     backward = case.cpu(r"Backward\d*$")
     numbered = ints(case.trace.cpu, "sequence") != NULL_INT
     inner = np.isin(case.nesting.parent, backward) & numbered
-    return [Drop(np.flatnonzero(inner & _matches(case.cpu_name, r"^aten::")))]
+    return [Drop(np.flatnonzero(inner & matches(case.cpu_name, r"^aten::")))]
 
 
 def repeats(case: Case) -> list[Edit]:

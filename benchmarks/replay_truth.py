@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.replay_fixes import FIXES, Case, graph, item
+from benchmarks.replay_case import Case
+from benchmarks.replay_fixes import FIXES, graph, item
 from traceanalyzer import load
 from traceanalyzer.replay.saving import Forecast
 

@@ -49,14 +49,22 @@ def load(path: str, **options: Any) -> Callable[[], int]:
 
 
 def diagnose(path: str, jobs: int) -> Callable[[], int]:
-    """Everything: frames, indexes, all rules."""
-    from traceanalyzer import diagnose as run_rules
+    """Everything: frames, indexes, all rules, in as many processes and threads as the command's --jobs says."""
     from traceanalyzer.cli.heap import keep_freed_memory
     from traceanalyzer.read.load import load_file
+    from traceanalyzer.report.diagnosis import analyses_of, report_of
+    from traceanalyzer.rule.registry import all_rules
 
     keep_freed_memory()  # as the command does
+    all_rules()  # as the command does before it reads: their import is no part of the analysis
 
-    return lambda: run_rules(load_file(path, jobs=jobs)).traces[0].meta.events
+    def run() -> int:
+        analysed = analyses_of(load_file(path, jobs=jobs))
+        for _, analysis in analysed:
+            analysis.threads = min(analysis.threads, jobs)
+        return report_of(analysed).traces[0].meta.events
+
+    return run
 
 
 def indexes(path: str, *, all_of_them: bool) -> Callable[[], int]:
