@@ -140,18 +140,6 @@ def test_without_multiprocessors_occupancy_is_not_judged() -> None:
     assert report.outcomes[0].status is Status.NOT_APPLICABLE
 
 
-CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>(int)"
-
-
-def test_a_cache_that_grows_by_cat_is_told_from_other_concatenations() -> None:
-    grows = Op("aten::cat", CAT, 30, [[[32, 16, 500, 128], [32, 16, 1, 128]], []], ["TensorList", "Scalar"])
-    (one,) = found(program([grows, Op("aten::mm", NVJET, 100)]), "strided-copy")
-    assert (one.cause, one.evidence["new"]) == ("growing-buffer", "32x16x1x128")
-    joins = Op("aten::cat", CAT, 30, [[[32, 64], [32, 64]], []], ["TensorList", "Scalar"])
-    (other,) = found(program([joins, Op("aten::mm", NVJET, 100)]), "strided-copy")
-    assert other.cause == "concatenation"
-
-
 MOVED = (
     "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
     "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}> >(int, int)"

@@ -107,7 +107,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         rule=draft.rule,
         cause=hits.cause,
         by=hits.by,
-        severity=Severity.INFO if hits.info or worse else _graded(min(share, most), saving),
+        severity=Severity.INFO if hits.info or worse else _graded(min(share, most), saving, hits.usual),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, len(draft.which), in_steps, scope.steps)),
         advice=_NOT_HERE + hits.advice if worse else hits.advice,
@@ -130,8 +130,10 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
     )
 
 
-def _graded(cost_share: float, saving: Saving | None) -> Severity:
+def _graded(cost_share: float, saving: Saving | None, usual: float) -> Severity:
     """By what it saves; what cannot be told from nothing is no more than low, and info below medium."""
+    if (cost_share if saving is None else saving.share) < usual:
+        return Severity.INFO
     if saving is None:
         return Severity.of(cost_share)
     severity = Severity.of(saving.share)

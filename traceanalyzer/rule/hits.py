@@ -128,6 +128,7 @@ class Hits:
         info: worth saying, but nobody's loss: the severity stays info.
         most: share of the step that it can be worth at most where its cost has to do: less than 1.0 where what it
             costs is known, but not whether this program, or this rank of it, can do anything about it.
+        usual: share of the step that healthy programs pay for it as well: where it saves less, the severity is info.
     """
 
     at: Calls | Work | IdleTime
@@ -142,6 +143,7 @@ class Hits:
     also: Sequence[Calls | Work] = ()
     info: bool = False
     most: float = 1.0
+    usual: float = 0.0
 
     def losses(self) -> Lost:
         """`lost`, or what stands for it."""
