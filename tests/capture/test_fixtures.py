@@ -66,6 +66,20 @@ def test_rule_patterns_are_in_bad_and_not_in_good() -> None:
     assert shown("scheduler-gap/once").longest_gap_us > 4_000
 
 
+def collectives(path: str) -> int:
+    events = read_events(FOLDER / f"{path}.json.gz")
+    return sum(event.get("cat") == "kernel" and event["name"].startswith("nccl") for event in events)
+
+
+def test_two_ranks_reduce_as_often_as_their_fixtures_say() -> None:
+    steps, layers, batches = 4, 9, 3
+    assert collectives("exposed-communication/bad") == steps * layers
+    assert steps < collectives("exposed-communication/good") < steps * layers
+    assert collectives("needless-collectives/bad") == steps * 8
+    assert collectives("needless-collectives/good") == steps
+    assert collectives("needless-collectives/accumulated") >= steps * batches
+
+
 @pytest.mark.parametrize("fixture", [f for f in FIXTURES if f.folder == "healthy"], ids=lambda f: f.name)
 def test_healthy_traces_keep_the_device_busy(fixture: Fixture) -> None:
     found = shown(f"healthy/{fixture.name}")
