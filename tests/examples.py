@@ -1,5 +1,7 @@
 """How many examples hypothesis tries: few in a normal run, more where HYPOTHESIS_PROFILE asks for them.
 
+A normal run tries the same examples each time, so that it fails for what was changed; the other profiles try new ones.
+
 HYPOTHESIS_PROFILE=thorough pytest tests/timeline
 """
 
@@ -20,7 +22,9 @@ _SLOW = [HealthCheck.too_slow]
 def examples(count: int = 100) -> settings:
     """Settings for a property: so many examples in the profile `full`, without a deadline."""
     scaled = max(round(count * PROFILES[PROFILE]), min(count, _LEAST))
-    return settings(max_examples=scaled, deadline=None, suppress_health_check=_SLOW)
+    return settings(
+        max_examples=scaled, deadline=None, derandomize=PROFILE == "quick", suppress_health_check=_SLOW
+    )
 
 
 def load_profile() -> None:
