@@ -61,36 +61,14 @@ def reduced_norms(device: Device, variant: str) -> Callable[[], object]:
     return step
 
 
-def accumulated_gradients(device: Device, _variant: str) -> Callable[[], object]:
-    """Three micro batches for one step of the optimizer, each of which reduces all gradients."""
-    import torch
-    from torch import nn
-    from torch.nn.parallel import DistributedDataParallel
-
-    width, rows = device.pick((4096, 4096), (16, 4))
-    dtype = device.pick(torch.bfloat16, torch.float32)
-    layers = [m for _ in range(3) for m in (nn.Linear(width, width, bias=False), nn.ReLU())]
-    model = DistributedDataParallel(nn.Sequential(*layers).to(device.kind, dtype))
-    optimizer = torch.optim.SGD(model.parameters(), 1e-3, fused=True)
-    batches = [torch.randn(rows, width, device=device.kind, dtype=dtype) for _ in range(3)]
-
-    def step() -> None:
-        optimizer.zero_grad()
-        for batch in batches:
-            model(batch).float().square().mean().backward()
-        optimizer.step()
-
-    return step
-
-
 def build_exposed(args: Namespace, device: Device) -> Plan:
     """Both variants are one model; good wraps it in DistributedDataParallel."""
     return _plan(exposed_communication, args, device)
 
 
 def build_needless(args: Namespace, device: Device) -> Plan:
-    """bad and good reduce norms; accumulated reduces gradients."""
-    return _plan(accumulated_gradients if args.variant == "accumulated" else reduced_norms, args, device)
+    """Both variants sum the same norms; good stacks them first."""
+    return _plan(reduced_norms, args, device)
 
 
 def _plan(make: Callable[[Device, str], Callable[[], object]], args: Namespace, device: Device) -> Plan:
@@ -114,18 +92,14 @@ WORKLOADS = (
     ),
     Workload(
         "needless_collectives",
-        "norms summed over two GPUs one by one (bad), at once (good); gradients after each micro batch (accumulated)",
+        "norms summed over two GPUs one by one (bad) or all at once (good)",
         build_needless,
-        ("bad", "good", "accumulated"),
+        ("bad", "good"),
         add_options=add_ranks,
-        examples=(
-            "needless_collectives --variant bad --out traces",
-            "needless_collectives --variant accumulated --out traces",
-        ),
+        examples=("needless_collectives --variant bad --out traces",),
         shows={
             "bad": "rank 0 of 2: 4 steps of 8 matmuls, whose norms are summed over the ranks one by one",
             "good": "the same norms stacked and summed at once",
-            "accumulated": "rank 0 of 2: 4 steps of 3 micro batches, each of which reduces all gradients",
         },
         switches=("shapes",),
     ),
