@@ -14,7 +14,7 @@ test: lint
 lint: .venv/tested
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports
 	$(BIN)/python tools/docs.py --check
 

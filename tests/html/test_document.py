@@ -48,6 +48,7 @@ def test_pages_are_whole(path: Path) -> None:
     assert len([one for one in made.elements if one.name == "article"]) == len(reported(path).findings)
 
 
+@pytest.mark.no_cover  # the same lines for each
 @pytest.mark.parametrize("path", TRACES[::5], ids=name_of)
 def test_the_head_counts_as_the_text_does(path: Path) -> None:
     """`2 low, 5 info`: what the text puts into its footer is in neither."""
@@ -81,6 +82,7 @@ def test_only_its_own_script_may_run() -> None:
     assert re.search(r"script-src 'sha256-[\w+/=]{44}'", str(policy))
 
 
+@pytest.mark.no_cover  # the same lines again and again
 def test_many_ranks_and_findings_stay_small() -> None:
     analysis, report, ranks = analysed(ONE), reported(ONE), range(24)
     traces = tuple(replace(report.traces[0], rank=rank) for rank in ranks)
