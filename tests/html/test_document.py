@@ -48,7 +48,6 @@ def test_pages_are_whole(path: Path) -> None:
     assert len([one for one in made.elements if one.name == "article"]) == len(reported(path).findings)
 
 
-@pytest.mark.no_cover  # the same lines for each
 @pytest.mark.parametrize("path", TRACES[::5], ids=name_of)
 def test_the_head_counts_as_the_text_does(path: Path) -> None:
     """`2 low, 5 info`: what the text puts into its footer is in neither."""
