@@ -81,6 +81,7 @@ def test_only_its_own_script_may_run() -> None:
     assert re.search(r"script-src 'sha256-[\w+/=]{44}'", str(policy))
 
 
+@pytest.mark.no_cover  # the same lines again and again
 def test_many_ranks_and_findings_stay_small() -> None:
     analysis, report, ranks = analysed(ONE), reported(ONE), range(24)
     traces = tuple(replace(report.traces[0], rank=rank) for rank in ranks)

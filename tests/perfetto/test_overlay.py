@@ -37,7 +37,12 @@ def one_of_many(name: str) -> bool:
     return zlib.crc32(name.encode()) % 10 == 3
 
 
-@pytest.mark.parametrize("path", TRACES, ids=name_of)
+def traced(path: Path) -> object:
+    """Rules are covered where they find something; of the others nothing new is seen."""
+    return pytest.param(path, marks=() if path.name == "bad.json.gz" else pytest.mark.no_cover)
+
+
+@pytest.mark.parametrize("path", map(traced, TRACES), ids=map(name_of, TRACES))
 def test_slices_are_the_occurrences(path: Path) -> None:
     check(path)
 
