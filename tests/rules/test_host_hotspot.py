@@ -106,7 +106,9 @@ def test_launches_are_worth_what_is_left_when_the_host_is_quick() -> None:
     host, launches = diagnose(trace).findings[:2]
     assert [host.rule, launches.rule] == ["host-hotspot", "launch-bound"]
     (alone,) = diagnose(trace, select=["launch-bound"]).findings
-    assert host.saving and launches.saving and alone.saving
+    assert host.saving is not None
+    assert launches.saving is not None
+    assert alone.saving is not None
     assert launches.saving.beyond
     assert not alone.saving.beyond
     assert launches.saving.share + host.saving.share <= 1 < alone.saving.share + host.saving.share
