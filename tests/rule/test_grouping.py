@@ -310,6 +310,19 @@ def test_ranked_by_what_is_saved_with_info_last_whatever_the_order_of_rules() ->
     assert ranked(reversed(made)) == ranked(made)
 
 
+def test_work_queued_before_the_first_step_is_of_no_step() -> None:
+    trace = TraceBuilder()
+    for number in range(4):
+        trace.step(number, (number + 1) * STEP, STEP)
+        trace.launch("cudaLaunchKernel", (number + 1) * STEP + MS, 1_000, number + 1)
+        trace.kernel((number + 1) * STEP + 2 * MS, MS, number + 1)
+    for number in range(3):
+        trace.kernel(number * MS, MS, 90 + number)
+    work = Analysis(trace.load()).index(Work)
+    (found,) = findings([Hits(work, "{times_a_step}, {times}", "a.")], scope(5 * STEP))
+    assert found.message == "once a step, 7 times"
+
+
 def test_in_steps_as_people_say_it() -> None:
     every = [(number * STEP, MS) for number in range(4)]
     assert only(*every, message="{in_steps}").message == "in every step"

@@ -100,6 +100,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
     typical = draft.which[_typical(hits.at.dur_ns[draft.which], costs, _shown(draft, steps, scope))]
     (place,) = spans_of(hits.at[np.array([typical])], draft.device)
     in_steps = len(distinct(steps[steps >= 0])) if hits.at.events.steps.marked else 0
+    counts = len(steps), int((steps >= 0).sum()) if in_steps else len(steps)
     worse = saving is not None and Severity.of(-saving.share) is not Severity.INFO
     evidence = _totals(draft, share, in_steps, scope) | _native(_weighed(draft, costs))
     if hits.by is not None:
@@ -110,7 +111,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         by=hits.by,
         severity=Severity.INFO if hits.info or worse else _graded(min(share, most), saving),
         confidence=hits.confidence,
-        message=hits.message.format_map(message_fields(evidence, len(draft.which), in_steps, scope.steps)),
+        message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps)),
         advice=_NOT_HERE + hits.advice if worse else hits.advice,
         rank=scope.rank,
         device=place.device,
