@@ -148,7 +148,9 @@ def test_idle_time_of_several_findings_is_weighed_and_counted_by_what_each_owns(
         (idle.dur_ns // np.array([1, 2]), "once before second"),
         (idle.dur_ns // 2, "twice before second (61 %), first (39 %)"),
     ):
-        named = Hits(idle, "m", "a.", lost=Lost(np.arange(2), idle.device, idle.start_ns, idle.start_ns + part))
+        named = Hits(
+            idle, "m", "a.", lost=Lost(np.arange(2), idle.device, idle.start_ns, idle.start_ns + part)
+        )
         drafts = [*drafts_of("event", Claims.EVENT, [named]), *drafts_of("rest", Claims.REST, [net])]
         _, rest = settled(drafts, (0, LENGTH))
         assert finding_of(rest, scope(), None).message == said

@@ -72,7 +72,9 @@ def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence,
     return Hits(
         at=found,
         cause=cause,
-        message="{in_steps} the GPU is idle" + (" before {ops}" if (ops.code >= 0).any() else "") + f", since {what}",
+        message="{in_steps} the GPU is idle"
+        + (" before {ops}" if (ops.code >= 0).any() else "")
+        + f", since {what}",
         advice=advice,
         confidence=sure,
         evidence={"largest_gap_ns": int(found.dur_ns.max()), "ops": ops},
