@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,11 +121,18 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
 def _run(request: Request) -> bool:
     """Read, analyse, write; whether --fail-on was met. All that can be refused is refused before reading."""
     from traceanalyzer.cli.loading import load_all
-    from traceanalyzer.report.diagnosis import analyses_of, report_of
 
     window = parse_window(request.window) if request.window else None
     _check(request)
-    loaded = load_all(request.traces, quiet=request.quiet, jobs=request.jobs, cache=request.cache)
+    loaded = load_all(
+        request.traces,
+        quiet=request.quiet,
+        jobs=request.jobs,
+        cache=request.cache,
+        meanwhile=_import_analysis,
+    )
+    from traceanalyzer.report.diagnosis import analyses_of, report_of
+
     analysed = analyses_of(loaded, window)
     for _, analysis in analysed:
         analysis.threads = min(analysis.threads, request.jobs or analysis.threads)
@@ -144,20 +152,31 @@ def _run(request: Request) -> bool:
     return _met(request.fail_on, report)
 
 
+def _import_analysis() -> None:
+    """What is needed once the trace is read."""
+    for name in ("pandas", "traceanalyzer.report.diagnosis", "traceanalyzer.render.text.report"):
+        import_module(name)
+    import_module("traceanalyzer.rule.registry").all_rules()
+
+
 def _check(request: Request) -> None:
     """
     Raises:
         TraceAnalyzerError: a rule or limit is unknown, or an output could not be written.
     """
+    if request.select or request.ignore or request.settings:
+        _check_rules(request, request.settings or {})
+    outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
+    check_outputs(outputs, inputs=request.traces, force=request.force)
+
+
+def _check_rules(request: Request, settings: Mapping[str, str]) -> None:
     from traceanalyzer.cli.rule_names import known_rule
     from traceanalyzer.rule import registry as rules
 
-    settings = request.settings or {}
     for slug in (*request.select, *request.ignore, *(key.partition(".")[0] for key in settings)):
         known_rule(slug)
     rules.configured(rules.select_rules(request.select, request.ignore), settings)
-    outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
-    check_outputs(outputs, inputs=request.traces, force=request.force)
 
 
 def _write_tables(request: Request, report: Report, analysed: Sequence[tuple[int | None, Analysis]]) -> None:
