@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.report import Report, StepEstimate, StepsSummary, TraceReport
 from traceanalyzer.model.trace import Meta
 from traceanalyzer.render.html.markup import Html, number, pointer, quoted, scrolled, tag, together
@@ -129,8 +130,7 @@ def _recorded(trace: TraceReport, i: int) -> Iterator[tuple[str, Html]]:
         share = _busy(trace, i, busy[device.ordinal]) if device.ordinal in busy else ()
         if share or not busy:
             yield f"device {device.ordinal}", together((name, *share))
-    length = number(pointer("diagnose", "traces", i, "window", "length_ns"), trace.window.length_ns, "ns")
-    yield "window", length
+    yield "window", _window(trace, i)
     if trace.steps is not None:
         yield "steps", _steps(trace.steps, i)
     yield "events", number(pointer("diagnose", "traces", i, "events"), meta.events, "count")
@@ -139,6 +139,17 @@ def _recorded(trace: TraceReport, i: int) -> Iterator[tuple[str, Html]]:
     yield from _not_understood(meta, i)
     for part, why in (trace.unavailable or {}).items():
         yield f"no {part}", quoted(pointer("diagnose", "traces", i, "unavailable", part), why)
+
+
+def _window(trace: TraceReport, i: int) -> Html:
+    """How long it is, and where the user asked for it."""
+    window = trace.window
+    length = number(pointer("diagnose", "traces", i, "window", "length_ns"), window.length_ns, "ns")
+    if not window.asked:
+        return length
+    start, end = (format_offset(side - trace.meta.origin_ns) for side in (window.start_ns, window.end_ns))
+    part = tag("span", f"from {start} to {end}", class_="drawn")
+    return together((length, ", ", part, ", as asked for with --window"))
 
 
 def _not_understood(meta: Meta, i: int) -> Iterator[tuple[str, Html]]:
