@@ -8,8 +8,9 @@ from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.report import Report, StepEstimate, StepsSummary, TraceReport
 from traceanalyzer.model.trace import Meta
-from traceanalyzer.render.html.markup import Html, number, pointer, quoted, scrolled, tag, together
+from traceanalyzer.render.html.markup import Html, number, pointer, prose, quoted, scrolled, tag, together
 from traceanalyzer.render.text.footer import UNDERSTOOD
+from traceanalyzer.render.text.page import joined_units
 from traceanalyzer.report.page.page import Page
 from traceanalyzer.report.slowest import rank_of, slowest_of
 from traceanalyzer.report.words import in_words
@@ -21,7 +22,7 @@ def verdicts(page: Page) -> Html:
     """One sentence per trace; a list where there are several, of a job with the slowest first."""
     traces = page.report.traces
     said = [
-        quoted(pointer("diagnose", "traces", i, "verdict"), trace.verdict) if trace.verdict else _SILENT
+        prose(pointer("diagnose", "traces", i, "verdict"), trace.verdict) if trace.verdict else _SILENT
         for i, trace in enumerate(traces)
     ]
     if len(traces) == 1:
@@ -138,7 +139,7 @@ def _recorded(trace: TraceReport, i: int) -> Iterator[tuple[str, Html]]:
         yield "not recorded", tag("span", ", ".join(trace.missing))
     yield from _not_understood(meta, i)
     for part, why in (trace.unavailable or {}).items():
-        yield f"no {part}", quoted(pointer("diagnose", "traces", i, "unavailable", part), why)
+        yield f"no {part}", prose(pointer("diagnose", "traces", i, "unavailable", part), why)
 
 
 def _window(trace: TraceReport, i: int) -> Html:
@@ -148,15 +149,15 @@ def _window(trace: TraceReport, i: int) -> Html:
     if not window.asked:
         return length
     start, end = (format_offset(side - trace.meta.origin_ns) for side in (window.start_ns, window.end_ns))
-    part = tag("span", f"from {start} to {end}", class_="drawn")
-    return together((length, ", ", part, ", as asked for with --window"))
+    part = tag("span", joined_units(f"from {start} to {end}"), class_="drawn")
+    return together((length, ", ", part, ", as asked for with ", tag("span", "--window", class_="whole")))
 
 
 def _not_understood(meta: Meta, i: int) -> Iterator[tuple[str, Html]]:
     """Where the file is damaged, and kinds of events that were counted but not analysed."""
     where = ("diagnose", "traces", i, "meta")
     for position, damage in enumerate(meta.damage):
-        yield "damage", quoted(pointer(*where, "damage", position, "message"), damage.message)
+        yield "damage", prose(pointer(*where, "damage", position, "message"), damage.message)
     kinds = {"counted": "not understood", "unknown_categories": "unknown kinds", "anomalies": "mended"}
     for field, said in kinds.items():
         counts = {
