@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from traceanalyzer.cli.files import check_outputs, written
-from traceanalyzer.cli.options import FILE, PATH, force_option, format_option, names_option, settings_of
-from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, width
+from traceanalyzer.cli.options import (
+    FILE,
+    PATH,
+    force_option,
+    format_option,
+    names_option,
+    settings_of,
+    step_option,
+    window_option,
+)
+from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, tell, width
 from traceanalyzer.cli.step_time import warn_of_step
 from traceanalyzer.model.offsets import parse_window
 
@@ -64,13 +73,8 @@ class Request:
     callback=settings_of,
     help="Override a limit.",
 )
-@click.option("--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms.")
-@click.option(
-    "--step-ms",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="MS",
-    help="How long a step takes without the profiler, where you have measured it.",
-)
+@window_option
+@step_option
 @click.option(
     "--fail-on",
     type=click.Choice(["high", "medium", "low", "never"]),
@@ -221,10 +225,10 @@ def _warn(report: Report) -> None:
     """Otherwise a damaged recording, or one without the GPU, would pass a check in silence."""
     for trace in report.traces:
         for damage in trace.meta.damage:
-            print(f"warning: {trace.meta.source}: {damage.message}", file=sys.stderr)
+            tell(f"warning: {trace.meta.source}: {damage.message}", trace.meta.source)
         if not trace.busy:
             why = (trace.unavailable or {}).get("busy", "no event of a GPU")
-            print(f"warning: {trace.meta.source}: nothing is said of the GPU: {why}", file=sys.stderr)
+            tell(f"warning: {trace.meta.source}: nothing is said of the GPU: {why}", trace.meta.source)
 
 
 def print_times(times: Iterable[Mapping[str, int]]) -> None:

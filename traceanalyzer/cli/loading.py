@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceanalyzer.cli.heap import keep_freed_memory
+from traceanalyzer.cli.output import tell
 
 if TYPE_CHECKING:
     from traceanalyzer.model.trace import Job, Trace
@@ -76,4 +76,4 @@ def _warn_of_unranked(job: Job) -> None:
     unranked = sum(trace.meta.rank is None for trace in job.values())
     if unranked and len(job) > 1:
         what = f"{unranked} of the {len(job)} traces declare no rank"
-        print(f"warning: {what} and are numbered in the order given, as if of one job", file=sys.stderr)
+        tell(f"warning: {what} and are numbered in the order given, as if of one job")
