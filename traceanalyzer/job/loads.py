@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -9,6 +10,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model.arrays import sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
@@ -23,10 +25,12 @@ class Load:
     Attributes:
         compute_ns: time of kernels that compute; of several streams the sum.
         waiting_ns: measured waiting for other ranks, also beside compute.
+        error_ns: standard error of `compute_ns`, from step to step; 0 where there is only one.
     """
 
     compute_ns: float
     waiting_ns: float
+    error_ns: float = 0.0
 
     @classmethod
     def of(cls, work: DeviceWork, steps: Steps, waits: CollectiveWaits) -> Self:
@@ -39,9 +43,11 @@ class Load:
         first = 1 if len(steps) >= _FEW else 0
         count = len(steps) - first
         computes = (work.kind == KINDS.index("compute")) & (steps.of_work >= first)
-        compute_ns = (work.end_ns - work.start_ns)[computes].sum()
+        took_ns = (work.end_ns - work.start_ns)[computes]
+        compute_ns = sums_of(steps.of_work[computes] - first, took_ns, count)
+        error_ns = float(np.std(compute_ns, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
         waited_ns = waits.waiting_ns[steps.of_work[waits.entry] >= first].sum()
-        return cls(float(compute_ns) / count, float(waited_ns) / count)
+        return cls(float(compute_ns.mean()), float(waited_ns) / count, error_ns)
 
 
 @dataclass(frozen=True, slots=True)

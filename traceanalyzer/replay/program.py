@@ -64,7 +64,7 @@ class Program:
         nesting: Nesting,
         steps: Steps,
         syncs: SyncCalls,
-        waiting: CollectiveWaits | None,
+        waiting: CollectiveWaits | None = None,
     ) -> Self:
         """Of the representative steps; the rest is left out, so that the cost is bounded.
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.job.loads import RankLoads
+from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edits import Deal
 from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
 
@@ -21,6 +21,7 @@ class Limits:
         0.1,
         "of what the others compute: equal work differs by up to 6 % between two H200, and beside NCCL by more",
     )
+    min_errors: float = limit(3.0, "standard errors: steps of random length are uneven by chance; textbook")
 
 
 @rule(since="0.1", claims=Claims.GENERAL, min_share=0.01, limits=Limits)
@@ -38,12 +39,7 @@ def load_imbalance(work: Work, loads: RankLoads, limits: Limits) -> Iterator[Hit
     """
     own, others = loads.of[loads.rank], loads.others
     mean = float(np.mean([other.compute_ns for other in others]))
-    more_ns = own.compute_ns - mean
-    heaviest = own.compute_ns >= max(other.compute_ns for other in others)
-    if not heaviest or more_ns < limits.min_more_share * mean:
-        return
-    # Compute beside a collective that waits is slower: who waits longer than it computes more is not the late one.
-    if own.waiting_ns - float(np.mean([other.waiting_ns for other in others])) > more_ns:
+    if not _stands_out(own, others, limits):
         return
     found = work.of_kind("compute")
     if len(found) == 0:
@@ -63,9 +59,26 @@ def load_imbalance(work: Work, loads: RankLoads, limits: Limits) -> Iterator[Hit
             "others_ns": round(mean),
             "mean_ns": round(loads.mean_compute_ns),
             "ranks": {f"rank {rank}": round(load.compute_ns) for rank, load in loads.of.items()},
-            "waiting_ns": round(own.waiting_ns),
-            "others_waiting": format_ns(round(float(np.mean([other.waiting_ns for other in others])))),
+            "waiting_ns": {f"rank {rank}": round(load.waiting_ns) for rank, load in loads.of.items()},
         },
+    )
+
+
+def _stands_out(own: Load, others: Sequence[Load], limits: Limits) -> bool:
+    """Whether the rank computes more than every other one, well more than they on average, and is not the one to wait.
+
+    Compute beside a collective that waits is slower: who waits longer than it computes more is not the late one.
+    """
+    mean, waiting_ns = (
+        float(np.mean([getattr(other, name) for other in others])) for name in ("compute_ns", "waiting_ns")
+    )
+    more_ns = own.compute_ns - mean
+    error_ns = math.hypot(own.error_ns, *(other.error_ns / len(others) for other in others))
+    return (
+        own.compute_ns > max(other.compute_ns for other in others)
+        and more_ns >= limits.min_more_share * mean
+        and more_ns >= limits.min_errors * error_ns
+        and own.waiting_ns - waiting_ns <= more_ns
     )
 
 
