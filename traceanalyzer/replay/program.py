@@ -84,7 +84,7 @@ class Program:
         is_op = matching(trace.cpu, "category", "cpu_op".__eq__)
         its_own = threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
         timeline = Timeline.of(nesting, its_own, begins, ends)
-        device = _device(trace, work, nesting, chosen).without(waiting)
+        device = _device(trace, work, nesting, chosen, waiting)
         waits = Waits.of(trace, nesting, syncs, work, device, timeline)
         segments = Segments.of(trace, nesting, work, device, timeline, waits)
         launch = timeline.at(work.call_start_ns[device.entry])
@@ -96,8 +96,10 @@ def _inside(at: Rows, begins: Rows, ends: Rows) -> Mask:
     return np.asarray((step >= 0) & (at < pick(ends, step)))
 
 
-def _device(trace: Trace, work: DeviceWork, nesting: Nesting, chosen: Mask) -> SteadyWork:
+def _device(
+    trace: Trace, work: DeviceWork, nesting: Nesting, chosen: Mask, waiting: CollectiveWaits | None
+) -> SteadyWork:
     category = codes_at(trace.gpu, "category", work.row)
     talks = matching(trace.gpu, "name", COMMUNICATION.search)[work.row]
     waits = matching(trace.cpu, "name", STREAM_WAIT.search)
-    return SteadyWork.of(work, category, talks, chosen, np.sort(nesting.start_ns[waits]))
+    return SteadyWork.of(work, category, talks, chosen, np.sort(nesting.start_ns[waits]), waiting)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -62,7 +62,15 @@ class SteadyWork:
         return int(self.stream.max(initial=-1)) + 1
 
     @classmethod
-    def of(cls, work: DeviceWork, category: Rows, talks: Mask, chosen: Mask, stream_waits: Rows) -> Self:
+    def of(
+        cls,
+        work: DeviceWork,
+        category: Rows,
+        talks: Mask,
+        chosen: Mask,
+        stream_waits: Rows,
+        waiting: CollectiveWaits | None = None,
+    ) -> Self:
         """The chosen entries.
 
         Args:
@@ -70,9 +78,11 @@ class SteadyWork:
             talks: bool (entries,), which of them communicate.
             chosen: bool (entries,).
             stream_waits: starts of the calls that make a stream wait for another, sorted.
+            waiting: what collectives wait for other ranks; their time is without it.
         """
         entry = np.flatnonzero(chosen)
         entry = entry[np.lexsort((work.start_ns[entry], work.call_start_ns[entry]))]
+        waited = np.full(len(entry), -1) if waiting is None else waiting.of(entry)[0]
         key, _ = numbered(work.device * (1 << 20) + work.stream)
         stream, _ = numbered(key[entry])
         before = _previous(work, key, entry)
@@ -80,19 +90,12 @@ class SteadyWork:
         gap = _gaps(work, category, entry, before, traced)
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
         latency = _latency(work.delay_ns[entry][idle & ~work.shared[entry]])
-        to, source = _edges(work, entry, stream, stream_waits, talks[entry])
+        to, source = _edges(work, entry, stream, stream_waits, waited >= 0)
         gap[to] = np.minimum(gap[to], _TYPICAL_GAP_NS)
-        dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
+        dur = (work.end_ns - work.start_ns)[entry] - np.maximum(waited, 0).astype(np.float64)
         return cls(
             entry, stream, dur, gap, talks[entry], to, source, latency, int(work.end_ns[entry].max(initial=0))
         )
-
-    def without(self, waiting: CollectiveWaits | None) -> Self:
-        """The same work, collectives without the waiting for other ranks as far as that was measured."""
-        if waiting is None:
-            return self
-        waited_ns, _ = waiting.of(self.entry)
-        return replace(self, dur_ns=self.dur_ns - np.maximum(waited_ns, 0))
 
 
 def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
@@ -132,11 +135,14 @@ def _latency(delays: Rows) -> float:
     return float(np.clip(np.quantile(delays, _LATENCY_QUANTILE), *_LATENCY_NS))
 
 
-def _edges(work: DeviceWork, entry: Rows, stream: Rows, stream_waits: Rows, talks: Mask) -> tuple[Rows, Rows]:
+def _edges(
+    work: DeviceWork, entry: Rows, stream: Rows, stream_waits: Rows, measured: Mask
+) -> tuple[Rows, Rows]:
     """What may wait for what after a call that makes a stream wait: the trace names neither event nor stream.
 
     The next work of each stream may wait for the newest of each other; it did not where that ended after its start.
-    Then it did wait for an older collective if it began when that ended: gradients are unpacked bucket by bucket.
+    Then it did wait for an older collective if it began when that ended: gradients are unpacked bucket by bucket. That
+    is asked of those alone whose waiting was measured and taken off: else the gap after it would stay.
     """
     streams = int(stream.max(initial=-1)) + 1
     if streams < 2 or len(stream_waits) == 0:
@@ -152,7 +158,7 @@ def _edges(work: DeviceWork, entry: Rows, stream: Rows, stream_waits: Rows, talk
             both = (first >= 0) & (newest >= 0) & (to != source)
             found = np.stack((first[both], newest[both]))
             late = ends[found[1]] > starts[found[0]] + _EDGE_SLACK_NS
-            older = _ended(after[source][talks[after[source]]], ends, starts[found[0][late]])
+            older = _ended(after[source][measured[after[source]]], ends, starts[found[0][late]])
             woken = (older >= 0) & (starts[found[0][late]] - ends[older] <= _WOKEN_NS)
             pairs += [found[:, ~late], np.stack((found[0][late], older))[:, woken]]
     to, source = np.unique(np.concatenate(pairs, axis=1), axis=1)
