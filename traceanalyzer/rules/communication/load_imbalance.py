@@ -13,6 +13,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Deal
 from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.collective_names import collectives_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.GENERAL, min_share=0.01, limits=Limits)
-def load_imbalance(work: Work, loads: RankLoads, limits: Limits) -> Iterator[Hits]:
+def load_imbalance(work: Work, loads: RankLoads | None, limits: Limits) -> Iterator[Hits]:
     """One rank computes more than the others, which wait for it.
 
     What it looks for: the rank whose kernels compute longest in a step, where that is well above the mean of the
@@ -37,6 +38,11 @@ def load_imbalance(work: Work, loads: RankLoads, limits: Limits) -> Iterator[Hit
     When it is wrong: stages of a pipeline may be as uneven as its layers.
     Source: measured on two H200 with torch 2.11: sequences of other lengths, tokens of other experts.
     """
+    collectives_of(work)  # a trace without any is of no job, and that is the reason that helps
+    if loads is None:
+        raise Unavailable(
+            "one rank's trace alone, or no marked steps: what the others compute shows in theirs"
+        )
     own, others = loads.of[loads.rank], loads.others
     mean = float(np.mean([other.compute_ns for other in others]))
     if not _stands_out(own, others, limits):
