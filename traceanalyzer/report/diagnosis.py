@@ -153,7 +153,8 @@ def analyses_of(
     Those of a job know who of them waits for whom.
     """
     analysed = [(rank, restricted(trace, window)) for rank, trace in by_rank(traces)]
-    introduce({rank: one for rank, one in analysed if rank is not None})
+    ranks = {rank: one for rank, one in analysed if rank is not None}
+    attempt({}, "job", partial(introduce, ranks), None)
     return analysed
 
 
