@@ -141,6 +141,7 @@ class TraceReport:
         busy, accounting: one entry per device.
         step: one step without the profiler; None where it could not be replayed.
         together: the step when all findings above `info` are fixed.
+        waiting_ns: waiting for other ranks in a recorded step; None where their traces do not show it.
         verdict: what bounds the step and what the fixes would give, in one sentence; may be empty.
         missing: what was not recorded.
         unavailable: part of this head -> why it is not there.
@@ -154,6 +155,7 @@ class TraceReport:
     accounting: tuple[DeviceTime, ...] = ()
     step: StepEstimate | None = None
     together: StepEstimate | None = None
+    waiting_ns: int | None = None
     verdict: str = ""
     missing: tuple[str, ...] = ()
     unavailable: Mapping[str, str] | None = None

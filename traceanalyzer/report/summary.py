@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
+from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
@@ -77,6 +78,7 @@ def summarise(analysis: Analysis, rank: int | None) -> TraceReport:
         steps=attempt(unavailable, "steps", lambda: _steps(analysis), None),
         busy=attempt(unavailable, "busy", lambda: _busy(analysis, scope), ()),
         accounting=attempt(unavailable, "accounting", lambda: _accounting(analysis), ()),
+        waiting_ns=attempt({}, "waiting", lambda: _waiting_ns(analysis), None),
         missing=tuple(name for name, there in meta.capabilities.items() if not there),
         unavailable=unavailable,
     )
@@ -92,6 +94,11 @@ def attempt(unavailable: dict[str, str], name: str, make: Callable[[], T], other
         _log.debug("%s failed", name, exc_info=True)
         unavailable[name] = f"failed: {type(error).__name__}: {error}"
     return otherwise
+
+
+def _waiting_ns(analysis: Analysis) -> int:
+    loads = analysis.index(RankLoads)
+    return round(loads.of[loads.rank].waiting_ns)
 
 
 def _accounting(analysis: Analysis) -> tuple[DeviceTime, ...]:
