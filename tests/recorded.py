@@ -17,6 +17,7 @@ HEALTHY = [path for path in TRACES if path.parent.name == "healthy"]
 # Rules that no pair of recordings can show, and what tests them instead.
 UNRECORDED = {
     "data-movement": "information about busy time; built traces",
+    "deterministic-algorithms": "no recording with them on was made; built traces",
     "exposed-communication": "needs several GPUs; built traces and shared ones",
     "hotspot": "information about every trace, good ones as well; built traces",
     "needless-collectives": "needs several GPUs; built traces and shared ones",
