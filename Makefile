@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 EXAMPLE := fixtures/exposed-copy/bad.json.gz
 
-.PHONY: demo test lint fixtures bench clean
+.PHONY: demo test lint types style fixtures bench clean
 
 demo: .venv/installed
 	$(BIN)/traceanalyzer diagnose $(EXAMPLE)
@@ -12,9 +12,14 @@ test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
 
 lint: .venv/tested
+	$(MAKE) --no-print-directory --jobs=2 --output-sync types style
+
+types: .venv/tested
+	$(BIN)/mypy
+
+style: .venv/tested
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/docs.py --check
 

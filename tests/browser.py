@@ -27,6 +27,7 @@ _ARGUMENTS = [
     "--disable-default-apps",
     "--disable-sync",
     "--no-first-run",
+    "--js-flags=--liftoff-only",  # WebAssembly is compiled once: it runs too briefly for a second time to pay
 ]
 
 
@@ -90,3 +91,13 @@ def visited(
         yield visit
     finally:
         context.close()
+
+
+def serious(visit: Visit, *rules: str) -> list[tuple[str, str]]:
+    """What axe-core holds against the page, (rule, HTML): by these of its rules, or by all."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    only = {"runOnly": {"type": "rule", "values": [*rules]}} if rules else {}
+    options = {"resultTypes": ["violations"], **only}
+    found = Axe().run(visit.page, options=options).response["violations"]
+    return [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")]

@@ -63,16 +63,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one shared trace run one after the other, so that it is read once; xdist keeps them on one worker.
 
-    Coverage has to come from what a clone without shared traces runs.
+    Coverage has to come from what a clone without shared traces runs, and from what is the same in every run.
     """
     names = set(shared_names())
     for item in items:
         named = _named(item, names)
         if named and group_of(item) is None:
             item.add_marker(pytest.mark.xdist_group(named))
-        if group_of(item) is not None:  # others cover the same lines, and tracing takes half as long again
+        if group_of(item) is not None or _is_property(item):  # tracing takes as long again
             item.add_marker("no_cover")
     items.sort(key=place_of)
+
+
+def _is_property(item: pytest.Item) -> bool:
+    """Whether hypothesis chooses what it tries."""
+    return bool(getattr(getattr(item, "function", None), "is_hypothesis_test", False))
 
 
 def _named(item: pytest.Item, names: set[str]) -> str | None:

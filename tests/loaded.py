@@ -18,7 +18,8 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
 from traceanalyzer.report.diagnosis import report_of
 
-KEPT = 6  # traces; tests of one shared trace run one after the other
+KEPT = 6  # shared traces; tests of one of them run one after the other
+_FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"  # small: all are kept
 _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")  # the same in all processes of one test run
 
 
@@ -27,9 +28,18 @@ def loaded(path: Path) -> Trace:
     return analysed(path).trace
 
 
-@lru_cache(maxsize=KEPT)
 def analysed(path: Path) -> Analysis:
     """The trace with the indexes that tests have asked for so far."""
+    return _of_fixture(path) if path.is_relative_to(_FIXTURES) else _of_shared(path)
+
+
+@cache
+def _of_fixture(path: Path) -> Analysis:
+    return Analysis(load_file(path))
+
+
+@lru_cache(maxsize=KEPT)
+def _of_shared(path: Path) -> Analysis:
     return Analysis(load_file(path))
 
 

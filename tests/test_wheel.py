@@ -13,6 +13,8 @@ import pytest
 from tests.builder import TraceBuilder
 from traceanalyzer.version import __version__
 
+pytestmark = pytest.mark.xdist_group("wheel")  # built once
+
 REPOSITORY = Path(__file__).parent.parent
 
 

@@ -97,6 +97,31 @@ def dtype_casts(device: Device, bad: bool) -> Callable[[], object]:
     return step
 
 
+def data_movement(device: Device, bad: bool) -> Callable[[], object]:
+    """Heat spreads on a torus: neighbours by torch.roll, which copies the grid, or by views of one with a border."""
+    import torch
+
+    size = device.pick(8192, 16)
+    cells = torch.rand(size + 2, size + 2, device=device.kind)
+    grid = cells[1:-1, 1:-1].contiguous() if bad else cells[1:-1, 1:-1]
+
+    def neighbours() -> list[torch.Tensor]:
+        if bad:
+            return [grid.roll(shift, axis) for axis in (0, 1) for shift in (1, -1)]
+        for border, inside in ((0, -2), (-1, 1)):
+            cells[border].copy_(cells[inside])
+            cells[:, border].copy_(cells[:, inside])
+        return [cells[:-2, 1:-1], cells[2:, 1:-1], cells[1:-1, :-2], cells[1:-1, 2:]]
+
+    def step() -> None:
+        for _ in range(4):
+            above, below, left, right = neighbours()
+            around = above + below + left + right
+            grid.mul_(0.6).add_(around, alpha=0.1)
+
+    return step
+
+
 WORKLOADS = (
     pair(
         "exposed_copy",
@@ -127,5 +152,12 @@ WORKLOADS = (
         dtype_casts,
         bad="4 steps of 4 matmuls whose weights are cast from float32 each time",
         good="the same with weights in bf16",
+    ),
+    pair(
+        "data_movement",
+        "neighbours in a grid copied by torch.roll (bad) or seen through views of one with a border (good)",
+        data_movement,
+        bad="4 steps of 4 updates of a 256 MiB grid, for each of which torch.roll copies it 4 times",
+        good="the same through views of a grid with a border",
     ),
 )

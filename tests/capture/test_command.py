@@ -23,12 +23,14 @@ WORKLOADS = discover()
 RULES = {slug.replace("-", "_") for slug in RECORDED}
 SMALL = {
     "activity_buffer_request": ["--size", "8", "--matmuls", "2", "--fill", "3"],
+    "exposed_communication": ["--ranks", "1"],
     "healthy": ["--width", "16", "--rows", "8", "--layers", "1"],
     "hidden_dtod_copy": ["--size", "16", "--rows", "8"],
     "kernel_variance": ["--size", "16", "--other-size", "16", "--matmuls", "2"],
     "lane_offset": ["--size", "16"],
     "long_device_sync": ["--width", "8", "--rows", "4", "--layers", "2"],
     "matmul": ["--size", "16", "--batch", "2", "--iterations", "2"],
+    "needless_collectives": ["--ranks", "1"],
     "scheduler_gap": ["--size", "8", "--entries", "4", "--matmuls", "2", "--pause-ms", "1"],
     "training": ["--batch", "1", "--width", "4"],
 }
@@ -103,6 +105,7 @@ def test_wrong_arguments_exit_2(arguments: list[str], capsys: pytest.CaptureFixt
         (["matmul", "--size", "-4"], "at least 1"),
         (["matmul", "--active", "0"], "--active must be at least 1"),
         (["matmul", "--name", "a/b"], "plain file name"),
+        (["needless_collectives", "--ranks", "0"], "at least 1"),
     ],
 )
 def test_impossible_recordings_exit_2(

@@ -66,6 +66,23 @@ def test_rule_patterns_are_in_bad_and_not_in_good() -> None:
     assert shown("scheduler-gap/once").longest_gap_us > 4_000
 
 
+def collectives(path: str) -> int:
+    """NCCL kernels that the marked steps launched; the device also runs those of the warm-up's last step."""
+    events = read_events(FOLDER / f"{path}.json.gz")
+    launches = ("cuda_runtime", "cuda_driver")
+    launched = {event["args"].get("correlation") for event in events if event.get("cat") in launches}
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    return sum(e["name"].startswith("nccl") and e["args"]["correlation"] in launched for e in kernels)
+
+
+def test_two_ranks_reduce_as_often_as_their_fixtures_say() -> None:
+    steps, layers, buckets = 4, 9, 2
+    assert collectives("exposed-communication/bad") == steps * layers
+    assert collectives("exposed-communication/good") == steps * buckets
+    assert collectives("needless-collectives/bad") == steps * 8
+    assert collectives("needless-collectives/good") == steps
+
+
 @pytest.mark.parametrize("fixture", [f for f in FIXTURES if f.folder == "healthy"], ids=lambda f: f.name)
 def test_healthy_traces_keep_the_device_busy(fixture: Fixture) -> None:
     found = shown(f"healthy/{fixture.name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pty
 import re
@@ -11,19 +10,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import click
 import pytest
 
 from tests.builder import TraceBuilder
-from traceanalyzer.cli import exits, loading
+from traceanalyzer.cli import exits
 from traceanalyzer.cli.app import run as run_here
 from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, emit, guarded
-from traceanalyzer.cli.progress import ProgressLine
 
 MS = 1_000_000
 PROGRAM = [sys.executable, "-m", "traceanalyzer"]
+Here = Callable[..., tuple[int, bytes, bytes]]
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +49,26 @@ def diagnosed(trace: Path) -> subprocess.CompletedProcess[bytes]:
     return run("diagnose", trace)
 
 
-def on_a_terminal(*arguments: object, **environment: str) -> str:
-    """What the program prints to a terminal of 90 columns."""
+@pytest.fixture
+def here(capfdbinary: pytest.CaptureFixture[bytes]) -> Here:
+    """here("diagnose", path) is (exit code, stdout, stderr) of the program in this process, which spares its start."""
+
+    def called(*arguments: object) -> tuple[int, bytes, bytes]:
+        code = run_here([str(argument) for argument in arguments])
+        return code, *capfdbinary.readouterr()
+
+    return called
+
+
+@cache  # a process of half a second
+def on_a_terminal(*arguments: object, errors: bool = False, **environment: str) -> str:
+    """What the program prints to a terminal of 90 columns; with `errors` what it says on standard error instead."""
     ours, theirs = pty.openpty()
     asked = {name: value for name, value in os.environ.items() if "COLOR" not in name}
     env = {**asked, "COLUMNS": "90", "TERM": "xterm", **environment}
     command = [*PROGRAM, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=env) as process:
+    streams = (subprocess.DEVNULL, theirs) if errors else (theirs, subprocess.DEVNULL)
+    with subprocess.Popen(command, stdout=streams[0], stderr=streams[1], env=env) as process:
         os.close(theirs)
         chunks = []
         while chunk := _read(ours):
@@ -71,18 +85,20 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_a_trace_from_standard_input_is_the_trace_from_the_file(trace: Path) -> None:
-    from_file = run("diagnose", trace, "--format", "json")
+def test_a_trace_from_standard_input_is_the_trace_from_the_file(trace: Path, here: Here) -> None:
+    _, from_file, _ = here("diagnose", trace, "--format", "json")
     from_stdin = run("diagnose", "-", "--format", "json", input=trace.read_bytes())
     assert (from_stdin.returncode, from_stdin.stderr) == (0, b"")
-    findings = [result.stdout.partition(b'"findings"')[2] for result in (from_file, from_stdin)]
+    findings = [said.partition(b'"findings"')[2] for said in (from_file, from_stdin.stdout)]
     assert findings[0] == findings[1] != b""
 
 
 def test_the_same_trace_gives_the_same_bytes(
-    trace: Path, diagnosed: subprocess.CompletedProcess[bytes]
+    trace: Path, diagnosed: subprocess.CompletedProcess[bytes], here: Here
 ) -> None:
-    assert run("diagnose", trace).stdout == diagnosed.stdout != b""
+    """In another process, whose hashes are others."""
+    assert here("diagnose", trace) == (0, diagnosed.stdout, b"")
+    assert diagnosed.stdout != b""
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b'{"name": "no trace"}', b'{"traceEvents": []}'])
@@ -99,12 +115,21 @@ def test_what_is_no_trace_is_named_in_two_lines(
     assert len(streams.err.splitlines()) == 2
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
-    result = run("diagnose", tmp_path / "absent.json")
-    assert (result.returncode, result.stdout) == (2, b"")
-    assert b"absent.json" in result.stderr
-    assert b"Traceback" not in result.stderr
-    assert len(result.stderr.splitlines()) == 2
+def test_errors_and_warnings_are_as_wide_as_the_terminal(trace: Path, tmp_path: Path) -> None:
+    """Paths stay whole; in a pipe a line is a problem."""
+    path = tmp_path / "a name with blanks.json"
+    path.write_text('{"a rather long key": 1, "another rather long key": 2, "and a third of them": 3}')
+    lines = on_a_terminal("diagnose", path, errors=True).splitlines()
+    assert all(len(line) <= 90 or str(path) in line for line in lines)
+    assert sum(str(path) in line for line in lines) == 1
+    assert lines[-1].startswith("  ")
+    joined = " ".join(" ".join(lines).split())
+    assert joined == " ".join(run("diagnose", path).stderr.decode().split())
+    damaged = tmp_path / "damaged.json"
+    damaged.write_bytes(trace.read_bytes()[:-200])
+    lines = on_a_terminal("diagnose", damaged, errors=True, COLUMNS="60").splitlines()
+    assert any(line.startswith("warning:") for line in lines)
+    assert all(len(line) <= 60 or str(damaged) in line for line in lines)
 
 
 def test_no_colour_in_a_pipe_and_colour_on_a_terminal(
@@ -114,17 +139,28 @@ def test_no_colour_in_a_pipe_and_colour_on_a_terminal(
     assert "\x1b[" in on_a_terminal("diagnose", trace)
 
 
-def test_colour_in_a_pipe_where_it_is_demanded_and_never_in_a_file(trace: Path, tmp_path: Path) -> None:
-    forced, plain = {**os.environ, "FORCE_COLOR": "1", "NO_COLOR": ""}, run("diagnose", trace).stdout
-    coloured = run("diagnose", trace, env=forced).stdout
-    assert re.sub(rb"\x1b\[\d+m", b"", coloured) == plain != coloured
-    run("diagnose", trace, "-o", tmp_path / "report.txt", env=forced)
-    assert (tmp_path / "report.txt").read_bytes() == plain
+def test_colour_in_a_pipe_where_it_is_demanded_and_never_in_a_file(
+    trace: Path,
+    tmp_path: Path,
+    diagnosed: subprocess.CompletedProcess[bytes],
+    here: Here,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coloured = run("diagnose", trace, env={**os.environ, "FORCE_COLOR": "1", "NO_COLOR": ""}).stdout
+    assert re.sub(rb"\x1b\[\d+m", b"", coloured) == diagnosed.stdout != coloured
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert here("diagnose", trace) == (0, coloured, b"")
+    assert here("diagnose", trace, "-o", tmp_path / "report.txt")[0] == 0
+    assert (tmp_path / "report.txt").read_bytes() == diagnosed.stdout
 
 
-def test_a_dumb_terminal_gets_the_text_of_a_pipe(trace: Path) -> None:
-    piped = run("diagnose", trace, env={**os.environ, "COLUMNS": "90"}).stdout.decode()
-    assert on_a_terminal("diagnose", trace, TERM="dumb").replace("\r\n", "\n") == piped
+def test_a_dumb_terminal_gets_the_text_of_a_pipe(
+    trace: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    _, piped, _ = here("diagnose", trace)
+    assert on_a_terminal("diagnose", trace, TERM="dumb").replace("\r\n", "\n") == piped.decode()
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
@@ -229,33 +265,6 @@ def test_silenced_streams_lead_nowhere() -> None:
     os.close(reader)
 
 
-def test_progress_waits_a_second_and_cleans_up() -> None:
-    now, stream = [0.0], io.StringIO()
-    with ProgressLine(stream, lambda: now[0]) as progress:
-        progress(1 << 20, 8 << 20, 100)
-        assert stream.getvalue() == ""
-        now[0] = 2.0
-        progress(4 << 20, 8 << 20, 12_345)
-        now[0] = 2.1
-        progress(5 << 20, 8 << 20, 20_000)
-        now[0] = 2.5
-        progress(6 << 20, None, 20_000)
-    written = stream.getvalue().split("\r\x1b[K")
-    assert written == [
-        "",
-        "4.00 MiB of 8.00 MiB, 12,345 events, 2.00 MiB/s",
-        "6.00 MiB, 20,000 events, 2.40 MiB/s",
-        "",
-    ]
-
-
-def test_progress_of_a_short_read_writes_nothing() -> None:
-    stream = io.StringIO()
-    with ProgressLine(stream) as progress:
-        progress(1, 1, 1)
-    assert stream.getvalue() == ""
-
-
 def test_the_module_is_the_program(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,26 +282,14 @@ def test_errors_for_users_are_printed_without_a_traceback(
     streams = capsys.readouterr()
     assert streams.out == ""
     assert streams.err.startswith(f"traceanalyzer: {tmp_path / 'absent.json'}: ")
+    assert len(streams.err.splitlines()) == 2
+    assert "Traceback" not in streams.err
 
 
-def test_progress_goes_to_a_terminal_only(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("traceanalyzer.cli.progress.SILENT_S", 0.0)
-    for stream, quiet, expected in (
-        (io.StringIO(), False, False),
-        (terminal, True, False),
-        (terminal, False, True),
-    ):
-        monkeypatch.setattr(sys, "stderr", stream)
-        loading.load_all([trace], quiet=quiet)
-        assert ("events" in stream.getvalue()) is expected
-
-
-def test_a_trace_without_a_gpu_is_said_on_standard_error(tmp_path: Path) -> None:
+def test_a_trace_without_a_gpu_is_said_on_standard_error(tmp_path: Path, here: Here) -> None:
     """Otherwise a recording without the GPU would pass in silence."""
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 1_000)
-    done = run("diagnose", str(trace.write(tmp_path / "cpu.json")), "--quiet", "--fail-on", "low")
-    assert (done.returncode, done.stdout) == (0, b"")
-    assert b"cpu.json: nothing is said of the GPU: no kernels" in done.stderr
+    code, out, errors = here("diagnose", trace.write(tmp_path / "cpu.json"), "--quiet", "--fail-on", "low")
+    assert (code, out) == (0, b"")
+    assert b"cpu.json: nothing is said of the GPU: no kernels" in errors

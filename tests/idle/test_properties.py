@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder
-from tests.examples import examples
+from tests.examples import PROFILE, examples
 from tests.idle import reference
 from tests.idle.books import Books, check_against_reference
 from tests.idle.generated import has_work, traces
@@ -63,10 +63,12 @@ def test_splitting_the_window_anywhere_changes_nothing(trace: TraceBuilder, at: 
 @given(traces(), st.integers(0, 100), st.integers(0, 10**15))
 def test_order_origin_and_numbers_do_not_matter(trace: TraceBuilder, seed: int, later: int) -> None:
     assume(has_work(trace))
+    changed = [trace.shuffled(seed).shifted(later).renumbered()]  # what all do not change, none does
+    if PROFILE != "quick":
+        changed += [trace.shuffled(seed), trace.shifted(later), trace.renumbered()]
     expected = found(trace.load())
-    assert found(trace.shuffled(seed).load()) == expected
-    assert found(trace.shifted(later).load()) == expected
-    assert found(trace.renumbered().load()) == expected
+    for one in changed:
+        assert found(one.load()) == expected
 
 
 def found(trace: Trace) -> tuple[Any, ...]:

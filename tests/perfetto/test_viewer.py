@@ -66,6 +66,22 @@ def drawn(drawing: Drawing) -> Counter[tuple[str, str, str, str]]:
     )
 
 
+def test_open_shows_the_first_finding(page: Viewer) -> None:
+    """The real server, the viewer's real content policy, and what its address asks for; and a picture of that."""
+    program = [sys.executable, "-m", "traceanalyzer", "open", str(TRACE), "--print-url"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as server:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().strip()
+            assert address, "port 9001 is taken"
+            page.visit(address.replace("/#!", "/?fresh=open#!"))
+            assert server.wait(60) == 0
+        finally:
+            server.kill()
+    check_view(page)
+    picture(page)
+
+
 @pytest.mark.parametrize("form", ["zip", "tar"])
 def test_trace_and_overlay_stand_on_one_timeline(
     form: str, page: Viewer, drawing: Drawing, tmp_path: Path
@@ -119,22 +135,6 @@ def test_the_trace_alone_loses_the_same(page: Viewer) -> None:
     assert page.query(_DROPPED) == [("slice_drop_overlapping_complete_event", str(_OWN_DROPPED))]
 
 
-def test_open_shows_the_first_finding(page: Viewer) -> None:
-    """The real server, the viewer's real content policy, and what its address asks for; and a picture of that."""
-    program = [sys.executable, "-m", "traceanalyzer", "open", str(TRACE), "--print-url"]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as server:
-        try:
-            assert server.stdout is not None
-            address = server.stdout.readline().strip()
-            assert address, "port 9001 is taken"
-            page.visit(address.replace("/#!", "/?fresh=open#!"))
-            assert server.wait(60) == 0
-        finally:
-            server.kill()
-    check_view(page)
-    picture(page)
-
-
 def check_view(page: Viewer) -> None:
     """The finding's occurrence is selected and in view, its track is pinned."""
     overlay = overlay_of(TRACE)
@@ -162,17 +162,22 @@ def check_view(page: Viewer) -> None:
 
 
 def picture(page: Viewer) -> None:
-    """What a person sees; written to docs/ where UPDATE_SNAPSHOTS asks for it."""
+    """What a person sees is small; it is drawn where UPDATE_SNAPSHOTS asks for it."""
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        draw(page)
+    assert PICTURE.stat().st_size < MOST_PICTURE_BYTES
+
+
+def draw(page: Viewer) -> None:
+    """Into docs/, without the bars on its sides."""
     for command in ("ToggleLeftSidebar", "ToggleDrawer"):
         page.tell(f"app.commands.runCommand('dev.perfetto.{command}')")
     page.page.add_style_tag(content=_NO_BUBBLE)
     page.page.wait_for_timeout(3_000)
     shown = page.page.screenshot()
     assert re.match(rb"\x89PNG", shown)
-    if os.environ.get("UPDATE_SNAPSHOTS"):
-        PICTURE.parent.mkdir(exist_ok=True)
-        PICTURE.write_bytes(shown)
-    assert PICTURE.stat().st_size < MOST_PICTURE_BYTES
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_bytes(shown)
 
 
 def test_hostile_names_are_characters_in_the_viewer(page: Viewer) -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.perfetto.reader import pb, read
@@ -83,6 +83,7 @@ def test_fields_read_as_themselves(number: int, text: str, real: float, whole: i
     assert list(event.flow_ids) == [whole]
 
 
+@example("", "", JOINED, "")
 @given(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
 def test_texts_arrive_as_characters(name: str, key: str, value: str, about: str) -> None:
     """In both formats: what moves the cursor or turns the direction of writing is an escape, what is endless is cut."""

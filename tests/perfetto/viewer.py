@@ -47,9 +47,14 @@ class Viewer:
         self.page.wait_for_function(expression, timeout=_PATIENCE_MS)
 
     def open(self, name: str, content: bytes) -> None:
-        """A file, as if the viewer had fetched it."""
+        """A file, as if the viewer had fetched it; one that already runs, with an engine of its own for each file."""
         self.files[name] = content
-        self.visit(f"{ORIGIN}/?fresh={name}#!/?url=http%3A%2F%2F127.0.0.1%3A9001%2F{name}")
+        place = f"#!/?url=http%3A%2F%2F127.0.0.1%3A9001%2F{name}"
+        if not self.page.url.startswith(ORIGIN):
+            self.visit(f"{ORIGIN}/{place}")
+            return
+        self.page.evaluate("(place) => { window.before = app.trace; location.hash = place; }", place)
+        self.wait(f"{_SETTLED} && app.trace !== window.before")
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows; whole numbers as texts, because those of JavaScript end at 2^53."""

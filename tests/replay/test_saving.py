@@ -92,6 +92,16 @@ def test_a_saving_lies_in_its_interval(gpu_bound: Forecast, cpu_bound: Forecast)
             assert said.step_ns == pytest.approx(said.share * known.step.unprofiled_ns)
 
 
+def test_what_is_saved_on_top_of_other_edits_adds_up(cpu_bound: Forecast) -> None:
+    first, second = [Drop(np.arange(40, 80))], [GraphLaunch()]
+    alone, on_top = cpu_bound.saving(first), cpu_bound.saving(second, given=first)
+    assert on_top.beyond
+    assert not alone.beyond
+    both = cpu_bound.saving([*first, *second])
+    assert alone.share + on_top.share == pytest.approx(both.share)
+    assert on_top.share < cpu_bound.saving(second).share
+
+
 def test_what_the_bound_does_not_care_for_saves_nothing(gpu_bound: Forecast, cpu_bound: Forecast) -> None:
     assert cpu_bound.saving([Scale(cpu_bound.program.work.entry, 0.5)]).share == pytest.approx(0, abs=0.01)
     assert gpu_bound.saving([GraphLaunch()]).share == pytest.approx(0, abs=0.02)

@@ -118,3 +118,9 @@ def test_objects_print_in_one_short_line() -> None:
         assert len(repr(thing)) < 300, repr(thing)
         assert "\n" not in repr(thing)
         assert repr(thing).startswith(f"{type(thing).__name__}(")
+
+
+def test_a_trace_has_its_tables() -> None:
+    trace = small().load()
+    assert trace.kernels.equals(kernels(trace))
+    assert trace.queue_depth().equals(queue_depth(trace))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.recorded import FIXTURES
 from tests.rules.launches import US, Shared, found, loop, of_rule
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence, Severity, Status
@@ -56,6 +57,31 @@ def test_a_rank_that_waits_every_time_has_no_quick_transfer_of_each_size(name: s
 )
 def test_ranks_that_arrive_together_transfer(name: str, shared: Shared) -> None:
     assert {one.cause for one in found(shared(name), "exposed-communication")} == {"transfer"}
+
+
+def test_collectives_of_a_step_before_the_recording_are_not_counted() -> None:
+    """The device is a step behind: what the warm-up launched has no op, and its sizes are unknown."""
+    trace = TraceBuilder()
+    for step in range(4):
+        at, before = 1_000 * US * step, step == 0
+        if not before:
+            trace.step(step, at, 900 * US)
+        for number, took in enumerate((30 * US, 400 * US)):
+            correlation, begun = 2 * step + number + 1, at + 50 * US * number
+            if not before:
+                size = {"In msg nelems": took, "Out msg nelems": took}
+                trace.op("record_param_comms", begun, 20 * US, **{"Collective name": "allreduce", **size})
+                trace.launch("cudaLaunchKernel", begun + 5 * US, 5 * US, correlation)
+            name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
+            trace.kernel(at + 100 * US + 300 * US * number, took, correlation, name=name)
+    (one,) = of_rule(trace, "exposed-communication")
+    assert "allreduce twice a step: all of it (1.29 ms)" in one.message
+    assert (one.count, one.cause, one.evidence["waiting_ns"]) == (6, "transfer", 0)
+
+
+def test_the_recorded_steps_reduce_as_often_as_said() -> None:
+    (one,) = found(FIXTURES / "exposed-communication" / "bad.json.gz", "exposed-communication")
+    assert "allreduce 9 times a step" in one.message
 
 
 def test_reducing_in_every_micro_step(shared: Shared) -> None:

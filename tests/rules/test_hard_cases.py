@@ -164,6 +164,13 @@ def test_what_a_clock_of_whole_microseconds_cannot_tell_is_no_variance(
     assert len(found(trace.shifted(500), "kernel-variance")) == fine
 
 
+@pytest.mark.parametrize(("last", "causes"), [(112, ["drift"]), (110, [])])
+def test_drift_compares_the_first_third_of_the_steps_with_the_last(last: int, causes: list[str]) -> None:
+    """Of six steps two each: 100 against 108.5 us in the middle, or 107.5, which is within what clocks move."""
+    trace = kernels([[us] * 10 for us in (100, 100, 100, 105, 105, last)])
+    assert [finding.cause for finding in found(trace, "kernel-variance")] == causes
+
+
 @pytest.mark.parametrize(("slow", "said"), [(1_500, False), (1_800, True)])
 def test_variance_below_a_hundredth_of_the_window_is_not_worth_saying(slow: int, said: bool) -> None:
     trace = kernels([[1_000] * 10] * 5 + [[1_000] * 9 + [slow]])

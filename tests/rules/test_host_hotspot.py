@@ -94,3 +94,22 @@ def test_a_function_keeps_its_time_from_the_launches_around_it(steps: int, sever
     report = diagnose(loop_of(_averaging, steps), select=["launch-bound", "host-gap", "host-hotspot"])
     (found,) = [one for one in report.findings if one.by == "train.py(30): ema"]
     assert (found.rule, found.count, found.severity is not Severity.INFO) == ("host-hotspot", steps, severe)
+    assert found.message.startswith("between ops, code of train.py(30): ema runs on the CPU")
+
+
+def test_launches_are_worth_what_is_left_when_the_host_is_quick() -> None:
+    def body(loop: Loop, _: int) -> None:
+        for _ in range(200):
+            loop.launched(kernel_ns=2_000)
+        loop.host_op("aten::sort", 4 * MS)
+
+    trace = loop_of(body)
+    host, launches = diagnose(trace).findings[:2]
+    assert [host.rule, launches.rule] == ["host-hotspot", "launch-bound"]
+    (alone,) = diagnose(trace, select=["launch-bound"]).findings
+    assert host.saving is not None
+    assert launches.saving is not None
+    assert alone.saving is not None
+    assert launches.saving.beyond
+    assert not alone.saving.beyond
+    assert launches.saving.share + host.saving.share <= 1 < alone.saving.share + host.saving.share

@@ -52,6 +52,18 @@ def test_another_size_begins_another_chain() -> None:
     assert found(program([*ops, Op("aten::mm", NVJET, 100)]), "unfused-pointwise") == []
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "void at::native::_scatter_gather_elementwise_kernel<128, 8, Functor>(int)",
+        "void at::native::index_elementwise_kernel<128, 4, gpu_index_kernel>(int)",
+    ],
+)
+def test_lookups_in_tables_are_no_chain(kernel: str) -> None:
+    ops = [Op("aten::embedding", kernel, 40, BIG, [F32, F32]) for _ in range(6)]
+    assert found(program([*ops, Op("aten::mm", NVJET, 100)]), "unfused-pointwise") == []
+
+
 def test_other_code_between_the_launches_cuts_a_chain() -> None:
     assert found(program([*pointwise(BIG, BIG, BIG, BIG, pause=300)]), "unfused-pointwise") == []
 
@@ -138,18 +150,6 @@ def test_without_multiprocessors_occupancy_is_not_judged() -> None:
     device = {key: value for key, value in H200.items() if key != "numSms"}
     report = diagnose(program([Op("aten::mm", NVJET)], device=device), select=["low-occupancy"])
     assert report.outcomes[0].status is Status.NOT_APPLICABLE
-
-
-CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>(int)"
-
-
-def test_a_cache_that_grows_by_cat_is_told_from_other_concatenations() -> None:
-    grows = Op("aten::cat", CAT, 30, [[[32, 16, 500, 128], [32, 16, 1, 128]], []], ["TensorList", "Scalar"])
-    (one,) = found(program([grows, Op("aten::mm", NVJET, 100)]), "strided-copy")
-    assert (one.cause, one.evidence["new"]) == ("growing-buffer", "32x16x1x128")
-    joins = Op("aten::cat", CAT, 30, [[[32, 64], [32, 64]], []], ["TensorList", "Scalar"])
-    (other,) = found(program([joins, Op("aten::mm", NVJET, 100)]), "strided-copy")
-    assert other.cause == "concatenation"
 
 
 MOVED = (

@@ -52,6 +52,15 @@ def test_work_without_a_launch_belongs_to_the_op_of_its_external_id() -> None:
     assert Analysis(trace.load()).index(DeviceWork).op.tolist() == [op]
 
 
+def test_work_of_no_device_counts_as_the_first_ones() -> None:
+    """Neither its args nor its process say which; the work is not lost, and no second device appears."""
+    trace = TraceBuilder()
+    trace.kernel(0, 50, 1)
+    trace.span("kernel", "nowhere", 60, 30, "somewhere", 7, {"correlation": 2})
+    work = Analysis(trace.load()).index(DeviceWork)
+    assert work.device.tolist() == [0, 0]
+
+
 @examples(80)
 @given(traces())
 def test_outstanding_counts_what_was_launched_before_and_not_finished(trace: TraceBuilder) -> None:

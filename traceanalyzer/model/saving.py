@@ -13,6 +13,7 @@ class Saving:
         step_ns, low_ns, high_ns: saved per step, and the interval that the true saving lies in.
         share, low_share, high_share: the same as shares of the unprofiled step (at most 1).
         basis: how it was found, as text.
+        beyond: whether it comes on top of what fixing the more specific findings saves.
     """
 
     step_ns: int
@@ -22,6 +23,7 @@ class Saving:
     low_share: float
     high_share: float
     basis: str
+    beyond: bool = False
 
 
 @dataclass(frozen=True, slots=True)

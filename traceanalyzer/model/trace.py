@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import finalize
@@ -118,6 +119,21 @@ class Trace:
     def counters(self) -> pd.DataFrame:
         """Samples of counters, such as the SM clock, columns as `schema.COUNTERS`; empty in most traces."""
         return self.lazy["counters"].frame()
+
+    @property
+    def kernels(self) -> pd.DataFrame:
+        """One row per kernel, copy and memset: `traceanalyzer.kernels` of the whole trace."""
+        return _public("kernels")(self)
+
+    def queue_depth(self) -> pd.DataFrame:
+        """How much work waits for each device: `traceanalyzer.queue_depth` of the whole trace."""
+        return _public("queue_depth")(self)
+
+
+def _public(name: str) -> Callable[[Trace], pd.DataFrame]:
+    """A function of the package: what tables need lies above this module, and is imported when one is asked for."""
+    function: Callable[[Trace], pd.DataFrame] = getattr(import_module("traceanalyzer"), name)
+    return function
 
 
 class LazyFrame:

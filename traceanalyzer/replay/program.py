@@ -71,8 +71,8 @@ class Program:
         if not chosen.any():
             raise Unavailable("no launch lies within the steps: the program cannot be replayed")
         is_op = matching(trace.cpu, "category", "cpu_op".__eq__)
-        lanes = threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
-        timeline = Timeline.of(nesting, lanes, begins, ends)
+        its_own = threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
+        timeline = Timeline.of(nesting, its_own, begins, ends)
         device = _device(trace, work, nesting, chosen)
         waits = Waits.of(trace, nesting, syncs, work, device, timeline)
         segments = Segments.of(trace, nesting, work, device, timeline, waits)

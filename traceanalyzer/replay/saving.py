@@ -96,23 +96,25 @@ class Forecast:
             edit.apply(draft)
         return draft
 
-    def saving(self, edits: Sequence[Edit]) -> Saving:
-        """What the edits save together; they may be those of one finding or of several."""
-        return self._saving(edits)[0]
+    def saving(self, edits: Sequence[Edit], given: Sequence[Edit] = ()) -> Saving:
+        """What the edits save together, of one finding or of several; with `given`, on top of what those save."""
+        return self._saving(edits, given)[0]
 
-    def _saving(self, edits: Sequence[Edit]) -> tuple[Saving, Step]:
+    def _saving(self, edits: Sequence[Edit], given: Sequence[Edit] = ()) -> tuple[Saving, Step]:
         """(what the edits save together, the step then at the typical slowdown)."""
-        fixed = _replays(self._edited(edits), self.slowdown)
+        before = _replays(self._edited(given), self.slowdown) if given else self.base
+        fixed = _replays(self._edited([*given, *edits]), self.slowdown)
         shares = [
-            1 - after.ns / before.ns if before.ns > 0 else 0.0
-            for before, after in zip(self.base, fixed, strict=True)
+            (start.ns - after.ns) / whole.ns if whole.ns > 0 else 0.0
+            for whole, start, after in zip(self.base, before, fixed, strict=True)
         ]
         share, low, high = shares[0], min(shares), max(shares)
         wider = max((RESIDUAL[edit.kind] for edit in edits), default=0.0)
         low, high = low - _spread(low, wider), min(high + _spread(high, wider), 1.0)
         unit = self.step.unprofiled_ns
         basis = f"replayed without it: {self.program.sample.text}, bound by the {_WORD[fixed[0].bound]} then"
-        saved = Saving(round(share * unit), round(low * unit), round(high * unit), share, low, high, basis)
+        in_ns = round(share * unit), round(low * unit), round(high * unit)
+        saved = Saving(*in_ns, share, low, high, basis, beyond=bool(given))
         return saved, fixed[0]
 
     @property

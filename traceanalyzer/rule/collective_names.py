@@ -11,7 +11,10 @@ from traceanalyzer.timeline.collectives import collective_of
 
 
 def collectives_of(work: Work) -> Work:
-    """The pieces of work that communicate.
+    """The pieces of work that communicate: those of the marked steps, where steps are marked.
+
+    A device that is behind runs the warm-up's last step within the recording: without its ops, so
+    that neither the size of its collectives is known nor how often a step has them.
 
     Raises:
         Unavailable: there are none.
@@ -19,7 +22,8 @@ def collectives_of(work: Work) -> Work:
     every = work.of_kind("communication")
     if len(every) == 0:
         raise Unavailable("no collectives in the trace")
-    return every
+    within = every.step >= 0
+    return every[within] if within.any() else every
 
 
 def collective_names(every: Work) -> Texts:

@@ -13,12 +13,17 @@ from traceanalyzer.rule.views.selection import Mask
 
 
 def appends(work: Work, joined: Mask, times: float) -> Mask:
-    """Which of the concatenations are cats of one input so many times larger than all others; bool (work,)."""
+    """Which of the concatenations append to what another one made, or make what another appends to; bool (work,).
+
+    Args:
+        times: how many times larger than all its other inputs together the largest input of such a cat is.
+    """
     number, signatures = signatures_of(work.events.trace, work[joined].op.rows)
-    known = [_sizes(one) if one.name == "aten::cat" else [] for one in signatures]
-    grown = [len(sizes) > 1 and 0 < times * sum(sizes[1:]) <= sizes[0] for sizes in known]
+    grows = [_growth(one, times) if one.name == "aten::cat" else None for one in signatures]
+    before, after = ({growth[side] for growth in grows if growth} for side in (0, 1))
     found = joined.copy()
-    found[joined] = np.array(grown, bool)[number]
+    chained = [growth is not None and (growth[1] in before or growth[0] in after) for growth in grows]
+    found[joined] = np.array(chained, bool)[number]
     return found
 
 
@@ -28,9 +33,18 @@ def appended(work: Work) -> str:
     return "x".join(map(str, min(_inputs(signatures[int(number[-1])]), key=math.prod)))
 
 
-def _sizes(op: Signature) -> list[int]:
-    """Elements of each input of a cat, largest first."""
-    return sorted(map(math.prod, _inputs(op)), reverse=True)
+def _growth(op: Signature, times: float) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Shapes of a cat's largest input and of its result, where the others are small and differ in one size."""
+    largest, *others = sorted(_inputs(op), key=math.prod, reverse=True) or [[]]
+    small = 0 < times * sum(map(math.prod, others)) <= math.prod(largest)
+    if not small or any(len(one) != len(largest) for one in others):
+        return None
+    differ = [at for at, sizes in enumerate(zip(largest, *others, strict=True)) if len(set(sizes)) > 1]
+    if len(differ) != 1:
+        return None
+    (at,) = differ
+    result = [*largest[:at], largest[at] + sum(one[at] for one in others), *largest[at + 1 :]]
+    return tuple(largest), tuple(result)
 
 
 def _inputs(op: Signature) -> list[list[int]]:

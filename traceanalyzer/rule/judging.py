@@ -6,16 +6,17 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.finding import Finding, Outcome, Status
+from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.threads import side_by_side
-from traceanalyzer.rule.claims import Draft, settled
+from traceanalyzer.rule.claims import Claims, Draft, settled
 from traceanalyzer.rule.grouping import Scope, drafts_of, finding_of
 from traceanalyzer.rule.registry import Rule
-from traceanalyzer.rule.views import IdleTime
+from traceanalyzer.rule.views import IdleTime, Work
 
 if TYPE_CHECKING:
     from traceanalyzer.replay.edits import Edit
@@ -65,12 +66,17 @@ def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: For
     claimed = settled(drafts, (scope.start_ns, scope.end_ns))
     replayed = _replayed(claimed)
 
-    def made(draft: Draft) -> Finding | Exception | None:
+    def made(draft: Draft, given: tuple[Edit, ...] = ()) -> Finding | Exception | None:
         with analysis.timed(FINDINGS):
-            return _finding(draft, scope, by_slug[draft.rule], forecast if id(draft) in replayed else None)
+            known = forecast if id(draft) in replayed else None
+            return _finding(draft, scope, by_slug[draft.rule], known, given)
 
-    made_of = side_by_side([partial(made, draft) for draft in claimed], analysis.threads)
-    for draft, finding in zip(claimed, made_of, strict=True):
+    general = [draft for draft in claimed if draft.order is Claims.LAUNCHES]
+    specific = [draft for draft in claimed if draft.order is not Claims.LAUNCHES]
+    made_of = side_by_side([partial(made, draft) for draft in specific], analysis.threads)
+    given = _of_the_cpu(specific, made_of)
+    made_of += side_by_side([partial(made, draft, given) for draft in general], analysis.threads)
+    for draft, finding in zip(specific + general, made_of, strict=True):
         if isinstance(finding, Exception):
             outcomes[draft.rule] = _failed(outcomes[draft.rule], finding)
         elif finding is not None:
@@ -81,6 +87,21 @@ def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: For
         if outcomes[slug].status is Status.CLEAR:
             outcomes[slug] = replace(outcomes[slug], why=_UNSAID)
     return Judgement(tuple(found), tuple(fixes), tuple(outcomes.values()))
+
+
+def _of_the_cpu(drafts: Sequence[Draft], made: Sequence[Finding | Exception | None]) -> tuple[Edit, ...]:
+    """The edits of what is said of the CPU above info.
+
+    Whatever takes a step's launches off the CPU takes all else along that the CPU does between them, so that its own
+    saving is what is left when that is fixed.
+    """
+    told = (
+        draft.hits.edits()
+        for draft, finding in zip(drafts, made, strict=True)
+        if isinstance(finding, Finding) and finding.severity is not Severity.INFO
+        if not isinstance(draft.hits.at, Work)
+    )
+    return tuple(chain.from_iterable(told))
 
 
 def _replayed(drafts: Sequence[Draft]) -> set[int]:
@@ -105,14 +126,16 @@ def _drafts(rule: Rule, analysis: Analysis, scope: Scope, outcomes: dict[str, Ou
     return []
 
 
-def _finding(draft: Draft, scope: Scope, rule: Rule, forecast: Forecast | None) -> Finding | Exception | None:
+def _finding(
+    draft: Draft, scope: Scope, rule: Rule, forecast: Forecast | None, given: tuple[Edit, ...]
+) -> Finding | Exception | None:
     """None where it costs and saves too little to be said; what its rule fails with."""
     costs = draft.lost.owner.size > 0
     if costs and draft.cost_ns == 0:
         return None
     try:
         edits = draft.hits.edits()
-        saving = forecast.saving(edits) if forecast is not None and edits else None
+        saving = forecast.saving(edits, given) if forecast is not None and edits else None
         little = draft.cost_ns < rule.min_share * scope.length_ns if costs else not draft.hits.info
         sure = saving is not None and saving.low_share > 0
         if little and (saving is None or not sure or saving.share < rule.min_share):

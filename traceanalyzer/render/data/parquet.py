@@ -34,6 +34,7 @@ _SAVING = pa.struct(
         *((name, pa.int64()) for name in ("step_ns", "low_ns", "high_ns")),
         *((name, pa.float64()) for name in ("share", "low_share", "high_share")),
         ("basis", pa.string()),
+        ("beyond", pa.bool_()),
     ]
 )
 _STEPS: _Columns = [

@@ -20,7 +20,8 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
         return f"fixing it alone adds {format_ns(-saving.step_ns)} to {whole} a step"
     if step is None:
         return f"saves {format_ns(saving.step_ns)} a step"
-    return f"saves {format_span(saving.step_ns, step.unprofiled_ns, 'of')} a step"
+    beyond = ", on top of the more specific findings" if saving.beyond else ""
+    return f"saves {format_span(saving.step_ns, step.unprofiled_ns, 'of')} a step{beyond}"
 
 
 def cost_words(finding: Finding) -> str:

@@ -25,6 +25,7 @@ class Limits:
     )
     grown_part: float = limit(8.0, "times all other inputs of a cat that one is: it is appended to")
     append_ns: int = limit(3_000, "of writing a few rows in place; H200, torch 2.11")
+    usual_share: float = limit(0.10, "of the step: healthy models concatenate up to 0.055; H200, torch 2.11")
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=tuple(TEXTS))
@@ -78,4 +79,5 @@ def _hits(cause: str, found: Work, share: float, limits: Limits) -> Hits:
             "new": appended(found) if grows else "",
             "often": most_often(found) if cause == "repetition" else "",
         },
+        usual=limits.usual_share if cause == "concatenation" else 0.0,
     )

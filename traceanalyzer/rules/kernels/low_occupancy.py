@@ -18,10 +18,11 @@ _ROWS = (
     "Give it more rows at once (a larger batch, or the longer dimension as rows), or cut each long row into pieces and "
     "combine them."
 )
+_TORCHS_OWN = r"GammaBetaBackward"
 _NORMS = {
     r"1C11_kernel|batch_norm": "Use channels_last for model and images: norms of channels first have a block for each "
     "channel.",  # cuDNN's and torch's
-    r"GammaBetaBackward": "Put the norm under torch.compile: torch's own kernel for the gradients of its weights has a "
+    _TORCHS_OWN: "Put the norm under torch.compile: torch's own kernel for the gradients of its weights has a "
     "block for every 32 channels or so.",
 }
 
@@ -32,6 +33,9 @@ class Limits:
     min_dur_ns: int = limit(20_000, "shorter kernels are launches rather than work; H200, torch 2.11")
     max_beside_share: float = limit(0.5, "of its time that other streams' work may fill the device")
     floor_ns: int = limit(5_000, "of a small kernel on a device that is wide enough; H200, torch 2.11")
+    usual_share: float = limit(
+        0.10, "of the step: a norm's backward takes up to 0.075 in healthy models; H200"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits)
@@ -58,10 +62,10 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
         few = kernels[(kernels.blocks > 0) & (kernels.blocks < limits.max_grid_share * sms)]
         alone = few[few.beside_ns() <= limits.max_beside_share * few.dur_ns]
         for op, found in alone.by(named_ops(alone)):
-            yield _hits(op, found, sms, busy_ns, limits.floor_ns)
+            yield _hits(op, found, sms, busy_ns, limits)
 
 
-def _hits(op: str, found: Work, sms: int, busy_ns: int, floor_ns: int) -> Hits:
+def _hits(op: str, found: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
     product = found.name.matches(families.GEMM_OR_CONVOLUTION).any()
     evidence = told(found) | {
         "blocks": int(np.median(found.blocks)),
@@ -70,7 +74,7 @@ def _hits(op: str, found: Work, sms: int, busy_ns: int, floor_ns: int) -> Hits:
         "gpu_share": found.total_ns / max(busy_ns, 1),
     }
     return Hits(
-        **quicker(found, np.maximum(found.dur_ns * (found.blocks / sms), floor_ns)),
+        **quicker(found, np.maximum(found.dur_ns * (found.blocks / sms), limits.floor_ns)),
         by=op,
         message="{by} runs on {blocks} of {sms} multiprocessors at most, {typical} each, {times_a_step}: {gpu} of GPU "
         "time goes to {kernels}{where}",
@@ -79,4 +83,5 @@ def _hits(op: str, found: Work, sms: int, busy_ns: int, floor_ns: int) -> Hits:
         ),
         confidence=Confidence.MEDIUM if product else Confidence.HIGH,
         evidence=evidence,
+        usual=limits.usual_share if found.name.matches(_TORCHS_OWN).all() else 0.0,
     )

@@ -21,6 +21,7 @@ class Limits:
     per_fused_kernel: int = limit(10, "kernels that one of Inductor's stands for at most; torch 2.11")
     min_gpu_share: float = limit(0.03, "of GPU time that fusion saves; the ends of any eager step have some")
     whole_share: float = limit(0.25, "of a chain's longest kernel: shorter ones work on something smaller")
+    usual_share: float = limit(0.10, "of the step: healthy eager models show up to 0.09; H200, torch 2.11")
 
 
 _WHY = "Inductor makes one kernel of it"
@@ -80,6 +81,7 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
             "sequences": texts,
             "largest": first_ops(next(iter(texts), "")),
         },
+        usual=limits.usual_share,
     )
 
 

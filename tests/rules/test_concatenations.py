@@ -1,0 +1,36 @@
+"""Concatenations: buffers that grow, and others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.kernel_programs import NVJET, Op, found, program
+
+CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>(int)"
+PRODUCT = Op("aten::mm", NVJET, 100)
+
+
+def cat(*shapes: list[int]) -> Op:
+    """A concatenation of tensors of these shapes."""
+    return Op("aten::cat", CAT, 30, [list(shapes), []], ["TensorList", "Scalar"])
+
+
+def test_a_cache_that_grows_by_cat_is_told_from_other_concatenations() -> None:
+    grows = [cat([32, 16, rows, 128], [32, 16, 1, 128]) for rows in (500, 501)]
+    (one,) = found(program([*grows, PRODUCT]), "strided-copy")
+    assert (one.cause, one.evidence["new"]) == ("growing-buffer", "32x16x1x128")
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ([32, 64], [32, 64]),
+        ([32768, 1024], [32768, 8]),  # a column more for the next product: nobody appends to the result
+        ([32, 1024], [1024]),
+        ([32, 1024], [1, 32]),
+    ],
+    ids=str,
+)
+def test_what_nobody_appends_to_does_not_grow(shapes: tuple[list[int], ...]) -> None:
+    (one,) = found(program([cat(*shapes), PRODUCT]), "strided-copy")
+    assert one.cause == "concatenation"
