@@ -197,6 +197,22 @@ def test_a_call_far_from_what_its_shapes_need_is_found_without_knowing_why() -> 
     assert found(program([near]), "far-from-bound") == []
 
 
+def test_a_direct_convolution_of_very_many_taps_is_far_from_what_ffts_need() -> None:
+    conv = Op(
+        "aten::_conv_depthwise2d",
+        "void at::native::conv_depthwise2d_forward_kernel_generic<float, int>(int)",
+        7_600,
+        [[1, 32, 1, 63_999], [32, 1, 1, 16_000], [], [], [], [], []],
+        [F32, F32, "ScalarList", "", "ScalarList", "ScalarList", "ScalarList"],
+        scalars=["", "", "[1, 16000]", "", "[1, 1]", "[0, 0]", "[1, 1]"],
+    )
+    (one,) = found(program([conv]), "far-from-bound")
+    assert "where the bytes and operations of FFTs need" in one.message
+    assert "fftconvolve" in one.advice
+    (said,) = found(program([conv]), "hotspot")
+    assert (said.cause, "10 % of the compute peak" in said.message) == ("below-bounds", True)
+
+
 def test_far_from_bound_needs_shapes() -> None:
     report = diagnose(program([Op("aten::mm", NVJET, 100)]), select=["far-from-bound"])
     assert report.outcomes[0].status is Status.NOT_APPLICABLE
