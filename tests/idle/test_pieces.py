@@ -186,6 +186,18 @@ def test_running_compiled_code_and_allocating_is_no_host_work(name: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("inner", "cause"),
+    [("aten::narrow", "dispatching"), ("aten::view", "dispatching"), ("aten::add_", "host-work")],
+)
+def test_an_op_that_only_makes_views_does_not_compute(inner: str, cause: str) -> None:
+    trace = gap()
+    trace.op("aten::unflatten_list", FIRST + 50 * US, 800 * US)
+    for i in range(16):
+        trace.op(inner, FIRST + (55 + 48 * i) * US, 40 * US)
+    assert max(pieces(trace).items(), key=lambda one: one[1])[0] == cause
+
+
+@pytest.mark.parametrize(
     ("op", "call", "cause"),
     [
         ("aten::cudnn_convolution", "cudaEventSynchronize", "autotuning"),

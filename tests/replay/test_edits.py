@@ -134,6 +134,15 @@ def test_gaps_shrink_to_the_usual_one() -> None:
     assert saved(built, ShrinkGaps(starts, starts + 310_000)) == pytest.approx(expected, rel=0.05)
 
 
+def test_what_follows_a_gap_that_shrinks_takes_as_long_as_it_did() -> None:
+    loop = Loop()
+    for at in (*range(0, 300_000, 30_000), *range(600_000, 1_000_000, 30_000)):
+        loop.op("aten::mul", at + 10_000, 3_000, dur=28_000 if at == 600_000 else 20_000)
+    built = program(loop.load())
+    starts = np.array([begin + 300_000 for begin in loop.begins])
+    assert saved(built, ShrinkGaps(starts, starts + 310_000)) <= 310_000 - 10_000
+
+
 def test_inserting_costs() -> None:
     trace = cpu_bound()
     assert saved(program(trace), Insert(rows(trace, "aten::add"), 2_000)) == pytest.approx(-10 * 2_000)

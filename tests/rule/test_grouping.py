@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from tests.builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Saving, Severity
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.claims import Claims, settled
 from traceanalyzer.rule.grouping import Scope, drafts_of, finding_of, ranked
 from traceanalyzer.rule.hits import Hits, Lost
-from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.rule.views import Calls, IdleTime, Work
 
 MS = 1_000_000
 STEP = 25 * MS
@@ -135,6 +136,24 @@ def test_events_are_the_work_its_launch_and_its_op() -> None:
 def test_overlapping_losses_count_once() -> None:
     found = only((0, 10 * MS), (5 * MS, 10 * MS))
     assert (found.cost_ns, sum(o.cost_ns for o in found.occurrences)) == (15 * MS, 15 * MS)
+
+
+def test_idle_time_of_several_findings_is_weighed_and_counted_by_what_each_owns() -> None:
+    analysis = traced((0, MS), (10 * MS, MS), (30 * MS, MS))
+    idle = analysis.index(IdleTime)
+    idle = idle[np.flatnonzero(idle.dur_ns >= 8 * MS)[:2]]  # before the second kernel and after it
+    texts = Texts(np.arange(2), np.array(["first", "second"], object))
+    net = Hits(idle, "{times} before {ops}", "a.", evidence={"ops": texts})
+    for part, said in (
+        (idle.dur_ns // np.array([1, 2]), "once before second"),
+        (idle.dur_ns // 2, "twice before second (61 %), first (39 %)"),
+    ):
+        named = Hits(
+            idle, "m", "a.", lost=Lost(np.arange(2), idle.device, idle.start_ns, idle.start_ns + part)
+        )
+        drafts = [*drafts_of("event", Claims.EVENT, [named]), *drafts_of("rest", Claims.REST, [net])]
+        _, rest = settled(drafts, (0, LENGTH))
+        assert finding_of(rest, scope(), None).message == said
 
 
 def test_a_loss_within_an_earlier_one_counts_for_the_earlier() -> None:
@@ -299,6 +318,19 @@ def test_ranked_by_what_is_saved_with_info_last_whatever_the_order_of_rules() ->
     ]
     assert [f.cause for f in ranked(made)] == ["d", "a", "b", "c"]
     assert ranked(reversed(made)) == ranked(made)
+
+
+def test_work_queued_before_the_first_step_is_of_no_step() -> None:
+    trace = TraceBuilder()
+    for number in range(4):
+        trace.step(number, (number + 1) * STEP, STEP)
+        trace.launch("cudaLaunchKernel", (number + 1) * STEP + MS, 1_000, number + 1)
+        trace.kernel((number + 1) * STEP + 2 * MS, MS, number + 1)
+    for number in range(3):
+        trace.kernel(number * MS, MS, 90 + number)
+    work = Analysis(trace.load()).index(Work)
+    (found,) = findings([Hits(work, "{times_a_step}, {times}", "a.")], scope(5 * STEP))
+    assert found.message == "once a step, 7 times"
 
 
 def test_in_steps_as_people_say_it() -> None:

@@ -52,6 +52,18 @@ def test_another_size_begins_another_chain() -> None:
     assert found(program([*ops, Op("aten::mm", NVJET, 100)]), "unfused-pointwise") == []
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "void at::native::_scatter_gather_elementwise_kernel<128, 8, Functor>(int)",
+        "void at::native::index_elementwise_kernel<128, 4, gpu_index_kernel>(int)",
+    ],
+)
+def test_lookups_in_tables_are_no_chain(kernel: str) -> None:
+    ops = [Op("aten::embedding", kernel, 40, BIG, [F32, F32]) for _ in range(6)]
+    assert found(program([*ops, Op("aten::mm", NVJET, 100)]), "unfused-pointwise") == []
+
+
 def test_other_code_between_the_launches_cuts_a_chain() -> None:
     assert found(program([*pointwise(BIG, BIG, BIG, BIG, pause=300)]), "unfused-pointwise") == []
 

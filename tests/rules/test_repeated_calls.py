@@ -25,6 +25,11 @@ def test_a_loop_over_experts_is_likely(shared: Shared) -> None:
     assert one.saving.low_share <= 0.85 <= one.saving.high_share
 
 
+def test_copies_on_the_device_are_called_copies(shared: Shared) -> None:
+    (one,) = found(shared("public/hta_a100_nccl"), "repeated-calls")
+    assert "launching 1 copy of 1.57 µs each time" in one.message
+
+
 @pytest.mark.parametrize(
     "name",
     ["pairs4/small_h2d.fixed", "pairs4/moe_loop.fixed", "real/gpt2_train.eager", "real/llama_decode.eager",

@@ -137,7 +137,8 @@ PROVEN: tuple[Proven, ...] = (
         LATE,
         proven.host_work,
         HIGH,
-        "an op of 0.1 ms or more that makes no call on the device's library: it computes on the CPU",
+        "an op of 0.1 ms or more that makes no call on the device's library and is not mostly views: it computes on "
+        "the CPU",
         "is inside ops, as dispatching is, and launches nothing",
     ),
     Proven(

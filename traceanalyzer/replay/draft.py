@@ -109,9 +109,11 @@ class Draft:
         self._collapse(segments)
 
     def shrink(self, segments: Mask) -> None:
-        """Let each of these gaps take no longer than the usual one."""
+        """Let each of these gaps take no longer than the usual one.
+
+        What follows stays as it is: the CPU was at work in the gap, and did not wait.
+        """
         mine = segments & self.program.segments.gap & self.kept
-        self._rewarm(mine)
         self.cpu_ns[mine] = np.minimum(self.cpu_ns[mine], self.program.segments.usual_gap_ns)
 
     def drop_ops(self, positions: Rows) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ import numpy as np
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity
 from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.claims import Claims, Draft
 from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.messages import message_fields
 from traceanalyzer.rule.places import event_ids, spans_of
-from traceanalyzer.rule.views import Calls
+from traceanalyzer.rule.views import Calls, IdleTime
 from traceanalyzer.rule.views.selection import Mask, Rows
 
 _NOT_HERE = "It does not pay here: the replayed step is longer with it. Elsewhere: "
@@ -93,14 +94,15 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
     Raises:
         KeyError: its message names a field that is not in its evidence.
     """
-    hits, costs = draft.hits, draft.costs_ns()
+    hits, (draft, costs) = draft.hits, _owning(draft)
     share = draft.cost_ns / scope.length_ns if scope.length_ns else 0.0
     steps = hits.at.step[draft.which]
     typical = draft.which[_typical(hits.at.dur_ns[draft.which], costs, _shown(draft, steps, scope))]
     (place,) = spans_of(hits.at[np.array([typical])], draft.device)
     in_steps = len(distinct(steps[steps >= 0])) if hits.at.events.steps.marked else 0
+    counts = len(steps), int((steps >= 0).sum()) if in_steps else len(steps)
     worse = saving is not None and Severity.of(-saving.share) is not Severity.INFO
-    evidence = _totals(draft, share, in_steps, scope) | _native(hits.evidence)
+    evidence = _totals(draft, share, in_steps, scope) | _native(_weighed(draft, costs))
     if hits.by is not None:
         evidence = {"by": hits.by} | evidence
     return Finding(
@@ -109,7 +111,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         by=hits.by,
         severity=Severity.INFO if hits.info or worse else _graded(min(share, most), saving, hits.usual),
         confidence=hits.confidence,
-        message=hits.message.format_map(message_fields(evidence, len(draft.which), in_steps, scope.steps)),
+        message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps)),
         advice=_NOT_HERE + hits.advice if worse else hits.advice,
         rank=scope.rank,
         device=place.device,
@@ -128,6 +130,24 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         evidence=evidence,
         saving=saving,
     )
+
+
+def _owning(draft: Draft) -> tuple[Draft, Rows]:
+    """(the draft, what each of its occurrences costs); of idle time without what other findings have all of."""
+    costs = draft.costs_ns()
+    if not isinstance(draft.hits.at, IdleTime) or not costs.any():
+        return draft, costs
+    return replace(draft, which=draft.which[costs > 0]), costs[costs > 0]
+
+
+def _weighed(draft: Draft, costs: Rows) -> dict[str, Any]:
+    """The rule's evidence, texts of the occurrences by what these cost; by how long they are where that names none."""
+
+    def sums(texts: Texts) -> dict[str, int]:
+        return texts[draft.which].sums(costs) or texts.sums(draft.hits.at.dur_ns)
+
+    evidence = draft.hits.evidence.items()
+    return {name: sums(value) if isinstance(value, Texts) else value for name, value in evidence}
 
 
 def _graded(cost_share: float, saving: Saving | None, usual: float) -> Severity:

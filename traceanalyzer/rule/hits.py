@@ -124,6 +124,7 @@ class Hits:
         fix: edits of the replayed program; none where nobody can fix it or nobody knows what that would do.
         confidence: how sure the cause is.
         evidence: numbers and texts about all occurrences, by name with the unit: `moved_bytes`, `wait_ns`.
+            `Texts` parallel to `at` become a mapping: of what the finding alone owns, how much each text has, in ns.
         also: further rows parallel to `at` whose events the finding names.
         info: worth saying, but nobody's loss: the severity stays info.
         most: share of the step that it can be worth at most where its cost has to do: less than 1.0 where what it

@@ -14,12 +14,15 @@ _ABOUT = 0.15  # of the times in a step, that the whole number may be off: steps
 _ENGINE = "autograd::engine::evaluate_function: "  # what the engine puts before the name of a node
 
 
-def message_fields(evidence: Mapping[str, Any], count: int, in_steps: int, steps: int) -> dict[str, str]:
+def message_fields(
+    evidence: Mapping[str, Any], counts: tuple[int, int], in_steps: int, steps: int
+) -> dict[str, str]:
     """Every field that a message may name, as text.
 
     Args:
         evidence: what the rule says and the totals; `delay_ns` also gives `{delay}`, a mapping its largest parts.
-        count: occurrences of the pattern.
+        counts: occurrences of the pattern, and those within steps: of work what a step launched, not what was queued
+            before the first.
         in_steps: in how many steps they are, 0 where nothing marks steps.
         steps: how many steps there are.
     """
@@ -32,8 +35,8 @@ def message_fields(evidence: Mapping[str, Any], count: int, in_steps: int, steps
             shown[name] = _leading(value)
     shown = {name: text.replace(_ENGINE, "") for name, text in shown.items()}
     return {
-        "times": _times(count),
-        "times_a_step": _times_a_step(count, in_steps, steps),
+        "times": _times(counts[0]),
+        "times_a_step": _times_a_step(counts[1], in_steps, steps),
         "in_steps": _in_steps(in_steps, steps),
     } | shown
 

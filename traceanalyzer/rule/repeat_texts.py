@@ -17,8 +17,10 @@ def listed(names: tuple[str, ...]) -> str:
     return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
 
 
-def launched_kind(*, one: bool, copies: bool) -> str:
+def launched_kind(*, one: bool, copies: bool, only_copies: bool = False) -> str:
     """What each repeat launches."""
+    if only_copies:
+        return "copy" if one else "copies"
     return ("kernel or copy" if one else "kernels and copies") if copies else ("kernel" if one else "kernels")
 
 

@@ -52,6 +52,7 @@ class KernelChains:
         pointwise &= (
             ~name.matches(families.FILL)
             & ~name.matches(families.STRIDED_COPY)
+            & ~name.matches(families.INDEXED)
             & (work.kind[order] == KINDS.index("compute"))
         )
         reduction = name.matches(families.EAGER_REDUCTION)

@@ -26,6 +26,8 @@ POINTWISE = re.compile(
     r"(vectorized_|unrolled_|legacy_|vectorized_templated_)?elementwise_kernel|triton_poi_|triton_unk_"
     r"|elementwise_kernel_helper|CUDALoops|fused_dropout_kernel|GeluCUDAKernel"
 )
+# They are written as elementwise kernels, but read or write where an index says, or count.
+INDEXED = re.compile(r"(index|scatter_gather)_elementwise_kernel|elementwise_kernel_with_index")
 REDUCTION = re.compile(
     r"at::native::reduce_kernel|triton_(red|per)_|row_reduce|RowwiseMoments|softmax_warp_|SoftMax"
 )

@@ -8,13 +8,19 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import among, grouped, numbered, pick
+from traceanalyzer.model.arrays import among, distinct, grouped, numbered, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.boundaries import Boundaries
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.names import ALLOCATING_OP, QUERY, is_compilation, runs_compiled_code
+from traceanalyzer.timeline.names import (
+    ALLOCATING_OP,
+    QUERY,
+    VIEWING_OP,
+    is_compilation,
+    runs_compiled_code,
+)
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -29,6 +35,7 @@ WORK_NS = (
     20_000  # an op on views takes 2 to 10 us under the profiler (H200); one that usually takes more computes
 )
 ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
+_MOST = 0.5  # of an op's time that it must compute for, by definition; the rest may be views
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class StandingStill:
         row: int64, row of `trace.cpu` of the innermost op or call around it.
         first: bool, the first of its name, or the next launch in it runs its kernel for the first time.
         host_work: int64 of shape (ops,), rows of outermost ops of 0.1 ms or more that make no call: they work on the
-            CPU. Ops that only allocate, compile or run compiled code are left out.
+            CPU. Ops that only allocate, compile or run compiled code are left out, and those that are mostly views.
     """
 
     thread: Rows
@@ -166,4 +173,22 @@ def _host_work(trace: Trace, nesting: Nesting, activity: Activity, alone: Mask) 
     outer = pick(nesting.op, nesting.parent)
     outermost = op & ~((outer >= 0) & op[outer])
     long = (nesting.end_ns - nesting.start_ns >= LONG_NS) & activity.launching[nesting.thread]
-    return np.flatnonzero(outermost & long & ~matching(trace.cpu, "name", other))
+    rows = np.flatnonzero(outermost & long & ~matching(trace.cpu, "name", other))
+    return rows[_viewing_ns(trace, nesting, rows) < _MOST * (nesting.end_ns - nesting.start_ns)[rows]]
+
+
+def _viewing_ns(trace: Trace, nesting: Nesting, rows: Rows) -> Rows:
+    """Own time of the views within each row, itself included; no row lies in another. int64, parallel to `rows`."""
+    order = np.lexsort((nesting.start_ns[rows], nesting.thread[rows]))
+    thread, start, end = (
+        column[rows[order]] for column in (nesting.thread, nesting.start_ns, nesting.end_ns)
+    )
+    found = np.zeros(len(rows), np.int64)
+    views = np.flatnonzero(matching(trace.cpu, "name", VIEWING_OP.search))
+    for one in distinct(thread).tolist():
+        first, last = np.searchsorted(thread, (one, one + 1))
+        own = views[nesting.thread[views] == one]
+        at = first + np.searchsorted(start[first:last], nesting.start_ns[own], side="right") - 1
+        inside = (at >= first) & (nesting.end_ns[own] <= end[at])
+        np.add.at(found, order[at[inside]], nesting.self_ns[own[inside]])
+    return found

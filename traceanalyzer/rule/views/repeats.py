@@ -34,6 +34,7 @@ class Repeats:
         ends_ns: int64 (repeats,), where each repeat ends: the last one with its last op, others with the next.
         names: the ops of one repeat, in order.
         launches, copies: pieces of work that the loop launched, and whether copies to the device are among them.
+        only_copies: whether all of them are copies, of whatever direction.
         kernel_ns: their mean duration.
         collected: it takes apart what comes before it or puts together what it made: unbind, split; stack, cat.
         dims: the inputs' shapes of the ops as recorded, repeat after repeat.
@@ -44,6 +45,7 @@ class Repeats:
     names: tuple[str, ...]
     launches: int
     copies: bool
+    only_copies: bool
     kernel_ns: float
     collected: bool
     dims: Texts
@@ -92,6 +94,7 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
     dims, launched = outer.text("input_dims"), work.outer_op.rows
     order = np.argsort(launched, kind="stable")
     copying, durations = work.kind.one_of("copy_h2d")[order], work.dur_ns[order]
+    moving = work.kind.matches("^copy_")[order]
     first, last = (np.searchsorted(launched[order], rows, side=side) for side in ("left", "right"))
     gathers = names.matches(_GATHERS)
     for loop in range(len(loops)):
@@ -105,6 +108,7 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
             names=tuple(str(names[int(member)]) for member in members[0]),
             launches=len(own),
             copies=bool(copying[own].any()),
+            only_copies=len(own) > 0 and bool(moving[own].all()),
             kernel_ns=float(durations[own].mean()) if len(own) else 0.0,
             collected=bool(gathers[low:high].any()),
             dims=dims[members.ravel()],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import sums_of
 from traceanalyzer.replay.edits import Drop, Edit
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
@@ -22,6 +23,7 @@ class Limits:
     fill_ns: int = limit(
         800, "the kernel that makes a tensor of the scalar given to `where`; H200, torch 2.11"
     )
+    alike: float = limit(2.0, "times their mean: waits up to it are told as one number; by definition")
     where_ns: int = limit(20_000, "CPU time of `where`; 42 us under the profiler, H200 host, torch 2.11")
 
 
@@ -56,15 +58,29 @@ def implicit_sync(
             fix=_fix(cause, found, waiting, moved, work, limits),
             message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
             + (", at {lines}" if lines else "")
-            + (": the CPU waits {each} each time" if len(found) > 1 else ": the CPU waits {each}")
+            + _waits(longest := _longest(waiting, found), waiting.total_ns, len(found), limits.alike)
             + (", and then the GPU is idle until the next launch" if idling else ""),
             advice=KINDS[cause].advice,
             evidence={
                 "waited_ns": waiting.total_ns,
                 "each_ns": waiting.total_ns // max(len(found), 1),
+                "longest_ns": longest,
                 "lines": lines,
             },
         )
+
+
+def _longest(waiting: Calls, found: Calls) -> int:
+    """How long the op that waits longest waits in all."""
+    return int(sums_of(waiting.owner(found), waiting.dur_ns, len(found)).max(initial=0))
+
+
+def _waits(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
+    """How long the CPU waits: of each where they are alike."""
+    if count == 1:
+        return ": the CPU waits {each}"
+    alike = longest_ns * count <= most * waited_ns
+    return f": the CPU waits {{each}} {'each time' if alike else 'on average, {longest} at most'}"
 
 
 def _lost(found: Calls, spent: Work, idle: IdleTime) -> Lost:

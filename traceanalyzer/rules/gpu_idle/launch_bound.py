@@ -89,7 +89,7 @@ def launch_bound(
             "launches": round(len(eager) / max(len(steps), 1)),
             "kernel_ns": int(np.median(kernels.dur_ns)) if len(kernels) else 0,
             "launch_ns": pace,
-            "ops": found.launch.outer_op.name.or_else(found.launch.name).sums(found.dur_ns),
+            "ops": found.launch.outer_op.name.or_else(found.launch.name),
             "remedy": remedy.name,
             "busy_share": busy_share(forecast),
         },

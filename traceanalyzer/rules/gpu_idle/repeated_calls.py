@@ -112,7 +112,7 @@ def _hits(loops: list[Repeats], sure: Confidence, idle: IdleTime, limits: Limits
         message="{ops}: "
         + ("the same {members} ops " if len(largest.names) > 1 else "")
         + "{times_a_step}, launching {launches} "
-        + launched_kind(one=round(each, 1) == 1, copies=largest.copies)
+        + launched_kind(one=round(each, 1) == 1, copies=largest.copies, only_copies=largest.only_copies)
         + " of {kernel} each time"
         + (", at {lines}" if lines else ""),
         advice=advised(largest.names, largest.copies),

@@ -68,11 +68,13 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
 
 
 def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence, *, info: bool) -> Hits:
-    ops = _ops(found).sums(found.dur_ns)
+    ops = _ops(found)
     return Hits(
         at=found,
         cause=cause,
-        message="{in_steps} the GPU is idle" + (" before {ops}" if ops else "") + f", since {what}",
+        message="{in_steps} the GPU is idle"
+        + (" before {ops}" if (ops.code >= 0).any() else "")
+        + f", since {what}",
         advice=advice,
         confidence=sure,
         evidence={"largest_gap_ns": int(found.dur_ns.max()), "ops": ops},

@@ -88,8 +88,7 @@ def _hits(at: Calls, lost: Lost, key: str, parts: dict[str, int], limits: Limits
         by=key,
         lost=lost,
         fix=DropSpans(at.start_ns, at.end_ns),
-        message="{by} "
-        + ("computes on the CPU" if computes else "runs on the CPU")
+        message=("{by} computes on the CPU" if computes else "between ops, code of {by} runs on the CPU")
         + (", with {ops}," if parts else "")
         + " {times_a_step}, "
         + ("{typical} in the median and {longest} at most, " if skewed else "")
