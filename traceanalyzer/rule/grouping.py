@@ -194,13 +194,18 @@ def _shown(draft: Draft, steps: Rows, scope: Scope) -> Rows:
 
 
 def _typical(durations: Rows, costs: Rows, steps: Rows) -> int:
-    """The occurrence in the middle, by cost, of those within steps; where nothing was lost, by duration."""
+    """The weighted median, by cost, of those within steps: half of it is lost in as costly ones or costlier.
+
+    By duration where nothing was lost. The plain median of a few that cost it all and many that cost next to nothing
+    would be one that does not matter.
+    """
     inside = np.flatnonzero(steps >= 0) if (steps >= 0).any() else np.arange(len(steps))
     weights = costs if costs[inside].any() else durations
     order = inside[np.argsort(weights[inside], kind="stable")]
-    lasting = order[weights[order] > 0]
-    chosen = lasting if len(lasting) else order
-    return int(chosen[len(chosen) // 2])
+    reached = np.cumsum(weights[order])
+    if not reached[-1]:
+        return int(order[len(order) // 2])
+    return int(order[np.searchsorted(2 * reached, reached[-1], side="right")])
 
 
 def _totals(draft: Draft, share: float, in_steps: int, scope: Scope) -> dict[str, Any]:
