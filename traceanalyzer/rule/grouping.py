@@ -16,6 +16,7 @@ from traceanalyzer.rule.claims import Claims, Draft
 from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.messages import message_fields
 from traceanalyzer.rule.places import event_ids, spans_of
+from traceanalyzer.rule.recorded_with import as_recorded
 from traceanalyzer.rule.views import Calls, IdleTime
 from traceanalyzer.rule.views.selection import Mask, Rows
 
@@ -26,7 +27,7 @@ _NOT_HERE = "It does not pay here: the replayed step is longer with it. Elsewher
 class Scope:
     """What the hits of one trace are measured against: rank, analysed window and number of steps in it.
 
-    `asked` where the user chose the window: then what lies outside of it is not counted.
+    `asked` where the user chose the window: then what lies outside of it is not counted. `dialect` is `Meta.dialect`.
     """
 
     rank: int | None
@@ -34,6 +35,7 @@ class Scope:
     end_ns: int
     steps: int = 0
     asked: bool = False
+    dialect: str = ""
 
     @property
     def length_ns(self) -> int:
@@ -112,7 +114,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         severity=Severity.INFO if hits.info or worse else _graded(min(share, most), saving, hits.usual),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps)),
-        advice=_NOT_HERE + hits.advice if worse else hits.advice,
+        advice=_NOT_HERE * worse + as_recorded(hits.advice, scope.dialect),
         rank=scope.rank,
         device=place.device,
         stream=place.stream,
