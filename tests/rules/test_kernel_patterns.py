@@ -143,7 +143,7 @@ def test_a_result_converted_at_the_head_of_a_chain_is_the_chains() -> None:
     chain = [
         Op("aten::mm", NVJET, 86),
         cast,
-        *[Op("aten::add", ADD, 40)] * 3,
+        *pointwise(BIG, BIG, BIG),
         Op("aten::_softmax", SOFTMAX, 40),
     ]
     assert len(found(program(chain), "unfused-pointwise")) == 1
