@@ -126,7 +126,7 @@ def test_names_are_told_on_focus_and_under_the_pointer(opened: Visit) -> None:
     stops.focus()
     tip = page.locator("#tip")
     assert tip.is_visible()
-    assert tip.inner_text().startswith("aten::item, 173 µs from ")
+    assert tip.inner_text().startswith("aten::item, 167 µs from ")
     page.keyboard.press("ArrowRight")
     assert not tip.inner_text().startswith("aten::item,")
     page.keyboard.press("ArrowLeft")

@@ -138,6 +138,18 @@ def test_casts_of_results_are_no_matter_of_weights() -> None:
     assert one.evidence["conversions"] == {"from bfloat16 to float32": 6 * 26 * US}
 
 
+def test_a_result_converted_at_the_head_of_a_chain_is_the_chains() -> None:
+    cast = Op("aten::copy_", CAST, 26, [*BIG, []], [F32, BF16, "Scalar"])
+    chain = [
+        Op("aten::mm", NVJET, 86),
+        cast,
+        *pointwise(BIG, BIG, BIG),
+        Op("aten::_softmax", SOFTMAX, 40),
+    ]
+    assert len(found(program(chain), "unfused-pointwise")) == 1
+    assert found(program(chain), "dtype-casts") == []
+
+
 def test_a_few_blocks_beside_other_work_are_no_loss() -> None:
     scan = Op("aten::cumsum", "void at::native::tensor_kernel_scan_innermost_dim<float>(int)", 900, grid=4)
     (one,) = found(program([scan, Op("aten::mm", NVJET, 100)]), "low-occupancy")

@@ -103,7 +103,7 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
     TRACE is a .json, .json.gz or .json.zst file of torch.profiler, a folder with one file per rank, or - for
     standard input. Several TRACEs are the ranks of one job. RULE is a name from `traceanalyzer rules`.
 
-    Times of --window count from the trace's first event, as the report prints them.
+    Times of --window count from the first op, annotation, call or kernel, as the report's do.
 
     \b
     Examples:

@@ -214,7 +214,7 @@ class Report:
     def to_frame(self) -> pd.DataFrame:
         """One row per finding, columns as the fields of `Finding`; times int64 ns, lists as objects.
 
-        `start_s` and `end_s` are seconds since the trace's first event, as the text says them.
+        `start_s` and `end_s` are seconds since `Meta.origin_ns`, as the text says them.
         """
         import pandas as pd
 

@@ -51,7 +51,7 @@ def diagnose(
         select: slugs of the rules to run; all when empty.
         ignore: slugs of rules to leave out.
         settings: limits to override, `{"scheduler-gap.min_gap_ns": 20_000}`.
-        window: analyse only [start, end), in ns from each trace's first event; None leaves a side open.
+        window: analyse only [start, end), in ns from each trace's `Meta.origin_ns`; None leaves a side open.
         step_ms: how long a step takes without the profiler, where you have measured it, in ms.
 
     Raises:
@@ -159,7 +159,7 @@ def analyses_of(
 
 
 def restricted(trace: Trace, window: tuple[int | None, int | None] | None) -> Analysis:
-    """The analysis of [start, end) alone, in ns from the trace's first event.
+    """The analysis of [start, end) alone, in ns from `Meta.origin_ns`.
 
     Raises:
         BadOption: the window is empty or misses the trace.

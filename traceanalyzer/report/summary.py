@@ -61,10 +61,11 @@ def span_of(trace: Trace) -> tuple[int, int]:
 def scope_of(analysis: Analysis, rank: int | None) -> Scope:
     """The analysed window that costs are shares of."""
     steps = attempt({}, "steps", lambda: analysis.index(Steps), None)
+    dialect = analysis.trace.meta.dialect
     if steps is None:
         asked = analysis.window.asked_ns
-        return Scope(rank, *(asked or span_of(analysis.trace)), asked=asked is not None)
-    return Scope(rank, steps.window_start_ns, steps.window_end_ns, len(steps), steps.asked)
+        return Scope(rank, *(asked or span_of(analysis.trace)), asked=asked is not None, dialect=dialect)
+    return Scope(rank, steps.window_start_ns, steps.window_end_ns, len(steps), steps.asked, dialect)
 
 
 def summarise(analysis: Analysis, rank: int | None) -> TraceReport:
