@@ -12,7 +12,6 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.report.summary import scope_of
 from traceanalyzer.timeline.serving import phase_and_batch
 from traceanalyzer.timeline.step_marks import StepMarks
 from traceanalyzer.timeline.steps import Steps
@@ -262,21 +261,6 @@ def test_cold_and_empty_steps_are_told_from_steady_ones(durations: list[int], st
         start += took
     steps = Analysis(trace.load()).index(Steps)
     assert steps.steady.tolist() == steady
-
-
-def test_steps_at_the_ends_that_launch_nothing_are_not_counted_by_findings() -> None:
-    trace = TraceBuilder()
-    for number in range(5):
-        trace.step(number, 1_000 * number, 900)
-        if number in (1, 3):
-            trace.launch("cudaLaunchKernel", 1_000 * number + 10, 5, number)
-            trace.kernel(1_000 * number + 20, 700, number)
-    analysis = Analysis(trace.load())
-    assert (len(analysis.index(Steps)), analysis.index(Steps).working, scope_of(analysis, None).steps) == (
-        5,
-        3,
-        3,
-    )
 
 
 @pytest.mark.parametrize(
