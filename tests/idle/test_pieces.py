@@ -230,6 +230,30 @@ def test_an_upload_holds_up_by_its_own_wait_only(call: str, cause: str) -> None:
     assert judged(trace, work=2)[0] == cause
 
 
+@pytest.mark.parametrize(
+    ("before_ns", "took_ns", "cause"),
+    [
+        (100, 60 * US, "dispatching"),  # the device was dry when the copy was called: it drained nothing
+        (100, 200 * US, "blocking-upload"),  # but held the CPU up for most of the gap
+        (45 * US, 60 * US, "blocking-upload"),  # it waited for what ran
+    ],
+)
+def test_a_copy_to_a_dry_device_explains_what_its_own_call_takes(
+    before_ns: int, took_ns: int, cause: str
+) -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000 * US)
+    trace.launch("hipLaunchKernel", 1 * US, 5 * US, 1)
+    trace.kernel(5 * US, before_ns, 1)
+    trace.op("aten::copy_", 38 * US, took_ns + 4 * US)
+    trace.launch("hipMemcpyWithStream", 40 * US, took_ns, 2)
+    trace.memcpy(55 * US, 20 * US, 2, name="Memcpy HtoD (Host -> Device)")
+    trace.op("aten::linear", 44 * US + took_ns, 310 * US - took_ns)
+    trace.launch("hipLaunchKernel", 340 * US, 5 * US, 3)
+    trace.kernel(350 * US, 20 * US, 3)
+    assert judged(trace, work=2)[0] == cause
+
+
 def test_the_library_that_starts_in_a_loop_that_thrashes_is_first_use() -> None:
     trace = TraceBuilder()
     for number in range(6):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builder import H200, TraceBuilder
-from tests.rules.kernel_programs import BF16, F32, F64, NVJET, US, Op, found, program
+from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Confidence, Severity, Status
@@ -18,6 +18,10 @@ from traceanalyzer.rule.fusion import shown
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Arrays>(int)"
 SUM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, sum_functor> >(ReduceOp)"
+CAST = (
+    "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda"
+    "(at::TensorIteratorBase&)::{lambda(float)#1}, Arrays>(int)"
+)
 BIG, SMALL = [[4096, 4096], [4096, 4096]], [[4096, 1], []]
 
 
@@ -94,27 +98,6 @@ def test_a_router_is_no_attention() -> None:
     assert found(program(router), "hand-written-attention") == []
 
 
-CAST = (
-    "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda"
-    "(at::TensorIteratorBase&)::{lambda(float)#1}, Arrays>(int)"
-)
-
-
-def test_casts_before_products_are_found() -> None:
-    cast = Op("aten::copy_", CAST, 26, [*BIG, []], [BF16, F32, "Scalar"])
-    (one,) = found(program([cast, Op("aten::mm", NVJET, 86)]), "dtype-casts")
-    assert one.evidence["conversions"] == {"from float32 to bfloat16": 6 * 26 * US}
-    assert found(program([cast, Op("aten::add", ADD, 86)]), "dtype-casts") == []
-    assert (one.cause, "Keep weights" in one.advice) == ("", True)
-
-
-@pytest.mark.parametrize("kinds", [(F64, F32), (F32, F64), (F32, "unsigned char")])
-def test_only_casts_between_narrower_floats_are_the_products(kinds: tuple[str, str]) -> None:
-    """Doubles are float64-math's, and images that come as bytes must be converted."""
-    cast = Op("aten::copy_", CAST, 26, [*BIG, []], [*kinds, "Scalar"])
-    assert found(program([cast, Op("aten::mm", NVJET, 86)]), "dtype-casts") == []
-
-
 def test_kernels_of_an_optimizer_have_the_blocks_that_its_parameters_need() -> None:
     kernel = (
         "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>(int)"
@@ -126,28 +109,6 @@ def test_long_sequences_of_ops_are_cut_and_say_so() -> None:
     assert shown(["mul", "add"]) == "mul > add"
     assert shown(["mul"] * 13).endswith("mul > ...")
     assert len(shown(["vectorized_elementwise_kernel(AUnaryFunctor)"] * 5)) < 120
-
-
-def test_casts_of_results_are_no_matter_of_weights() -> None:
-    cast = Op("aten::copy_", CAST, 26, [*BIG, []], [F32, BF16, "Scalar"])
-    (one,) = found(
-        program([Op("aten::mm", NVJET, 86), cast, Op("aten::_softmax", SOFTMAX, 40)]), "dtype-casts"
-    )
-    assert (one.cause, list(one.evidence["readers"])) == ("results", ["aten::_softmax"])
-    assert "softmax(dtype=torch.float32)" in one.advice
-    assert one.evidence["conversions"] == {"from bfloat16 to float32": 6 * 26 * US}
-
-
-def test_a_result_converted_at_the_head_of_a_chain_is_the_chains() -> None:
-    cast = Op("aten::copy_", CAST, 26, [*BIG, []], [F32, BF16, "Scalar"])
-    chain = [
-        Op("aten::mm", NVJET, 86),
-        cast,
-        *pointwise(BIG, BIG, BIG),
-        Op("aten::_softmax", SOFTMAX, 40),
-    ]
-    assert len(found(program(chain), "unfused-pointwise")) == 1
-    assert found(program(chain), "dtype-casts") == []
 
 
 def test_a_few_blocks_beside_other_work_are_no_loss() -> None:

@@ -37,6 +37,15 @@ def test_copies_are_no_kernels(shared: Shared) -> None:
     assert one.message.startswith("the CPU launches 80 kernels a step")
 
 
+def test_a_step_without_work_is_none_of_those_that_launch(shared: Shared) -> None:
+    """Of two marks the last launches nothing; 60 us and 36 us of copying calls are not what it waits for."""
+    report = reported(shared("public/hta_mi250_minitoy"))
+    (one,) = [hit for hit in report.findings if hit.rule == "launch-bound"]
+    assert one.message.startswith("the CPU launches 14 kernels a step")
+    assert "every step launches the same" not in one.advice
+    assert not [hit for hit in report.findings if hit.cause == "blocking-upload"]
+
+
 def test_a_graph_does_not_save_the_drivers_allocations(shared: Shared) -> None:
     """Without them the step is 72 % shorter; a graph that keeps them comes after that."""
     first, second = reported(shared("pairs/malloc_thrash.bad")).findings[:2]

@@ -206,7 +206,8 @@ JUDGED: tuple[Judged, ...] = (
         WAITED,
         judged.blocking_upload,
         HIGH,
-        "as synchronisation, where the call is a copy to the device or waits in an op that only copies there",
+        "as synchronisation, where the call is a copy to the device or waits in an op that only copies there. A call "
+        "that began when the device was dry, and copied there itself, explains a gap only where it is most of it",
         "the same wait with another remedy",
     ),
     Judged(

@@ -49,12 +49,25 @@ def round_trips(
     dry = np.searchsorted(starts, gaps.start_ns, side="right") - 1
     waited = (dry >= 0) & (ends[np.maximum(dry, 0)] >= gaps.start_ns)
     waited |= (gaps.dur_ns <= LONG_PAUSE_NS) | (inside >= MOST * gaps.dur_ns)
+    waited &= ~_drained_nothing(gaps, work, rows[last], starts[last]) | (inside >= MOST * gaps.dur_ns)
     holds = late & (at >= 0) & (inside > 0) & drained & waited & ~_paused(nesting, activity, gaps, rows)
     direct = np.where(holds, rows[last], np.where(_is_blocking(gaps, rows), gaps.call, -1))
     following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
     awaited = gaps.in_time & _reads_back(gaps, work) & (gaps.call >= 0)
     awaited &= (starts[following] > gaps.launched_ns) & (starts[following] < gaps.end_ns)
     return direct, np.where(awaited, rows[following], _chained(direct, gaps))
+
+
+def _drained_nothing(gaps: Gaps, work: DeviceWork, call: Rows, start_ns: Rows) -> Mask:
+    """The call waited for nothing but its own copy to the device, which was dry when the call began.
+
+    Args:
+        call, start_ns: the row and the start of the call in question of each gap.
+    """
+    copies = (work.kind == KINDS.index("copy_h2d"))[gaps.before] & (work.call[gaps.before] == call)
+    dry = np.zeros(len(gaps), bool)
+    dry[1:] = (gaps.work[:-1] == gaps.before[1:]) & (gaps.start_ns[:-1] <= start_ns[1:])
+    return np.asarray((gaps.before >= 0) & copies & dry)
 
 
 def _paused(nesting: Nesting, activity: Activity, gaps: Gaps, syncs: Rows) -> Mask:

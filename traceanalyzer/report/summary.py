@@ -65,7 +65,7 @@ def scope_of(analysis: Analysis, rank: int | None) -> Scope:
     if steps is None:
         asked = analysis.window.asked_ns
         return Scope(rank, *(asked or span_of(analysis.trace)), asked=asked is not None, dialect=dialect)
-    return Scope(rank, steps.window_start_ns, steps.window_end_ns, len(steps), steps.asked, dialect)
+    return Scope(rank, steps.window_start_ns, steps.window_end_ns, steps.working, steps.asked, dialect)
 
 
 def summarise(analysis: Analysis, rank: int | None) -> TraceReport:

@@ -15,6 +15,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.claims import Claims, Draft
 from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.messages import message_fields
+from traceanalyzer.rule.own_code import call_to_change
 from traceanalyzer.rule.places import event_ids, spans_of
 from traceanalyzer.rule.recorded_with import as_recorded
 from traceanalyzer.rule.views import Calls, IdleTime
@@ -114,7 +115,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         severity=Severity.INFO if hits.info or worse else _graded(min(share, most), saving, hits.usual),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps)),
-        advice=_NOT_HERE * worse + as_recorded(hits.advice, scope.dialect),
+        advice=_NOT_HERE * worse + _advice(draft, scope, evidence),
         rank=scope.rank,
         device=place.device,
         stream=place.stream,
@@ -132,6 +133,13 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         evidence=evidence,
         saving=saving,
     )
+
+
+def _advice(draft: Draft, scope: Scope, evidence: Mapping[str, Any]) -> str:
+    """The rule's, with what it takes where the trace was recorded, and in whose code."""
+    hits = draft.hits
+    caller = "" if hits.info else call_to_change(hits.at, draft.which, evidence)
+    return as_recorded(hits.advice, scope.dialect) + caller
 
 
 def _owning(draft: Draft) -> tuple[Draft, Rows]:

@@ -65,7 +65,9 @@ class FirstUse:
 
 def _allocations(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, Rows]:
     """(calls that allocate and free, those that prepare the device or a library with their first one)."""
-    pins = matching(trace.cpu, "name", lambda name: "Host" in name)[rows]  # takes as long as the memory is large
+    pins = matching(trace.cpu, "name", lambda name: "Host" in name)[
+        rows
+    ]  # takes as long as the memory is large
     long = ~pins & (nesting.end_ns[rows] - nesting.start_ns[rows] >= _PREPARES_NS)
     return rows[~long], rows[long]
 

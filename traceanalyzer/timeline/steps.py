@@ -69,6 +69,12 @@ class Steps:
         launched = self.of_work[self.of_work >= 0]
         return (int(launched.min()), int(launched.max()) + 1) if len(launched) else (0, len(self))
 
+    @property
+    def working(self) -> int:
+        """How many there are from the first that launched work to the last: what lies at the ends does nothing."""
+        first, last = self.in_use
+        return last - first
+
     def durations_ns(self, device: int | None = None) -> Ns:
         """Duration of each step, (steps,): on a device, or from mark to mark on the CPU."""
         marks = np.append(self.cpu_start_ns, self.cpu_end_ns[-1:])

@@ -87,6 +87,14 @@ class UserCode:
             going = going[found[going] >= 0]
         return found
 
+    def stack_at(self, instant_ns: int, tid: int) -> list[str]:
+        """The frames that are open at an instant on a thread, the innermost first."""
+        (at,), found = self.open_at(np.array([instant_ns]), np.array([tid])).tolist(), []
+        while at >= 0:
+            found.append(str(self.names[self.code[at]]))
+            at = int(self.caller[at])
+        return found
+
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
         stacks = trace.cpu["call_stack"].cat

@@ -65,13 +65,13 @@ def launch_bound(
     eager = work[(work.step >= 0) & ~work.in_graph]
     against = obstacles(eager, steps, syncs, limits.max_syncs, limits.min_same_share)
     shares = limits.min_pointwise_share, limits.min_compile_share
-    remedy = remedy_of(eager, against, len(steps), forecast, *shares)
+    remedy = remedy_of(eager, against, steps.working, forecast, *shares)
     unsure = remedy.saved is not None and remedy.saved.low_share < limits.min_sure_share
     no_fault = unsure or only_profiled(forecast)
     least_ns = max(limits.min_idle_share * idle.total_ns, limits.min_window_share * steps.window_ns)
     minor = found.total_ns < least_ns
     kernels, pace = eager.of_kind("compute", "communication"), pace_ns(eager)
-    count = round(len(kernels) / max(len(steps), 1))
+    count = round(len(kernels) / max(steps.working, 1))
     yield Hits(
         at=found,
         cause="profiled-only" if no_fault else "small-part" if minor else remedy.name,
@@ -86,7 +86,7 @@ def launch_bound(
         advice=remedy.advice,
         evidence={
             "kernels": count,
-            "launches": round(len(eager) / max(len(steps), 1)),
+            "launches": round(len(eager) / max(steps.working, 1)),
             "kernel_ns": int(np.median(kernels.dur_ns)) if len(kernels) else 0,
             "launch_ns": pace,
             "ops": found.launch.outer_op.name.or_else(found.launch.name),

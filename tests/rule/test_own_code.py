@@ -1,0 +1,54 @@
+"""Where a finding names a library's line, the call of it in the user's own code is named, too."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.loops import Loop, loop_of
+from traceanalyzer import diagnose
+from traceanalyzer.rule.own_code import package_of
+
+MS = 1_000_000
+SITE = "/usr/lib/python3.12/site-packages/"
+
+
+@pytest.mark.parametrize(
+    ("frames", "said"),
+    [
+        (["train.py(30): step"], None),
+        (["train.py(30): step", "geometric/utils.py(5): loops"], ("geometric", "train.py(30): step")),
+        (["train.py(30): step", f"{SITE}geometric/utils.py(5): loops"], ("geometric", "train.py(30): step")),
+        (
+            ["/home/me/train.py(30): step", "geometric/utils.py(5): loops"],
+            ("geometric", "/home/me/train.py(30): step"),
+        ),
+        (
+            ["train.py(3): main", "train.py(30): step", "/tmp/made.py(1): f", "geometric/a.py(5): g"],
+            ("geometric", "train.py(30): step"),
+        ),
+        (["mine/train.py(30): step", "mine/model.py(5): forward"], None),
+        (["mine/train.py(30): step", "geometric/a.py(5): g"], ("geometric", "mine/train.py(30): step")),
+    ],
+)  # fmt: skip
+def test_the_call_of_a_library_is_named(frames: list[str], said: tuple[str, str] | None) -> None:
+    def body(loop: Loop, number: int) -> None:
+        for depth, frame in enumerate(frames):
+            loop.python(frame, loop.now + depth, 5 * MS - 2 * depth, python_id=10 * number + depth + 1)
+        loop.host_op("aten::sort", 4 * MS)
+        loop.now += MS
+
+    (found,) = [
+        one for one in diagnose(loop_of(body), select=["host-hotspot"]).findings if one.by == "aten::sort"
+    ]
+    assert next(iter(found.evidence["lines"])) == frames[-1]
+    _, _, added = found.advice.partition(" If ")
+    assert added == (
+        "" if said is None else f"{said[0]} is not yours to change, change the call of it in {said[1]}."
+    )
+
+
+def test_packages_are_told_by_the_folder() -> None:
+    assert package_of("geometric/utils.py(5): f") == "geometric"
+    assert package_of(f"{SITE}geometric/utils.py(5): f") == "geometric"
+    assert package_of("train.py(5): f(a/b)") is None
+    assert package_of("/home/me/train.py(5): f") is None
