@@ -85,34 +85,35 @@ def report_of(
     rules = configured(select_rules(select, ignore), settings or {})
     with uncollected():
         judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
-    findings = ranked(finding for _, said in judged for finding in said.findings)
+    findings = ranked(finding for _, said, _ in judged for finding in said.findings)
     return Report(
         traces=tuple(
             replace(
                 head,
                 verdict=verdict_of(head, findings, attempt({}, "costs", partial(largest_costs, one), ())),
             )
-            for (head, _), (_, one) in zip(judged, analysed, strict=True)
+            for head, _, one in judged
         ),
         findings=findings,
-        outcomes=tuple(outcome for _, said in judged for outcome in said.outcomes),
+        outcomes=tuple(outcome for _, said, _ in judged for outcome in said.outcomes),
         limits={f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()},
     )
 
 
 def _judged(
     rules: Sequence[Rule], analysis: Analysis, rank: int | None, step_ms: float | None
-) -> tuple[TraceReport, Judgement]:
-    """The head of one trace's report and what the rules say of it."""
+) -> tuple[TraceReport, Judgement, Analysis]:
+    """The head of one trace's report, what the rules say of it, and the analysis that knows the user's step."""
     unavailable: dict[str, str] = {}
     analysis.build_all([Forecast, *indexes_of(rules)])
     forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
+    if forecast is not None and step_ms is not None:
+        analysis = analysis.knowing(forecast)
     said = judge(rules, analysis, scope_of(analysis, rank), forecast)
     step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), _NO_ESTIMATES)
     head = summarise(analysis, rank)
-    return replace(
-        head, step=step, together=together, unavailable={**(head.unavailable or {}), **unavailable}
-    ), said
+    unavailable = {**(head.unavailable or {}), **unavailable}
+    return replace(head, step=step, together=together, unavailable=unavailable), said, analysis
 
 
 def _forecast(analysis: Analysis, step_ms: float | None) -> Forecast:
