@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import chdir
 from pathlib import Path
 
 from tests.browser import executable
@@ -25,9 +26,9 @@ def page() -> bytes:
     from traceanalyzer.report.diagnosis import analyses_of, report_of
     from traceanalyzer.report.page.page import page_of
 
-    analyses = analyses_of(load(REPOSITORY / PICTURED))
-    html = render_html(page_of(report_of(analyses), analyses))
-    return html.replace(str(REPOSITORY / PICTURED).encode(), str(PICTURED).encode())
+    with chdir(REPOSITORY):
+        analyses = analyses_of(load(PICTURED))
+    return render_html(page_of(report_of(analyses), analyses))
 
 
 def main() -> int:

@@ -61,13 +61,14 @@ def here(capfdbinary: pytest.CaptureFixture[bytes]) -> Here:
 
 
 @cache  # a process of half a second
-def on_a_terminal(*arguments: object, **environment: str) -> str:
-    """What the program prints to a terminal of 90 columns."""
+def on_a_terminal(*arguments: object, errors: bool = False, **environment: str) -> str:
+    """What the program prints to a terminal of 90 columns; with `errors` what it says on standard error instead."""
     ours, theirs = pty.openpty()
     asked = {name: value for name, value in os.environ.items() if "COLOR" not in name}
     env = {**asked, "COLUMNS": "90", "TERM": "xterm", **environment}
     command = [*PROGRAM, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=env) as process:
+    streams = (subprocess.DEVNULL, theirs) if errors else (theirs, subprocess.DEVNULL)
+    with subprocess.Popen(command, stdout=streams[0], stderr=streams[1], env=env) as process:
         os.close(theirs)
         chunks = []
         while chunk := _read(ours):
@@ -112,6 +113,23 @@ def test_what_is_no_trace_is_named_in_two_lines(
     assert "odd.json: " in streams.err
     assert "Traceback" not in streams.err
     assert len(streams.err.splitlines()) == 2
+
+
+def test_errors_and_warnings_are_as_wide_as_the_terminal(trace: Path, tmp_path: Path) -> None:
+    """Paths stay whole; in a pipe a line is a problem."""
+    path = tmp_path / "a name with blanks.json"
+    path.write_text('{"a rather long key": 1, "another rather long key": 2, "and a third of them": 3}')
+    lines = on_a_terminal("diagnose", path, errors=True).splitlines()
+    assert all(len(line) <= 90 or str(path) in line for line in lines)
+    assert sum(str(path) in line for line in lines) == 1
+    assert lines[-1].startswith("  ")
+    joined = " ".join(" ".join(lines).split())
+    assert joined == " ".join(run("diagnose", path).stderr.decode().split())
+    damaged = tmp_path / "damaged.json"
+    damaged.write_bytes(trace.read_bytes()[:-200])
+    lines = on_a_terminal("diagnose", damaged, errors=True, COLUMNS="60").splitlines()
+    assert any(line.startswith("warning:") for line in lines)
+    assert all(len(line) <= 60 or str(damaged) in line for line in lines)
 
 
 def test_no_colour_in_a_pipe_and_colour_on_a_terminal(

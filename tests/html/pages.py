@@ -27,7 +27,7 @@ from traceanalyzer.report.facts import facts_of
 from traceanalyzer.report.page.page import Analysed, Page, page_of
 from traceanalyzer.roofline.op_work import OpWork
 
-_EMPTY = {"meta", "input", "br", "link", "img"}
+_EMPTY = {"meta", "input", "br", "wbr", "link", "img"}
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from traceanalyzer.cli.app import run
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.render.html.summary import MOST_BYTES, summary_svg
-from traceanalyzer.render.html.templates import filled, template
+from traceanalyzer.render.html.templates import filled, style, template
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.report.apart import apart
 from traceanalyzer.report.diagnosis import report_of
@@ -29,8 +30,19 @@ SOME = [path for path in TRACES if path.name == "good.json.gz"][::6]
 
 
 def test_script_and_style_are_small() -> None:
-    names = ("report.css", "report.js", "report.html", "flame.html", "filter.html")
-    assert sum(len(template(name).encode()) for name in names) < 150_000
+    names = ("report.js", "report.html", "flame.html", "filter.html")
+    assert len(style().encode()) + sum(len(template(name).encode()) for name in names) < 150_000
+
+
+def test_every_style_sheet_is_in_the_page() -> None:
+    """What is for narrow windows and paper overrules the rest, so it stands last."""
+    sheets = sorted(files("traceanalyzer.render.html").iterdir(), key=lambda file: file.name)
+    texts = [file.read_text(encoding="utf-8") for file in sheets if file.name.endswith(".css")]
+    assert len(texts) > 1
+    assert all(text in style() for text in texts)
+    assert sum(text.count("\n") <= 300 for text in texts) == len(texts)
+    assert style().endswith(next(text for text in texts if "@media print" in text))
+    assert style() in rendered(ONE).decode()
 
 
 @pytest.mark.parametrize("path", SOME, ids=name_of)

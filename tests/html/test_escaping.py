@@ -93,7 +93,11 @@ def shape(page: Parsed) -> list[tuple[str, tuple[str, ...], frozenset[str]]]:
     """Elements with their parents and the names of their attributes: all but the texts, and what tells their places,
     which long names do not have."""
     place = {"data-path", "data-unit", "value", "class"}
-    return [(one.name, one.parents, frozenset(one.attributes) - place) for one in page.elements]
+    return [
+        (one.name, one.parents, frozenset(one.attributes) - place)
+        for one in page.elements
+        if one.name != "wbr"  # stands after the parts of a path
+    ]
 
 
 @examples(60)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chosen import ALL
 from tests.html.pages import documents, page, page_of_job, parsed, quotes, rendered, wrong
 from tests.loaded import analysed, loaded
 from tests.recorded import FIXTURES, name_of
@@ -60,7 +61,7 @@ def test_parts_of_the_window_add_up(path: Path) -> None:
 
 @pytest.mark.of_shared(
     wanted=lambda name: (
-        name in ("public/hta_cpu_only", "real/gpt2_train.eager", "public/tracelens_mi210_gpu_only")
+        ALL or name in ("public/hta_cpu_only", "real/gpt2_train.eager", "public/tracelens_mi210_gpu_only")
     )
 )
 def test_numbers_of_shared_traces(shared_trace: Path) -> None:

@@ -13,7 +13,7 @@ from tests.recorded import FIXTURES
 from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.html.plots import class_of, memory_svg, spread_svg, steps_svg
-from traceanalyzer.render.html.templates import template
+from traceanalyzer.render.html.templates import style
 from traceanalyzer.report.page.plots import (
     MOST_POINTS,
     MOST_STEPS,
@@ -144,6 +144,6 @@ def test_copies_of_different_ways_look_different() -> None:
     ways = ("copy_h2d", "copy_d2h", "copy_d2d")
     looks = {class_of(way) for way in ways}
     assert len(looks) == len(ways)
-    style = template("report.css")
-    colours = {re.search(rf"^\.{look} {{ fill: var\((--[\w-]+)\)", style, re.MULTILINE)[1] for look in looks}
+    sheet = style()
+    colours = {re.search(rf"^\.{look} {{ fill: var\((--[\w-]+)\)", sheet, re.MULTILINE)[1] for look in looks}
     assert len(colours) == len(ways)

@@ -10,7 +10,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.perfetto.merging import placed
 from tests.perfetto.reader import read
 from tests.perfetto.test_writer import track
 from traceanalyzer.model.overlay import Overlay
@@ -129,6 +132,21 @@ def test_every_file_that_the_manifest_names_is_there() -> None:
     paths = [entry["path"] for entry in said["files"]]
     assert {*paths, "perfetto_manifest.json"} == {*files}
     assert all(entry["clocks"]["sync_to"]["file"] in paths for entry in said["files"] if "clocks" in entry)
+
+
+@settings(max_examples=30)
+@given(
+    bases=st.lists(st.integers(0, 2 * 10**18), min_size=1, max_size=12), form=st.sampled_from(["zip", "tar"])
+)
+def test_perfetto_places_every_file_where_it_was_recorded(bases: list[int], form: str) -> None:
+    """As the manifest's reference has it: each trace with its overlay, ranks by their clocks, none before zero."""
+    ranks = [None] if len(bases) == 1 else range(len(bases))
+    overlays = [overlay(rank, base=base) for rank, base in zip(ranks, bases, strict=True)]
+    at = placed(unpacked([member(one, b'{"traceEvents": []}') for one in overlays], form))
+    for (trace, drawn), base in zip(member_names(overlays), bases, strict=True):
+        assert at[trace] == at[drawn] == base - min(bases)
+    assert len(at) == 2 * len(bases)
+    assert min(at.values()) == 0
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tests.snapshots import matches
 from traceanalyzer.idle.accounting import CLASSES
 from traceanalyzer.model.report import IdleCause, Report
 from traceanalyzer.render.text.escape import printable, shortened
+from traceanalyzer.render.text.footer import times_count_from
 from traceanalyzer.render.text.page import WIDEST, Page, bar
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.version import __version__
@@ -202,6 +203,28 @@ def test_paths_are_never_broken_and_other_long_words_are() -> None:
     assert lines[1].strip() == path
     assert max(map(len, lines[2:])) == 60
     assert all(line.startswith("   ") for line in lines[2:])
+
+
+@pytest.mark.parametrize(
+    ("earlier", "said"),
+    [
+        ([95_341_768], "; Perfetto's ruler begins 95.342 ms earlier, at the profiler's own mark."),
+        ([95_341_768, 1_200_000], "; Perfetto's ruler begins up to 95.342 ms earlier, at the profiler's own mark."),
+        ([95_341_768, None], "; Perfetto's ruler begins up to 95.342 ms earlier, at the profiler's own mark."),
+        ([400], "."),
+        ([-MS], "."),
+        ([None], "."),
+    ],
+)  # fmt: skip
+def test_says_where_its_times_begin_and_where_perfettos_do(earlier: list[int | None], said: str) -> None:
+    meta = samples.meta()
+    metas = (
+        replace(meta, window_ns=None if ns is None else (meta.origin_ns - ns, meta.origin_ns + 100 * MS))
+        for ns in earlier
+    )
+    traces = (samples.trace(rank, meta=one) for rank, one in enumerate(metas))
+    first, _, _ = times_count_from(replace(samples.report(), traces=tuple(traces))).partition(" A timestamp")
+    assert first == "Times count from the first op, annotation, call or kernel" + said
 
 
 def test_what_the_profiler_did_is_one_line_of_the_footer_and_no_finding() -> None:

@@ -63,7 +63,7 @@ def two_threads(tid: int, begin: int, dur: int) -> TraceBuilder:
 def test_autograd_runs_in_place_of_the_main_thread() -> None:
     trace = two_threads(AUTOGRAD, 200_000, 100_000).load()
     built = program(trace)
-    assert len(built.timeline.lanes) == 2
+    assert len(built.timeline.threads) == 2
     names = trace.cpu["name"].astype(str).to_numpy()[built.timeline.row]
     assert built.segments.cpu_ns[names == "aten::mul"].sum() == 100_000
     assert built.segments.cpu_ns.sum() == STEP_NS
@@ -71,7 +71,7 @@ def test_autograd_runs_in_place_of_the_main_thread() -> None:
 
 def test_a_thread_beside_the_main_one_is_no_part_of_it() -> None:
     built = program(two_threads(WATCHDOG, 50_000, 800_000).load())
-    assert len(built.timeline.lanes) == 1
+    assert len(built.timeline.threads) == 1
 
 
 def test_the_profilers_buffer_request_is_no_part_of_the_program() -> None:

@@ -59,6 +59,66 @@ CASES = {
         (8 * 64 * 256 + 2 * 8 * 3 * 1024 + 2 * 64 * 75) * 4,
         "fp32",
     ),
+    "depthwise": (
+        signature(
+            "_conv_depthwise2d",
+            [[1, 32, 1, 99], [32, 1, 1, 10], [], [], [], [], []],
+            [BF16, BF16],
+            ["", "", "[1, 10]", "", "[1, 1]", "[0, 0]", "[1, 1]"],
+        ),
+        "depthwise conv",
+        2 * 32 * 90 * 10,
+        (32 * 99 + 32 * 10 + 32 * 90) * 2,
+        "fp32",
+    ),
+    "grouped": (
+        signature(
+            "cudnn_convolution",
+            [[2, 8, 9], [16, 2, 3], [], [], [], [], [], [], []],
+            [BF16, BF16],
+            ["", "", "[1]", "[2]", "[1]", "4"],
+        ),
+        "conv",
+        2 * 2 * 16 * 5 * 2 * 3,
+        (2 * 8 * 9 + 16 * 2 * 3 + 2 * 16 * 5) * 2,
+        "bf16",
+    ),
+    "transposed": (
+        signature(
+            "cudnn_convolution_transpose",
+            [[2, 8, 5], [8, 3, 4], [], [], [], [], []],
+            [F32, F32],
+            ["", "", "[1]", "[1]", "[2]", "[1]", "2"],
+        ),
+        "conv",
+        2 * 2 * 8 * 5 * 3 * 4,
+        (2 * 8 * 5 + 8 * 3 * 4 + 2 * 6 * 11) * 4,
+        "fp32",
+    ),
+    "transposed, 3d": (
+        signature(
+            "slow_conv_transpose3d",
+            [[1, 4, 3, 3, 3], [4, 2, 2, 2, 2], [], [], [], [], [], []],
+            [F32, F32],
+            ["", "", "[2, 2, 2]", "", "[2, 2, 2]", "[0, 0, 0]", "[0, 0, 0]", "[1, 1, 1]"],
+        ),
+        "conv",
+        2 * 4 * 27 * 2 * 8,
+        (4 * 27 + 4 * 2 * 8 + 2 * 216) * 4,
+        "fp32",
+    ),
+    "transposed, backward": (
+        signature(
+            "convolution_backward",
+            [[2, 6, 11], [2, 8, 5], [8, 3, 4]],
+            [F32] * 3,
+            ["", "", "", "[0]", "[2]", "[1]", "[1]", "True", "[1]", "2", "[True, True, False]"],
+        ),
+        "conv",
+        2 * 2 * 2 * 8 * 5 * 3 * 4,
+        (2 * 2 * 6 * 11 + 2 * 2 * 8 * 5 + 2 * 8 * 3 * 4) * 4,
+        "fp32",
+    ),
     "flash": (
         signature("_flash_attention_forward", QKV, [BF16] * 3, [""] * 8 + ["False"]),
         "attention",
@@ -110,7 +170,6 @@ UNKNOWN = {
     "list_of_tensors": signature("add", [[[4], [5]], [4]], [F32, F32]),
     "unknown_type": signature("mm", [[4, 6], [6, 5]], ["c10::Odd", "c10::Odd"]),
     "unread_scalar": signature("cudnn_convolution", CONV, [F32, F32], ["", "", "[2", "[2]", "[1]", "1"]),
-    "transposed": signature("convolution_backward", [[1, 1, 1]] * 3, [F32] * 3, [""] * 7 + ["True"]),
     "no_mask": signature(
         "convolution_backward", [[1, 1, 1]] * 3, [F32] * 3, [""] * 7 + ["False", "", "", ""]
     ),

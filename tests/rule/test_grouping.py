@@ -105,11 +105,17 @@ def windowed(hits: Hits, within: Scope) -> list[Finding]:
 
 
 def test_place_is_a_typical_occurrence_with_its_device_stream_thread_and_step() -> None:
-    found = only((MS, 9 * MS), (30 * MS, 2 * MS), (60 * MS, 3 * MS, 0))
+    found = only((MS, 4 * MS), (30 * MS, 2 * MS), (60 * MS, 3 * MS, 0))
     assert (found.start_ns, found.end_ns) == (60 * MS + 500, 63 * MS + 500)
     assert (found.device, found.stream, found.thread, found.step) == (0, 7, 1000, 2)
     assert [o.step for o in found.occurrences] == [0, 1, 2]
-    assert [o.cost_ns for o in found.occurrences] == [9 * MS, 2 * MS, 3 * MS]
+    assert [o.cost_ns for o in found.occurrences] == [4 * MS, 2 * MS, 3 * MS]
+
+
+def test_place_is_one_of_those_that_cost_most_of_it() -> None:
+    many = [(number * MS, MS // 100) for number in range(20)]
+    found = only(*many, (40 * MS, 8 * MS), (60 * MS, 9 * MS), (80 * MS, 7 * MS))
+    assert (found.start_ns, found.count) == (40 * MS + 500, 23)
 
 
 def test_the_thread_of_a_finding_is_no_process() -> None:

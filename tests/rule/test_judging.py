@@ -27,7 +27,7 @@ class Told:
     low_share: float
     idle_share: float = 1.0
 
-    def saving(self, _: Any) -> Saving:
+    def saving(self, _: Any, given: Any = ()) -> Saving:
         return Saving(1, 1, 1, self.share, self.low_share, self.share, "replayed")
 
 

@@ -30,6 +30,7 @@ class Op:
     pause: int = 0
     stream: int = 7
     strides: Sequence[Any] = ()
+    scalars: Sequence[str] = ()
 
 
 def program(ops: Sequence[Op], *, steps: int = 6, device: dict[str, Any] = H200) -> Trace:
@@ -42,6 +43,8 @@ def program(ops: Sequence[Op], *, steps: int = 6, device: dict[str, Any] = H200)
             shapes = {"Input Dims": list(op.dims), "Input type": list(op.types)} if op.dims else {}
             if op.strides:
                 shapes["Input Strides"] = list(op.strides)
+            if op.scalars:
+                shapes["Concrete Inputs"] = list(op.scalars)
             if op.inside:
                 trace.op(op.inside, cpu, 10 * US)
             trace.op(op.name, cpu + 1 * US, 8 * US, **shapes)

@@ -71,6 +71,32 @@ def test_workers_that_fell_back_once_are_info_and_those_that_do_again_and_again_
     assert len(alarms(stalled({3, 7, 11}), "dataloader-stall")) == 1
 
 
+def _collating(loop: Loop, number: int) -> None:
+    """A batch of 5 ms: 4 ms of the user's collate function, of which a copy takes 1 ms; the rest is torch's own."""
+    start = loop.now
+    loop.annotation(SINGLE, start, 5 * MS)
+    loop.python("train.py(90): step", start - 1_000, 5 * MS + 2_000, python_id=10 * number + 1)
+    loop.python("train.py(59): collate", start + MS // 2, 4 * MS, python_id=10 * number + 2)
+    loop.op("aten::copy_", start + MS, MS)
+    loop.now += 5 * MS + 2_000
+
+
+def test_a_loader_s_time_is_told_by_the_user_s_function_and_in_shares_of_all_of_it() -> None:
+    (found,) = alarms(loop_of(_collating), "dataloader-stall")
+    assert "most time goes to code outside of ops (80 %), aten::copy_ (20 %)" in found.message
+    assert "by function, to train.py(59): collate (80 %), code of no recorded line (20 %)" in found.message
+    assert "train.py(90)" not in found.message
+    assert "train.py(59): collate itself may be quicker" in found.advice
+
+
+def test_shares_of_a_loader_without_stacks_of_python_leave_room_for_what_is_in_no_op(shared: Shared) -> None:
+    (found,) = said_by(shared("public/kineto_v100_resnet50_nw0"), "dataloader-stall")
+    ops, functions = found.evidence["ops"], found.evidence["functions"]
+    assert next(iter(ops)) == "code outside of ops"
+    assert sum(ops.values()) == pytest.approx(found.evidence["wait_ns"], rel=0.01)
+    assert sum(functions.values()) == pytest.approx(found.evidence["wait_ns"], rel=0.01)
+
+
 # -- host-gap ---------------------------------------------------------------------------------------------------------
 
 

@@ -138,6 +138,18 @@ def test_casts_of_results_are_no_matter_of_weights() -> None:
     assert one.evidence["conversions"] == {"from bfloat16 to float32": 6 * 26 * US}
 
 
+def test_a_result_converted_at_the_head_of_a_chain_is_the_chains() -> None:
+    cast = Op("aten::copy_", CAST, 26, [*BIG, []], [F32, BF16, "Scalar"])
+    chain = [
+        Op("aten::mm", NVJET, 86),
+        cast,
+        *pointwise(BIG, BIG, BIG),
+        Op("aten::_softmax", SOFTMAX, 40),
+    ]
+    assert len(found(program(chain), "unfused-pointwise")) == 1
+    assert found(program(chain), "dtype-casts") == []
+
+
 def test_a_few_blocks_beside_other_work_are_no_loss() -> None:
     scan = Op("aten::cumsum", "void at::native::tensor_kernel_scan_innermost_dim<float>(int)", 900, grid=4)
     (one,) = found(program([scan, Op("aten::mm", NVJET, 100)]), "low-occupancy")
@@ -195,6 +207,22 @@ def test_a_call_far_from_what_its_shapes_need_is_found_without_knowing_why() -> 
     assert one.evidence["ratio"] > 50
     near = Op("aten::add", ADD, 60, BIG, [F32, F32])
     assert found(program([near]), "far-from-bound") == []
+
+
+def test_a_direct_convolution_of_very_many_taps_is_far_from_what_ffts_need() -> None:
+    conv = Op(
+        "aten::_conv_depthwise2d",
+        "void at::native::conv_depthwise2d_forward_kernel_generic<float, int>(int)",
+        7_600,
+        [[1, 32, 1, 63_999], [32, 1, 1, 16_000], [], [], [], [], []],
+        [F32, F32, "ScalarList", "", "ScalarList", "ScalarList", "ScalarList"],
+        scalars=["", "", "[1, 16000]", "", "[1, 1]", "[0, 0]", "[1, 1]"],
+    )
+    (one,) = found(program([conv]), "far-from-bound")
+    assert "where the bytes and operations of FFTs need" in one.message
+    assert "fftconvolve" in one.advice
+    (said,) = found(program([conv]), "hotspot")
+    assert (said.cause, "10 % of the compute peak" in said.message) == ("below-bounds", True)
 
 
 def test_far_from_bound_needs_shapes() -> None:

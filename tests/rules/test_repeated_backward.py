@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import NVJET, US, found
 from traceanalyzer import diagnose
@@ -53,3 +55,62 @@ def test_gradients_of_gradients_need_both_passes() -> None:
 def test_without_sequence_numbers_nothing_is_known() -> None:
     report = diagnose(backward([None, None]).load(), select=["repeated-backward"])
     assert [outcome.status for outcome in report.outcomes] == [Status.NOT_APPLICABLE]
+
+
+ENGINE = 2000
+
+
+def derivatives(*seeds: str, roots: tuple[int, ...] = (), first_inputs: tuple[str, ...] = ()) -> TraceBuilder:
+    """Four steps: after each seed a pass over three nodes that records three more, then one pass over all of these."""
+    trace, at, number, recorded = TraceBuilder(), 0, 0, 500
+    for step in range(4):
+        begin = at
+        graphs: list[int] = []
+        for one, seed in enumerate(seeds):
+            trace.op(seed, at, 10 * US, **{"Input Dims": [[64, 1]]})
+            at += 20 * US
+            graphs.append(recorded)
+            for node in range(3):
+                root = roots[one] if roots else 30
+                kind = first_inputs[one] if first_inputs else "float"
+                told = {"Sequence number": 100 * step + root - node, "Fwd thread id": 1, "Input type": [kind]}
+                at, number = _node(trace, at, number, recorded + node, told)
+            recorded += 3
+        trace.op("aten::mul", at, 10 * US)
+        at += 20 * US
+        for one in reversed(range(3 * len(seeds))):
+            told = {"Sequence number": graphs[0] + one, "Fwd thread id": 2, "Input type": ["float"]}
+            at, number = _node(trace, at, number, None, told)
+        trace.step(step, begin, at - begin)
+        at += 50 * US
+    return trace
+
+
+def _node(
+    trace: TraceBuilder, at: int, number: int, recorded: int | None, told: dict[str, Any]
+) -> tuple[int, int]:
+    """One node with a kernel, on the engine's thread; (when the next begins, launches)."""
+    trace.op(f"{EVALUATION}MmBackward0", at, 40 * US, tid=ENGINE)
+    trace.op("MmBackward0", at + 1 * US, 38 * US, tid=ENGINE, **told)
+    own: dict[str, Any] = {} if recorded is None else {"Sequence number": recorded, "Fwd thread id": 0}
+    trace.op("aten::mm", at + 2 * US, 30 * US, tid=ENGINE, **own)
+    trace.launch("cudaLaunchKernel", at + 3 * US, 3 * US, number + 1, tid=ENGINE)
+    trace.kernel(at + 10 * US, 20 * US, number + 1, name=NVJET)
+    return at + 50 * US, number + 1
+
+
+ONES = "aten::ones_like"
+
+
+def test_a_pass_for_each_input_is_found_with_what_it_recorded() -> None:
+    (one,) = found(derivatives(ONES, ONES, ONES).load(), "repeated-backward")
+    assert (one.cause, one.evidence["passes"], one.evidence["nodes"]) == ("inputs", 2, 9 + 9)
+    assert one.evidence["again"] == 2 * 3 + 2 * 3  # two passes, and their copies in the last one
+    assert one.evidence["spent_ns"] == 12 * 20 * US
+    assert one.saving is not None
+
+
+def test_other_gradients_other_outputs_and_other_roots_need_their_passes() -> None:
+    assert found(derivatives("aten::select", "aten::select").load(), "repeated-backward") == []
+    assert found(derivatives(ONES, ONES, first_inputs=("float", "")).load(), "repeated-backward") == []
+    assert found(derivatives(ONES, ONES, roots=(30, 60)).load(), "repeated-backward") == []

@@ -11,7 +11,7 @@ import click
 
 from traceanalyzer.cli.exits import emit
 from traceanalyzer.cli.files import check_outputs, written
-from traceanalyzer.cli.options import FILE, PATH, force_option
+from traceanalyzer.cli.options import FILE, PATH, force_option, window_option
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
 from traceanalyzer.model.offsets import parse_window
 
@@ -28,7 +28,7 @@ _REMEDY = "Name it .pftrace for the overlay alone, .zip or .tar for trace and ov
 @click.option(
     "-o", "--output", type=FILE, required=True, metavar="FILE", help="Where to; its ending says what."
 )
-@click.option("--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms.")
+@window_option
 @force_option
 def annotate(traces: tuple[Path, ...], output: Path, window: str | None, force: bool) -> None:
     """Write the findings of TRACE as tracks that Perfetto draws beside it; the trace itself stays as it is.

@@ -18,6 +18,7 @@ from traceanalyzer.cli.indexes import indexes
 from traceanalyzer.cli.memory import memory
 from traceanalyzer.cli.open import open_
 from traceanalyzer.cli.ops import ops
+from traceanalyzer.cli.output import tell
 from traceanalyzer.cli.report import report
 from traceanalyzer.cli.rules import rules
 from traceanalyzer.cli.table import table
@@ -99,7 +100,7 @@ def run(arguments: list[str]) -> int:
             error.show()
             return error.exit_code
         except TraceAnalyzerError as error:
-            click.echo(f"traceanalyzer: {error}", err=True)
+            tell(f"traceanalyzer: {error}", error.where)
             return COULD_NOT_RUN
         return result if isinstance(result, int) else 0
 

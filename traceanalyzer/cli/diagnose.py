@@ -5,14 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from traceanalyzer.cli.files import check_outputs, written
-from traceanalyzer.cli.options import FILE, PATH, force_option, format_option, names_option, settings_of
-from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, width
+from traceanalyzer.cli.options import (
+    FILE,
+    PATH,
+    force_option,
+    format_option,
+    names_option,
+    settings_of,
+    step_option,
+    window_option,
+)
+from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, tell, width
 from traceanalyzer.cli.step_time import warn_of_step
 from traceanalyzer.model.offsets import parse_window
 
@@ -63,13 +73,8 @@ class Request:
     callback=settings_of,
     help="Override a limit.",
 )
-@click.option("--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms.")
-@click.option(
-    "--step-ms",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="MS",
-    help="How long a step takes without the profiler, where you have measured it.",
-)
+@window_option
+@step_option
 @click.option(
     "--fail-on",
     type=click.Choice(["high", "medium", "low", "never"]),
@@ -98,7 +103,7 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
     TRACE is a .json, .json.gz or .json.zst file of torch.profiler, a folder with one file per rank, or - for
     standard input. Several TRACEs are the ranks of one job. RULE is a name from `traceanalyzer rules`.
 
-    Times of --window count from the trace's first event, as the report prints them.
+    Times of --window count from the first op, annotation, call or kernel, as the report's do.
 
     \b
     Examples:
@@ -120,11 +125,18 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
 def _run(request: Request) -> bool:
     """Read, analyse, write; whether --fail-on was met. All that can be refused is refused before reading."""
     from traceanalyzer.cli.loading import load_all
-    from traceanalyzer.report.diagnosis import analyses_of, report_of
 
     window = parse_window(request.window) if request.window else None
     _check(request)
-    loaded = load_all(request.traces, quiet=request.quiet, jobs=request.jobs, cache=request.cache)
+    loaded = load_all(
+        request.traces,
+        quiet=request.quiet,
+        jobs=request.jobs,
+        cache=request.cache,
+        meanwhile=_import_analysis,
+    )
+    from traceanalyzer.report.diagnosis import analyses_of, report_of
+
     analysed = analyses_of(loaded, window)
     for _, analysis in analysed:
         analysis.threads = min(analysis.threads, request.jobs or analysis.threads)
@@ -144,20 +156,31 @@ def _run(request: Request) -> bool:
     return _met(request.fail_on, report)
 
 
+def _import_analysis() -> None:
+    """What is needed once the trace is read."""
+    for name in ("pandas", "traceanalyzer.report.diagnosis", "traceanalyzer.render.text.report"):
+        import_module(name)
+    import_module("traceanalyzer.rule.registry").all_rules()
+
+
 def _check(request: Request) -> None:
     """
     Raises:
         TraceAnalyzerError: a rule or limit is unknown, or an output could not be written.
     """
+    if request.select or request.ignore or request.settings:
+        _check_rules(request, request.settings or {})
+    outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
+    check_outputs(outputs, inputs=request.traces, force=request.force)
+
+
+def _check_rules(request: Request, settings: Mapping[str, str]) -> None:
     from traceanalyzer.cli.rule_names import known_rule
     from traceanalyzer.rule import registry as rules
 
-    settings = request.settings or {}
     for slug in (*request.select, *request.ignore, *(key.partition(".")[0] for key in settings)):
         known_rule(slug)
     rules.configured(rules.select_rules(request.select, request.ignore), settings)
-    outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
-    check_outputs(outputs, inputs=request.traces, force=request.force)
 
 
 def _write_tables(request: Request, report: Report, analysed: Sequence[tuple[int | None, Analysis]]) -> None:
@@ -202,10 +225,10 @@ def _warn(report: Report) -> None:
     """Otherwise a damaged recording, or one without the GPU, would pass a check in silence."""
     for trace in report.traces:
         for damage in trace.meta.damage:
-            print(f"warning: {trace.meta.source}: {damage.message}", file=sys.stderr)
+            tell(f"warning: {trace.meta.source}: {damage.message}", trace.meta.source)
         if not trace.busy:
             why = (trace.unavailable or {}).get("busy", "no event of a GPU")
-            print(f"warning: {trace.meta.source}: nothing is said of the GPU: {why}", file=sys.stderr)
+            tell(f"warning: {trace.meta.source}: nothing is said of the GPU: {why}", trace.meta.source)
 
 
 def print_times(times: Iterable[Mapping[str, int]]) -> None:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceanalyzer.cli.heap import keep_freed_memory
+from traceanalyzer.cli.output import tell
 
 if TYPE_CHECKING:
     from traceanalyzer.model.trace import Job, Trace
+    from traceanalyzer.read.load import Progress
 
 
 def load_all(
-    paths: Sequence[Path], *, quiet: bool = False, jobs: int | None = None, cache: bool = False
+    paths: Sequence[Path],
+    *,
+    quiet: bool = False,
+    jobs: int | None = None,
+    cache: bool = False,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Trace | Job:
     """The trace of one file, or the traces of one job: of several files, or of what is in a folder.
+
+    Args:
+        meanwhile: called once reading has begun, in other processes too where a file is large: this one would wait
+            for them at the end, since they take a while to start.
 
     Raises:
         UnreadableTrace, NotATrace: as `load_job`.
@@ -25,12 +35,26 @@ def load_all(
     from traceanalyzer.read.load import load, load_job
 
     keep_freed_memory()
-    with told_progress(quiet) as progress:
+    with told_progress(quiet) as line:
+        progress = _after(meanwhile, line) if meanwhile else line
         if len(paths) == 1 and not paths[0].is_dir():
             return load(paths[0], jobs=jobs, cache=cache, progress=progress)
         job = load_job(*paths, jobs=jobs, cache=cache, progress=progress)
     _warn_of_unranked(job)
     return job
+
+
+def _after(first: Callable[[], object], progress: Progress | None) -> Progress:
+    """The same progress; something else comes before it is told for the first time."""
+    due = [first]
+
+    def told(done: int, total: int | None, events: int) -> None:
+        while due:
+            due.pop()()
+        if progress is not None:
+            progress(done, total, events)
+
+    return told
 
 
 def load_one(path: Path) -> Trace:
@@ -52,4 +76,4 @@ def _warn_of_unranked(job: Job) -> None:
     unranked = sum(trace.meta.rank is None for trace in job.values())
     if unranked and len(job) > 1:
         what = f"{unranked} of the {len(job)} traces declare no rank"
-        print(f"warning: {what} and are numbered in the order given, as if of one job", file=sys.stderr)
+        tell(f"warning: {what} and are numbered in the order given, as if of one job")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from traceanalyzer.cli.options import PATH
+from traceanalyzer.cli.options import PATH, window_option
+from traceanalyzer.cli.output import tell
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError, UnreadableTrace
+from traceanalyzer.model.offsets import parse_window
 
 if TYPE_CHECKING:
     from traceanalyzer.model.overlay import Overlay
@@ -33,8 +34,9 @@ _BY_HAND = (
     metavar="N",
     help="Which to show; by default the first.",
 )
+@window_option
 @click.option("--print-url", is_flag=True, help="Print the address instead of opening a browser.")
-def open_(traces: tuple[Path, ...], number: int | None, print_url: bool) -> None:
+def open_(traces: tuple[Path, ...], number: int | None, window: str | None, print_url: bool) -> None:
     """Open TRACE with its findings in Perfetto's viewer, at a finding.
 
     The viewer runs in your browser and keeps the trace there. It gets it from this program, once, from 127.0.0.1; then
@@ -53,12 +55,13 @@ def open_(traces: tuple[Path, ...], number: int | None, print_url: bool) -> None
     from traceanalyzer.cli.serving import OneFile
     from traceanalyzer.render.perfetto.address import ORIGIN
 
+    asked = parse_window(window) if window else None
     refuse_standard_input(traces)
     _check_files(traces)
     if not print_url:
         _check_browser()
     with OneFile(ORIGIN) as server, tempfile.TemporaryDirectory() as folder:
-        report, overlays = overlays_of_files(traces)
+        report, overlays = overlays_of_files(traces, asked)
         address = partial(_address, report, overlays, _chosen(report, number))
         _show(address(server.give(_packed(overlays, Path(folder)))), print_url)
         if not server.served.wait(WAIT_S):
@@ -136,7 +139,7 @@ def _address(report: Report, overlays: Sequence[Overlay], number: int | None, fi
     )
     pins = [track.name for track in overlay.slices if track.name == track_name(one.finding.severity)]
     pins += [track.name for track in overlay.slices if track.name.startswith("Idle")]
-    print(f"finding {shown_name(one.title)}", file=sys.stderr)
+    tell(f"finding {shown_name(one.title)}")
     within = (trace.window.start_ns, trace.window.end_ns)
     return viewer_address(file, View(one.finding, one.title, within, pins, offset_ns(overlays, overlay)))
 
@@ -149,7 +152,7 @@ def _show(address: str, print_url: bool) -> None:
     import webbrowser
 
     if print_url:
-        print("waits until a browser at this address has fetched the trace; Ctrl-C ends", file=sys.stderr)
+        tell("waits until a browser at this address has fetched the trace; Ctrl-C ends")
         click.echo(address)
     elif not webbrowser.open(address):
         raise TraceAnalyzerError("the browser could not be opened", remedy=_BY_HAND)

@@ -18,6 +18,15 @@ output_option = click.option(
     "--output", "-o", type=FILE, metavar="FILE", help="Write there instead of to standard output."
 )
 force_option = click.option("--force", is_flag=True, help="Replace output files that are already there.")
+window_option = click.option(
+    "--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms."
+)
+step_option = click.option(
+    "--step-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MS",
+    help="How long a step takes without the profiler, where you have measured it.",
+)
 limit_option = click.option(
     "--limit",
     type=click.IntRange(min=1),

@@ -64,3 +64,23 @@ def dumb() -> bool:
 def put_page(render: Callable[..., str], output: Path | None) -> None:
     """Put what `render` makes of the width and of `ascii_only`."""
     put_text(render(width=width(output), ascii_only=ascii_only(output)), output)
+
+
+def tell(text: str, path: str | None = None) -> None:
+    """Say on standard error: on a terminal wrapped to its width, elsewhere one line for each, which tools look for.
+
+    `path`, where it is in the text, stays on one line.
+    """
+    print(_fitted(text, path) if sys.stderr.isatty() else text, file=sys.stderr)
+
+
+def _fitted(text: str, path: str | None) -> str:
+    from traceanalyzer.render.text.escape import JOINED
+    from traceanalyzer.render.text.page import Page, stream_width
+
+    page = Page(width=stream_width())
+    for line in (text.replace(path, path.replace(" ", JOINED)) if path else text).split("\n"):
+        said = line.lstrip(" ")
+        indent = len(line) - len(said)
+        page.put(said, indent=indent, hang=0 if indent else 2)
+    return page.text().rstrip("\n")

@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from traceanalyzer.cli.files import check_outputs
-from traceanalyzer.cli.options import FILE, PATH, force_option
+from traceanalyzer.cli.options import FILE, PATH, force_option, step_option, window_option
 from traceanalyzer.cli.output import put
 from traceanalyzer.cli.step_time import warn_of_step
+from traceanalyzer.model.offsets import parse_window
 
 
 @click.command(short_help="One HTML page: findings, timelines, flame graph, ops.")
@@ -25,12 +26,8 @@ from traceanalyzer.cli.step_time import warn_of_step
 @click.option(
     "--confidential", is_flag=True, help="Leave out files, lines of python, modules and annotations."
 )
-@click.option(
-    "--step-ms",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="MS",
-    help="How long a step takes without the profiler, where you have measured it.",
-)
+@window_option
+@step_option
 @force_option
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes that read a large file.")
 @click.option(
@@ -40,6 +37,7 @@ def report(
     traces: tuple[Path, ...],
     output: Path,
     confidential: bool,
+    window: str | None,
     step_ms: float | None,
     force: bool,
     jobs: int | None,
@@ -53,6 +51,7 @@ def report(
     Examples:
       traceanalyzer report trace.json.gz -o report.html
       traceanalyzer report traces/ -o report.html --force
+      traceanalyzer report trace.json -o part.html --window 12.5ms:80ms
       traceanalyzer report trace.json -o to-share.html --confidential
     """
     from traceanalyzer.cli.loading import load_all
@@ -60,8 +59,9 @@ def report(
     from traceanalyzer.report.diagnosis import analyses_of, report_of
     from traceanalyzer.report.page.page import page_of
 
+    asked = parse_window(window) if window else None
     check_outputs([output], inputs=traces, force=force)
-    analysed = analyses_of(load_all(traces, jobs=jobs, cache=cache))
+    analysed = analyses_of(load_all(traces, jobs=jobs, cache=cache), asked)
     judged = report_of(analysed, step_ms=step_ms)
     put(render_html(page_of(judged, analysed, confidential=confidential)), output)
     click.echo(f"{output}: {len(judged.findings):,} findings", err=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from traceanalyzer.cli.output import tell
 
 if TYPE_CHECKING:
     from traceanalyzer.model.analysis import Analysis
@@ -19,7 +20,7 @@ def warn_of_step(step_ms: float | None, analyses: Iterable[Analysis]) -> None:
     said = (step_doubt(step_ms, one) for one in analyses) if step_ms is not None else iter(())
     doubt = next((text for text in said if text), None)
     if doubt:
-        print(f"warning: --step-ms {step_ms:g}: {doubt}; is it in ms, and of this run?", file=sys.stderr)
+        tell(f"warning: --step-ms {step_ms:g}: {doubt}; is it in ms, and of this run?")
 
 
 def step_doubt(step_ms: float, analysis: Analysis) -> str | None:

@@ -11,7 +11,7 @@ import click
 
 from traceanalyzer.cli.data import check, put_rows
 from traceanalyzer.cli.options import force_option, format_option, output_option, trace_argument
-from traceanalyzer.cli.output import put_text
+from traceanalyzer.cli.output import put_text, tell
 from traceanalyzer.model.errors import TraceAnalyzerError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _run(request: Request) -> None:
     else:
         _put_data(request, averages, loaded.meta.source, notes)
     for note in notes:
-        click.echo(f"note: {note}", err=True)
+        tell(f"note: {note}")
 
 
 def _sort(request: Request, averages: KeyAverages) -> str | None:

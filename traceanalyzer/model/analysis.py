@@ -140,6 +140,10 @@ class Analysis:
         other.times = self.times
         return other
 
+    def give(self, index: Any) -> None:
+        """An index that this trace alone could not build: what is known of it from other traces of its job."""
+        self._shared[type(index)] = index
+
     def index(self, kind: type[I]) -> I:
         """The index of that type, built at the first call.
 

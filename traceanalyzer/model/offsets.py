@@ -1,4 +1,4 @@
-"""Times as users type and read them: offsets from the trace's first event, `12.346 ms`."""
+"""Times as users type and read them: offsets from `Meta.origin_ns`, `12.346 ms`."""
 
 from __future__ import annotations
 

@@ -141,6 +141,7 @@ class TraceReport:
         busy, accounting: one entry per device.
         step: one step without the profiler; None where it could not be replayed.
         together: the step when all findings above `info` are fixed.
+        waiting_ns: waiting for other ranks in a recorded step; None where their traces do not show it.
         verdict: what bounds the step and what the fixes would give, in one sentence; may be empty.
         missing: what was not recorded.
         unavailable: part of this head -> why it is not there.
@@ -154,6 +155,7 @@ class TraceReport:
     accounting: tuple[DeviceTime, ...] = ()
     step: StepEstimate | None = None
     together: StepEstimate | None = None
+    waiting_ns: int | None = None
     verdict: str = ""
     missing: tuple[str, ...] = ()
     unavailable: Mapping[str, str] | None = None
@@ -212,7 +214,7 @@ class Report:
     def to_frame(self) -> pd.DataFrame:
         """One row per finding, columns as the fields of `Finding`; times int64 ns, lists as objects.
 
-        `start_s` and `end_s` are seconds since the trace's first event, as the text says them.
+        `start_s` and `end_s` are seconds since `Meta.origin_ns`, as the text says them.
         """
         import pandas as pd
 

@@ -28,7 +28,7 @@ from isal import isal_zlib
 from traceanalyzer.model.schema import FRAMES, Column, Storage
 from traceanalyzer.model.trace import LAZY_FRAMES, Damage, Device, LazyFrame, Meta, Trace
 from traceanalyzer.read.columns.collector import Collector
-from traceanalyzer.read.columns.frames import TEXT_DTYPE, build_frame
+from traceanalyzer.read.columns.frames import build_frame, text_dtype
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 _log = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ def _column(column: Column, chunked: Any) -> Any:
     values = chunked.combine_chunks() if chunked.num_chunks != 1 else chunked.chunk(0)
     if column.storage.interned:
         codes = values.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        texts = pd.Index(values.dictionary.to_pylist(), dtype=TEXT_DTYPE)
+        texts = pd.Index(values.dictionary.to_pylist(), dtype=text_dtype())
         return pd.Categorical.from_codes(codes, categories=texts)
     if column.storage is Storage.FLOAT:
         return values.fill_null(np.nan).to_numpy(zero_copy_only=False)

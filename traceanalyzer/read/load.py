@@ -197,7 +197,9 @@ def _not_ours(batches: Batches, collector: Collector, has_rows: bool) -> NotATra
 
 def _in_folder(folder: Path, read: Callable[[Path], Trace], skipped: list[Skipped]) -> Iterator[Trace]:
     """The folder's traces; files that are none are added to `skipped`."""
-    paths = sorted(p for p in folder.iterdir() if p.is_file() and _TRACE_NAME.search(p.name))
+    paths = sorted(
+        (p for p in folder.iterdir() if p.is_file() and _TRACE_NAME.search(p.name)), key=_by_number
+    )
     here: list[Skipped] = []
     for path in paths:
         try:
@@ -210,6 +212,11 @@ def _in_folder(folder: Path, read: Callable[[Path], Trace], skipped: list[Skippe
         why = "".join(f"; {Path(one.path).name}: {one.problem}" for one in here[:_SHOWN])
         remedy = "Pass a folder with the .json, .json.gz or .json.zst files of one job."
         raise UnreadableTrace(f"no trace of torch.profiler{seen}{why}", where=folder, remedy=remedy)
+
+
+def _by_number(path: Path) -> list[str | int]:
+    """Files in order: rank10 after rank9, which is the order of ranks that none declares."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def _told(traces: list[Trace], skipped: list[Skipped]) -> list[Trace]:

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
-
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CPU
 from traceanalyzer.model.trace import Device, Meta
 from traceanalyzer.read.columns.collector import Collector

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import IO, Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from traceanalyzer.read.text.source import Source
 
 # A worker costs 0.15 s to start and to hand its part over, in which one process reads this much.
 WORTH_BYTES = 16 << 20
+# What a process reads in the 0.15 s by which the imports of pandas and of the analysis outlast a worker's start.
+IMPORTS_BYTES = 24 << 20
 
 # A program of its own rather than a fork: it runs everywhere, does not inherit the caller's threads or its
 # __main__, and needs neither pandas nor pyarrow.
@@ -51,13 +54,13 @@ def read_in_parts(
         style = Batches(Source(path), batch_bytes).style()
         if not style.separator:
             return None
-        size = Source(path).plain_bytes() or 0
-        bounds = [size * part // parts for part in range(parts)] + [None]
+        bounds = bounds_of(Source(path).plain_bytes() or 0, parts)
         with _workers([(path, batch_bytes, *bounds[k : k + 2], style) for k in range(1, parts)]) as outputs:
             first, collector = Part(Source(path), batch_bytes, 0, bounds[1], style), Collector()
             for batch in first.batches():
                 collector.add(batch, first.whole.text_of_batch)
                 progress(first.whole.source, first.whole.events)
+            import_module("pandas")  # which the frames need: now, while the workers may still read
             end = first.end
             for output in outputs:
                 begin, after, header = receive(collector, output)
@@ -69,6 +72,16 @@ def read_in_parts(
         return first.whole, collector
     except (Unsplittable, TraceAnalyzerError, OSError, EOFError, pickle.UnpicklingError):
         return None
+
+
+def bounds_of(size: int, parts: int) -> list[int | None]:
+    """Where each part begins, and None for the end of the file, which is of so many bytes.
+
+    They are equally large, but for this process's own where it has pandas yet to import: the workers need none.
+    """
+    spared = 0 if "pandas" in sys.modules else min(IMPORTS_BYTES, size // (2 * parts))
+    others = (size + spared) // parts
+    return [0, *(size - others * left for left in range(parts - 1, 0, -1)), None]
 
 
 @contextmanager

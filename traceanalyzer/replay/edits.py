@@ -23,7 +23,7 @@ def as_ints(values: Ints) -> NDArray[np.int64]:
     return np.asarray(values, np.int64)
 
 
-Kind = Literal["drop", "work", "rewrite"]
+Kind = Literal["drop", "work", "rewrite", "balance"]
 
 
 class Edit(Protocol):
@@ -31,7 +31,8 @@ class Edit(Protocol):
 
     Attributes:
         kind: which residuals its saving's interval is taken from: "drop" where CPU time that was seen goes, "work"
-            where the device's work changes, "rewrite" where something that was not seen takes the place.
+            where the device's work changes, "rewrite" where something that was not seen takes the place, "balance"
+            where it moves to other ranks.
     """
 
     @property
@@ -106,6 +107,18 @@ class Scale:
     def apply(self, draft: Draft) -> None:
         at = draft.positions(as_ints(self.work))
         draft.dur_ns[at[at >= 0]] *= self.factor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deal:
+    """Pieces of work take a part of their time, because other ranks do the rest."""
+
+    kind: ClassVar[Kind] = "balance"
+    work: Ints
+    factor: float
+
+    def apply(self, draft: Draft) -> None:
+        Scale(self.work, self.factor).apply(draft)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

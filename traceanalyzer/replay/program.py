@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows, numbered, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, codes_at, matching
@@ -56,8 +57,18 @@ class Program:
         return np.lexsort((self.segments.cpu_ns, kind)), kind
 
     @classmethod
-    def build(cls, trace: Trace, work: DeviceWork, nesting: Nesting, steps: Steps, syncs: SyncCalls) -> Self:
+    def build(
+        cls,
+        trace: Trace,
+        work: DeviceWork,
+        nesting: Nesting,
+        steps: Steps,
+        syncs: SyncCalls,
+        waiting: CollectiveWaits | None = None,
+    ) -> Self:
         """Of the representative steps; the rest is left out, so that the cost is bounded.
+
+        What other ranks made collectives wait is left out, too: each rank is replayed as if the others came in time.
 
         Raises:
             Unavailable: without CPU rows, or where no launch of the steps' work is in the trace.
@@ -71,9 +82,9 @@ class Program:
         if not chosen.any():
             raise Unavailable("no launch lies within the steps: the program cannot be replayed")
         is_op = matching(trace.cpu, "category", "cpu_op".__eq__)
-        lanes = threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
-        timeline = Timeline.of(nesting, lanes, begins, ends)
-        device = _device(trace, work, nesting, chosen)
+        its_own = threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
+        timeline = Timeline.of(nesting, its_own, begins, ends)
+        device = _device(trace, work, nesting, chosen, waiting)
         waits = Waits.of(trace, nesting, syncs, work, device, timeline)
         segments = Segments.of(trace, nesting, work, device, timeline, waits)
         launch = timeline.at(work.call_start_ns[device.entry])
@@ -85,8 +96,10 @@ def _inside(at: Rows, begins: Rows, ends: Rows) -> Mask:
     return np.asarray((step >= 0) & (at < pick(ends, step)))
 
 
-def _device(trace: Trace, work: DeviceWork, nesting: Nesting, chosen: Mask) -> SteadyWork:
+def _device(
+    trace: Trace, work: DeviceWork, nesting: Nesting, chosen: Mask, waiting: CollectiveWaits | None
+) -> SteadyWork:
     category = codes_at(trace.gpu, "category", work.row)
     talks = matching(trace.gpu, "name", COMMUNICATION.search)[work.row]
     waits = matching(trace.cpu, "name", STREAM_WAIT.search)
-    return SteadyWork.of(work, category, talks, chosen, np.sort(nesting.start_ns[waits]))
+    return SteadyWork.of(work, category, talks, chosen, np.sort(nesting.start_ns[waits]), waiting)

@@ -119,36 +119,47 @@ class _State:
     def run(self) -> float:
         """Run the block once; when it and all its work are done."""
         ends: list[float] = []
+        lead, done = self.lead, self.done
         for stretch in self.block.stretches:
             if stretch.waits:
                 self._wait(stretch.waits)
             for stream, source, offset in stretch.edges:
-                self.lead[stream] = max(self.lead[stream], ends[source] + offset)
+                ready = ends[source] + offset
+                if ready > lead[stream]:
+                    lead[stream] = ready
             if stretch.runs:
                 self._launch(stretch)
-            ends.append(self.done[stretch.stream] if self.done else _NOTHING)
+            ends.append(done[stretch.stream] if done else _NOTHING)
         self.launched += self.block.stretches[-1].launched
         self.late += self.block.cpu_ns
         self.lead = [lead + taken for lead, taken in zip(self.lead, self.block.taken_ns, strict=True)]
         return max(self.late, *self.done) if self.done else self.late
 
     def _wait(self, waits: list[Wait]) -> None:
+        done = self.done
         for returned, tail, streams in waits:
-            awaited = max([self.done[stream] for stream in streams]) + tail
-            if awaited > returned + self.late:
-                self.late = awaited - returned
+            last = done[streams[0]] if len(streams) == 1 else max([done[stream] for stream in streams])
+            if last + tail > returned + self.late:
+                self.late = last + tail - returned
 
     def _launch(self, stretch: Stretch) -> None:
-        launched = self.launched + stretch.launched
-        while self.queue and self.queue[0][0] <= launched - _QUEUE:
-            self.room_ns = max(self.room_ns, self.queue.popleft()[1])
-        self.late = max(self.late, self.room_ns - stretch.launch_ns)
-        end = _NOTHING
+        """Comparisons where `max` would read better: this is what most of a replay's time goes into."""
+        launched, queue = self.launched + stretch.launched, self.queue
+        while queue and queue[0][0] <= launched - _QUEUE:
+            self.room_ns = max(self.room_ns, queue.popleft()[1])
+        late = self.room_ns - stretch.launch_ns
+        if late < self.late:
+            late = self.late
+        else:
+            self.late = late
+        end, lead, done = _NOTHING, self.lead, self.done
         for stream, ready, before in stretch.runs:
-            self.lead[stream] = lead = max(self.lead[stream], ready + self.late)
-            self.done[stream] = done = lead + before
-            end = max(end, done)
-        self.queue.append((launched, end))
+            if ready + late > lead[stream]:
+                lead[stream] = ready + late
+            done[stream] = last = lead[stream] + before
+            if last > end:
+                end = last
+        queue.append((launched, end))
 
 
 def _before(schedule: Schedule) -> Floats:

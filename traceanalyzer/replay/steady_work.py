@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows, distinct, numbered, pick
 from traceanalyzer.timeline.device_work import DeviceWork
 
@@ -20,6 +21,7 @@ _TYPICAL_GAP_NS = 1_000.0  # between queued kernels where the trace has none; H2
 _LATENCY_NS = (2_000.0, 20_000.0)  # call to start on an idle stream lies within; V100 to B200
 _LATENCY_QUANTILE = 0.2  # the quickest fifth: the rest waited for something else too
 _EDGE_SLACK_NS = 1_000  # of the end of work that another may have waited for: clock rounding
+_WOKEN_NS = 20_000  # after the end of a collective what waited for it has begun: 1 to 12 us; DDP on 2 H200
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,15 @@ class SteadyWork:
         return int(self.stream.max(initial=-1)) + 1
 
     @classmethod
-    def of(cls, work: DeviceWork, category: Rows, talks: Mask, chosen: Mask, stream_waits: Rows) -> Self:
+    def of(
+        cls,
+        work: DeviceWork,
+        category: Rows,
+        talks: Mask,
+        chosen: Mask,
+        stream_waits: Rows,
+        waiting: CollectiveWaits | None = None,
+    ) -> Self:
         """The chosen entries.
 
         Args:
@@ -68,9 +78,11 @@ class SteadyWork:
             talks: bool (entries,), which of them communicate.
             chosen: bool (entries,).
             stream_waits: starts of the calls that make a stream wait for another, sorted.
+            waiting: what collectives wait for other ranks; their time is without it.
         """
         entry = np.flatnonzero(chosen)
         entry = entry[np.lexsort((work.start_ns[entry], work.call_start_ns[entry]))]
+        waited = np.full(len(entry), -1) if waiting is None else waiting.of(entry)[0]
         key, _ = numbered(work.device * (1 << 20) + work.stream)
         stream, _ = numbered(key[entry])
         before = _previous(work, key, entry)
@@ -78,9 +90,9 @@ class SteadyWork:
         gap = _gaps(work, category, entry, before, traced)
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
         latency = _latency(work.delay_ns[entry][idle & ~work.shared[entry]])
-        to, source = _edges(work, entry, stream, stream_waits)
+        to, source = _edges(work, entry, stream, stream_waits, waited >= 0)
         gap[to] = np.minimum(gap[to], _TYPICAL_GAP_NS)
-        dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
+        dur = (work.end_ns - work.start_ns)[entry] - np.maximum(waited, 0).astype(np.float64)
         return cls(
             entry, stream, dur, gap, talks[entry], to, source, latency, int(work.end_ns[entry].max(initial=0))
         )
@@ -123,26 +135,40 @@ def _latency(delays: Rows) -> float:
     return float(np.clip(np.quantile(delays, _LATENCY_QUANTILE), *_LATENCY_NS))
 
 
-def _edges(work: DeviceWork, entry: Rows, stream: Rows, stream_waits: Rows) -> tuple[Rows, Rows]:
+def _edges(
+    work: DeviceWork, entry: Rows, stream: Rows, stream_waits: Rows, measured: Mask
+) -> tuple[Rows, Rows]:
     """What may wait for what after a call that makes a stream wait: the trace names neither event nor stream.
 
     The next work of each stream may wait for the newest of each other; it did not where that ended after its start.
+    Then it did wait for an older collective if it began when that ended: gradients are unpacked bucket by bucket. That
+    is asked of those alone whose waiting was measured and taken off: else the gap after it would stay.
     """
     streams = int(stream.max(initial=-1)) + 1
     if streams < 2 or len(stream_waits) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     at = distinct(np.searchsorted(work.call_start_ns[entry], stream_waits))
     after = [np.flatnonzero(stream == s) for s in range(streams)]
+    starts, ends = work.start_ns[entry], work.end_ns[entry]
     pairs = []
     for to in range(streams):
         first = pick(after[to], _at(np.searchsorted(after[to], at), len(after[to])))
         for source in range(streams):
             newest = pick(after[source], np.searchsorted(after[source], at) - 1)
             both = (first >= 0) & (newest >= 0) & (to != source)
-            pairs.append(np.stack((first[both], newest[both])))
+            found = np.stack((first[both], newest[both]))
+            late = ends[found[1]] > starts[found[0]] + _EDGE_SLACK_NS
+            older = _ended(after[source][measured[after[source]]], ends, starts[found[0][late]])
+            woken = (older >= 0) & (starts[found[0][late]] - ends[older] <= _WOKEN_NS)
+            pairs += [found[:, ~late], np.stack((found[0][late], older))[:, woken]]
     to, source = np.unique(np.concatenate(pairs, axis=1), axis=1)
-    kept = work.end_ns[entry[source]] <= work.start_ns[entry[to]] + _EDGE_SLACK_NS
-    return to[kept], source[kept]
+    return to, source
+
+
+def _ended(among: Rows, ends: Rows, instants: Rows) -> Rows:
+    """The last of some work of one stream that has ended at each instant, -1 for none."""
+    ended = np.searchsorted(np.maximum.accumulate(ends[among]), instants + _EDGE_SLACK_NS, side="right")
+    return pick(among, ended - 1)
 
 
 def _at(positions: Rows, size: int) -> Rows:

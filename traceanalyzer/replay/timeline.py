@@ -28,46 +28,50 @@ class Timeline:
         start_ns, end_ns: int64, as traced; within a step each begins where the one before ends.
         row: int64, row of `trace.cpu` of the innermost op, call or annotation that is open, -1 for none.
         step: int64, position of the step among those that were asked for.
-        lanes: int64 of shape (threads,), threads as in `Nesting`, the main one first.
+        threads: int64 of shape (threads,), threads as in `Nesting`, the main one first.
     """
 
     start_ns: Rows
     end_ns: Rows
     row: Rows
     step: Rows
-    lanes: Rows
+    threads: Rows
 
     @classmethod
-    def of(cls, nesting: Nesting, lanes: Rows, begins: Rows, ends: Rows) -> Self:
+    def of(cls, nesting: Nesting, threads: Rows, begins: Rows, ends: Rows) -> Self:
         """Cut the steps [begins[i], ends[i]) at every edge of the threads' rows."""
         edges = distinct(
-            np.concatenate([begins, ends, *(_edges(nesting, lane, begins[0], ends[-1]) for lane in lanes)])
+            np.concatenate(
+                [begins, ends, *(_edges(nesting, thread, begins[0], ends[-1]) for thread in threads)]
+            )
         )
         start, end = edges[:-1], edges[1:]
         step = np.searchsorted(begins, start, side="right") - 1
         inside = (step >= 0) & (start < pick(ends, step))
         start, end, step = start[inside], end[inside], step[inside]
         row = np.full(len(start), -1, np.int64)
-        for lane in lanes.tolist():  # the last that has a row owns the time, and the main thread comes first
-            found = nesting.around(lane, start, end)
+        for (
+            thread
+        ) in threads.tolist():  # the last that has a row owns the time, and the main thread comes first
+            found = nesting.around(thread, start, end)
             row = np.where(found >= 0, found, row)
-        return cls(start, end, row, step, lanes)
+        return cls(start, end, row, step, threads)
 
     def at(self, instants: Rows) -> Rows:
         """Segment in which each instant lies, or the one before; int64 of the shape of `instants`."""
         return np.maximum(np.searchsorted(self.start_ns, instants, side="right") - 1, 0)
 
 
-def _edges(nesting: Nesting, lane: int, low: int, high: int) -> Rows:
+def _edges(nesting: Nesting, thread: int, low: int, high: int) -> Rows:
     """Starts and ends of a thread's rows in [low, high]."""
-    rows = np.concatenate((_within(nesting, lane, low, high), _open_at(nesting, lane, low)))
+    rows = np.concatenate((_within(nesting, thread, low, high), _open_at(nesting, thread, low)))
     both = np.concatenate((nesting.start_ns[rows], nesting.end_ns[rows]))
     return both[(both >= low) & (both <= high)]
 
 
-def _open_at(nesting: Nesting, lane: int, at: int) -> Rows:
+def _open_at(nesting: Nesting, thread: int, at: int) -> Rows:
     """Rows of a thread that are open at an instant."""
-    row = int(nesting.around(lane, np.array([at]), np.array([at]))[0])
+    row = int(nesting.around(thread, np.array([at]), np.array([at]))[0])
     found = []
     while row >= 0:
         found.append(row)
@@ -86,22 +90,22 @@ def threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows, low: in
     main = _main(nesting, steps, launches)
     edges = np.sort(_edges(nesting, main, low, high))
     found = [main]
-    for lane in range(len(nesting.thread_rows)):
-        rows = _within(nesting, lane, low, high)
+    for thread in range(len(nesting.thread_rows)):
+        rows = _within(nesting, thread, low, high)
         rows = rows[nesting.parent[rows] < 0]
-        if lane == main or not is_op[rows].any():
+        if thread == main or not is_op[rows].any():
             continue
         enclosed = np.searchsorted(edges, nesting.end_ns[rows]) - np.searchsorted(
             edges, nesting.start_ns[rows], "right"
         )
         if (enclosed > 0).mean() <= _MAX_ENCLOSING:
-            found.append(lane)
+            found.append(thread)
     return np.array(found, np.int64)
 
 
-def _within(nesting: Nesting, lane: int, low: int, high: int) -> Rows:
-    first, last = np.searchsorted(nesting.thread_start_ns[lane], (low, high))
-    return nesting.thread_rows[lane][first:last]
+def _within(nesting: Nesting, thread: int, low: int, high: int) -> Rows:
+    first, last = np.searchsorted(nesting.thread_start_ns[thread], (low, high))
+    return nesting.thread_rows[thread][first:last]
 
 
 def _main(nesting: Nesting, steps: Steps, launches: Rows) -> int:

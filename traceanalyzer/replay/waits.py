@@ -144,7 +144,7 @@ def _here(nesting: Nesting, timeline: Timeline, rows: Rows) -> Rows:
     """Those within the sampled steps, on the program's threads."""
     start = nesting.start_ns[rows]
     inside = (start >= timeline.start_ns[0]) & (start < timeline.end_ns[timeline.at(start)])
-    return np.asarray(rows[inside & np.isin(nesting.thread[rows], timeline.lanes)], np.int64)
+    return np.asarray(rows[inside & np.isin(nesting.thread[rows], timeline.threads)], np.int64)
 
 
 def _explicit(rows: Rows, nesting: Nesting, order: _Order, whole: Mask) -> _Part:

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.idle.cause_table import GROUPS, RECORDING
+from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model import intervals
-from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.rule.arrivals import without_waiting
 from traceanalyzer.rule.collective_names import collective_names
 from traceanalyzer.rule.views import IdleTime, Work
 from traceanalyzer.timeline.steps import Steps
@@ -72,7 +74,8 @@ class Cost:
 def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     """The largest items of the step, largest first: shares of the unprofiled step, else of the traced one.
 
-    GPU time is as traced, and told once: a copy beside a kernel takes nothing of the step. Idle time is what the
+    GPU time is as traced, and told once: a copy beside a kernel takes nothing of the step; where it was measured how
+    long collectives wait for other ranks, that is left out, as the replay leaves it out. Idle time is what the
     replay leaves of it, split as the causes of the traced idle time are: the profiler stretches it. Empty where the
     trace has no work on a device.
     """
@@ -81,7 +84,9 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     except Unavailable:
         return ()
     every = work[work.device == min(steps.bounds_ns, default=0)]
-    took_ns, of_step, shared = _exposed_ns(every), _of_steps(every), every.kind.one_of("communication")
+    waits = analysis.given({"waits": Need(CollectiveWaits, optional=True)})["waits"]
+    took_ns = np.minimum(_exposed_ns(every), without_waiting(every, waits))
+    of_step, shared = _of_steps(every), every.kind.one_of("communication")
     times = _gpu_ns(every[of_step & ~shared], took_ns[of_step & ~shared], len(steps))
     exchanged = _exchanged_ns(every[of_step & shared], took_ns[of_step & shared], len(steps))
     idle_ns = _idle_ns(idle[idle.device == min(steps.bounds_ns, default=0)], len(steps))

@@ -11,15 +11,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from traceanalyzer.job.introduce import introduce
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.report.costs import largest_costs
+from traceanalyzer.report.costs import Cost, largest_costs
+from traceanalyzer.report.pace import at_pace, together_at_pace
 from traceanalyzer.report.summary import attempt, scope_of, span_of, summarise
 from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.grouping import ranked
@@ -49,7 +51,7 @@ def diagnose(
         select: slugs of the rules to run; all when empty.
         ignore: slugs of rules to leave out.
         settings: limits to override, `{"scheduler-gap.min_gap_ns": 20_000}`.
-        window: analyse only [start, end), in ns from each trace's first event; None leaves a side open.
+        window: analyse only [start, end), in ns from each trace's `Meta.origin_ns`; None leaves a side open.
         step_ms: how long a step takes without the profiler, where you have measured it, in ms.
 
     Raises:
@@ -85,19 +87,23 @@ def report_of(
     rules = configured(select_rules(select, ignore), settings or {})
     with uncollected():
         judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
-    findings = ranked(finding for _, said, _ in judged for finding in said.findings)
+    heads = [head for head, _, _ in judged]
+    findings = ranked(at_pace(heads, [finding for _, said, _ in judged for finding in said.findings]))
     return Report(
         traces=tuple(
-            replace(
-                head,
-                verdict=verdict_of(head, findings, attempt({}, "costs", partial(largest_costs, one), ())),
-            )
-            for head, _, one in judged
+            _with_verdict(together_at_pace(head, findings), findings, one)
+            for head, (_, _, one) in zip(heads, judged, strict=True)
         ),
         findings=findings,
         outcomes=tuple(outcome for _, said, _ in judged for outcome in said.outcomes),
         limits={f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()},
     )
+
+
+def _with_verdict(head: TraceReport, findings: Sequence[Finding], analysis: Analysis) -> TraceReport:
+    none: tuple[Cost, ...] = ()
+    costs = attempt({}, "costs", partial(largest_costs, analysis), none)
+    return replace(head, verdict=verdict_of(head, findings, costs))
 
 
 def _judged(
@@ -143,12 +149,18 @@ def by_rank(traces: Traces) -> list[tuple[int | None, Trace]]:
 def analyses_of(
     traces: Traces, window: tuple[int | None, int | None] | None = None
 ) -> list[tuple[int | None, Analysis]]:
-    """The traces as they are analysed, with the rank that the report calls each by; arguments as of `diagnose`."""
-    return [(rank, restricted(trace, window)) for rank, trace in by_rank(traces)]
+    """The traces as they are analysed, with the rank that the report calls each by; arguments as of `diagnose`.
+
+    Those of a job know who of them waits for whom.
+    """
+    analysed = [(rank, restricted(trace, window)) for rank, trace in by_rank(traces)]
+    ranks = {rank: one for rank, one in analysed if rank is not None}
+    attempt({}, "job", partial(introduce, ranks), None)
+    return analysed
 
 
 def restricted(trace: Trace, window: tuple[int | None, int | None] | None) -> Analysis:
-    """The analysis of [start, end) alone, in ns from the trace's first event.
+    """The analysis of [start, end) alone, in ns from `Meta.origin_ns`.
 
     Raises:
         BadOption: the window is empty or misses the trace.

@@ -6,20 +6,28 @@ from collections.abc import Sequence
 
 from traceanalyzer.model.report import TraceReport
 
+SAME_SHARE = 0.05
+"""Of the step: half of the replays are nearer than that to what was measured, so that ranks so near are alike."""
+
 _COMMUNICATION = ("communication", "compute_over_communication")  # classes of the accounting
 
 
 def slowest_of(traces: Sequence[TraceReport]) -> TraceReport | None:
     """The rank with the longest step without the profiler, of ranks that all communicate; the first of equal ones.
 
-    A rank is replayed alone, as if the others were there in time: all of them take as long as the slowest. None where
+    A rank is replayed alone, as if the others were there in time: all of them take as long as the slowest. Where
+    waiting was measured, of ranks that take about as long the one that waits least: the others wait for it. None where
     there are fewer than two traces, the step of one is unknown, or all take as long (a time that the user gave).
     """
     if len(traces) < 2 or not all(trace.step is not None and _communicates(trace) for trace in traces):
         return None
     if len({unprofiled_ns(trace) for trace in traces}) == 1:
         return None
-    return max(traces, key=unprofiled_ns)
+    longest = max(traces, key=unprofiled_ns)
+    if any(trace.waiting_ns is None for trace in traces):
+        return longest
+    least = (1 - SAME_SHARE) * unprofiled_ns(longest)
+    return min((one for one in traces if unprofiled_ns(one) >= least), key=lambda one: one.waiting_ns or 0)
 
 
 def rank_of(trace: TraceReport, slowest: TraceReport | None) -> str:

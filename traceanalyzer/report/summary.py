@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
+from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
@@ -60,10 +61,11 @@ def span_of(trace: Trace) -> tuple[int, int]:
 def scope_of(analysis: Analysis, rank: int | None) -> Scope:
     """The analysed window that costs are shares of."""
     steps = attempt({}, "steps", lambda: analysis.index(Steps), None)
+    dialect = analysis.trace.meta.dialect
     if steps is None:
         asked = analysis.window.asked_ns
-        return Scope(rank, *(asked or span_of(analysis.trace)), asked=asked is not None)
-    return Scope(rank, steps.window_start_ns, steps.window_end_ns, len(steps), steps.asked)
+        return Scope(rank, *(asked or span_of(analysis.trace)), asked=asked is not None, dialect=dialect)
+    return Scope(rank, steps.window_start_ns, steps.window_end_ns, len(steps), steps.asked, dialect)
 
 
 def summarise(analysis: Analysis, rank: int | None) -> TraceReport:
@@ -77,6 +79,7 @@ def summarise(analysis: Analysis, rank: int | None) -> TraceReport:
         steps=attempt(unavailable, "steps", lambda: _steps(analysis), None),
         busy=attempt(unavailable, "busy", lambda: _busy(analysis, scope), ()),
         accounting=attempt(unavailable, "accounting", lambda: _accounting(analysis), ()),
+        waiting_ns=attempt({}, "waiting", lambda: _waiting_ns(analysis), None),
         missing=tuple(name for name, there in meta.capabilities.items() if not there),
         unavailable=unavailable,
     )
@@ -92,6 +95,11 @@ def attempt(unavailable: dict[str, str], name: str, make: Callable[[], T], other
         _log.debug("%s failed", name, exc_info=True)
         unavailable[name] = f"failed: {type(error).__name__}: {error}"
     return otherwise
+
+
+def _waiting_ns(analysis: Analysis) -> int:
+    loads = analysis.index(RankLoads)
+    return round(loads.of[loads.rank].waiting_ns)
 
 
 def _accounting(analysis: Analysis) -> tuple[DeviceTime, ...]:

@@ -53,7 +53,7 @@ def kernels(trace: Trace | Analysis) -> pd.DataFrame:
 def queue_depth(trace: Trace | Analysis) -> pd.DataFrame:
     """How much work each device had been given and not finished, from one change to the next.
 
-    Columns: device, time_ns and queued (int64), time_s (float64, seconds since the trace's first event); ordered by
+    Columns: device, time_ns and queued (int64), time_s (float64, seconds since `Meta.origin_ns`); ordered by
     device and time. Work whose launch is not in the trace is left out.
 
     Raises:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from traceanalyzer.roofline.op_model import ARITHMETIC, ITEM_BYTES, Signature, Work, work_of
+from traceanalyzer.roofline.convolutions import fft_counts
+from traceanalyzer.roofline.op_model import ARITHMETIC, DEPTHWISE, ITEM_BYTES, Signature, Work, work_of
 from traceanalyzer.roofline.peaks import Peaks
 
 REACHED: Mapping[str, float] = {
@@ -27,6 +28,8 @@ REACHED: Mapping[str, float] = {
     "pool": 0.10,
     "pool backward": 0.045,
     "thin conv": 0.034,  # few channels in: the first layer of a ResNet; depthwise weights' gradients 0.02 to 0.5
+    "depthwise conv": 0.086,  # torch's own, 3x3 and 5x5 in bfloat16, channels first: 0.047 to 0.20
+    "long conv": 0.20,  # by real FFTs, 32 signals of 64,000 and as many kernels of 16,000 in float32
     "gather": 0.14,
     "scatter": 0.06,
     "row scatter": 0.25,  # 0.22 to 0.34
@@ -37,6 +40,7 @@ REACHED: Mapping[str, float] = {
 }
 _LONG = 8  # bytes of an index
 _FEW_CHANNELS = 8
+_FFT_WORTH = 10  # times fewer operations: FFTs wait for memory, direct convolutions for arithmetic
 _WIDE = 32  # elements of a row from which on its addresses lie together
 
 # What reads all of its inputs, by kind; its result is as large as the first of them unless it is a reduction.
@@ -58,8 +62,10 @@ _READ_ALL = {name: kind for kind, names in _KINDS.items() for name in names.spli
 def bound_of(op: Signature) -> Work | None:
     """What one call needs at least; None for ops without a model, and where the inputs do not say."""
     known = work_of(op)
+    if known is not None and known.kind in ("conv", DEPTHWISE):
+        return _by_fft(op, known) or (replace(known, kind="thin conv") if _is_thin(op, known) else known)
     if known is not None:
-        return replace(known, kind="thin conv") if known.kind == "conv" and _is_thin(op) else known
+        return known
     name = op.name.removeprefix("aten::")
     try:
         if name in _READ_ALL:
@@ -86,10 +92,20 @@ def reached_ns(work: Work, peaks: Peaks, arithmetic: str | None) -> float:
     return least_ns(work, peaks, arithmetic) / REACHED[work.kind]
 
 
-def _is_thin(op: Signature) -> bool:
+def _is_thin(op: Signature, known: Work) -> bool:
     """Few input channels for each output: tensor cores work on 8 or more at once."""
     weight = op.shape(2 if op.name.endswith("_backward") else 1)
-    return weight[1] < _FEW_CHANNELS
+    return known.kind == "conv" and weight[1] < _FEW_CHANNELS
+
+
+def _by_fft(op: Signature, direct: Work) -> Work | None:
+    """A convolution of single channels with so many taps that FFTs take far fewer operations; None for others."""
+    if op.name.endswith("_backward") or "transpose" in op.name or op.shape(1)[1] != 1 or direct.flops is None:
+        return None
+    image, weight = op.shape(0), op.shape(1)
+    flops, moved = fft_counts(image, weight, direct.flops // (2 * math.prod(weight[1:])))
+    fewer = flops * _FFT_WORTH < direct.flops
+    return Work("long conv", int(flops), moved * ITEM_BYTES["float"], "fp32") if fewer else None
 
 
 def _bytes(op: Signature, position: int) -> int:

@@ -8,12 +8,14 @@ shapes do not tell, there is no answer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import orjson
+
+from traceanalyzer.roofline.convolutions import conv_flops, transposed_flops
 
 ITEM_BYTES = {
     "c10::BFloat16": 2,
@@ -44,6 +46,7 @@ _NAMES = """abs add addcdiv addcmul bitwise_and bitwise_not bitwise_or clamp cla
 gelu gelu_backward gt hardtanh le lerp log lt masked_fill mul ne neg pow reciprocal relu rsqrt sigmoid
 sigmoid_backward silu silu_backward sin sqrt sub tanh tanh_backward threshold_backward where"""
 _POINTWISE = frozenset(_NAMES.split())
+DEPTHWISE = "depthwise conv"
 _ABSURD = 2**62  # operations or elements: damaged files have such shapes
 
 
@@ -166,32 +169,23 @@ def _gemm(left: int, right: int, bias: int | None = None) -> Callable[[Signature
     return model
 
 
-def conv_flops(
-    image: Sequence[int], weight: Sequence[int], padding: Any, stride: Any, dilation: Any
-) -> tuple[int, int]:
-    """Operations of a convolution and elements of its output. The weight is (out, in / groups, kernel...)."""
-    kernel = weight[2:]
-    sizes = [
-        (size + 2 * _nth(padding, i) - _nth(dilation, i) * (kernel[i] - 1) - 1) // _nth(stride, i) + 1
-        for i, size in enumerate(image[2:])
-    ]
-    out = image[0] * weight[0] * math.prod(sizes)
-    return 2 * out * math.prod(weight[1:]), out
+def _conv(
+    padding: int, stride: int, dilation: int | None, kind: str = "conv", groups: int | None = None
+) -> Callable[[Signature], Work]:
+    """At these positions of the inputs; with `groups`, a transposed one whose output padding follows its padding."""
 
-
-def _nth(values: Any, position: int) -> int:
-    """One number for all dimensions, or one for each."""
-    if isinstance(values, int):
-        return values
-    return int(values[position] if len(values) > 1 else values[0])
-
-
-def _conv(padding: int, stride: int, dilation: int) -> Callable[[Signature], Work]:
     def model(op: Signature) -> Work:
         image, weight = op.shape(0), op.shape(1)
-        flops, out = conv_flops(image, weight, *(op.scalar(i) for i in (padding, stride, dilation)))
+        sizes = [op.scalar(padding), op.scalar(stride), 1 if dilation is None else op.scalar(dilation)]
+        if groups is None:
+            flops, out = conv_flops(image, weight, *sizes)
+        else:
+            more = [op.scalar(padding + 1), image[1] // weight[0] if groups < 0 else op.scalar(groups)]
+            flops, out = transposed_flops(image, weight, *sizes, *more)
         moved = (math.prod(image) + out) * op.item_bytes(0) + math.prod(weight) * op.item_bytes(1)
-        return Work("conv", flops, moved, ARITHMETIC.get(op.types[0]))
+        # torch's kernels for depthwise convolutions multiply in float32, without matrix units
+        arithmetic = "fp32" if kind == DEPTHWISE and op.item_bytes(0) < 8 else ARITHMETIC.get(op.types[0])
+        return Work(kind, flops, moved, arithmetic)
 
     return model
 
@@ -199,14 +193,13 @@ def _conv(padding: int, stride: int, dilation: int) -> Callable[[Signature], Wor
 def _conv_backward(op: Signature) -> Work:
     """As much as forward for each of the two gradients that are wanted."""
     grad, image, weight = op.shape(0), op.shape(1), op.shape(2)
-    if op.scalar(7) is not False:
-        raise ValueError("transposed")
     mask = op.scalars[10]
     wanted = sum(word == "True" for word in mask.strip("[]").replace(" ", "").split(",")[:2])
     if "," not in mask:
         raise LookupError("no mask")
     elements = math.prod(grad) * wanted + math.prod(image) * 2 + math.prod(weight) * 2
-    flops = 2 * math.prod(grad) * math.prod(weight[1:]) * wanted
+    narrow = image if op.scalar(7) is True else grad  # what meets all of its weights
+    flops = 2 * math.prod(narrow) * math.prod(weight[1:]) * wanted
     return Work("conv", flops, elements * op.item_bytes(0), ARITHMETIC.get(op.types[0]))
 
 
@@ -258,7 +251,14 @@ _MODELS: dict[str, Callable[[Signature], Work]] = {
     "baddbmm": _gemm(1, 2, bias=0),
     "cudnn_convolution": _conv(2, 3, 4),
     "cudnn_convolution_relu": _conv(4, 3, 5),
+    "cudnn_convolution_transpose": _conv(2, 4, 5, groups=6),
     "miopen_convolution": _conv(3, 4, 5),
+    "miopen_convolution_transpose": _conv(3, 5, 6, groups=7),
+    "miopen_depthwise_convolution": _conv(3, 4, 5, DEPTHWISE),
+    **dict.fromkeys(("_conv_depthwise2d", "conv_depthwise3d"), _conv(5, 4, 6, DEPTHWISE)),
+    **dict.fromkeys(("_slow_conv2d_forward", "slow_conv3d_forward"), _conv(5, 4, None)),
+    **dict.fromkeys(("slow_conv_dilated2d", "slow_conv_dilated3d"), _conv(5, 4, 6)),
+    **dict.fromkeys(("slow_conv_transpose2d", "slow_conv_transpose3d"), _conv(5, 4, 7, groups=-1)),
     "convolution_backward": _conv_backward,
     "_flash_attention_forward": _attention(0, 8, heads_first=False),
     "_flash_attention_backward": _attention(1, 11, heads_first=False, backward=True),

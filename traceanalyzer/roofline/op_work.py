@@ -20,7 +20,7 @@ from traceanalyzer.timeline.steps import Steps
 
 # Names of kernels that compute float32 on tensor cores, and of those that do not.
 _TF32 = re.compile(r"tf32|s1688|xf32", re.IGNORECASE)
-_FP32 = re.compile(r"sgemm|simt|f32f32_f32f32|ffma|FFMA", re.IGNORECASE)
+_FP32 = re.compile(r"sgemm|simt|f32f32_f32f32|ffma|FFMA|conv_depthwise", re.IGNORECASE)
 _OVER_LINK = ("copy_h2d", "copy_d2h")  # limited by the link to the host, not by device memory
 
 

@@ -97,6 +97,17 @@ def needless_parts(
     return fills, np.where(fills, 1.0, parts_of(calls, op, passes & ~fills, shares))
 
 
+def looked_up_ns(fills: Work, at: Calls, shares: Mapping[Shape, float]) -> float:
+    """Time that filling the looked-up rows alone would take.
+
+    Args:
+        fills: of dense gradients.
+        at: these gradients, of the tables in `shares`.
+    """
+    looked_up = np.array([shares[table] if table else 0.0 for table in tables_of(at)[0]])
+    return float((fills.dur_ns * looked_up[fills.launch.owner(at)]).sum())
+
+
 def parts_of(calls: Calls, ops: Calls, chosen: Mask, shares: Mapping[Shape, float]) -> NDArray[np.float64]:
     """Part of the elements of each chosen op's tensors that belongs to rows nobody looked up; 0 of other ops.
 

@@ -16,6 +16,7 @@ from traceanalyzer.rule.claims import Claims, Draft
 from traceanalyzer.rule.hits import Hits, Lost
 from traceanalyzer.rule.messages import message_fields
 from traceanalyzer.rule.places import event_ids, spans_of
+from traceanalyzer.rule.recorded_with import as_recorded
 from traceanalyzer.rule.views import Calls, IdleTime
 from traceanalyzer.rule.views.selection import Mask, Rows
 
@@ -27,7 +28,7 @@ _NOT_HERE = "It does not pay here: the replayed step is longer with it. Elsewher
 class Scope:
     """What the hits of one trace are measured against: rank, analysed window and number of steps in it.
 
-    `asked` where the user chose the window: then what lies outside of it is not counted.
+    `asked` where the user chose the window: then what lies outside of it is not counted. `dialect` is `Meta.dialect`.
     """
 
     rank: int | None
@@ -35,6 +36,7 @@ class Scope:
     end_ns: int
     steps: int = 0
     asked: bool = False
+    dialect: str = ""
 
     @property
     def length_ns(self) -> int:
@@ -113,7 +115,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         severity=Severity.INFO if hits.info or worse else _graded(min(share, most), saving, hits.usual),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps)),
-        advice=_NOT_HERE + hits.advice if worse else hits.advice,
+        advice=_NOT_HERE * worse + as_recorded(hits.advice, scope.dialect),
         rank=scope.rank,
         device=place.device,
         stream=place.stream,
@@ -205,13 +207,18 @@ def _shown(draft: Draft, steps: Rows, scope: Scope) -> Rows:
 
 
 def _typical(durations: Rows, costs: Rows, steps: Rows) -> int:
-    """The occurrence in the middle, by cost, of those within steps; where nothing was lost, by duration."""
+    """The weighted median, by cost, of those within steps: half of it is lost in as costly ones or costlier.
+
+    By duration where nothing was lost. The plain median of a few that cost it all and many that cost next to nothing
+    would be one that does not matter.
+    """
     inside = np.flatnonzero(steps >= 0) if (steps >= 0).any() else np.arange(len(steps))
     weights = costs if costs[inside].any() else durations
     order = inside[np.argsort(weights[inside], kind="stable")]
-    lasting = order[weights[order] > 0]
-    chosen = lasting if len(lasting) else order
-    return int(chosen[len(chosen) // 2])
+    reached = np.cumsum(weights[order])
+    if not reached[-1]:
+        return int(order[len(order) // 2])
+    return int(order[np.searchsorted(2 * reached, reached[-1], side="right")])
 
 
 def _totals(draft: Draft, share: float, in_steps: int, scope: Scope) -> dict[str, Any]:

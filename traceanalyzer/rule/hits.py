@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.arrays import distinct, sums_of
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.rule.views.selection import Mask, Rows, positions
@@ -104,6 +104,10 @@ class Lost:
     def __getitem__(self, chosen: Mask | Rows) -> Self:
         at = positions(chosen)
         return type(self)(self.owner[at], self.device[at], self.start_ns[at], self.end_ns[at])
+
+    def sums(self, owners: int) -> Rows:
+        """What each of so many owners lost in ns; int64 (owners,)."""
+        return sums_of(self.owner, self.end_ns - self.start_ns, owners)
 
     def spans(self) -> intervals.Set:
         """What is lost on any device, as one set: use it on the stretches of one device."""

@@ -21,15 +21,15 @@ def spans_of(at: At, device: int | None) -> list[Span]:
     call = at if isinstance(at, Calls) else at.launch
     threads = np.where(call.there, call.thread, -1)
     streams = at.stream if isinstance(at, Work) else np.full(len(at), -1)
-    columns = (at.start_ns, at.end_ns, streams, threads, _step_numbers(at))
+    known = map(_known, (streams, threads, _step_numbers(at)))
     return [
-        Span(start, end, device, _known(stream), _known(thread), _known(step))
-        for start, end, stream, thread, step in zip(*(column.tolist() for column in columns), strict=True)
+        Span(start, end, device, *place)
+        for start, end, *place in zip(at.start_ns.tolist(), at.end_ns.tolist(), *known, strict=True)
     ]
 
 
-def _known(number: int) -> int | None:
-    return None if number < 0 else number
+def _known(numbers: Rows) -> list[int | None]:
+    return [None if number < 0 else number for number in numbers.tolist()]
 
 
 def _step_numbers(at: At) -> Rows:
@@ -45,7 +45,14 @@ def event_ids(hits: Hits, rows: Rows) -> list[tuple[int, ...]]:
     """The events that some occurrences consist of, the occurrence itself first, each once."""
     columns = [*_ids(hits.at[rows]), *(ids for also in hits.also for ids in _ids(also[rows]))]
     table = np.stack(columns, axis=1).tolist() if columns else [[]] * len(rows)
-    return [tuple(dict.fromkeys(found for found in one if found >= 0)) for one in table]
+    return [_once_each(one) for one in table]
+
+
+def _once_each(events: list[int]) -> tuple[int, ...]:
+    """Without -1, in order of first sight."""
+    found = dict.fromkeys(events)
+    found.pop(-1, None)
+    return tuple(found)
 
 
 def _ids(at: At) -> Iterator[Rows]:

@@ -27,6 +27,12 @@ _COMMUNICATION = Bound(
     "The rank whose collectives are shortest is the one waited for: compare its compute and host time with the "
     "others'. What these take on that rank is what is left to transfer.",
 )
+TRANSFER = Bound(
+    "communication",
+    "that is transfer; how long it waits for other ranks was measured, and is not counted",
+    "Fewer, larger or smaller ones, or such as run beside compute, leave less of it.",
+)
+"""Where waiting was measured and taken off."""
 _LATENCY = Bound(
     "latency",
     "its kernels are so short that their start limits them",

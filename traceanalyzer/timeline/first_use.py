@@ -26,6 +26,8 @@ KINDS = ("compiling", "tuning", "loading kernels", "allocating", "first calls")
 _LONG_NS = 100_000
 _MANY_TIMES = 10
 _ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
+# An allocation takes 0.05 to 12 ms, preparing a device or a library within one 260 ms to 6 s; public A100 trace.
+_PREPARES_NS = 100_000_000
 _SLICES = 8  # of a window without steps, in place of them
 _FEWEST_STEPS = 3  # with fewer, a first and a last step are all there is
 _OFTEN = (
@@ -48,16 +50,24 @@ class FirstUse:
     def build(
         cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps, syncs: SyncCalls
     ) -> Self:
+        allocating, preparing = _allocations(trace, nesting, activity.rows["allocator"])
         found = [
             activity.rows["compilation"],
             _tuning(trace, nesting, syncs),
             activity.rows["module_loading"],
-            activity.rows["allocator"],
-            _long(trace, nesting, activity, syncs, steps),
+            allocating,
+            np.union1d(preparing, _long(trace, nesting, activity, syncs, steps)),
         ]
         once = [rows if _is_once(nesting, rows, steps) else rows[:0] for rows in found]
         kind = np.repeat(np.arange(len(KINDS)), [len(rows) for rows in once])
         return cls(np.concatenate(once), kind)
+
+
+def _allocations(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, Rows]:
+    """(calls that allocate and free, those that prepare the device or a library with their first one)."""
+    pins = matching(trace.cpu, "name", lambda name: "Host" in name)[rows]  # takes as long as the memory is large
+    long = ~pins & (nesting.end_ns[rows] - nesting.start_ns[rows] >= _PREPARES_NS)
+    return rows[~long], rows[long]
 
 
 def _edges(steps: Steps) -> Rows:

@@ -7,12 +7,13 @@ used, so that no column is in memory twice; columns that are null throughout sha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.schema import FRAMES, Column, Storage
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.collector import Collector
@@ -23,10 +24,15 @@ from traceanalyzer.read.columns.quirks import FOLDED, as_json, as_text, coerced,
 Codes = NDArray[np.int32]
 Head = tuple[Any, Any, Any]
 
-TEXT_DTYPE: Any = (
-    "str" if int(pd.__version__.split(".")[0]) >= 3 else object
-)  # of categories: as pandas itself has
 _NULLS = {Storage.INT: (np.int64, NULL_INT), Storage.FLOAT: (np.float64, np.nan), Storage.ID: (np.int64, 0)}
+
+
+@cache
+def text_dtype() -> Any:
+    """Of categories: as pandas itself has."""
+    from pandas import __version__
+
+    return "str" if int(__version__.split(".")[0]) >= 3 else object
 
 
 def build_frame(collector: Collector, name: str) -> pd.DataFrame:
@@ -191,7 +197,7 @@ def categorical(codes: Codes, texts: Sequence[str | None]) -> pd.Categorical:
 
 
 def _categorical(codes: NDArray[Any], names: list[str]) -> pd.Categorical:
-    return pd.Categorical.from_codes(codes, categories=pd.Index(names, dtype=TEXT_DTYPE))
+    return pd.Categorical.from_codes(codes, categories=pd.Index(names, dtype=text_dtype()))
 
 
 class _Whole:

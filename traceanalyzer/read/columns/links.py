@@ -8,9 +8,9 @@ the calling thread when the call was made, and is null otherwise.
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import NULL_INT, ints, matching
 
 _ERAS = ("torch 1.12", "torch 2.1", "torch 2.4")

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Damage
 from traceanalyzer.read.text.envelope import Envelope
 from traceanalyzer.read.text.event_text import EventText, Failure
+from traceanalyzer.read.text.formats import format_of
 from traceanalyzer.read.text.repair import Repairs
 from traceanalyzer.read.text.source import BLOCK_BYTES, Source
 
@@ -91,6 +93,8 @@ class Batches:
         """Read up to the first event."""
         buffer, wanted = bytearray(), 0
         for block in blocks:
+            if not buffer:
+                self._check_format(block)
             buffer += block
             if len(buffer) < wanted:
                 continue
@@ -104,6 +108,15 @@ class Batches:
         if start is None:
             raise self.envelope.refusal(buffer, self.source.damage)
         return EventText(buffer[start:], start)
+
+    def _check_format(self, first: bytes) -> None:
+        """
+        Raises:
+            UnreadableTrace: the first bytes are of another format.
+        """
+        other = format_of(first)
+        if other is not None:
+            raise UnreadableTrace(f"is {other.name}", where=self.source.name, remedy=other.remedy)
 
     def until_the_end(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
         """The batches up to the list's end, and then the metadata that follow it."""

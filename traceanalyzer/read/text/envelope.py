@@ -128,6 +128,8 @@ class Envelope:
             offset = len(before.encode("utf-8", "replace"))
             what = "is not JSON" if chr(buffer[first]).isprintable() else "is neither JSON nor gzip nor zstd"
             problem = f"{what}: {str(error).split(':')[0]} at byte {offset:,}"
+            if "UTF-8" in str(error):  # which byte the parser does not say
+                problem = f"{what}: it holds bytes that are no UTF-8 text"
             return UnreadableTrace(problem, where=self._name, remedy=EXPECTED)
         return self._no_events(list(content) if isinstance(content, dict) else [])
 

@@ -9,8 +9,20 @@ from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.amounts import Card, cost, count, saving
-from traceanalyzer.render.html.markup import UNITS, Html, number, quoted, said, scrolled, tag, together
+from traceanalyzer.render.html.markup import (
+    UNITS,
+    Html,
+    breakable,
+    number,
+    prose,
+    quoted,
+    said,
+    scrolled,
+    tag,
+    together,
+)
 from traceanalyzer.render.html.strips import legend, strip_svg
+from traceanalyzer.render.text.page import joined_units
 from traceanalyzer.report.apart import apart
 from traceanalyzer.report.page.page import Page
 from traceanalyzer.report.page.strip import Earlier, Strip
@@ -57,8 +69,8 @@ def _card(card: Card) -> Html:
         "article",
         _title(card, heading),
         _amounts(card),
-        quoted(card.at("message"), finding.message, "p", class_="message"),
-        tag("p", tag("b", "Remedy"), " ", quoted(card.at("advice"), finding.advice), class_="advice"),
+        prose(card.at("message"), finding.message, "p", class_="message"),
+        tag("p", tag("b", "Remedy"), " ", prose(card.at("advice"), finding.advice), class_="advice"),
         _where(card),
         class_=f"card {finding.severity}",
         id=heading,
@@ -103,8 +115,8 @@ def _where(card: Card) -> Html:
         for name in ("step", "device", "stream", "thread")
         if getattr(finding, name) is not None
     ]
-    when = tag("span", f"{format_offset(finding.start_ns - origin)}, {length} long", class_="drawn")
-    summary = tag("summary", which, when, *places)
+    when = f"{format_offset(finding.start_ns - origin)}, {length} long"
+    summary = tag("summary", which, tag("span", joined_units(when), class_="drawn"), *places)
     picture = None if card.strip is None else _picture(card, card.strip)
     body = (picture, _commands(card), _evidence(card))
     return tag("details", summary, *body, class_="where", open=card.index < _OPEN)
@@ -117,7 +129,7 @@ def _picture(card: Card, strip: Strip) -> Html:
     left_out = strip.seen - strip.drawn
     note = f"The {strip.drawn:,} longest of {strip.seen:,} events are drawn." if left_out > 0 else None
     earlier = None if strip.earlier is None else _earlier(strip.earlier)
-    line = tag("p", "Your line: ", tag("code", strip.line), class_="line") if strip.line else None
+    line = tag("p", "Your line: ", tag("code", breakable(strip.line)), class_="line") if strip.line else None
     return tag(
         "figure",
         strip_svg(strip, card.trace.meta.origin_ns, label),
@@ -128,10 +140,9 @@ def _picture(card: Card, strip: Strip) -> Html:
 
 
 def _earlier(launch: Earlier) -> Html:
-    op = (" by ", tag("code", launch.op)) if launch.op else ()
-    return tag(
-        "p", f"Launched {format_ns(launch.before_ns)} before the occurrence began,", " out of sight", *op, "."
-    )
+    op = ("by ", tag("code", launch.op), " ") if launch.op else ()
+    before = joined_units(format_ns(launch.before_ns))
+    return tag("p", "Launched ", *op, f"{before} before the occurrence began, out of sight.")
 
 
 def _commands(card: Card) -> Html:
@@ -141,10 +152,11 @@ def _commands(card: Card) -> Html:
     start, end = (finding.start_ns, finding.end_ns) if strip is None else (strip.start_ns, strip.end_ns)
     first, last = max(start - origin, 0) / 1e6, max(end - origin, 1000) / 1e6
     source = "TRACE" if card.confidential else said(shlex.quote(card.trace.meta.source))
-    command = f"traceanalyzer diagnose {source} --window {first:.3f}ms:{last:.3f}ms"
+    command, part = f"traceanalyzer diagnose {source} ", f"--window {first:.3f}ms:{last:.3f}ms"
+    shown = tag("code", breakable(command), tag("span", part, class_="whole"), class_="drawn")
     return tag(
         "div",
-        copied("This part alone", tag("code", command, class_="drawn"), command),
+        copied("This part alone", shown, command + part),
         copied(
             "Perfetto, “Pan to timestamp”",
             tag("code", number(card.at("start_ns"), finding.start_ns, "number")),

@@ -14,15 +14,17 @@ from traceanalyzer.render.html.flames import flame, flame_data
 from traceanalyzer.render.html.head import ranks, recorded, step_bars, verdicts
 from traceanalyzer.render.html.markup import Html, json_block, number, pointer, quoted, tag, together
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
-from traceanalyzer.render.html.templates import filled, template
+from traceanalyzer.render.html.templates import filled, style, template
 from traceanalyzer.report.apart import apart
 from traceanalyzer.report.page.page import Page
 from traceanalyzer.version import __version__
 
+_WHOLE = "Of the whole trace, not of the window alone."
+
 
 def render_html(page: Page) -> bytes:
     """The page as UTF-8; the same page gives the same bytes."""
-    style, script = template("report.css"), template("report.js")
+    script = template("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     alone = len(page.traces) == 1
     slots = {
@@ -31,7 +33,7 @@ def render_html(page: Page) -> bytes:
         "step": (step_bars(page.report.traces[0], 0) if alone else None) or "",
         "script-hash": f"sha256-{digest}",
         "version": __version__,
-        "style": Html(style),
+        "style": Html(style()),
         "script": Html(script),
         "counts": _counts(page.report),
         "contents": _contents(page),
@@ -119,6 +121,7 @@ def _drawn(page: Page, i: int) -> Iterator[Html]:
     """The sections of one trace that its `TracePage` has."""
     drawn, origin = page.traces[i], page.report.traces[i].meta.origin_ns
     rank = f" of rank {drawn.rank}" if len(page.traces) > 1 else ""
+    whole = tag("p", _WHOLE, class_="note") if page.report.traces[i].window.asked else None
     if drawn.flame is not None:
         yield _section(f"flame-{i}", f"GPU time by module, op and kernel{rank}", flame(i, drawn.flame))
     variance = [tag("h3", "Kernels across steps"), kernels(drawn.kernels)] if drawn.kernels else []
@@ -126,13 +129,13 @@ def _drawn(page: Page, i: int) -> Iterator[Html]:
         series = [] if drawn.steps is None else [steps(drawn.steps)]
         yield _section(f"steps-{i}", f"Steps{rank}", *series, *variance)
     if drawn.memory:
-        yield _section(f"memory-{i}", f"Memory{rank}", *(memory(curve, i, origin) for curve in drawn.memory))
+        curves = (memory(curve, i, origin) for curve in drawn.memory)
+        yield _section(f"memory-{i}", f"Memory{rank}", whole, *curves)
     if drawn.ops is not None:
         field = filled("filter.html", {"i": i})
-        yield _section(f"ops-{i}", f"Ops{rank}", field, ops(drawn.ops, i))
-    yield _section(
-        f"facts-{i}", f"Facts{rank}", facts(drawn.facts, i) if drawn.facts else tag("p", "None are known.")
-    )
+        yield _section(f"ops-{i}", f"Ops{rank}", whole, field, ops(drawn.ops, i))
+    known = facts(drawn.facts, i) if drawn.facts else tag("p", "None are known.")
+    yield _section(f"facts-{i}", f"Facts{rank}", whole, known)
 
 
 def _section(identifier: str, heading: str, *parts: object) -> Html:

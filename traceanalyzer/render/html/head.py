@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.report import Report, StepEstimate, StepsSummary, TraceReport
 from traceanalyzer.model.trace import Meta
-from traceanalyzer.render.html.markup import Html, number, pointer, quoted, scrolled, tag, together
+from traceanalyzer.render.html.markup import Html, number, pointer, prose, quoted, scrolled, tag, together
 from traceanalyzer.render.text.footer import UNDERSTOOD
+from traceanalyzer.render.text.page import joined_units
 from traceanalyzer.report.page.page import Page
 from traceanalyzer.report.slowest import rank_of, slowest_of
 from traceanalyzer.report.words import in_words
@@ -20,7 +22,7 @@ def verdicts(page: Page) -> Html:
     """One sentence per trace; a list where there are several, of a job with the slowest first."""
     traces = page.report.traces
     said = [
-        quoted(pointer("diagnose", "traces", i, "verdict"), trace.verdict) if trace.verdict else _SILENT
+        prose(pointer("diagnose", "traces", i, "verdict"), trace.verdict) if trace.verdict else _SILENT
         for i, trace in enumerate(traces)
     ]
     if len(traces) == 1:
@@ -129,8 +131,7 @@ def _recorded(trace: TraceReport, i: int) -> Iterator[tuple[str, Html]]:
         share = _busy(trace, i, busy[device.ordinal]) if device.ordinal in busy else ()
         if share or not busy:
             yield f"device {device.ordinal}", together((name, *share))
-    length = number(pointer("diagnose", "traces", i, "window", "length_ns"), trace.window.length_ns, "ns")
-    yield "window", length
+    yield "window", _window(trace, i)
     if trace.steps is not None:
         yield "steps", _steps(trace.steps, i)
     yield "events", number(pointer("diagnose", "traces", i, "events"), meta.events, "count")
@@ -138,14 +139,25 @@ def _recorded(trace: TraceReport, i: int) -> Iterator[tuple[str, Html]]:
         yield "not recorded", tag("span", ", ".join(trace.missing))
     yield from _not_understood(meta, i)
     for part, why in (trace.unavailable or {}).items():
-        yield f"no {part}", quoted(pointer("diagnose", "traces", i, "unavailable", part), why)
+        yield f"no {part}", prose(pointer("diagnose", "traces", i, "unavailable", part), why)
+
+
+def _window(trace: TraceReport, i: int) -> Html:
+    """How long it is, and where the user asked for it."""
+    window = trace.window
+    length = number(pointer("diagnose", "traces", i, "window", "length_ns"), window.length_ns, "ns")
+    if not window.asked:
+        return length
+    start, end = (format_offset(side - trace.meta.origin_ns) for side in (window.start_ns, window.end_ns))
+    part = tag("span", joined_units(f"from {start} to {end}"), class_="drawn")
+    return together((length, ", ", part, ", as asked for with ", tag("span", "--window", class_="whole")))
 
 
 def _not_understood(meta: Meta, i: int) -> Iterator[tuple[str, Html]]:
     """Where the file is damaged, and kinds of events that were counted but not analysed."""
     where = ("diagnose", "traces", i, "meta")
     for position, damage in enumerate(meta.damage):
-        yield "damage", quoted(pointer(*where, "damage", position, "message"), damage.message)
+        yield "damage", prose(pointer(*where, "damage", position, "message"), damage.message)
     kinds = {"counted": "not understood", "unknown_categories": "unknown kinds", "anomalies": "mended"}
     for field, said in kinds.items():
         counts = {

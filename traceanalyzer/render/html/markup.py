@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,10 +11,12 @@ from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
 from traceanalyzer.render.data.encode import to_json
 from traceanalyzer.render.text.escape import printable, shortened
+from traceanalyzer.render.text.page import joined_units
 
 LONGEST = 400  # characters of a name: those of generated kernels have thousands
 _EMPTY = frozenset({"rect", "line", "path", "circle", "br", "input", "meta", "use"})
 _IN_SCRIPTS = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_PART = re.compile(r"(::|[/_])(?=\w)")  # none of these is in an escape such as &lt;
 
 # Unit -> how a number of it is written; what a page says and what a test expects.
 UNITS: dict[str, Callable[[Any], str]] = {
@@ -86,8 +89,20 @@ def number(where: str, value: object, unit: str) -> Html:
 
 
 def quoted(where: str, text: str, element: str = "span", **attributes: object) -> Html:
-    """A text of a JSON document."""
-    return tag(element, said(text, 4 * LONGEST), data_path=where, data_unit="text", **attributes)
+    """A text of a JSON document; a path or a name where the element is `code`."""
+    shown = said(text, 4 * LONGEST)
+    content = breakable(shown) if element == "code" else shown
+    return tag(element, content, data_path=where, data_unit="text", **attributes)
+
+
+def prose(where: str, text: str, element: str = "span", **attributes: object) -> Html:
+    """A sentence of a JSON document, in which numbers stay on one line with their units."""
+    return quoted(where, joined_units(text), element, **attributes)
+
+
+def breakable(text: str) -> Html:
+    """A path or a name whose lines end after its parts, where they have to end."""
+    return Html(_PART.sub(r"\1<wbr>", escaped(text)))
 
 
 def json_block(identifier: str, value: object) -> Html:

@@ -6,7 +6,18 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from traceanalyzer.model.units import format_bytes, format_ns
-from traceanalyzer.render.html.markup import Html, number, pointer, quoted, said, scrolled, tag, together
+from traceanalyzer.render.html.markup import (
+    Html,
+    breakable,
+    number,
+    pointer,
+    prose,
+    quoted,
+    said,
+    scrolled,
+    tag,
+    together,
+)
 from traceanalyzer.render.html.plots import memory_svg, spread_svg, steps_svg, steps_width, swatch
 from traceanalyzer.render.text.escape import shortened
 from traceanalyzer.report.fact import Fact
@@ -31,7 +42,7 @@ def ops(table: OpTable, i: int) -> Html:
             "tbody",
             tag(
                 "tr",
-                tag("th", tag("code", said(row.name, 160)), scope="row"),
+                tag("th", tag("code", breakable(said(row.name, 160))), scope="row"),
                 tag("td", number(pointer(document, "ops", place, "calls"), row.calls, "count")),
                 tag("td", number(pointer(document, "ops", place, "gpu_ns"), row.gpu_ns, "ns")),
                 tag("td", number(pointer(document, "ops", place, "share"), row.share, "share")),
@@ -74,7 +85,7 @@ def _inputs(one: Inputs, document: str) -> Html:
         tag("td", *at("gpu_ns", one.gpu_ns, "ns", "")),
         tag("td", ""),
         tag("td", *rate),
-        tag("td", share),
+        tag("td", share, class_="peak"),
         class_="inputs",
     )
 
@@ -128,7 +139,11 @@ def kernels(spreads: Sequence[KernelSpread]) -> Html:
             "tr",
             tag(
                 "th",
-                tag("code", shortened(plain_kernel(one.name), _LONGEST_KERNEL), title=said(one.name)),
+                tag(
+                    "code",
+                    breakable(shortened(plain_kernel(one.name), _LONGEST_KERNEL)),
+                    title=said(one.name),
+                ),
                 scope="row",
             ),
             tag("td", f"{one.count:,}"),
@@ -206,8 +221,6 @@ def facts(found: Sequence[Fact], i: int) -> Html:
     parts: list[Html] = []
     numbered = list(enumerate(found))
     for name, same in groupby(numbered, lambda one: one[1].name):
-        texts = [
-            quoted(pointer(f"facts-{i}", "facts", place, "text"), fact.text, "p") for place, fact in same
-        ]
+        texts = [prose(pointer(f"facts-{i}", "facts", place, "text"), fact.text, "p") for place, fact in same]
         parts.append(tag("div", tag("dt", name.replace("-", " ")), tag("dd", *texts)))
     return tag("dl", *parts, class_="facts")

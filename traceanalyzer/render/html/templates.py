@@ -1,4 +1,4 @@
-"""The parts of the page that are written by hand: `*.html` with slots, `report.css`, `report.js`."""
+"""The parts of the page that are written by hand: `*.html` with slots, `*.css`, `report.js`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from importlib.resources import files
 
 from traceanalyzer.render.html.markup import Html, escaped
 
+_STYLES = ("report.css", "drawings.css", "media.css")  # a later one overrules those before it
+
 
 @cache
 def template(name: str) -> str:
     """One of them."""
     return files("traceanalyzer.render.html").joinpath(name).read_text(encoding="utf-8")
+
+
+def style() -> str:
+    """The whole style sheet."""
+    return "\n".join(map(template, _STYLES))
 
 
 def filled(name: str, slots: Mapping[str, object]) -> Html:

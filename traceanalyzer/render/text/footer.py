@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from traceanalyzer.model.finding import Finding, Outcome, Status
+from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Meta
 from traceanalyzer.model.units import format_ns, format_share
@@ -30,10 +31,24 @@ def footer(page: Page, report: Report, own: Sequence[Finding], minor: Sequence[F
             page.pair("events", prefix + problem)
         for damage in trace.meta.damage:
             page.pair("damage", prefix + damage.message)
-    page.put(
-        "Times count from the trace's first event; a timestamp goes into Perfetto's command "
-        '"Pan to timestamp".',
-        style="dim",
+    page.put(times_count_from(report), style="dim")
+
+
+def times_count_from(report: Report) -> str:
+    """Where the offsets of a report begin, how far that is from where Perfetto's ruler does, and what it takes."""
+    metas = [trace.meta for trace in report.traces]
+    marked = [meta.origin_ns - meta.window_ns[0] for meta in metas if meta.window_ns is not None]
+    before = sorted({format_offset(ns) for ns in marked if format_offset(ns) != format_offset(0) and ns > 0})
+    several = before and (len(before) > 1 or len(marked) < len(metas))
+    ruler = (
+        f"Perfetto's ruler begins {'up to ' * bool(several)}{format_offset(max(marked))} earlier"
+        if before
+        else ""
+    )
+    return (
+        "Times count from the first op, annotation, call or kernel"
+        + (f"; {ruler}, at the profiler's own mark" if ruler else "")
+        + '. A timestamp goes into Perfetto\'s command "Pan to timestamp".'
     )
 
 

@@ -109,7 +109,7 @@ def _wrapped(text: str, width: int, indent: int, hang: int) -> Iterator[str]:
         break_long_words=False,
     )
     for line in lines:
-        yield from [line] if len(line) <= width or "/" in line.split()[-1] else _broken(line, width)
+        yield from [line] if len(line) <= width or "/" in line.split(" ")[-1] else _broken(line, width)
 
 
 def _broken(line: str, width: int) -> list[str]:

@@ -72,7 +72,7 @@ class _Forest:
 
 
 def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
-    """The tree of all GPU work of the trace; at most about `most` nodes.
+    """The tree of all GPU work of the trace, or of what the user's window holds of it; at most about `most` nodes.
 
     Raises:
         Unavailable: the trace has no GPU work.
@@ -90,7 +90,20 @@ def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
         same = [number for number, name in enumerate(KINDS) if name.startswith(begin)]
         chosen = np.flatnonzero(np.isin(events.work.kind, same))
         leaf[chosen] = forest.add(path[chosen], kernel[chosen], kind)
-    return _tree(forest, leaf, events.work.end_ns - events.work.start_ns, most)
+    inside, durations = _in_window(events)
+    return _tree(forest, leaf[inside], durations, most)
+
+
+def _in_window(events: Events) -> tuple[Rows, Rows]:
+    """(work that is in the user's window, ns of it there), int64 (entries,) both; all work where none was asked for."""
+    assert events.work is not None
+    start, end = events.work.start_ns, events.work.end_ns
+    if events.steps.asked:
+        low, high = events.steps.window_start_ns, events.steps.window_end_ns
+        start, end = np.clip(start, low, high), np.clip(end, low, high)
+        inside = np.flatnonzero(end > start)
+        return inside, (end - start)[inside]
+    return np.arange(len(start)), end - start
 
 
 def _same(name: str, rows: int) -> Texts:

@@ -153,11 +153,13 @@ def page_of(report: Report, analysed: Analysed, *, confidential: bool = False) -
 
 
 def _trace_page(rank: int | None, one: Analysis, room: _Room, veil: Veil) -> TracePage:
-    """Each part by itself: one that fails costs none of the others."""
+    """Each part by itself: one that fails costs none of the others. Ops, memory and facts are of the whole trace, as
+    the commands that print them have no window."""
     lost: dict[str, str] = {}
+    whole = one.within(None) if one.window.asked_ns else one
     flame = attempt(lost, "flame", partial(flame_of, one, room.nodes), None)
-    curves: tuple[MemoryCurve, ...] = attempt(lost, "memory", lambda: memory_curves(one), ())
-    facts: tuple[Fact, ...] = attempt(lost, "facts", lambda: facts_of(one), ())
+    curves: tuple[MemoryCurve, ...] = attempt(lost, "memory", lambda: memory_curves(whole), ())
+    facts: tuple[Fact, ...] = attempt(lost, "facts", lambda: facts_of(whole), ())
     return TracePage(
         rank=rank,
         facts=tuple(replace(fact, text=veil.text(fact.text), values={}) for fact in facts),
@@ -165,7 +167,7 @@ def _trace_page(rank: int | None, one: Analysis, room: _Room, veil: Veil) -> Tra
         steps=attempt(lost, "steps", partial(step_series, one, room.steps), None),
         kernels=attempt(lost, "kernels", partial(kernel_spreads, one), ()),
         memory=tuple(_veiled_curve(curve, veil) for curve in curves),
-        ops=attempt(lost, "ops", partial(_ops, one, room.ops), None),
+        ops=attempt(lost, "ops", partial(_ops, whole, room.ops), None),
     )
 
 

@@ -105,7 +105,7 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
         yield Repeats(
             at=outer[members[:, 0]],
             ends_ns=following,
-            names=tuple(str(names[int(member)]) for member in members[0]),
+            names=tuple(map(str, names[members[0]].values())),
             launches=len(own),
             copies=bool(copying[own].any()),
             only_copies=len(own) > 0 and bool(moving[own].all()),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.arrivals import without_waiting
 from traceanalyzer.rule.evidence import called_names, plain_name
-from traceanalyzer.rule.what_limits import LIMITS, Bound, what_limits
+from traceanalyzer.rule.what_limits import LIMITS, TRANSFER, Bound, what_limits
 from traceanalyzer.timeline.steps import Steps
 
 # What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
@@ -27,7 +29,12 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.NET, min_share=0.0, limits=Limits, causes=LIMITS)
 def hotspot(
-    work: Work, steps: Steps, rates: OpWork, forecast: Forecast | None, limits: Limits
+    work: Work,
+    steps: Steps,
+    rates: OpWork,
+    forecast: Forecast | None,
+    waits: CollectiveWaits | None,
+    limits: Limits,
 ) -> Iterator[Hits]:
     """The op that takes the largest share of the step, and what bounds it.
 
@@ -44,19 +51,22 @@ def hotspot(
     within = work[work.step >= 0] if (work.step >= 0).any() else work
     for _, own in within.by(within.device):
         names = called_names(own)
-        op = next(iter(names.sums(own.dur_ns)), None)
+        took_ns = without_waiting(own, waits)
+        op = next(iter(names.sums(took_ns)), None)
         if op is None:
             continue
-        found = own[names.one_of(op)]
+        chosen = names.one_of(op)
+        found, gpu_ns = own[chosen], int(took_ns[chosen].sum()) // max(len(steps), 1)
         whole_ns = forecast.step.unprofiled_ns if forecast else steps.window_ns / max(len(steps), 1)
-        share = found.total_ns / max(len(steps), 1) / max(whole_ns, 1.0)
+        share = gpu_ns / max(whole_ns, 1.0)
         if share >= limits.min_part_share:
             bound = what_limits(found, rates, limits.min_near_share, limits.max_latency_ns)
+            bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
             alone = "without the profiler" if forecast else "as recorded"
-            yield _hits(plain_name(op), found, bound, len(steps), min(share, 1.0), alone)
+            yield _hits(plain_name(op), found, bound, gpu_ns, min(share, 1.0), alone)
 
 
-def _hits(op: str, found: Work, bound: Bound, steps: int, share: float, alone: str) -> Hits:
+def _hits(op: str, found: Work, bound: Bound, gpu_ns: int, share: float, alone: str) -> Hits:
     lines = found.line.sums(found.dur_ns)
     users = found[~found.launch.annotation.matches(_NO_USERS)]
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
@@ -69,7 +79,7 @@ def _hits(op: str, found: Work, bound: Bound, steps: int, share: float, alone: s
         message=f"{{by}} takes {{gpu}} of GPU time a step, {{part}} of the step {alone}{where}: {bound.words}",
         advice=bound.advice,
         evidence={
-            "gpu_ns": found.total_ns // max(steps, 1),
+            "gpu_ns": gpu_ns,
             "part_share": share,
             "kernels": found.name.sums(found.dur_ns),
             "shapes": next(iter(found.dims.sums(found.dur_ns)), None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rule.loader_time import NO_LINE, time_in_functions, time_in_ops
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.steps import Steps
 
@@ -30,6 +31,7 @@ class Limits:
         200_000, "a batch that is ready takes 50 us under the profiler, H200 host; twice 0.1 ms"
     )
     min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
+    min_function_share: float = limit(0.5, "of the loader's time: what is said of it is about one function")
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits)
@@ -57,9 +59,8 @@ def dataloader_stall(
         inside = found.contents()
         says = "".join(inside.name.distinct())
         kind = next((kind for kind in _ADVICE if kind and kind in says), "")
-        ops = inside[inside.is_op & ~inside.is_annotation]
-        spent = ops.name.sums(ops.self_ns) if kind == "SingleProcess" else {}
-        lines = inside.line.sums(inside.self_ns) if kind != "MultiProcessing" else {}
+        spent = time_in_ops(found, inside) if kind == "SingleProcess" else {}
+        functions = time_in_functions(found, inside) if kind != "MultiProcessing" else {}
         once = _is_one_episode(found.step, len(steps), limits)
         yield Hits(
             at=found,
@@ -67,19 +68,31 @@ def dataloader_stall(
             lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
             message="{by} takes {typical} ({largest} at most) {in_steps}: the GPU is idle for {total} in all"
-            + ("; in the loader's ops most time goes to {ops}" if spent else "")
-            + (", at {lines}" if lines else "")
+            + ("; in the loader most time goes to {ops}" if spent else "")
+            + ("; by function, to {functions}" if functions else "")
             + ("; the other steps do not wait" if once else ""),
-            advice=_ADVICE[kind],
+            advice=_ADVICE[kind] + _cheaper(functions, found.total_ns, limits),
             evidence={
                 "typical_ns": int(np.median(found.dur_ns)),
                 "largest_ns": int(found.dur_ns.max()),
                 "wait_ns": found.total_ns,
                 "ops": spent,
-                "lines": lines,
+                "functions": functions,
+                "lines": {name: ns for name, ns in functions.items() if name != NO_LINE},
             },
             info=once,
         )
+
+
+def _cheaper(functions: Mapping[str, int], wait_ns: int, limits: Limits) -> str:
+    """What else helps where one function takes most of the time."""
+    name, ns = next(iter(functions.items()), ("", 0))
+    mostly = name != NO_LINE and ns >= limits.min_function_share * wait_ns
+    return (
+        f" {name} itself may be quicker with arrays in place of lists and of loops in Python."
+        if mostly
+        else ""
+    )
 
 
 def _is_one_episode(step: Rows, steps: int, limits: Limits) -> bool:

@@ -15,6 +15,7 @@ from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
 from traceanalyzer.rule.evidence import called_ops, conversion_of, told
 from traceanalyzer.rule.neighbours import neighbours
 from traceanalyzer.timeline import kernel_families as families
+from traceanalyzer.timeline.kernel_chains import KernelChains
 
 _MIRRORS = r"ToCopyBackward"  # gradients back to float32, as forward went to bfloat16
 _OF_INPUTS = (
@@ -30,11 +31,14 @@ _OF_RESULTS = (
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_gpu_share: float = limit(0.03, "of GPU time in inference: weights can be stored as they are used")
+    min_chain: int = limit(
+        3, "kernels: a result's conversion that such a chain begins with is unfused-pointwise's"
+    )
     min_training_share: float = limit(0.10, "under autocast, which casts weights once a step; H200: 9 %")
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("results",))
-def dtype_casts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
     """Weights or activations are converted around matrix products.
 
     What it looks for: conversions from one floating type to another that come right before a product, convolution or
@@ -46,6 +50,7 @@ def dtype_casts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits
     that leaves it again and again. Good: weights in bfloat16 (with a float32 copy in the optimizer), one autocast
     around the whole forward.
     How sure: types or kernels' names say that it is a conversion, and the product comes next.
+    A conversion of a result that begins a chain of pointwise kernels goes with it: that is unfused-pointwise's.
     When it is wrong: casts of weights that an optimizer keeps in float32 must happen once a step.
     Source: "Automatic Mixed Precision" in PyTorch's documentation.
     """
@@ -59,7 +64,8 @@ def dtype_casts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits
     found = work[cast & ~mirrors]
     beside = neighbours(work, found, work[compute & ~cast])
     before, after = (there & one.name.meets(families.is_product) for one, there in beside)
-    for chosen, which in ((after, "inputs"), (before & ~after, "results")):
+    fused = np.isin(found.entries, chains.longer_than(limits.min_chain - 1).entry)
+    for chosen, which in ((after, "inputs"), (before & ~after & ~fused, "results")):
         for device, own in found[chosen].by_device():
             share = own.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= least:

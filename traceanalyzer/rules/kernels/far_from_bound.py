@@ -28,6 +28,11 @@ _BROADCAST = (
     "leave out a bias that a batch norm follows (bias=False)"
 )
 _NORM = "Put the norm under torch.compile: torch's own kernels give each row a block, which short rows do not fill"
+_FFT = (
+    "Convolve by FFT: torch.fft.rfft of the signal and of the kernel, both padded to one length, their product, irfft "
+    "(torchaudio.functional.fftconvolve); a direct convolution multiplies every output with every tap"
+)
+_DEPTHWISE = "Use channels_last, for which cuDNN has kernels of its own, or put the layer under torch.compile"
 _REMEDIES = {
     "scatter": _PLACES,
     "row scatter": _PLACES,
@@ -37,6 +42,8 @@ _REMEDIES = {
     "norm backward": _NORM,
     "scan": f"{_ORDER}; cut a few long rows into pieces",
     "matmul": "Pad the odd dimension to a multiple of 8, or split a product with one long dimension into parts",
+    "long conv": _FFT,
+    "depthwise conv": _DEPTHWISE,
     "batch norm": "Use channels_last, or more channels or images at once",
 }
 
@@ -58,7 +65,8 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     What it looks for: the bytes and operations that each call needs at least, by its recorded inputs, at the device's
     peaks; and calls that take more than three times what well-shaped calls of such ops reach.
     Why it costs: the device waits for something else than memory or arithmetic: too few rows to work on in parallel, a
-    dimension that loads or tiles do not fit, addresses that collide, an order that reads memory badly.
+    dimension that loads or tiles do not fit, addresses that collide, an order that reads memory badly; or a direct
+    convolution multiplies where FFTs need a tenth of the operations.
     Bad: cumsum along a few very long rows, a product with one dimension of a million and two of sixteen, an index_add_
     into few rows. Good: more rows at once, another dimension, several partial sums that are added.
     How sure: the distance is measured, its reason is not: another rule names it where it can be seen.
@@ -103,12 +111,14 @@ def _hits(op: str, found: Work, fixed: Floats, shape: Signature, needed_ns: int,
     remedy = _REMEDIES.get(kind, _SHAPE)
     if kind == "reduction" and found.outer_op.name.matches(_BACKWARD).any():
         remedy = _BROADCAST
+    by_fft = kind == "long conv"
+    what = "the bytes and operations of FFTs" if by_fft else "its bytes and operations"
     return Hits(
         **quicker(found, fixed),
         by=op,
-        message="{by} of {shapes} ({types}) takes {call} where its bytes and operations need {needed}: {ratio} times, "
+        message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} where {what} need {{needed}}: {{ratio}} times, "
         "in {kernels}" + line,
-        advice=f"{remedy}; Nsight Compute says what the kernel waits for.",
+        advice=f"{remedy}." if by_fft else f"{remedy}; Nsight Compute says what the kernel waits for.",
         confidence=Confidence.MEDIUM,
         evidence={
             "shapes": shapes_of(shape),

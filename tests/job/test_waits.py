@@ -1,0 +1,140 @@
+"""Waiting in collectives, measured across ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.job.ranks import US, Recording, Reductions, job_of
+from traceanalyzer import Trace, load_job
+from traceanalyzer.job.loads import RankLoads
+from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.replay.program import Program
+from traceanalyzer.report.diagnosis import analyses_of
+
+UNEVEN = {0: (500, 300, 900, 400), 1: (500, 700, 200, 401)}
+WAITED = {0: [0, 400, 0, 1], 1: [0, 0, 700, 0]}
+HOUR = 3_600_000_000_000
+
+
+def waits_of(made: Reductions, folder: Path) -> dict[int, CollectiveWaits]:
+    """What each rank of the built job is given."""
+    analysed = analyses_of(job_of(made, folder))
+    return {rank: one.index(CollectiveWaits) for rank, one in analysed if rank is not None}
+
+
+@pytest.mark.parametrize("seq", [False, True])
+@pytest.mark.parametrize("ahead_ns", [0, 30 * US, -7 * HOUR])
+def test_waiting_is_what_a_collective_takes_beyond_its_shortest_rank(
+    ahead_ns: int, seq: bool, tmp_path: Path
+) -> None:
+    """Whatever their clocks say."""
+    waits = waits_of(Reductions(UNEVEN, recordings={1: Recording(ahead_ns)}, seq=seq), tmp_path)
+    assert {rank: (one.waiting_ns // US).tolist() for rank, one in waits.items()} == WAITED
+    assert [int(last) for last in waits[1].last[1:]] == [1, 0, 1]
+
+
+def test_the_last_of_many_ranks_is_named(tmp_path: Path) -> None:
+    compute = dict.fromkeys(range(5), (300, 300)) | {3: (800, 400)}
+    waits = waits_of(Reductions(compute), tmp_path)
+    assert (waits[3].waiting_ns == 0).all()
+    for rank in (0, 1, 2, 4):
+        assert (waits[rank].waiting_ns // US).tolist() == [500, 100]
+        assert waits[rank].last.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("late", [0, 1])
+def test_recordings_that_begin_later_pair_by_steps_or_from_the_end(
+    late: int, marked: bool, tmp_path: Path
+) -> None:
+    recordings = {late: Recording(17 * HOUR, first=2, marked=marked), 1 - late: Recording(marked=marked)}
+    waits = waits_of(Reductions(UNEVEN, recordings=recordings), tmp_path)
+    assert {rank: (one.waiting_ns // US).tolist() for rank, one in waits.items()} == {
+        0: WAITED[0][2:],
+        1: WAITED[1][2:],
+    }
+
+
+def test_collectives_of_other_sizes_are_no_pairs(tmp_path: Path) -> None:
+    made = Reductions(UNEVEN, elements=(1, 2, 3, 4)).traces()
+    other = Reductions(UNEVEN, elements=(5, 6, 7, 8)).traces()
+    made[0].write(tmp_path / "a.json")
+    other[1].write(tmp_path / "b.json")
+    assert not _given(analyses_of(load_job(tmp_path)))
+
+
+def test_ranks_of_different_groups_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    Reductions(UNEVEN, group="tp0").traces()[0].write(tmp_path / "a.json")
+    Reductions(UNEVEN, group="tp1").traces()[1].write(tmp_path / "b.json")
+    assert not _given(analyses_of(load_job(tmp_path)))
+
+
+def test_one_trace_alone_shows_no_waiting(tmp_path: Path) -> None:
+    job = job_of(Reductions(UNEVEN), tmp_path)
+    for kind in (CollectiveWaits, RankLoads):
+        with pytest.raises(Unavailable, match="one rank's trace alone"):
+            Analysis(job[0]).index(kind)
+    assert not _given(analyses_of({0: job[0]}))
+
+
+def test_loads_are_those_of_the_mean_step(tmp_path: Path) -> None:
+    """The first of three or more is left out."""
+    analysed = dict(analyses_of(job_of(Reductions(UNEVEN), tmp_path)))
+    loads = analysed[1].index(RankLoads)
+    assert loads.rank == 1
+    assert {rank: round(load.compute_ns / US) for rank, load in loads.of.items()} == {0: 533, 1: 434}
+    assert {rank: round(load.waiting_ns / US) for rank, load in loads.of.items()} == {0: 134, 1: 233}
+    assert round(loads.mean_compute_ns / US) == 484
+    assert len(loads.others) == 1
+
+
+def test_the_replay_has_collectives_without_their_waiting(tmp_path: Path) -> None:
+    for _, analysis in analyses_of(job_of(Reductions(UNEVEN), tmp_path)):
+        work = analysis.index(Program).work
+        assert set(np.round(work.dur_ns[work.communication] / US)) == {100}
+
+
+Shared = Callable[[str], Path]
+
+
+def _job(shared: Shared, name: str) -> dict[int, Trace]:
+    return load_job(*(shared(f"{name}.rank{rank}") for rank in (0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("name", "waited_ms"),
+    [
+        ("ranks/moe_a2a.bad", (0.7, 33.3)),
+        ("ranks/tensor_parallel.bad", (8.0, 0.0)),
+        ("ranks/imbalance.bad", (12.0, 13.3)),
+        ("ddp/straggler_gpu", (45.5, 0.0)),
+        ("ddp/straggler_cpu", (35.3, 0.0)),
+        ("ranks/pipeline.bad", (8.7, 0.0)),  # a barrier; sends and receives are not of all ranks
+    ],
+)
+def test_recorded_ranks_wait_as_long_as_their_raw_durations_say(
+    name: str, waited_ms: Sequence[float], shared: Shared
+) -> None:
+    """Sums over pairs of own duration less the shorter, taken from the files by hand."""
+    waits = {rank: one.index(CollectiveWaits) for rank, one in analyses_of(_job(shared, name))}
+    assert [round(waits[rank].waiting_ns.sum() / 1e6, 1) for rank in (0, 1)] == pytest.approx(
+        waited_ms, abs=0.06
+    )
+
+
+def _given(analysed: Sequence[tuple[int | None, Analysis]]) -> list[int | None]:
+    """Ranks that know of waiting."""
+    known = []
+    for rank, analysis in analysed:
+        try:
+            analysis.index(CollectiveWaits)
+        except Unavailable:
+            continue
+        known.append(rank)
+    return known

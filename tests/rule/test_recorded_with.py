@@ -1,0 +1,55 @@
+"""What a remedy takes where the trace was recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from traceanalyzer.idle.cause_texts import TEXTS
+from traceanalyzer.rule.recorded_with import as_recorded
+
+OLD = "torch 1.9 to 1.11"
+ROCM = "torch 2.8 to 2.11 on ROCm"
+
+
+@pytest.mark.parametrize(
+    ("advice", "dialect", "added"),
+    [
+        (
+            "Pass fused=True to SGD.",
+            OLD,
+            f" fused=True to SGD needs torch 2.3 or later; this was recorded with {OLD}.",
+        ),
+        (
+            "Pass fused=True to SGD.",
+            "torch 2.1 to 2.3",
+            " fused=True to SGD needs torch 2.3 or later; this was recorded with torch 2.1 to 2.3.",
+        ),
+        ("Pass fused=True to AdamW.", "torch 2.1 to 2.3", ""),
+        (
+            "Use torch.compile.",
+            OLD,
+            f" torch.compile needs torch 2.0 or later; this was recorded with {OLD}.",
+        ),
+        ("Use torch.compile.", "torch 2.12 or later", ""),
+        ("Use torch.compile.", "unknown", ""),
+        ("Use torch.compile.", "", ""),
+        ("Use F.rms_norm.", "torch 2.4 previews of spring 2024", ""),
+        ("Use channels_last.", "torch 2.8 to 2.11", ""),
+    ],
+)
+def test_an_old_torch_may_not_have_it(advice: str, dialect: str, added: str) -> None:
+    assert as_recorded(advice, dialect) == advice + added
+
+
+def test_channels_last_takes_a_switch_on_rocm() -> None:
+    assert "PYTORCH_MIOPEN_SUGGEST_NHWC=1" in as_recorded("Use channels_last.", ROCM)
+    assert "MIOPEN" not in as_recorded("Pin the source.", ROCM)
+
+
+@pytest.mark.parametrize("cause", ["waiting", "unknown"])
+def test_cuptis_switch_is_not_advised_on_rocm(cause: str) -> None:
+    advice = TEXTS[cause][1]
+    assert "enable_cuda_sync_events" in as_recorded(advice, "torch 2.8 to 2.11")
+    there = as_recorded(advice, ROCM)
+    assert "cuda" not in there
+    assert "rocprofv3" in there

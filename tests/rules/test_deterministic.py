@@ -1,0 +1,62 @@
+"""Fills of new memory and sorts in place of additions: deterministic algorithms left on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.programs import US, found
+
+
+def training(
+    *, allocates: str = "aten::empty", adds: str = "aten::index_add_", steps: int = 4
+) -> TraceBuilder:
+    """Steps of a product, a tensor that is allocated and filled, and rows that are added by four kernels."""
+    trace, at, number = TraceBuilder(), 0, 0
+
+    def kernels(begin: int, *durs: int) -> int:
+        nonlocal number
+        for dur in durs:
+            number += 1
+            trace.launch("cudaLaunchKernel", begin, 5 * US, number)
+            trace.kernel(begin + 8 * US, dur, number)
+            begin += 15 * US
+        return begin
+
+    for step in range(steps):
+        begin = at
+        trace.op("aten::mm", at, 20 * US)
+        kernels(at + 2 * US, 10 * US)
+        at += 30 * US
+        trace.op(allocates, at, 30 * US)
+        trace.op("aten::fill_", at + 5 * US, 22 * US)
+        kernels(at + 8 * US, 6 * US)
+        at += 40 * US
+        trace.op(adds, at, 100 * US)
+        trace.op("aten::index_put_", at + 2 * US, 96 * US)
+        trace.op("aten::_index_put_impl_", at + 3 * US, 94 * US)
+        kernels(at + 5 * US, 2 * US, 2 * US, 2 * US, 9 * US)
+        at += 110 * US
+        trace.step(step, begin, at - begin)
+        at += 10 * US
+    return trace
+
+
+def test_fills_of_allocations_and_sorts_in_place_of_additions_are_what_it_costs() -> None:
+    (one,) = found(training(), "deterministic-algorithms")
+    assert (one.steps, one.cost_ns) == (4, 4 * 6 * US)
+    assert (one.evidence["filling_ns"], one.evidence["sorting_ns"]) == (4 * 6 * US, 4 * 15 * US)
+    assert "aten::index_add_ sort their indices and add in 4 kernels in place of one" in one.message
+    assert "fill_uninitialized_memory" in one.advice
+    assert one.saving is not None
+    assert one.saving.share > 0.05
+
+
+@pytest.mark.parametrize("allocates", ["aten::empty_like", "aten::empty_strided", "aten::resize_"])
+def test_whatever_allocates_may_be_filled(allocates: str) -> None:
+    (one,) = found(training(allocates=allocates, adds="aten::where"), "deterministic-algorithms")
+    assert (one.count, one.evidence["replaced"]) == (4, {})
+
+
+def test_zeros_that_were_asked_for_and_rows_that_were_put_are_none() -> None:
+    assert found(training(allocates="aten::zeros", adds="aten::where"), "deterministic-algorithms") == []

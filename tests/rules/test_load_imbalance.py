@@ -1,0 +1,102 @@
+"""A rank that computes more than the others, on built and on recorded jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.job.ranks import Reductions, job_of
+from traceanalyzer import Finding, Report, diagnose, load_job
+from traceanalyzer.model.finding import Confidence, Severity, Status
+from traceanalyzer.report.slowest import slowest_of
+
+Shared = Callable[[str], Path]
+RULE = "load-imbalance"
+
+
+def of_job(compute_us: Mapping[int, Sequence[int]], folder: Path) -> Report:
+    return diagnose(job_of(Reductions(compute_us), folder), select=[RULE])
+
+
+def recorded(shared: Shared, name: str) -> Report:
+    return diagnose(load_job(*(shared(f"{name}.rank{rank}") for rank in (0, 1))))
+
+
+def test_the_heaviest_rank_is_named_with_what_an_even_share_saves(tmp_path: Path) -> None:
+    """3 ms against 1 ms and 100 us of transfer: 2 ms each would save 1 of 3.1 ms."""
+    report = of_job({0: (1_000,) * 5, 1: (3_000,) * 5}, tmp_path)
+    (found,) = report.findings
+    assert (found.rank, found.severity, found.confidence) == (1, Severity.HIGH, Confidence.MEDIUM)
+    assert found.message == "rank 1 computes 3.00 ms a step, rank 0 1.00 ms: 2.00 ms each would be even"
+    assert found.saving is not None
+    assert found.saving.step_ns == pytest.approx(1_000_000, rel=0.03)
+    assert found.cost_per_step_ns == pytest.approx(1_000_000, rel=0.03)
+    assert slowest_of(report.traces) is report.traces[1]
+
+
+def test_of_many_ranks_the_others_are_told_by_their_mean(tmp_path: Path) -> None:
+    compute = {0: (900,) * 5, 1: (1_000,) * 5, 2: (1_700,) * 5, 3: (1_100,) * 5}
+    (found,) = of_job(compute, tmp_path).findings
+    assert found.rank == 2
+    assert "rank 2 computes 1.70 ms a step, the other 3 on average 1.00 ms" in found.message
+    assert found.evidence["ranks"]["rank 3"] == 1_100_000
+
+
+@pytest.mark.parametrize(
+    "compute_us",
+    [
+        {0: (1_000,) * 5, 1: (1_080,) * 5},
+        {0: (500, 1_500) * 3, 1: (1_500, 500) * 3},
+        {0: (900, 500, 800, 700, 600), 1: (600, 1_100, 500, 1_000, 900)},
+    ],
+    ids=["nearly even", "by turns", "by chance"],
+)
+def test_even_ranks_are_none(compute_us: Mapping[int, Sequence[int]], tmp_path: Path) -> None:
+    report = of_job(compute_us, tmp_path)
+    assert report.findings == ()
+    assert {outcome.status for outcome in report.outcomes} == {Status.CLEAR}
+
+
+def test_one_trace_cannot_tell(tmp_path: Path) -> None:
+    job = job_of(Reductions({0: (1_000,) * 5, 1: (3_000,) * 5}), tmp_path)
+    (outcome,) = diagnose(job[1], select=[RULE]).outcomes
+    assert outcome.status is Status.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "true_share"),
+    [("ranks/moe_a2a.bad", 0, 0.42), ("ranks/imbalance.bad", 1, 0.075), ("ddp/straggler_gpu", 1, 0.22)],
+)
+def test_recorded_imbalance(name: str, rank: int, true_share: float, shared: Shared) -> None:
+    """The true saving, bad and fixed measured without the profiler, lies in the interval."""
+    report = recorded(shared, name)
+    (found,) = of_rule(report, RULE)
+    assert (found.rank, slowest_of(report.traces)) == (rank, report.traces[rank])
+    assert found.saving is not None
+    assert found.saving.low_share - 0.005 <= true_share <= found.saving.high_share + 0.005
+    assert found.severity is not Severity.INFO
+    assert "load-imbalance" in report.traces[rank].verdict
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"ranks/{pair}.fixed" for pair in ("moe_a2a", "imbalance", "hiccup", "no_sync", "loss_reduce")),
+        *(
+            "ranks/tensor_parallel.fixed",
+            "ranks/tensor_parallel.bad",
+            "ranks/no_sync.bad",
+            "ranks/pipeline.fixed",
+        ),
+        *("ddp/fsdp", "ddp/overlap", "ddp/exposed", "ddp/one_bucket", "ddp/straggler_cpu"),
+    ],
+)
+def test_recorded_jobs_whose_load_is_even(name: str, shared: Shared) -> None:
+    """Also where one rank's kernels are slower beside collectives that wait: it is not the late one."""
+    assert of_rule(recorded(shared, name), RULE) == []
+
+
+def of_rule(report: Report, rule: str) -> list[Finding]:
+    return [found for found in report.findings if found.rule == rule]

@@ -1,0 +1,1 @@
+"""Many ranks as one job: their collectives paired, and what each rank computes."""

@@ -1,0 +1,32 @@
+"""Gives the analysis of each rank what only the traces of several ranks show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from traceanalyzer.job.loads import Load, RankLoads
+from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.job.waits import measured
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.steps import Steps
+
+
+def introduce(analyses: Mapping[int, Analysis]) -> None:
+    """Give `CollectiveWaits` and `RankLoads` to all of these ranks that have a collective in common with another."""
+    runs: dict[int, CollectiveRuns] = {}
+    for rank, analysis in analyses.items():
+        with suppress(Unavailable):
+            runs[rank] = analysis.index(CollectiveRuns)
+    waits = measured(runs) if len(runs) > 1 else {}
+    loads: dict[int, Load] = {}
+    for rank, waiting in waits.items():
+        analyses[rank].give(waiting)
+        with suppress(Unavailable):
+            own = analyses[rank]
+            loads[rank] = Load.of(own.index(DeviceWork), own.index(Steps), waiting)
+    if len(loads) > 1:
+        for rank in loads:
+            analyses[rank].give(RankLoads(rank, loads))

@@ -1,0 +1,89 @@
+"""Which collective of one rank is which of another: by their order, without trusting the clocks.
+
+All ranks of a process group run its collectives in one order, but a recording may begin later or end earlier than
+another. So two ranks differ by a shift of positions, and all that tells it is tried: numbers of calls, numbers of
+steps, the ends of both recordings, their beginnings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.model.arrays import Rows, starts_of_runs
+
+_SLACK_NS = (
+    100_000  # clocks of two hosts drift apart so much in ten seconds, at 10 ppm; ends differ by 35 us, 2 H200
+)
+
+
+def partners(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Rows) -> Rows:
+    """For each run in `own` the one in `other` that is the same collective, -1 for none.
+
+    Args:
+        own, other: int64, positions in `mine` and `theirs` of the collectives of one process group, in order.
+
+    Returns:
+        int64 of the shape of `own`, values from `other`.
+    """
+    best, most = np.full(len(own), -1, np.int64), 0
+    for shift in dict.fromkeys(_shifts(mine, own, theirs, other)):
+        found = _shifted(mine, own, theirs, other, shift)
+        if (count := int((found >= 0).sum())) > most:
+            best, most = found, count
+    return best
+
+
+def _shifts(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Rows) -> Iterator[int]:
+    """By how many positions the other rank's run lies later in its recording, the surest first."""
+    yield from _of_keys(mine.seq[own], theirs.seq[other])
+    yield from _of_keys(mine.step[own], theirs.step[other])
+    yield len(other) - len(own)
+    yield 0
+
+
+def _of_keys(own: Rows, other: Rows) -> Iterator[int]:
+    """From the first position of every number that both have: what most of them say."""
+    first = [_first_of(numbers) for numbers in (own, other)]
+    votes = Counter(first[1][key] - first[0][key] for key in first[0].keys() & first[1].keys())
+    yield from (shift for shift, _ in votes.most_common(1))
+
+
+def _first_of(numbers: Rows) -> dict[int, int]:
+    """Number -> position at which it comes first; a recording that begins within a step misses some of it."""
+    fresh = np.flatnonzero(starts_of_runs(numbers) & (numbers >= 0))
+    fresh = fresh[fresh > 0] if len(fresh) > 1 else fresh
+    return dict(zip(numbers[fresh].tolist(), fresh.tolist(), strict=True))
+
+
+def _shifted(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Rows, shift: int) -> Rows:
+    at = np.arange(len(own)) + shift
+    there = (at >= 0) & (at < len(other))
+    partner = np.where(there, other[np.clip(at, 0, len(other) - 1)], -1)
+    partner[~_alike(mine, own, theirs, partner)] = -1
+    partner[~_at_once(mine, own, theirs, partner)] = -1
+    return partner
+
+
+def _alike(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: Rows) -> NDArray[np.bool_]:
+    """The same collective, of as many elements, and with one number where both have one."""
+    alike = (partner >= 0) & (mine.what[own] == theirs.what[partner])
+    for column in ("elements", "seq"):
+        ours, others = getattr(mine, column)[own], getattr(theirs, column)[partner]
+        alike &= (ours == others) | (ours < 0) | (others < 0)
+    return np.asarray(alike, np.bool_)
+
+
+def _at_once(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: Rows) -> NDArray[np.bool_]:
+    """Whether the two run at once when the clocks are set so that most end together: every rank waits for the last."""
+    paired = partner >= 0
+    if not paired.any():
+        return paired
+    ahead = round(float(np.median((theirs.end_ns[partner] - mine.end_ns[own])[paired])))
+    begin = np.maximum(mine.start_ns[own], theirs.start_ns[partner] - ahead)
+    end = np.minimum(mine.end_ns[own], theirs.end_ns[partner] - ahead)
+    return np.asarray(paired & (begin < end + _SLACK_NS))

@@ -1,0 +1,133 @@
+"""The collectives that one rank ran, as far as they can be told from those of other ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import NULL_INT, Trace, ints
+from traceanalyzer.timeline.collectives import collective_of
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.step_marks import StepMarks
+
+_TOGETHER = frozenset({"allreduce", "allgather", "reducescatter", "alltoall", "barrier"})
+"""In these no rank is done before the last one has come; a broadcast's root or a sender may be."""
+_OF_ONE_SIZE = frozenset(
+    {"allreduce", "allgather", "reducescatter"}
+)  # on all ranks; an all-to-all need not be
+
+_NUMBERED = "ProfilerStep"  # the only marks whose numbers all ranks count alike
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRuns:
+    """Kernels of collectives that end together on all ranks; arrays of shape (runs,), in order of start.
+
+    Attributes:
+        entry: int64, entry of `DeviceWork`.
+        start_ns, end_ns: int64.
+        what: object, the collective as torch.distributed calls it.
+        group: object, name and ranks of its process group; None where its op is not in the trace and may be of several.
+        elements: int64, the larger of sent and received; -1 where unknown, or not the same on all ranks.
+        seq: int64, number of the call within its group; -1 where not recorded.
+        step: int64, number of the profiler's step that launched it; -1 for none, and where other marks stand for steps.
+    """
+
+    entry: Rows
+    start_ns: Rows
+    end_ns: Rows
+    what: NDArray[np.object_]
+    group: NDArray[np.object_]
+    elements: Rows
+    seq: Rows
+    step: Rows
+
+    @classmethod
+    def build(cls, trace: Trace, work: DeviceWork, marks: StepMarks) -> Self:
+        """
+        Raises:
+            Unavailable: there are none.
+        """
+        talks = np.flatnonzero(work.kind == KINDS.index("communication"))
+        what = _names(trace, work, talks)
+        chosen = np.isin(what, list(_TOGETHER))
+        entry, what = talks[chosen], what[chosen]
+        if len(entry) == 0:
+            raise Unavailable("no collectives of all ranks in the trace")
+        sent, received = (_numbers(trace, work, entry, name) for name in ("in_elements", "out_elements"))
+        return cls(
+            entry,
+            work.start_ns[entry],
+            work.end_ns[entry],
+            what,
+            _groups(trace, work, entry),
+            np.where(np.isin(what, list(_OF_ONE_SIZE)), np.maximum(sent, received), -1),
+            _numbers(trace, work, entry, "comm_seq"),
+            _step_numbers(marks, entry),
+        )
+
+    def __len__(self) -> int:
+        return len(self.entry)
+
+    @property
+    def dur_ns(self) -> Rows:
+        """Duration of each, int64 (runs,)."""
+        return self.end_ns - self.start_ns
+
+
+def _texts(trace: Trace, work: DeviceWork, entry: Rows, column: str) -> Texts:
+    """What the kernel says, or else its op."""
+    own = Texts.column(trace.gpu, column, work.row[entry])
+    return own.or_else(Texts.column(trace.cpu, column, work.op[entry]))
+
+
+def _numbers(trace: Trace, work: DeviceWork, entry: Rows, column: str) -> Rows:
+    """What the kernel says, or else its op; -1 where neither does."""
+    own = ints(trace.gpu, column)[work.row[entry]]
+    found = np.where(own != NULL_INT, own, pick(ints(trace.cpu, column), work.op[entry]))
+    return np.where(found != NULL_INT, found, -1)
+
+
+def _step_numbers(marks: StepMarks, entry: Rows) -> Rows:
+    if marks.kind != _NUMBERED:
+        return np.full(len(entry), -1, np.int64)
+    return pick(marks.number, marks.of_work[entry])
+
+
+def _names(trace: Trace, work: DeviceWork, entry: Rows) -> NDArray[np.object_]:
+    """The collective of each; of a kernel whose op is not in the trace what others of its name do."""
+    kernels = Texts.column(trace.gpu, "name", work.row[entry]).values()
+    named = Texts.column(trace.cpu, "name", work.op[entry])
+    ops = _texts(trace, work, entry, "collective").or_else(named).values()
+    same = {kernel: op for kernel, op in zip(kernels, ops, strict=True) if op is not None}
+    names = [
+        collective_of(kernel, same.get(kernel) if op is None else op)
+        for kernel, op in zip(kernels, ops, strict=True)
+    ]
+    return np.array(names, object)
+
+
+def _groups(trace: Trace, work: DeviceWork, entry: Rows) -> NDArray[np.object_]:
+    """Name and ranks of each one's group; without op that of all others on its stream."""
+    names = _texts(trace, work, entry, "process_group").values()
+    members = _texts(trace, work, entry, "group_ranks").values()
+    streams = (work.device[entry] << 32) + work.stream[entry]
+    groups = [
+        None if name is None and ranks is None else f"{name} {ranks}"
+        for name, ranks in zip(names, members, strict=True)
+    ]
+    of_stream: dict[int, set[str]] = {}
+    for stream, group in zip(streams.tolist(), groups, strict=True):
+        of_stream.setdefault(stream, set()).update([] if group is None else [group])
+    known = set().union(*of_stream.values()) or {""}
+    for at, stream in enumerate(streams.tolist()):
+        among = of_stream[stream] or known
+        if groups[at] is None and len(among) == 1:
+            groups[at] = next(iter(among))
+    return np.array(groups, object)

@@ -1,0 +1,123 @@
+"""Passes of the autograd engine, and those that begin with the same gradient of the same outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, distinct, grouped, pick
+from traceanalyzer.model.trace import NULL_INT, ints
+from traceanalyzer.rule.views import Calls
+from traceanalyzer.rule.views.selection import Mask
+
+EVALUATION = r"^autograd::engine::evaluate_function: "
+_ONES = ("aten::ones_like", "aten::ones")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Passes:
+    """Passes that began from a gradient of ones, which the op right before them made.
+
+    Attributes:
+        nodes: the nodes of all passes, by start.
+        number: int64 (nodes,), the pass of each node, -1 for none.
+        seed: the op that made the ones, for each pass; missing where another gradient was given.
+    """
+
+    nodes: Calls
+    number: Rows
+    seed: Calls
+
+    @classmethod
+    def build(cls, calls: Calls, nodes: Calls) -> Self:
+        """A pass ends where something else than the engine calls an op: the caller waits for the engine."""
+        top = calls[calls.is_top_op]
+        top = top[np.argsort(top.start_ns, kind="stable")]
+        engine = top.name.matches(EVALUATION)
+        before = np.concatenate(([-1], np.arange(len(top) - 1)))[: len(top)]
+        begins = engine & ~pick(engine, before, False)
+        nodes = nodes[np.argsort(nodes.start_ns, kind="stable")]
+        number = pick(np.where(engine, np.cumsum(begins) - 1, -1), nodes.owner(top))
+        caller = Calls(calls.events, pick(top.rows, before[begins]))
+        return cls(nodes, number, Calls(calls.events, np.where(caller.name.one_of(*_ONES), caller.rows, -1)))
+
+    def again(self, calls: Calls) -> Mask:
+        """Nodes that passes from the same ones run again, and the same of what these passes recorded; (nodes,)."""
+        first = self._first_alike()
+        same = np.where(self.number >= 0, pick(first, self.number), -1)
+        group, _ = grouped([same, self._key()])
+        repeated = (same >= 0) & (pick(first, self.number) < self.number) & _seen_before(group)
+        copied, place = self._copied(calls, first)
+        group, _ = grouped([np.where(copied, self.number, -1), place, self.nodes.name.code])
+        return np.asarray(repeated | (copied & (place >= 0) & _seen_before(group)))
+
+    def seeds(self, again: Mask) -> Calls:
+        """The ones of passes of which each node is run again."""
+        passes = len(self.seed)
+        nodes = np.bincount(self.number[self.number >= 0], minlength=passes)
+        gone = np.bincount(self.number[again], minlength=passes)
+        return self.seed[(gone > 0) & (gone == nodes)].distinct()
+
+    def _sequence(self) -> Rows:
+        return pick(ints(self.nodes.events.trace.cpu, "sequence"), self.nodes.rows, NULL_INT)
+
+    def _thread(self) -> Rows:
+        return pick(ints(self.nodes.events.trace.cpu, "fwd_thread"), self.nodes.rows, NULL_INT)
+
+    def _key(self) -> Rows:
+        """Equal for the same node that got gradients of the same outputs and shapes."""
+        nodes = self.nodes
+        inputs = nodes.text("input_type").code, nodes.text("input_dims").code
+        return grouped([self._sequence(), self._thread(), nodes.name.code, *inputs])[0]
+
+    def _first_alike(self) -> Rows:
+        """The first pass that began with ones at the same node as each, -1 for other passes; int64 (passes,)."""
+        root = np.full(len(self.seed), -1, np.int64)
+        inside = np.flatnonzero(self.number >= 0)[::-1]
+        root[self.number[inside]] = inside  # what is assigned last stays: the first node
+        known = self.seed.there & (root >= 0) & (pick(self._sequence(), root, NULL_INT) != NULL_INT)
+        key = np.where(known, pick(self._key(), root), -1 - np.arange(len(root)))
+        group, first = grouped([key]) if len(key) else (key, key)
+        return np.where(known, first[group], -1) if len(key) else key
+
+    def _copied(self, calls: Calls, first: Rows) -> tuple[Mask, Rows]:
+        """(nodes of what alike passes recorded, equal where it is the same of another such pass); (nodes,)."""
+        alike = np.flatnonzero(
+            (first >= 0) & (np.bincount(first[first >= 0], minlength=len(first))[first] > 1)
+        )
+        sequence = pick(ints(calls.events.trace.cpu, "sequence"), calls.rows, NULL_INT)
+        owner = calls.parent.owner(self.nodes)
+        number = np.where(owner >= 0, pick(self.number, owner), -1)
+        made = np.isin(number, alike) & calls.is_op & (sequence != NULL_INT)
+        made &= ~np.isin(calls.rows, self.nodes.rows)
+        low = np.full(len(first), np.iinfo(np.int64).max)
+        high = np.full(len(first), -1, np.int64)
+        np.minimum.at(low, number[made], sequence[made])
+        np.maximum.at(high, number[made], sequence[made])
+        passes = distinct(number[made])
+        passes = passes[np.argsort(low[passes])]
+        at = np.searchsorted(low[passes], self._sequence(), side="right") - 1
+        of = np.where(at >= 0, pick(passes, at), -1)
+        copied = (of >= 0) & (self._sequence() <= pick(high, of)) & (self.number > of) & self._recorded_in(of)
+        place, _ = grouped([pick(first, of), self._sequence() - pick(low, of)])
+        return copied, np.where(copied, place, -1)
+
+    def _recorded_in(self, of: Rows) -> Mask:
+        """Whether a node's numbers count on the thread that ran a pass: each thread numbers what it records."""
+        ran = np.full(len(self.seed), -1, np.int64)
+        ran_for = np.full(len(self.seed), -1, np.int64)
+        inside = np.flatnonzero(self.number >= 0)
+        ran[self.number[inside]] = self.nodes.thread[inside]
+        ran_for[self.number[inside]] = self._thread()[inside]
+        one_thread = ran == self.seed.thread
+        return np.asarray((self._thread() == pick(ran_for, of)) == pick(one_thread, of, False))
+
+
+def _seen_before(group: Rows) -> Mask:
+    """Whether a row of the same group came before each."""
+    _, first = grouped([group])
+    later = np.ones(len(group), bool)
+    later[first] = False
+    return later

@@ -1,0 +1,93 @@
+"""One rank computes more than the others, which wait for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.job.loads import Load, RankLoads
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import Deal
+from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.collective_names import collectives_of
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_more_share: float = limit(
+        0.1,
+        "of what the others compute: equal work differs by up to 6 % between two H200, and beside NCCL by more",
+    )
+    min_errors: float = limit(3.0, "standard errors: steps of random length are uneven by chance; textbook")
+
+
+@rule(since="0.1", claims=Claims.GENERAL, min_share=0.01, limits=Limits)
+def load_imbalance(work: Work, loads: RankLoads | None, limits: Limits) -> Iterator[Hits]:
+    """One rank computes more than the others, which wait for it.
+
+    What it looks for: the rank whose kernels compute longest in a step, where that is well above the mean of the
+    others and it does not wait longer than they do. It needs the traces of several ranks with marked steps.
+    Why it costs: collectives end when the last rank has come, so that the step is as long as the slowest rank's.
+    Bad: batches of as many samples, whose lengths differ; experts that most tokens go to. Good: as many tokens each.
+    How sure: the times are measured. That they are more work, not a slower GPU, is not, hence medium. The saving is the
+    replay of this rank with the mean load; it takes compute to shrink in proportion.
+    When it is wrong: stages of a pipeline may be as uneven as its layers.
+    Source: measured on two H200 with torch 2.11: sequences of other lengths, tokens of other experts.
+    """
+    collectives_of(work)  # a trace without any is of no job, and that is the reason that helps
+    if loads is None:
+        raise Unavailable(
+            "one rank's trace alone, or no marked steps: what the others compute shows in theirs"
+        )
+    own, others = loads.of[loads.rank], loads.others
+    mean = float(np.mean([other.compute_ns for other in others]))
+    if not _stands_out(own, others, limits):
+        return
+    found = work.of_kind("compute")
+    if len(found) == 0:
+        raise Unavailable("no kernels that compute in the trace")
+    left = loads.mean_compute_ns / own.compute_ns
+    yield Hits(
+        at=found,
+        lost=Lost.excess(found, (found.dur_ns * (1 - left)).astype(np.int64)),
+        fix=Deal(found.entries, left),
+        confidence=Confidence.MEDIUM,
+        message=f"rank {loads.rank} computes {{own}} a step, {_named(loads)} {{others}}: {{mean}} each would be even",
+        advice="Deal the work out evenly: samples by length, experts by tokens (an auxiliary loss, a capacity), "
+        "stages of equal time. If this rank runs the same kernels on the same shapes, its GPU is slower: look at its "
+        "clocks, and at what else runs on it.",
+        evidence={
+            "own_ns": round(own.compute_ns),
+            "others_ns": round(mean),
+            "mean_ns": round(loads.mean_compute_ns),
+            "ranks": {f"rank {rank}": round(load.compute_ns) for rank, load in loads.of.items()},
+            "waiting_ns": {f"rank {rank}": round(load.waiting_ns) for rank, load in loads.of.items()},
+        },
+    )
+
+
+def _stands_out(own: Load, others: Sequence[Load], limits: Limits) -> bool:
+    """Whether the rank computes more than every other one, well more than they on average, and is not the one to wait.
+
+    Compute beside a collective that waits is slower: who waits longer than it computes more is not the late one.
+    """
+    mean, waiting_ns = (
+        float(np.mean([getattr(other, name) for other in others])) for name in ("compute_ns", "waiting_ns")
+    )
+    more_ns = own.compute_ns - mean
+    error_ns = math.hypot(own.error_ns, *(other.error_ns / len(others) for other in others))
+    return (
+        own.compute_ns > max(other.compute_ns for other in others)
+        and more_ns >= limits.min_more_share * mean
+        and more_ns >= limits.min_errors * error_ns
+        and own.waiting_ns - waiting_ns <= more_ns
+    )
+
+
+def _named(loads: RankLoads) -> str:
+    names = [str(rank) for rank in loads.of if rank != loads.rank]
+    return f"rank {names[0]}" if len(names) == 1 else f"the other {len(names)} on average"

@@ -1,0 +1,65 @@
+"""Deterministic algorithms are on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.rule import Calls, Claims, Hits, Lost, Work, rule
+from traceanalyzer.rule.evidence import op_times
+
+_ALLOCATES = r"^aten::(new_)?empty(_like|_strided|_permuted)?$|^aten::resize_$"
+_FILLS = ("aten::fill_",)
+_PUTS = ("aten::index_put_", "aten::_index_put_impl_")
+_ADDS = r"^aten::(index_(add|copy|reduce)|scatter(_add|_reduce)?|put)_?$"
+
+
+@rule(since="0.1", claims=Claims.PATTERN)
+def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
+    """Deterministic algorithms are on, which fill new memory and sort before they add.
+
+    What it looks for: ops that only allocate (aten::empty and its kin, resize_) and yet launch a kernel that fills the
+    memory; and index_add, scatter_add and others that put by sorted index in place of adding atomically.
+    Why it costs: each tensor is written once more, and one kernel becomes ten or more.
+    Bad: torch.use_deterministic_algorithms(True) left on after debugging. Good: off; or
+    torch.utils.deterministic.fill_uninitialized_memory = False where results must repeat.
+    How sure: nothing else fills what aten::empty allocates, or adds rows by index_put_.
+    When it is wrong: where results have to repeat bit by bit, it is what that costs.
+    Saving: without the fills, and no more: atomic additions to few places may take as long as sorting does.
+    Source: torch.use_deterministic_algorithms and torch.utils.deterministic in PyTorch's documentation; measured on an
+    H200 with torch 2.11.
+    """
+    ops = calls[calls.is_op]
+    fills = ops[ops.name.one_of(*_FILLS) & ops.parent.name.matches(_ALLOCATES)]
+    sorts = ops[ops.name.one_of(*_PUTS) & ops.parent.name.matches(_ADDS)]
+    at = fills.joined([fills, sorts])
+    spent, owner = at.launched()
+    if not len(spent):
+        return
+    filling, sorting = spent[owner < len(fills)], spent[owner >= len(fills)]
+    replaced = sorts.parent.name.sums(np.ones(len(sorts), np.int64))
+    yield Hits(
+        at=at,
+        lost=Lost.all_of(filling, owner[owner < len(fills)]),
+        fix=Drop(fills.rows),
+        message="deterministic algorithms are on: "
+        + (
+            "{per_step} a step go to filling memory that was just allocated, for {fills}"
+            if len(fills)
+            else ""
+        )
+        + ("; " if len(fills) and replaced else "")
+        + ("{replaced} sort their indices and add in {kernels} kernels in place of one" if replaced else ""),
+        advice="Leave out torch.use_deterministic_algorithms(True) where results need not repeat bit by bit, or set "
+        "torch.utils.deterministic.fill_uninitialized_memory = False.",
+        evidence={
+            "filling_ns": filling.total_ns,
+            "fills": op_times(filling),
+            "replaced": replaced,
+            "kernels": round(len(sorting) / max(len(sorts), 1)),
+            "sorting_ns": sorting.total_ns,
+            "lines": at.line.sums(at.dur_ns),
+        },
+    )
