@@ -32,10 +32,39 @@ def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_giv
 
 @pytest.mark.parametrize(
     ("bound", "words"),
-    [("gpu", "the GPU"), ("wait", "waiting for the GPU's results"), ("communication", "communication")],
+    [
+        ("gpu", "the GPU"),
+        ("wait", "the CPU and the GPU waiting for one another"),
+        ("communication", "communication"),
+    ],
 )
 def test_every_bound_has_words(bound: str, words: str) -> None:
     assert f"bound by {words};" in verdict_of(samples.trace(step=samples.estimate(bound=bound)), [])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        (("gpu", "cpu"), "the GPU or the CPU"),
+        (("communication", "cpu"), "communication or the CPU"),
+        (("gpu", "wait"), "the GPU, or by the CPU and the GPU waiting for one another"),
+    ],
+)
+def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:
+    step = samples.estimate(bound="cpu", bounds=bounds, gpu_ns=171 * MS // 10)
+    said = verdict_of(samples.trace(step=step, together=samples.estimate(9 * MS)), graded(HIGH))
+    assert (
+        f"bound by {words}, which the trace alone cannot tell: the GPU is idle for 0 to 10 % of it "
+        "(a measured step says how much: --step-ms); fixing 1" in said
+    )
+    assert "nothing found that surely needs a fix" in verdict_of(
+        samples.trace(step=step), [], [Cost("aten::mm", "gpu", 9 * MS, 0.5)]
+    )
+
+
+def test_a_device_as_busy_as_the_cpu_is_no_less_the_bound() -> None:
+    step = samples.estimate(bound="cpu", bounds=("cpu",), gpu_ns=17 * MS)
+    assert "bound by the CPU and the GPU alike" in verdict_of(samples.trace(step=step), [])
 
 
 def test_fixes_that_save_nothing_say_so() -> None:

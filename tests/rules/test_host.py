@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.rules.hosts import ENGINE, MS, Shared, alarms, said_by
 from tests.rules.loops import Loop, loop_of
-from traceanalyzer import Trace
+from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Confidence, Severity
 
 # -- dataloader-stall -----------------------------------------------------------------------------------------------
@@ -164,6 +165,104 @@ def test_functions_within_the_named_one_are_told() -> None:
 def test_what_does_not_come_back_is_info() -> None:
     found = said_by(loop_of(lambda loop, number: loop.pause(9 * MS if number == 3 else 0)), "host-gap")
     assert [(one.cause, one.severity) for one in found] == [("once", Severity.INFO)]
+
+
+def test_what_other_steps_have_in_the_same_place_comes_back() -> None:
+    """Torch's way out of the engine, over the limit in one step and a little under it in the others."""
+
+    def body(loop: Loop, number: int) -> None:
+        for _ in range(2):
+            loop.launched("autograd::engine::evaluate_function: AccumulateGrad", tid=ENGINE)
+        loop.pause(1_100_000 if number == 3 else 900_000)
+
+    assert said_by(loop_of(body), "host-gap") == []
+
+
+def test_what_comes_back_in_few_steps_is_told_so() -> None:
+    def body(loop: Loop, number: int) -> None:
+        loop.launched("aten::sum")
+        loop.pause(900_000 if number in (2, 4) else 0)
+
+    (found,) = said_by(loop_of(body, steps=6), "host-gap")
+    assert (found.cause, found.severity) == ("once", Severity.INFO)
+    assert found.message.startswith("twice, in 2 of 6 steps, ")
+    assert found.message.endswith("it comes back in few steps only")
+
+
+def test_a_stretch_is_not_the_function_that_it_lies_in() -> None:
+    """The way into a model's forward: its caller's part of it, and the model's; forward itself takes long after it."""
+
+    def body(loop: Loop, _: int) -> None:
+        begin = loop.now
+        loop.python("run.py(28): run", begin, 2 * MS, python_id=900)
+        loop.python("model.py(13): forward", begin + 400_000, 1_600_000, python_id=901)
+        loop.pause(MS)
+        for _ in range(76):
+            loop.launched(kernel_ns=2_000)
+        loop.now = begin + 2 * MS
+
+    (found,) = alarms(loop_of(body), "host-gap")
+    assert found.message.startswith(
+        "once a step, the CPU runs no op for 1.00 ms each (1.00 ms at most), mostly within model.py(13): forward: in "
+        "model.py(13): forward (60 %), run.py(28): run (40 %)"
+    )
+    assert found.confidence is Confidence.MEDIUM
+
+
+def test_a_function_is_told_with_its_own_times_and_calls() -> None:
+    def body(loop: Loop, _: int) -> None:
+        loop.pause(50_000)
+        loop.pause(MS, "train.py(12): metrics")
+        loop.launched()
+
+    (found,) = alarms(loop_of(body), "host-gap")
+    assert found.message.startswith("train.py(12): metrics runs once a step, 1.00 ms each (1.00 ms at most);")
+    assert found.advice.startswith("Move it out of the loop")
+
+
+@pytest.mark.parametrize("calls", [2, 3])
+def test_several_calls_of_a_function_in_a_stretch_are_not_told_as_one(calls: int) -> None:
+    def body(loop: Loop, _: int) -> None:
+        for _ in range(calls):
+            loop.launches += 1
+            loop.pause(MS, "train.py(12): metrics")
+        loop.launched()
+
+    (found,) = alarms(loop_of(body), "host-gap")
+    assert "metrics runs" not in found.message
+
+
+def test_what_no_function_has_most_of_is_not_told_to_move() -> None:
+    def body(loop: Loop, _: int) -> None:
+        begin = loop.now
+        loop.python("run.py(28): run", begin, 5 * MS, python_id=900)
+        for part in range(3):
+            loop.python(f"part.py({part}): part{part}", begin + part * MS, 900_000, python_id=901 + part)
+        loop.now += 3 * MS
+        for _ in range(153):
+            loop.launched(kernel_ns=2_000)
+
+    (found,) = alarms(loop_of(body), "host-gap")
+    assert "mostly within run.py(28): run: in part.py(" in found.message
+    assert found.advice.startswith("No one of these functions takes most of it")
+
+
+@pytest.mark.parametrize("rule", ["host-gap", "host-hotspot"])
+def test_time_in_which_launched_work_waits_is_not_the_hosts(rule: str) -> None:
+    """A server's GPU is busy with what was launched before the recording: the first copy waits for that."""
+    trace = TraceBuilder(with_stack=True)
+    trace.op("aten::copy_", 10_000, 20_000)
+    trace.launch("cudaMemcpyAsync", 15_000, 10_000, 1)
+    trace.python("serve.py(9): prepare", 40_000, 900_000, python_id=5)
+    for number in range(2, 12):
+        trace.op("aten::mm", MS + 20_000 * number, 15_000)
+        trace.launch("cudaLaunchKernel", MS + 20_000 * number + 2_000, 5_000, number)
+        trace.kernel((7 + number) * MS, 999_000, number)
+    trace.kernel(8 * MS, 999_000, 1)
+    trace.step(0, 0, 2 * MS)
+    report = diagnose(trace.load())
+    assert rule not in {one.rule for one in report.findings}
+    assert report.findings[0].rule == "hotspot"
 
 
 def test_pauses_in_several_steps_recur_wherever_they_fall() -> None:

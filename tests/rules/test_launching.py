@@ -7,6 +7,8 @@ import pytest
 from tests.builder import TraceBuilder
 from tests.loaded import reported
 from tests.rules.launches import ACCUSES, GEMM, US, Shared, above_info, found, loop, of_rule
+from tests.rules.loops import Loop, loop_of
+from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence, Severity
 
 # -- launch-bound --------------------------------------------------------------------------------------------
@@ -73,6 +75,35 @@ def test_busy_programs_are_not_accused(shared: Shared, name: str) -> None:
 )
 def test_launching_beside_another_fault_is_minor(shared: Shared, name: str) -> None:
     assert above_info(found(shared(name), "launch-bound")) == []
+
+
+def barely_busy(loop: Loop, _: int) -> None:
+    """Kernels a little shorter than their launches are without the profiler."""
+    for _ in range(60):
+        loop.launched(kernel_ns=5 * US)
+
+
+def test_a_device_that_may_idle_is_not_called_busy() -> None:
+    report = diagnose(loop_of(barely_busy), select=["launch-bound"])
+    (one,) = report.findings
+    assert (one.cause, one.severity) == ("unsure", Severity.INFO)
+    assert "without the profiler the GPU may be idle for 0 to " in one.message
+    assert one.advice.startswith("Measure a step without the profiler and give it with --step-ms")
+    assert "bound by the GPU or the CPU, which the trace alone cannot tell" in report.traces[0].verdict
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "cause", "bound"),
+    [(0.64, "graph", "bound by the CPU:"), (0.467, "profiled-only", "bound by the CPU and the GPU alike")],
+)
+def test_a_measured_step_settles_it(step_ms: float, cause: str, bound: str) -> None:
+    """Rules know the step that the user gave, as savings do."""
+    report = diagnose(loop_of(barely_busy), select=["launch-bound"], step_ms=step_ms)
+    (one,) = report.findings
+    assert one.cause == cause
+    assert "--step-ms" not in one.advice
+    assert (one.severity is Severity.HIGH) == (cause == "graph")
+    assert bound in report.traces[0].verdict
 
 
 def test_steps_that_differ_are_not_captured() -> None:

@@ -133,6 +133,13 @@ class Analysis:
         other._shared, other._locks = self._shared, self._locks
         return other
 
+    def knowing(self, index: object) -> Analysis:
+        """The same, where this index is known better than the trace tells; what was made of the other stays."""
+        other = self.within(self.window.asked_ns)
+        other._own = self._own | {type(index): index}
+        other.times = self.times
+        return other
+
     def give(self, index: Any) -> None:
         """An index that this trace alone could not build: what is known of it from other traces of its job."""
         self._shared[type(index)] = index

@@ -35,6 +35,9 @@ class StepEstimate:
         unprofiled_ns, low_ns, high_ns: without the profiler, and the interval that the truth lies in.
         bound: what sets the pace of the unprofiled step: gpu, cpu, wait or communication.
         basis: how it was found, as text.
+        bounds: what sets it with the quickest and with the slowest CPU that is plausible: one where that is the same,
+            two where it is open.
+        gpu_ns: of the unprofiled step, time of the busiest stream, the gaps between queued work included.
     """
 
     traced_ns: int
@@ -43,6 +46,19 @@ class StepEstimate:
     high_ns: int
     bound: str
     basis: str
+    bounds: tuple[str, ...] = ()
+    gpu_ns: int = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether the trace alone cannot tell what sets the pace."""
+        return len(self.bounds) > 1
+
+    @property
+    def idle_shares(self) -> tuple[float, float]:
+        """Shares of the step (0 to 1) in which the device does nothing, at the interval's ends."""
+        low, high = (max(0.0, 1 - self.gpu_ns / max(ns, 1)) for ns in (self.low_ns, self.high_ns))
+        return low, high
 
     @property
     def measured(self) -> bool:

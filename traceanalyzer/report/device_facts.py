@@ -61,14 +61,16 @@ def what_bounds(analysis: Analysis) -> Facts:
     """Overhead-bound or bound by the device, decided on the replayed step."""
     forecast = analysis.index(Forecast)
     step, base = forecast.step, forecast.base[0]
+    bound = "open" if step.open else step.bound
     words = {
+        "open": "bound by the CPU or the device, which the trace alone cannot tell",
         "cpu": "overhead-bound: the CPU needs longer to launch the step than the GPU to run it",
         "gpu": "bound by the device: the CPU is ahead of it",
         "communication": "bound by communication: the busiest stream mostly communicates",
         "wait": "bound by waiting: CPU and GPU wait for one another",
     }
     text = (
-        f"{words.get(step.bound, step.bound)} ({format_ns(base.cpu_ns)} of CPU and {format_ns(base.gpu_ns)} of GPU "
+        f"{words.get(bound, bound)} ({format_ns(base.cpu_ns)} of CPU and {format_ns(base.gpu_ns)} of GPU "
         f"time in a step of {format_ns(step.unprofiled_ns)})"
     )
     values: dict[str, Value] = {

@@ -87,15 +87,15 @@ def report_of(
     rules = configured(select_rules(select, ignore), settings or {})
     with uncollected():
         judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
-    heads = [head for head, _ in judged]
-    findings = ranked(at_pace(heads, [finding for _, said in judged for finding in said.findings]))
+    heads = [head for head, _, _ in judged]
+    findings = ranked(at_pace(heads, [finding for _, said, _ in judged for finding in said.findings]))
     return Report(
         traces=tuple(
             _with_verdict(together_at_pace(head, findings), findings, one)
-            for head, (_, one) in zip(heads, analysed, strict=True)
+            for head, (_, _, one) in zip(heads, judged, strict=True)
         ),
         findings=findings,
-        outcomes=tuple(outcome for _, said in judged for outcome in said.outcomes),
+        outcomes=tuple(outcome for _, said, _ in judged for outcome in said.outcomes),
         limits={f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()},
     )
 
@@ -108,17 +108,18 @@ def _with_verdict(head: TraceReport, findings: Sequence[Finding], analysis: Anal
 
 def _judged(
     rules: Sequence[Rule], analysis: Analysis, rank: int | None, step_ms: float | None
-) -> tuple[TraceReport, Judgement]:
-    """The head of one trace's report and what the rules say of it."""
+) -> tuple[TraceReport, Judgement, Analysis]:
+    """The head of one trace's report, what the rules say of it, and the analysis that knows the user's step."""
     unavailable: dict[str, str] = {}
     analysis.build_all([Forecast, *indexes_of(rules)])
     forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
+    if forecast is not None and step_ms is not None:
+        analysis = analysis.knowing(forecast)
     said = judge(rules, analysis, scope_of(analysis, rank), forecast)
     step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), _NO_ESTIMATES)
     head = summarise(analysis, rank)
-    return replace(
-        head, step=step, together=together, unavailable={**(head.unavailable or {}), **unavailable}
-    ), said
+    unavailable = {**(head.unavailable or {}), **unavailable}
+    return replace(head, step=step, together=together, unavailable=unavailable), said, analysis
 
 
 def _forecast(analysis: Analysis, step_ms: float | None) -> Forecast:

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.report import StepEstimate, TraceReport
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.words import format_span, in_words
 
 LARGEST = 3
+_NOTHING = "nothing found to fix"
 _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 _CHOICES, _DEAR = (
     ("recomputation",),
@@ -27,7 +29,12 @@ _KINDS = {
 }
 _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _COLD = "cold-start"  # the rule: what it finds is paid once, and a step without it is not in the trace
-_BOUNDS = {"gpu": "the GPU", "cpu": "the CPU", "wait": "waiting for the GPU's results"}
+_BOUNDS = {
+    "gpu": "the GPU",
+    "cpu": "the CPU",
+    "wait": "the CPU and the GPU waiting for one another",
+    "communication": "communication",
+}
 
 
 def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[Cost] = ()) -> str:
@@ -46,7 +53,12 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     if cold is not None and cold.severity is Severity.HIGH:
         return _cold(trace, cold)
     if not wrong:
-        parts = (_pace(trace), _unseen(trace), _goes_to(costs) or _largest(trace), _choices(trace, findings))
+        parts = (
+            _pace(trace),
+            _unseen(trace),
+            _goes_to(trace, costs) or _largest(trace),
+            _choices(trace, findings),
+        )
         return "; ".join(part for part in parts if part)
     said = ": ".join(part for part in (_pace(trace), _telling(trace, costs)) if part)
     return "; ".join(part for part in (said, _unseen(trace), _fixes(trace, wrong)) if part)
@@ -61,12 +73,32 @@ def _pace(trace: TraceReport) -> str:
         takes = f"{alone} a step {'as you measured' if step.measured else known}"
         with_it = "as much" if traced == alone else traced
         profiler = "the profiler" if step.measured else "it"
-        return f"{takes}, {with_it} with {profiler}; bound by {_BOUNDS.get(step.bound, step.bound)}"
+        return f"{takes}, {with_it} with {profiler}; {_bound(step)}"
     unseen = "" if trace.accounting else "no work of a GPU is in the trace"
     if trace.steps is not None and trace.steps.marked:
         pace = f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} a step, as recorded"
         return f"{pace}; {unseen}" if unseen else pace
     return unseen or f"{format_ns(trace.window.length_ns)}, as recorded"
+
+
+def _bound(step: StepEstimate) -> str:
+    """What sets the pace; where the trace leaves that open, how much it leaves open and what settles it."""
+    if _alike(step):
+        return "bound by the CPU and the GPU alike"
+    if not step.open:
+        return f"bound by {_BOUNDS.get(step.bound, step.bound)}"
+    low, high = (round(100 * share) for share in step.idle_shares)
+    either = (", or by " if "wait" in step.bounds else " or ").join(map(_BOUNDS.__getitem__, step.bounds))
+    return (
+        f"bound by {either}, which the trace alone cannot tell: the GPU is idle for {low} to {high} % of it "
+        "(a measured step says how much: --step-ms)"
+    )
+
+
+def _alike(step: StepEstimate) -> bool:
+    """Whether the CPU sets the pace of a device that is as busy as can be told."""
+    busy = step.gpu_ns > (1 - MIN_OPEN_SHARE) * step.unprofiled_ns
+    return step.bound == "cpu" and busy and not step.open
 
 
 def _unseen(trace: TraceReport) -> str:
@@ -80,8 +112,10 @@ def _unseen(trace: TraceReport) -> str:
 
 
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
-    """The largest cost of the side that bounds the step: an op of the GPU, or what it is idle for."""
-    kinds = _KINDS.get(trace.step.bound) if trace.step is not None else None
+    """The largest cost of the side that bounds the step: an op of the GPU, or what it is idle for; of both none."""
+    if trace.step is not None and trace.step.open:
+        return ""
+    kinds = _KINDS.get(trace.step.bound) if trace.step is not None and not _alike(trace.step) else None
     one = next((cost for cost in costs if kinds is None or cost.kind in kinds), None)
     if one is None or one.share < _LEAST_SHARE:
         return ""
@@ -89,10 +123,11 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     return f"for {share} the GPU is {one.words}" if one.kind == "idle" else f"{share} is {one.words}"
 
 
-def _goes_to(costs: Sequence[Cost]) -> str:
+def _goes_to(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """Where nothing is wrong: what the step goes to."""
     named = [f"{cost.words} ({100 * cost.share:.0f} %)" for cost in costs if cost.share >= _LEAST_SHARE]
-    return f"nothing found to fix; the time goes to {', '.join(named)}" if named else ""
+    nothing = "nothing found that surely needs a fix" if trace.step and trace.step.open else _NOTHING
+    return f"{nothing}; the time goes to {', '.join(named)}" if named else ""
 
 
 def _choices(trace: TraceReport, findings: Sequence[Finding]) -> str:
@@ -152,7 +187,7 @@ def _largest(trace: TraceReport) -> str:
         for name, ns in sums.most_common(LARGEST)
         if ns >= _LEAST_SHARE * whole
     ]
-    return f"nothing found to fix; the time goes to {', '.join(named)}" if named else ""
+    return f"{_NOTHING}; the time goes to {', '.join(named)}" if named else ""
 
 
 def _part(name: str) -> str:

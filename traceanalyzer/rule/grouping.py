@@ -21,6 +21,7 @@ from traceanalyzer.rule.recorded_with import as_recorded
 from traceanalyzer.rule.views import Calls, IdleTime
 from traceanalyzer.rule.views.selection import Mask, Rows
 
+_FACTS = ("hotspot",)  # rules that find what is no fault
 _NOT_HERE = "It does not pay here: the replayed step is longer with it. Elsewhere: "
 
 
@@ -173,8 +174,18 @@ def _graded(cost_share: float, saving: Saving | None, usual: float) -> Severity:
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By severity, what saves most first and what nobody can replay after it; ties by cost, names, rank and place."""
-    return tuple(sorted(findings, key=_place))
+    """By severity, what saves most first and what nobody can replay after it; ties by cost, names, rank and place.
+
+    Where nothing is sure to be wrong, what the time goes to comes first.
+    """
+    found = sorted(findings, key=_place)
+    if any(one.severity is not Severity.INFO or _saves(one) for one in found):
+        return tuple(found)
+    return tuple(sorted(found, key=lambda one: one.rule not in _FACTS))
+
+
+def _saves(found: Finding) -> bool:
+    return found.saving is not None and found.saving.low_share > 0
 
 
 def _place(found: Finding) -> tuple[Any, ...]:

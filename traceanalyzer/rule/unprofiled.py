@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from traceanalyzer.replay.saving import Forecast
-
-# The replay's step is right within 8 % (replay/calibration.py): less idle time than this may be none.
-MIN_OPEN_SHARE = 0.1
+from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 
 
 def busy_share(forecast: Forecast | None) -> float | None:
@@ -19,3 +16,15 @@ def only_profiled(forecast: Forecast | None) -> bool:
     """Whether the device may be busy all the time without the profiler: idle time in the trace is no fault then."""
     busy = busy_share(forecast)
     return busy is not None and busy > 1 - MIN_OPEN_SHARE
+
+
+def is_busy(forecast: Forecast | None) -> bool:
+    """Whether the device is busy all the time without the profiler, as fast or as slow as the CPU may plausibly be."""
+    return forecast is not None and only_profiled(forecast) and not forecast.step.open
+
+
+def idle_words(forecast: Forecast) -> str:
+    """For what share of the unprofiled step the device is idle, as far as the replay can say."""
+    low, high = (round(100 * share) for share in forecast.step.idle_shares)
+    verb = "may be" if only_profiled(forecast) else "is"
+    return f"without the profiler the GPU {verb} idle for {f'{low} to ' * (low != high)}{high} % of the step"

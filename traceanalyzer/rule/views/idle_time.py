@@ -74,6 +74,10 @@ class IdleTime(Selection):
             raise ValueError(f"no cause is called {', '.join(sorted(unknown))}; there are {known}")
         return self[self.cause.one_of(*causes)]
 
+    def for_launches(self) -> Self:
+        """Without what waits after its launch, for an event or for work that the trace does not show."""
+        return self[~self.cause.one_of("waiting")]
+
     def waited(self) -> Self:
         """The stretches in which the CPU waited for the device, or for a copy to it."""
         return self.charged_to("synchronisation", "blocking-upload")

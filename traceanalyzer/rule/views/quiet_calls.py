@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, grouped, pick, sums_of
 from traceanalyzer.model.containment import innermost, running_at
 from traceanalyzer.model.texts import Texts
@@ -100,6 +101,14 @@ class QuietCalls(Calls):
         _, first = grouped([number, self.step])
         return np.asarray(np.bincount(number[first])[number], np.int64)
 
+    def similar_in(self, others: QuietCalls, share: float) -> Rows:
+        """In how many steps one of the others lies at the same place, more than that share as long; int64 (rows,)."""
+        found = np.zeros(len(self), np.int64)
+        place = others.place
+        for row, (name, dur) in enumerate(zip(self.place.values(), self.dur_ns.tolist(), strict=True)):
+            found[row] = len(distinct(others.step[place.one_of(name) & (others.dur_ns > share * dur)]))
+        return found
+
     @kept
     def line(self) -> Texts:
         """The user's innermost function that is open for most of each stretch; null without stacks.
@@ -133,6 +142,26 @@ class QuietCalls(Calls):
         instants = self.end_ns[row] - (reached[row] - within)
         names = code.at(instants, self.thread[row])
         return names.sums(np.full(_SAMPLES, reached[-1] // _SAMPLES))
+
+    def calls_ns(self, function: str, whole: float) -> Rows:
+        """How long the calls of a user's function take, where each is one of these stretches; else empty.
+
+        Args:
+            whole: share of each stretch that calls cover, of each call that stretches do, and of all calls.
+        """
+        code, steps = self.events.user_code, self.events.steps
+        spans = intervals.union(self.start_ns, self.end_ns)
+        rows = np.flatnonzero(np.isin(code.code, np.flatnonzero(code.names == function)))
+        in_steps = (code.start_ns < steps.cpu_end_ns[-1]) & (code.end_ns > steps.cpu_start_ns[0])
+        rows = rows[in_steps[rows]]
+        number = len(rows)
+        rows = rows[intervals.covered(spans, code.start_ns[rows], code.end_ns[rows]) > 0]
+        start, end = code.start_ns[rows], code.end_ns[rows]
+        shared = intervals.covered(intervals.union(start, end), self.start_ns, self.end_ns)
+        within = intervals.covered(spans, start, end)
+        fits = (within >= whole * (end - start)).all() and (shared >= whole * self.dur_ns).all()
+        fits &= len(rows) == len(self) >= whole * number
+        return end - start if fits else np.empty(0, np.int64)
 
     def user_calls(self) -> int:
         """How many calls of the user's functions were recorded within these stretches; 0 without stacks."""

@@ -12,7 +12,7 @@ from traceanalyzer.rule import Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rule.capturable import obstacles
 from traceanalyzer.rule.launch_remedies import remedy_of
 from traceanalyzer.rule.launches import between_launches, pace_ns
-from traceanalyzer.rule.unprofiled import busy_share, only_profiled
+from traceanalyzer.rule.unprofiled import busy_share, idle_words, is_busy, only_profiled
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -36,12 +36,20 @@ class Limits:
     min_pointwise_share: float = limit(0.3, "of the launches: eager pointwise kernels that a compiler fuses")
 
 
+_MEASURE = "Measure a step without the profiler and give it with --step-ms: that tells whether the GPU idles."
+_NO_FAULT = {
+    "profiled-only": "; without the profiler the GPU is probably busy",
+    "small-part": "; most idle time has other reasons",
+    "unsure": "",
+}
+
+
 @rule(
     since="0.1",
     claims=Claims.LAUNCHES,
     min_share=0.02,
     limits=Limits,
-    causes=("profiled-only", "small-part", "graph", "compile", "batch"),
+    causes=("profiled-only", "small-part", "unsure", "graph", "compile", "batch"),
 )
 def launch_bound(
     work: Work, idle: IdleTime, steps: Steps, syncs: SyncCalls, forecast: Forecast | None, limits: Limits
@@ -53,7 +61,8 @@ def launch_bound(
     Why it costs: an eager op takes the CPU about 5 us, more with autograd; after a shorter kernel the GPU waits.
     Bad: 300 kernels of 1 us a step. Good: the same in a CUDA graph, fused by torch.compile, or a larger batch.
     How sure: idle time is measured; a saving is claimed only where the replay leaves the GPU idle at any plausible
-    slowdown, else the profiler may have made the loop launch-bound: info.
+    slowdown. Where it does at none (profiled-only) or at some (unsure), the profiler may have made the loop
+    launch-bound: info, and a measured step (--step-ms) settles it.
     The remedy is the one that the trace supports: a CUDA graph where steps launch the same kernels on the same grids
     without synchronising in between, torch.compile where eager pointwise kernels can be fused, else a larger batch.
     When it is wrong: shapes that repeat within the few recorded steps and change later cannot be captured.
@@ -67,23 +76,23 @@ def launch_bound(
     shares = limits.min_pointwise_share, limits.min_compile_share
     remedy = remedy_of(eager, against, steps.working, forecast, *shares)
     unsure = remedy.saved is not None and remedy.saved.low_share < limits.min_sure_share
-    no_fault = unsure or only_profiled(forecast)
+    busy, unsure = is_busy(forecast), unsure or only_profiled(forecast)
     least_ns = max(limits.min_idle_share * idle.total_ns, limits.min_window_share * steps.window_ns)
     minor = found.total_ns < least_ns
+    cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
     kernels, pace = eager.of_kind("compute", "communication"), pace_ns(eager)
     count = round(len(kernels) / max(steps.working, 1))
     yield Hits(
         at=found,
-        cause="profiled-only" if no_fault else "small-part" if minor else remedy.name,
+        cause=cause,
         fix=() if minor else remedy.fix,
         confidence=remedy.sure,
         message=f"the CPU launches {{kernels}} kernel{'s' if count != 1 else ''} a step"
         + (", half of them shorter than {kernel}" if count > 1 else " of {kernel}")
         + (", mostly one in {launch}" if pace else "")
         + ", and the GPU waits for it: before {ops}"
-        + ("; without the profiler the GPU is probably busy" if no_fault else "")
-        + ("; most idle time has other reasons" if minor and not no_fault else ""),
-        advice=remedy.advice,
+        + _doubt(cause, forecast),
+        advice=_first_measured(remedy.advice, forecast) if cause == "unsure" else remedy.advice,
         evidence={
             "kernels": count,
             "launches": round(len(eager) / max(steps.working, 1)),
@@ -93,5 +102,20 @@ def launch_bound(
             "remedy": remedy.name,
             "busy_share": busy_share(forecast),
         },
-        info=no_fault or minor,
+        info=cause in _NO_FAULT,
     )
+
+
+def _doubt(cause: str, forecast: Forecast | None) -> str:
+    """Why it is no fault, or may be none."""
+    if cause == "unsure" and forecast is not None:
+        rest = "" if only_profiled(forecast) else ", for which launching may not be the reason"
+        return f"; {idle_words(forecast)}{rest}"
+    return _NO_FAULT.get(cause, "")
+
+
+def _first_measured(advice: str, forecast: Forecast | None) -> str:
+    """The user's own time tells whether the device idles, unless it is given."""
+    if forecast is None or forecast.step.measured:
+        return advice
+    return f"{_MEASURE} If it does: {advice[0].lower()}{advice[1:]}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import ShrinkGaps
 from traceanalyzer.rule import Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rule.quiet_texts import evidence_of, told
 from traceanalyzer.rule.views.quiet_calls import QuietCalls
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -31,18 +31,13 @@ class Limits:
     min_cost_share: float = limit(0.02, "of the usual step: jitter of healthy traces stays below, H200")
     min_pause_ns: int = limit(1_000_000, "a pause, wherever it falls: collecting 1e5 objects takes as long")
     min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
+    alike: float = limit(0.5, "as long, at the same place in another step: it comes back; by definition")
     dense_call_ns: int = limit(
         5_000,
         "from one of the user's calls to the next, with stacks: at 2.8 us 1.2 ms became 4.1; slowdown/, H200",
     )
 
 
-_LINE = "Move it out of the loop, do it every many steps, or hand it to another thread or process."
-_UNKNOWN = (
-    "Record with with_stack=True: it names the line, and a pause without a line of its own is garbage collection "
-    "(gc.freeze() after set-up, gc.disable() in the loop)."
-)
-_BETWEEN = ", between {places}: python or garbage collection, which only stacks tell apart"
 _DENSE = "; recording its many calls takes most of that: without stacks it is quicker"
 _MINOR = 0.1  # share of the time below which a place is not told; the message names three
 
@@ -64,6 +59,7 @@ def host_gap(
     When it is wrong: an extension that works without torch's dispatcher has no op. What comes in few steps is info.
     Source: the blog's "one event dominates: start there"; measured on an H200 with torch 2.11.
     """
+    idle = idle.for_launches()
     own = quiet[quiet.is_users(limits.min_torch_ns)]
     if len(steps) == 1:  # nothing comes after the end of the recording
         own = own[~np.isin(own.rows, syncs.row[syncs.profiler])]
@@ -77,7 +73,10 @@ def host_gap(
         if intervals.length(lost.spans()) >= least_ns:
             dense = found.user_calls() * limits.dense_call_ns > found.total_ns
             yield _hits(found, lost, line, sure=len(steps) > 1, dense=dense)
-    yield _once(own[long & ~recurs], idle)
+    few = own[long & ~recurs]
+    again = few.similar_in(quiet, limits.alike)
+    rare = again < limits.min_steps_share * len(steps)  # else torch's own: of the user's it recurs
+    yield _once(few[rare | (again == 1)], idle, back=bool((again[rare] > 1).any()))
 
 
 def _groups(
@@ -92,49 +91,34 @@ def _groups(
 
 
 def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool, dense: bool) -> Hits:
-    evidence = _evidence(found)
-    inner = found.functions() if line else {}
-    said = ("{by} runs" if line else "the CPU runs no op") + " {times_a_step}, {gap} "
-    said += "each ({largest} at most)" if len(found) > 1 else "long"
-    if not line:
-        said += ", in {lines}" if evidence["lines"] else _BETWEEN
-    elif next(iter(inner), line) != line:
-        said += ", with most of that time in {functions}"
+    said, advice, evidence, alone = told(found, line)
     return Hits(
         at=found,
         by=line,
         lost=lost,
         fix=ShrinkGaps(found.start_ns, found.end_ns),
         message=said + "; nothing is launched meanwhile" + (_DENSE if dense else ""),
-        advice=_LINE if evidence["lines"] else _UNKNOWN,
-        confidence=Confidence.LOW if dense else Confidence.HIGH if line and sure else Confidence.MEDIUM,
-        evidence=evidence | {"functions": inner},
+        advice=advice,
+        confidence=Confidence.LOW if dense else Confidence.HIGH if alone and sure else Confidence.MEDIUM,
+        evidence=evidence,
         also=(found.before,),
     )
 
 
-def _once(found: QuietCalls, idle: IdleTime) -> Hits:
+def _once(found: QuietCalls, idle: IdleTime, *, back: bool) -> Hits:
     most = " at most" if len(found) > 1 else ""
     where = "in {lines}" if (found.line.code >= 0).any() else "between {places}"
     return Hits(
         at=found,
         cause="once",
         lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
-        message=f"{{times}}, {{in_steps}}, the CPU runs no op for {{largest}}{most}, {where}; it does not come back",
+        message=f"{{times}}, {{in_steps}}, the CPU runs no op for {{largest}}{most}, {where}; "
+        + ("it comes back in few steps only" if back else "it does not come back"),
         advice="See whether it comes back in a longer recording before changing anything.",
-        evidence=_evidence(found),
+        evidence=evidence_of(found),
         also=(found.before,),
         info=True,
     )
-
-
-def _evidence(found: QuietCalls) -> dict[str, Any]:
-    return {
-        "gap_ns": int(np.median(found.dur_ns)) if len(found) else 0,
-        "largest_ns": int(found.dur_ns.max(initial=0)),
-        "places": found.place.sums(found.dur_ns),
-        "lines": found.line.sums(found.dur_ns),
-    }
 
 
 def _recurs(quiet: QuietCalls, steps: Steps, limits: Limits) -> Mask:

@@ -58,6 +58,7 @@ def host_hotspot(stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Lim
     by = found.subject(limits.most, limits.alone)
     often = (by.code >= 0) & (found.in_steps(by) >= limits.min_steps_share * len(steps))
     worth_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
+    idle = idle.for_launches()
     charged = idle.charged_to("host-work").call.distinct()
     for key, where in found[often].by(by[often]):
         ops, _ = where.ops()

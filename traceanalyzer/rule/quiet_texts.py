@@ -1,0 +1,72 @@
+"""What is said of stretches without an op: whose they are, how long, and what to do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from traceanalyzer.rule.views.quiet_calls import QuietCalls
+
+_WHOLE = (
+    0.8  # of a stretch and of the function's call, that lie in one another for it to be the call; a choice
+)
+_MOST = 0.5  # of the time, for one function to be what it is about; by definition
+_LINE = "Move it out of the loop, do it every many steps, or hand it to another thread or process."
+_SPREAD = (
+    "No one of these functions takes most of it: see which need not run in every step. Of what stays between ops, "
+    "torch.compile or a CUDA graph leaves little."
+)
+_UNKNOWN = (
+    "Record with with_stack=True: it names the line, and a pause without a line of its own is garbage collection "
+    "(gc.freeze() after set-up, gc.disable() in the loop)."
+)
+_BETWEEN = ", between {places}: python or garbage collection, which only stacks tell apart"
+
+
+def evidence_of(found: QuietCalls) -> dict[str, Any]:
+    """How long the stretches are, and where."""
+    return {
+        "gap_ns": int(np.median(found.dur_ns)) if len(found) else 0,
+        "largest_ns": int(found.dur_ns.max(initial=0)),
+        "places": found.place.sums(found.dur_ns),
+        "lines": found.line.sums(found.dur_ns),
+    }
+
+
+def told(found: QuietCalls, line: str | None) -> tuple[str, str, dict[str, Any], bool]:
+    """(message, advice, evidence, whether the stretches are the function's own calls).
+
+    Args:
+        line: the user's function that is open for most of each stretch; None without stacks.
+    """
+    evidence = evidence_of(found) | {"functions": found.functions() if line else {}}
+    calls_ns = found.calls_ns(line, _WHOLE) if line else np.empty(0, np.int64)
+    if alone := len(calls_ns) > 0:
+        evidence |= {"gap_ns": int(np.median(calls_ns)), "largest_ns": int(calls_ns.max())}
+    each = " each ({largest} at most)" if len(found) > 1 else ""
+    if alone:
+        said = "{by} runs {times_a_step}, {gap}" + (each or " long")
+    else:
+        said = "{times_a_step}, the CPU runs no op for {gap}" + each
+    return said + _where(evidence, line, alone=alone), _advice(evidence, alone=alone), evidence, alone
+
+
+def _where(evidence: Mapping[str, Any], line: str | None, *, alone: bool) -> str:
+    inner = evidence["functions"]
+    if not line:
+        return ", in {lines}" if evidence["lines"] else _BETWEEN
+    other = next(iter(inner), line) != line
+    if alone:
+        return ", with most of that time in {functions}" if other else ""
+    return ", mostly within {by}" + (": in {functions}" if other or len(inner) > 1 else "")
+
+
+def _advice(evidence: Mapping[str, Any], *, alone: bool) -> str:
+    """What to do about one function, about several that share the time, and where none is known."""
+    if not evidence["lines"]:
+        return _UNKNOWN
+    inner = evidence["functions"]
+    most = max(inner.values(), default=0) >= _MOST * sum(inner.values())
+    return _LINE if alone or most else _SPREAD
