@@ -16,7 +16,6 @@ HEALTHY = [path for path in TRACES if path.parent.name == "healthy"]
 
 # Rules that no pair of recordings can show, and what tests them instead.
 UNRECORDED = {
-    "deterministic-algorithms": "no recording with them on was made; built traces",
     "hotspot": "a fact about every trace, good ones as well; built traces",
     "load-imbalance": "needs the traces of several ranks; built and shared jobs",
     "throttling": "needs counters of the clock, which torch writes from 2.14 on; built traces",

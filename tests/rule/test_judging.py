@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rule.test_grouping import LENGTH, kernels, scope
+from tests.rule.grouped import LENGTH, kernels, scope
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.replay.edits import Resize

@@ -1,0 +1,100 @@
+"""What findings say of their hits: costs, counts, fields of messages, and their order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rule.grouped import MS, STEP, findings, kernels, only, scope
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import MAX_OCCURRENCES
+from traceanalyzer.rule.grouping import ranked
+from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.views import Work
+
+
+def test_costs_per_step_and_steps() -> None:
+    found = only((0, 4 * MS), (2 * MS * 13, 4 * MS), (27 * MS, MS))
+    assert (found.steps, found.cost_per_step_ns) == (2, found.cost_ns // 4)
+
+
+def test_only_the_costliest_occurrences_are_listed() -> None:
+    many = [(number * 20_000, 1_000 + number) for number in range(MAX_OCCURRENCES + 5)]
+    found = only(*many)
+    assert (found.count, len(found.occurrences)) == (MAX_OCCURRENCES + 5, MAX_OCCURRENCES)
+    assert min(o.cost_ns for o in found.occurrences) == 1_005
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{op} {delay} {moved} {ratio}", "aten::mm 12.3 µs 1.00 MiB 0.25"),
+        ("{delay_ns} {count} {times}", "12,345 2 twice"),
+        ("{total} {share} {per_step}", "2.00 ms 2.0 % 500 µs"),
+        ("{in_steps} {times_a_step}", "in 2 of 4 steps twice in 2 of 4 steps"),
+        ("{nothing} {shape} {flag}", "unknown 4, 1,024 True"),
+        ("{ops}", "aten::mm (75 %), aten::add (25 %)"),
+        ("{one}", "aten::mm"),
+        ("{most}", "aten::mm (100 %)"),
+        ("{none}", "aten::mm (0 %)"),
+        ("{size}", "5"),
+        ("{by}", "gemm"),
+    ],
+)
+def test_message_fields(template: str, text: str) -> None:
+    evidence = {
+        "op": "aten::mm",
+        "delay_ns": 12_345,
+        "moved_bytes": 1 << 20,
+        "ratio": 0.25,
+        "nothing": None,
+        "shape": [4, 1024],
+        "flag": True,
+        "size": np.int64(5),
+        "ops": {"aten::mm": 3, "aten::add": 1},
+        "one": {"aten::mm": 3},
+        "most": {"aten::mm": 999, "aten::add": 1},
+        "none": {"aten::mm": 0, "aten::add": 0},
+    }
+    found = only((0, MS), (30 * MS, MS), by="gemm", message=template, evidence=evidence)
+    assert found.message == text
+    assert type(found.evidence["size"]) is int
+
+
+def test_evidence_that_a_rule_names_wins_over_totals() -> None:
+    assert only((0, MS), evidence={"count": 77}, message="{count}").message == "77"
+
+
+def test_a_message_without_its_evidence_is_a_fault_of_the_rule() -> None:
+    with pytest.raises(KeyError, match="absent"):
+        only((0, MS), message="{absent}")
+
+
+def test_ranked_by_what_is_saved_with_info_last_whatever_the_order_of_rules() -> None:
+    made = [
+        only((0, cost), cause=cause, info=cause == "c")
+        for cause, cost in zip("abcd", (4 * MS, 4 * MS, 50 * MS, 20 * MS), strict=True)
+    ]
+    assert [f.cause for f in ranked(made)] == ["d", "a", "b", "c"]
+    assert ranked(reversed(made)) == ranked(made)
+
+
+def test_work_queued_before_the_first_step_is_of_no_step() -> None:
+    trace = TraceBuilder()
+    for number in range(4):
+        trace.step(number, (number + 1) * STEP, STEP)
+        trace.launch("cudaLaunchKernel", (number + 1) * STEP + MS, 1_000, number + 1)
+        trace.kernel((number + 1) * STEP + 2 * MS, MS, number + 1)
+    for number in range(3):
+        trace.kernel(number * MS, MS, 90 + number)
+    work = Analysis(trace.load()).index(Work)
+    (found,) = findings([Hits(work, "{times_a_step}, {times}", "a.")], scope(5 * STEP))
+    assert found.message == "once a step, 7 times"
+
+
+def test_in_steps_as_people_say_it() -> None:
+    every = [(number * STEP, MS) for number in range(4)]
+    assert only(*every, message="{in_steps}").message == "in every step"
+    (one,) = findings([kernels((0, MS), message="{in_steps}")], scope(steps=1))
+    assert one.message == "in the only step"
