@@ -279,12 +279,7 @@ def test_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
-WANTED = (
-    "public/hta_cpu_only",
-    "public/tracelens_mi210_gpu_only",
-    "real/gpt2_train.eager",
-    "public/kineto_v100_resnet50_nw4",
-)
+WANTED = ("public/hta_cpu_only", "public/tracelens_mi210_gpu_only", "real/gpt2_train.eager")
 
 
 @pytest.mark.parametrize("name", WANTED)
