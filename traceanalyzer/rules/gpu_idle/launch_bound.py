@@ -26,7 +26,7 @@ class Limits:
         0.5, "of that inside ops: below it the code between is slow; by definition"
     )
     min_window_share: float = limit(0.05, "idle in the trace itself: less cannot be worth a graph")
-    min_idle_share: float = limit(0.25, "of all idle time: less is beside other faults, which come first")
+    min_idle_share: float = limit(0.3, "of all idle time: less is beside other faults, which come first")
     min_sure_share: float = limit(0.02, "saved even at the interval's low end: the rule's own min_share")
     min_same_share: float = limit(
         0.5, "of the steps launch the same kernels on the same grids; by definition"

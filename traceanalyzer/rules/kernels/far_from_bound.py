@@ -56,6 +56,9 @@ class Limits:
     min_call_ns: int = limit(10_000, "shorter calls are latency; H200, torch 2.11")
     floor_ns: int = limit(5_000, "no call of several kernels takes less")
     min_gpu_share: float = limit(0.02, "of GPU time that the distance must be")
+    usual_share: float = limit(
+        0.10, "of the step: gradients of biases and norms take 0.053 in healthy models; H200"
+    )
 
 
 @rule(since="0.1", claims=Claims.NET, min_share=0.03, limits=Limits)
@@ -101,16 +104,21 @@ def _far(found: Work, inputs: WorkInputs, peaks: Peaks, least_ns: float, limits:
         if np.asarray(found.dur_ns[own] - fixed[own], np.int64).sum() >= least_ns:
             worst = int(np.flatnonzero(own)[np.argmax(spent[own])])
             shape = inputs.signatures[int(number[worst])]
-            yield _hits(op, found[own], fixed[own], shape, int(needed[number[worst]]), int(spent[worst]))
+            yield _hits(
+                op, found[own], fixed[own], shape, int(needed[number[worst]]), int(spent[worst]), limits
+            )
 
 
-def _hits(op: str, found: Work, fixed: Floats, shape: Signature, needed_ns: int, taken_ns: int) -> Hits:
+def _hits(
+    op: str, found: Work, fixed: Floats, shape: Signature, needed_ns: int, taken_ns: int, limits: Limits
+) -> Hits:
     model, lines = bound_of(shape), found.line.sums(found.dur_ns)
     line = f", from {next(iter(lines))}" if lines else ""
     kind = model.kind if model else ""
     remedy = _REMEDIES.get(kind, _SHAPE)
     if kind == "reduction" and found.outer_op.name.matches(_BACKWARD).any():
         remedy = _BROADCAST
+    torchs_own = remedy in (_BROADCAST, _NORM)
     by_fft = kind == "long conv"
     what = "the bytes and operations of FFTs" if by_fft else "its bytes and operations"
     return Hits(
@@ -129,4 +137,5 @@ def _hits(op: str, found: Work, fixed: Floats, shape: Signature, needed_ns: int,
             "kernels": kernel_times(found),
             "lines": lines,
         },
+        usual=limits.usual_share if torchs_own else 0.0,
     )
