@@ -18,6 +18,7 @@ from traceanalyzer import Finding, Report, Severity, diagnose
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 JUDGEMENTS = Path(__file__).resolve().parent.parent / "docs" / "findings.md"
 ENDING = ".json.gz"
+_CELLS = 5  # of a row of docs/findings.md: trace, finding, worth, verdict, evidence
 
 # Which rules may name the fault of a pair: what is wrong in it is known by construction.
 FAULTS: dict[str, tuple[str, ...]] = {
@@ -164,11 +165,30 @@ def _worth(finding: Finding) -> str:
 
 
 def judgement(row: str, known: str) -> str:
-    """What docs/findings.md says of that trace and rule: the last cell of its row about them, or nothing."""
+    """The verdict of docs/findings.md on that trace and finding, or nothing."""
     trace, finding = (cell.strip() for cell in row.split("|")[1:3])
-    rule = finding.split("`")[1]
-    lines = [line for line in known.splitlines() if line.startswith("|") and trace in line and rule in line]
-    return lines[0].rstrip("| ").rpartition("|")[2].strip() if lines else ""
+    label = finding.replace("`", "")
+    same = [(name, said) for name, said in _judged(known).get(trace, ()) if label.startswith(_rule(name))]
+    words = set(label.split())
+    return max(same, key=lambda one: len(words & set(one[0].split())), default=("", ""))[1]
+
+
+def _judged(known: str) -> dict[str, list[tuple[str, str]]]:
+    """Findings and verdicts by folder/trace; a row without a trace is about the trace of the row before."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    folder = trace = ""
+    for line in known.splitlines():
+        if line.startswith("## "):
+            folder = line[3:].strip()
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) == _CELLS:
+            trace = cells[0] or trace
+            found.setdefault(f"{folder}{trace}", []).append((cells[1], cells[3]))
+    return found
+
+
+def _rule(finding: str) -> str:
+    return finding.partition(":")[0]
 
 
 def part(pairs: Iterable[Said], found: Sequence[Sequence[str]]) -> str:
