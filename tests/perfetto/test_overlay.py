@@ -43,7 +43,7 @@ def traced(path: Path) -> object:
     return pytest.param(path, marks=() if path.name == "bad.json.gz" else pytest.mark.no_cover)
 
 
-@pytest.mark.parametrize("path", map(traced, TRACES), ids=map(name_of, TRACES))
+@pytest.mark.parametrize("path", [*map(traced, TRACES)], ids=[*map(name_of, TRACES)])
 def test_slices_are_the_occurrences(path: Path) -> None:
     check(path)
 

@@ -223,10 +223,10 @@ def _typical(durations: Rows, costs: Rows, steps: Rows) -> int:
     inside = np.flatnonzero(steps >= 0) if (steps >= 0).any() else np.arange(len(steps))
     weights = costs if costs[inside].any() else durations
     order = inside[np.argsort(weights[inside], kind="stable")]
-    reached = np.cumsum(weights[order])
+    reached = np.cumsum(weights[order], dtype=np.float64)  # int64 has no room for several hostile ones
     if not reached[-1]:
         return int(order[len(order) // 2])
-    return int(order[np.searchsorted(2 * reached, reached[-1], side="right")])
+    return int(order[np.searchsorted(reached, reached[-1] / 2, side="right")])
 
 
 def _totals(draft: Draft, share: float, in_steps: int, scope: Scope) -> dict[str, Any]:
