@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 EXAMPLE := fixtures/exposed-copy/bad.json.gz
+# More options: PYTEST='--cov --cov-report=term' also holds the coverage, as .ci/run does, and takes half as long again.
+PYTEST ?=
 
 .PHONY: demo test lint types style fixtures bench clean
 
@@ -9,7 +11,7 @@ demo: .venv/installed
 	$(BIN)/traceanalyzer diagnose $(EXAMPLE)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST)
 
 lint: .venv/tested
 	$(MAKE) --no-print-directory --jobs=2 --output-sync types style
