@@ -43,7 +43,7 @@ def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
         beside_ns = work[half & (work.device == device)].total_ns
         meant = beside_ns >= limits.min_half_share * (beside_ns + found.total_ns)
         if meant and found.total_ns >= limits.min_gpu_share * busy_ns:
-            yield _hits(found, gpus[device], found.total_ns / busy_ns, limits)
+            yield _hits(found, gpus[device], found.total_ns / max(busy_ns, 1), limits)
 
 
 def _hits(found: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
