@@ -111,6 +111,13 @@ def named(kernel: str, device: str = "NVIDIA H200", op: str = "aten::mm") -> lis
         ("Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT64x64x16", "matmul"),
         ("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false>(int)", "convolution"),
         ("cudnn_ampere_scudnn_128x64_relu_xregs_large_nn_v1", "convolution"),
+        ("void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int)", "convolution"),
+        ("void cudnn::cnn::wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>(int)", "convolution"),
+        (
+            "void cudnn::cnn::wgrad_alg1_engine<float, float, 128, 5, 5, 3, 3, 3, false, false>(int)",
+            "convolution",
+        ),
+        ("void cudnn::detail::dgrad2d_alg1_1<float, 0, 6, 6, 5, 4, 4, false, true>(int)", "convolution"),
         ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention)", "attention"),
     ],
 )
@@ -143,6 +150,19 @@ def test_a_device_without_tf32_is_told_to_use_autocast() -> None:
     (one,) = named("volta_sgemm_128x64_nt", device="Tesla V100-SXM2-32GB")
     assert "float16" in one.advice
     assert "no TF32" in one.advice
+
+
+@pytest.mark.parametrize(
+    ("beside", "said"), [("tf32f32", "TF32 is on"), ("f32f32", "cudnn.allow_tf32 = True computes")]
+)
+def test_convolutions_beside_others_in_tf32_are_not_told_to_allow_it(beside: str, said: str) -> None:
+    beside = f"sm90_xmma_fprop_implicit_gemm_f32f32_{beside}_f32_nhwckrsc_nhwc_tilesize128x64x32"
+    ops = [
+        Op("aten::cudnn_convolution", beside),
+        Op("aten::cudnn_convolution", "wgrad_alg0_engine<float, 128>", 300),
+    ]
+    (one,) = found(program(ops), "no-tensor-cores")
+    assert said in one.advice
 
 
 def test_an_unknown_device_says_so() -> None:

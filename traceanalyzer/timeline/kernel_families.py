@@ -71,7 +71,8 @@ FP32_ARITHMETIC = re.compile(
     r"simt_s(gemm|fprop|dgrad|wgrad)|f32f32_f32f32_c?f32.*ffma|cf32cf32_f32f32.*ffma|(?<![a-z])sgemm_(?!\w*tensorop)|scudnn"
     r"|convolve_sgemm<float|fft2d_|winograd.*(fp32|<float|<\d, float)"
     r"|(conv2d|dgrad2d|wgrad2d)_\w+<[^>]*float, float, float"
-    r"|(dgrad2d|wgrad)_alg1_\w+<float|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_S_?B_|(igemm|conv)\w*_fp32|fmha_cutlass[FB]_f32"
+    r"|dgrad2d_alg1_\w+<float|[dw]grad\w*_engine<float"
+    r"|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_S_?B_|(igemm|conv)\w*_fp32|fmha_cutlass[FB]_f32"
 )
 FEWER_PRODUCTS = re.compile(r"winograd|fft2d|cf32cf32", _I)  # convolutions that trade products for sums
 TENSOR_CORES_FP32 = re.compile(r"tf32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)

@@ -30,6 +30,10 @@ _ADVICE = {
     "convolution": _TF32.format("torch.backends.cudnn.allow_tf32 = True", "convolutions"),
     "attention": "Run attention in bfloat16 (torch.autocast): flash attention has no float32 kernel.",
 }
+_LEFT_OUT = (
+    "TF32 is on, as other convolutions here show; cuDNN has none for these layouts and shapes: use channels_last, "
+    "channels in multiples of 4 and cudnn.benchmark = True, or autocast to bfloat16."
+)
 _OLDER = "This device has no TF32: use torch.autocast with {half} for its matrix units."
 _UNKNOWN = "Use torch.autocast if the device has matrix units; TF32 (Ampere and later) needs no conversions."
 
@@ -50,6 +54,7 @@ def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Source: "Numerical accuracy" and "CUDA semantics: TF32" in PyTorch's documentation.
     """
     slow = work[work.name.meets(families.is_fp32_on_vector_units)]
+    in_tf32 = work[work.name.matches(families.CONVOLUTION) & work.name.matches(families.TENSOR_CORES_FP32)]
     attention = slow.name.matches(families.ATTENTION)
     convolution = slow.name.matches(families.CONVOLUTION) | named_ops(slow).matches("convolution")
     kinds = {
@@ -61,16 +66,17 @@ def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
         for device, found in slow[chosen].by_device():
             share = found.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= limits.min_gpu_share:
-                yield _hits(kind, found, gpus[device], share, limits)
+                left_out = kind == "convolution" and bool((in_tf32.device == device).any())
+                yield _hits(kind, found, gpus[device], share, left_out, limits)
 
 
-def _hits(kind: str, found: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
+def _hits(kind: str, found: Work, gpu: Gpu, share: float, left_out: bool, limits: Limits) -> Hits:
     target = first_of(gpu, *(("bf16", "fp16") if kind == "attention" else ("tf32", "bf16", "fp16"))) or ""
     times = speedup(gpu, kind, "fp32", target) or limits.unknown_speedup
     fewer = found.name.matches(families.FEWER_PRODUCTS)
     needed = found.dur_ns / np.where(fewer, max(times / limits.fewer_products, 1), times)
     guess = "" if gpu.peaks else f"; {gpu.shown} is not in the table of peaks, so that is a guess"
-    advice = _ADVICE[kind]
+    advice = _LEFT_OUT if left_out else _ADVICE[kind]
     if kind != "attention" and target != "tf32":
         advice = _OLDER.format(half=_SAID[target]) if target else _UNKNOWN
     return Hits(
