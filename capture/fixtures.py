@@ -29,7 +29,8 @@ Traces that torch.profiler recorded on a GPU, made by `python -m capture` as lis
 A rule's folder holds `bad`, which shows the pattern, and `good`, which differs in that one thing; `healthy`
 deserves no finding; `broken` is damaged on purpose. Beside each trace, `.meta.json` gives versions, arguments
 and the step times without the profiler (ms, three repeats, sorted). `findings.json`, where a folder has one,
-is what the analyzer says about the traces beside it; no command here writes it.
+is what the analyzer says about the traces beside it; no command here writes it. A folder of a rule that no
+pair can show has `unrecorded.txt`, which says why.
 
 This page is written by `python -m capture.fixtures --readme`; `make fixtures` records everything anew.
 """
@@ -84,10 +85,11 @@ def all_fixtures() -> Iterator[Fixture]:
 
 def record(only: Sequence[str]) -> int:
     """Record each fixture in a process of its own, so that cold ones are cold."""
-    choose_device("cuda")
     chosen = [f for f in all_fixtures() if not only or f.folder in only]
     if not chosen:
         raise CaptureError(f"no workload records {', '.join(only)}; see python -m capture --list")
+    if not choose_device("auto").is_gpu:
+        raise CaptureError("no GPU: torch.cuda.is_available() is False; fixtures are recorded on one")
     for fixture in chosen:
         print(f"== fixtures/{fixture.folder}/{fixture.name}", flush=True)
         command = [sys.executable, "-m", "capture", *fixture.arguments, "--force"]

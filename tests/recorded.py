@@ -14,12 +14,8 @@ TRACES = sorted(
 FOLDERS = sorted({path.parent for path in TRACES})
 HEALTHY = [path for path in TRACES if path.parent.name == "healthy"]
 
-# Rules that no pair of recordings can show, and what tests them instead.
-UNRECORDED = {
-    "hotspot": "a fact about every trace, good ones as well; built traces",
-    "load-imbalance": "needs the traces of several ranks; built and shared jobs",
-    "throttling": "needs counters of the clock, which torch writes from 2.14 on; built traces",
-}
+# Rules that no pair of recordings can show; the file says why, and what tests them instead.
+UNRECORDED = {path.parent.name for path in FIXTURES.glob("*/unrecorded.txt")}
 RECORDED = [rule.slug for rule in all_rules() if rule.slug not in UNRECORDED]
 
 

@@ -1,1 +1,1 @@
-"""One module per workload; `capture.workload.discover` finds every `WORKLOAD` in here."""
+"""One module per workload; `capture.workload.discover` finds the `WORKLOADS` of each in here."""
