@@ -37,6 +37,33 @@ def test_a_rare_slow_step_is_a_hiccup_and_a_frequent_one_is_not() -> None:
     assert {3, 6, 9} <= set(durations({3, 6, 9}))
 
 
+@pytest.mark.parametrize(
+    ("spacing_us", "pauses_us", "replayed"),
+    [
+        ((20, 90, 80, 25), (0, 0, 0, 0), [0, 3]),  # each row later: the host was busy with something else
+        ((30, 35, 50, 40), (0, 0, 0, 0), [1, 2, 3]),  # as steps of a quiet host differ
+        ((20, 20, 20, 20), (0, 9_000, 9_000, 0), [1, 2, 3]),  # one long gap each: the program's
+    ],
+)
+def test_steps_in_which_every_row_is_slower_are_no_measure(
+    spacing_us: tuple[int, ...], pauses_us: tuple[int, ...], replayed: list[int]
+) -> None:
+    trace, at = TraceBuilder(), 0
+    for number, (spacing, pause) in enumerate(zip(spacing_us, pauses_us, strict=True)):
+        begin = at
+        for launch in range(70):
+            trace.op("aten::mm", at + 1_000, 12_000)
+            trace.launch("cudaLaunchKernel", at + 3_000, 5_000, correlation=number * 100 + launch + 1)
+            trace.kernel(at + 10_000, 4_000, correlation=number * 100 + launch + 1)
+            at += spacing * 1_000
+        at += pause * 1_000
+        trace.step(number, begin, at - begin)
+    sample = program(trace.load()).sample
+    assert sample.steps.tolist() == replayed
+    assert sample.disturbed == (0 in replayed)
+    assert ("something else kept the host busy" in sample.text) == (0 in replayed)
+
+
 def test_the_innermost_row_owns_the_time() -> None:
     loop = Loop(steps=1)
     loop.op("aten::mm", 100_000, 50_000)

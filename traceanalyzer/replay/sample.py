@@ -6,13 +6,23 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
+Floats = NDArray[np.float64]
+
 _SLOW = 1.6  # times the median: a hiccup, or the profiler's buffers; chosen on traces from an H200
 _RARE = 0.2  # share of the steps that may be hiccups; what is slow more often is the program; ranks/hiccup
+_DISTURBED = (
+    2.0  # times the quickest step's time from row to row: the host did something else; steps differ by
+)
+#                   1.9 at most in quiet recordings, by 2 to 4 where others used the host (H100 and H200)
+_SAME_ROWS = 0.02  # by which steps that do the same differ; H100 and H200 traces
+_PACED_ROWS = 100  # of a step: fewer tell little; steps of 61 rows differ by 1.6, H200
+_STALLS = 0.1  # share of a step's rows that may be followed by whatever long; by definition of "throughout"
 _MAX_ROWS = 30_000  # of the CPU lane, so that a replay takes milliseconds
 
 
@@ -25,6 +35,7 @@ class Sample:
         begin_ns, end_ns: int64, where they lie on the CPU.
         part: share of its step that each of them is; below 1 where a single step is too long to be replayed whole.
         of_steps: how many steps the trace has.
+        disturbed: whether others were left out because the host was busy with something else in them.
     """
 
     steps: Rows
@@ -32,6 +43,7 @@ class Sample:
     end_ns: Rows
     part: float
     of_steps: int
+    disturbed: bool = False
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -41,13 +53,15 @@ class Sample:
         """What was replayed, in words."""
         if self.part < 1:
             return f"{self.part:.0%} of a step"
-        return f"{len(self)} of {self.of_steps} step{'s' * (self.of_steps != 1)}"
+        where = " (in others something else kept the host busy)" * self.disturbed
+        return f"{len(self)} of {self.of_steps} step{'s' * (self.of_steps != 1)}{where}"
 
     @classmethod
     def of(cls, steps: Steps, nesting: Nesting) -> Self:
         """A run of warm and typical steps from the middle of the trace."""
         begin, end = steps.cpu_start_ns, steps.cpu_end_ns
-        usable = _usual(end - begin)
+        usual = _usual(end - begin)
+        usable = _undisturbed(usual, *_paces(nesting, begin, end))
         first, last = (_rows_before(nesting, edges[usable]) for edges in (begin, end))
         chosen = _middle(usable, last - first)
         begin, end = begin[chosen], end[chosen]
@@ -55,7 +69,7 @@ class Sample:
             whole = int(end[0] - begin[0])
             begin, end = _cut(nesting, int(begin[0]), int(end[0]), rows)
             return cls(chosen, begin, end, int(end[0] - begin[0]) / whole, len(steps))
-        return cls(chosen, begin, end, 1.0, len(steps))
+        return cls(chosen, begin, end, 1.0, len(steps), disturbed=usable is not usual)
 
 
 def _usual(dur: Rows) -> Rows:
@@ -67,6 +81,33 @@ def _usual(dur: Rows) -> Rows:
         usable = usable[1:]
     slow = dur[usable] > _SLOW * np.median(dur[usable])
     return usable[~slow] if slow.mean() <= _RARE or slow.sum() <= 1 else usable
+
+
+def _paces(nesting: Nesting, begin: Rows, end: Rows) -> tuple[Floats, Rows]:
+    """Of each step the usual time from row to row on the busiest thread, and how many rows it has there."""
+    busiest = max(nesting.thread_start_ns, key=len)
+    first, last = np.searchsorted(busiest, begin), np.searchsorted(busiest, end)
+    paces = [_pace(np.diff(busiest[low:high])) for low, high in zip(first, last, strict=True)]
+    return np.array(paces), np.asarray(last - first, np.int64)
+
+
+def _pace(apart: Rows) -> float:
+    """Mean without the longest tenth, which are stalls and long ops; 0 of few."""
+    usual = np.sort(apart)[: int(len(apart) * (1 - _STALLS))]
+    return float(usual.mean()) if len(apart) >= _PACED_ROWS else 0.0
+
+
+def _undisturbed(usable: Rows, pace: Floats, rows: Rows) -> Rows:
+    """Without steps that do what the others do, each row of it more slowly: the host was busy with something else."""
+    alike = np.ptp(rows[usable]) <= _SAME_ROWS * rows[usable].max() and pace[usable].min() > 0
+    quick = pace <= _DISTURBED * pace[usable].min()
+    if not alike or quick[usable].all():
+        return usable
+    same = abs(rows - rows[usable].max()) <= _SAME_ROWS * rows  # the first, too, if it is as quick
+    undisturbed: Rows = np.flatnonzero(
+        same & (pace > 0) & (pace <= _DISTURBED * pace[same & (pace > 0)].min())
+    )
+    return undisturbed
 
 
 def _middle(usable: Rows, rows: Rows) -> Rows:

@@ -76,7 +76,10 @@ class Steps:
         return last - first
 
     def durations_ns(self, device: int | None = None) -> Ns:
-        """Duration of each step, (steps,): on a device, or from mark to mark on the CPU; with the profiler's own time."""
+        """Duration of each step, (steps,): on a device, or from mark to mark on the CPU.
+
+        What the profiler did meanwhile is part of it.
+        """
         marks = np.append(self.cpu_start_ns, self.cpu_end_ns[-1:])
         edges = marks if device is None else self.bounds_ns[device]
         return edges[1:] - edges[:-1]

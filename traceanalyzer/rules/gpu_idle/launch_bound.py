@@ -85,7 +85,7 @@ def launch_bound(
     yield Hits(
         at=found,
         cause=cause,
-        fix=() if minor else remedy.fix,
+        fix=() if minor or busy else remedy.fix,
         confidence=remedy.sure,
         message=f"the CPU launches {{kernels}} kernel{'s' if count != 1 else ''} a step"
         + (", half of them shorter than {kernel}" if count > 1 else " of {kernel}")
