@@ -94,6 +94,11 @@ def test_what_does_not_wait_is_left_alone(shared: Shared, name: str) -> None:
         (("torchvision::nms",), "torchvision::nms", "inside-op"),
         (("Torch-Compiled Region: 0/0", "aten::item"), "aten::item", "read-back"),
         (("autograd::engine::evaluate_function: IndexBackward0", "aten::item"), "aten::item", "read-back"),
+        (
+            ("autograd::engine::evaluate_function: IndexBackward0", "aten::_index_put_impl_"),
+            "aten::index",
+            "boolean-mask",
+        ),
     ],
 )
 def test_the_op_that_the_user_called_is_named(ops: tuple[str, ...], by: str, cause: str) -> None:

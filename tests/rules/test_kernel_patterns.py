@@ -35,6 +35,15 @@ def test_three_pointwise_kernels_over_one_size_are_a_chain() -> None:
     assert one.cost_share == pytest.approx(80 / 224, abs=0.03)
 
 
+@pytest.mark.parametrize(
+    ("ops", "gate"), [(("sigmoid", "mul", "mul"), True), (("sigmoid", "mul", "log", "neg"), False)]
+)
+def test_a_loss_with_a_sigmoid_is_told_nothing_of_gates(ops: tuple[str, ...], gate: bool) -> None:
+    chain = [Op(f"aten::{op}", ADD, 40, BIG, [F32, F32]) for op in ops]
+    (one,) = found(program([*chain, Op("aten::mm", NVJET, 100)]), "unfused-pointwise")
+    assert ("F.silu" in one.advice) == gate
+
+
 def test_two_pointwise_kernels_are_none() -> None:
     assert found(program([*pointwise(BIG, BIG), Op("aten::mm", NVJET, 100)]), "unfused-pointwise") == []
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, Edit
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
@@ -46,7 +47,7 @@ def implicit_sync(
     """
     ops = Calls(work.events, values.op)
     copies, waits = Work(work.events, values.copy), Calls(work.events, values.wait)
-    for (cause, op), found in ops.by(kinds_of(ops, values), ops.name):
+    for (cause, op), found in ops.by(kinds_of(ops, values), _as_called(ops)):
         waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
         lines, idling = found.line.sums(found.dur_ns), idle.waited().call.inside(found).any()
@@ -68,6 +69,13 @@ def implicit_sync(
                 "lines": lines,
             },
         )
+
+
+def _as_called(ops: Calls) -> Texts:
+    """Names of the ops; what waits in the backward of an index waits for the mask that the user indexed with."""
+    names = np.append(ops.name.names, "aten::index")
+    backward = ops.outer_op.name.matches(r"\bIndexBackward") & ops.name.matches(r"index_put")
+    return Texts(np.where(backward, np.flatnonzero(names == "aten::index")[0], ops.name.code), names)
 
 
 def _longest(waiting: Calls, found: Calls) -> int:

@@ -31,6 +31,7 @@ _REMEDIES = (
     (("tanh", "pow"), "Use F.gelu(x, approximate='tanh')"),
     (("sigmoid", "mul"), "Use F.silu, or F.glu, for the gate"),
 )
+_GATE = {"sigmoid", "mul", "copy_"}  # a loss has a sigmoid and products, too, and more beside them
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits)
@@ -88,5 +89,6 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
 def _advice(sequence: str) -> str:
     """The ready-made op for what the chain looks like, else compilation."""
     ops = sequence.split(" > ")
-    named = next((remedy for wanted, remedy in _REMEDIES if all(one in ops for one in wanted)), None)
+    remedies = _REMEDIES if _GATE.issuperset(ops) else _REMEDIES[:-1]
+    named = next((remedy for wanted, remedy in remedies if all(one in ops for one in wanted)), None)
     return f"{named}, or {_COMPILE}." if named else f"Put the chain under torch.compile: {_WHY}."
