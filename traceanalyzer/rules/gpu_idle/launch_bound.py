@@ -81,6 +81,7 @@ def launch_bound(
     minor = found.total_ns < least_ns
     cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
     kernels, pace = eager.of_kind("compute", "communication"), pace_ns(eager)
+    lines = found.launch.line.sums(found.dur_ns)
     count = round(len(kernels) / max(steps.working, 1))
     yield Hits(
         at=found,
@@ -91,6 +92,7 @@ def launch_bound(
         + (", half of them shorter than {kernel}" if count > 1 else " of {kernel}")
         + (", mostly one in {launch}" if pace else "")
         + ", and the GPU waits for it: before {ops}"
+        + (", at {lines}" if lines else "")
         + _doubt(cause, forecast),
         advice=_first_measured(remedy.advice, forecast) if cause == "unsure" else remedy.advice,
         evidence={
@@ -99,6 +101,7 @@ def launch_bound(
             "kernel_ns": int(np.median(kernels.dur_ns)) if len(kernels) else 0,
             "launch_ns": pace,
             "ops": found.launch.outer_op.name.or_else(found.launch.name),
+            "lines": lines,
             "remedy": remedy.name,
             "busy_share": busy_share(forecast),
         },
