@@ -52,6 +52,11 @@ def test_an_optimizer_without_a_fused_kernel_is_sent_to_foreach() -> None:
     assert "foreach=True" in one.advice
 
 
+def test_sparse_gradients_have_no_foreach() -> None:
+    dense = ["aten::mul_", "aten::addcmul_", "aten::sqrt", "aten::addcdiv_"]
+    assert of_rule(stepping("Adagrad", [*dense, "aten::coalesce"], 30), "unfused-optimizer") == []
+
+
 def test_an_optimizer_of_ones_own_is_compiled() -> None:
     (one,) = of_rule(stepping("Lion", ["aten::mul_", "aten::sign", "aten::add_"], 40), "unfused-optimizer")
     assert "torch.compile" in one.advice

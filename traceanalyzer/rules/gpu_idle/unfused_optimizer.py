@@ -11,7 +11,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
-from traceanalyzer.rule.views.optimizers import DONE, FUSED, Implementation
+from traceanalyzer.rule.views.optimizers import DONE, FUSED, SPARSE, Implementation
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 
@@ -42,7 +42,8 @@ def unfused_optimizer(
     Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
     How sure: the launches and the kernels' names say which implementation it is. The saving replays a step with the
     fused kernels; it is info where the saving may be next to nothing, as behind a busy GPU.
-    When it is wrong: parameters on several devices or of exotic dtypes, which the fused kernel does not take.
+    When it is wrong: parameters on several devices or of exotic dtypes, which the fused kernel does not take. Steps
+    over sparse gradients are left out: neither fused nor foreach takes these.
     Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch 2.11.
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
@@ -50,7 +51,8 @@ def unfused_optimizer(
         raise Unavailable("no optimizer step is marked in the trace")
     launched, owner = marks.launched()
     names = launched.op.name.or_else(launched.name)
-    done = np.isin(np.arange(len(marks)), owner[names.matches(DONE) | launched.in_graph])
+    sparse = calls[calls.name.matches(SPARSE)].owner(marks)
+    done = np.isin(np.arange(len(marks)), np.append(owner[names.matches(DONE) | launched.in_graph], sparse))
     for name, step in marks.by(marks.name):
         own = np.isin(owner, np.flatnonzero(np.isin(marks.rows, step.rows) & ~done))
         if own.sum() >= limits.min_launches * max(len(np.unique(owner[own])), 1):
