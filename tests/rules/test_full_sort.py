@@ -1,0 +1,151 @@
+"""Sorts of a whole tensor, of which what follows uses all, or only the first elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.rules.kernel_programs import BF16, F32, Op, found, program
+from traceanalyzer import diagnose
+from traceanalyzer.model.finding import Status
+
+SHAPE, LONG = [256, 200_000], "long int"
+RADIX = "void cub::detail::radix_sort::DeviceSegmentedRadixSortKernel<float, long>(float const*)"
+PRODUCT = Op("aten::mm", "nvjet_tst", 500, [[256, 128], [128, 200_000]], [BF16, BF16])
+ALL = "9223372036854775807"
+
+
+def sort(
+    name: str = "aten::sort", shape: list[int] = SHAPE, dur: int = 4_000, kind: str = F32, dim: int = -1
+) -> Op:
+    scalars = {"aten::msort": [""], "aten::sort": ["", "False", str(dim), "True"]}
+    given = scalars.get(name, ["", str(dim), "True"])
+    return Op(
+        name,
+        RADIX,
+        dur,
+        [shape, *[[]] * (len(given) - 1)],
+        [kind, *["Scalar"] * (len(given) - 1)],
+        scalars=given,
+    )
+
+
+def view(name: str, kind: str, *scalars: str, shape: list[int] = SHAPE) -> Op:
+    """A view of a tensor; what it launches here takes no time to speak of."""
+    return use(name, [shape, *[[]] * len(scalars)], [kind, *["Scalar"] * len(scalars)], "", *scalars)
+
+
+def first(k: int, kind: str = LONG, shape: list[int] = SHAPE, dim: int = 1) -> Op:
+    return view("aten::slice", kind, str(dim), "0", str(k), "1", shape=shape)
+
+
+def use(name: str, dims: list[Any], types: list[str], *scalars: str) -> Op:
+    return Op(name, "void some_kernel()", 1, dims, types, scalars=scalars)
+
+
+VALUES = use("aten::cumsum", [SHAPE, [], []], [F32, "Scalar", ""], "", "1", "")
+ORDER = use("aten::gather", [SHAPE, [], SHAPE, []], [F32, "Scalar", LONG, "Scalar"], "", "1", "", "False")
+CONCATENATED = use("aten::cat", [[SHAPE, [256, 10]], []], ["TensorList", "Scalar"], "", "1")
+MASK = use("aten::scatter_", [SHAPE, [], [256, 200], []], [F32, "Scalar", LONG, "Scalar"], "", "1", "", "1.0")
+LAST = view("aten::slice", LONG, "1", "-200", ALL, "1")
+EVERYTHING = view("aten::slice", LONG, "0", "0", ALL, "1")
+
+
+@pytest.mark.parametrize("name", ["aten::sort", "aten::argsort"])
+def test_the_first_of_what_is_sorted_could_be_had_by_topk(name: str) -> None:
+    (one,) = found(program([PRODUCT, sort(name), first(200), PRODUCT]), "full-sort")
+    assert (one.by, one.steps, one.count) == (name, 6, 6)
+    assert "sorts all of 256x200000 once a step, in 4.00 ms" in one.message
+    assert "the first or last 200 of each row" in one.message
+    assert "torch.topk" in one.advice
+    # twelve times 204.8 MB at 4.8 TB/s, 45 us, and a thousandth of the sort
+    assert one.evidence["topk_ns"] == 512_000 + 45_000 + 4_000
+    assert one.cost_ns == pytest.approx(6 * (4_000_000 - 561_000), abs=100)
+    assert one.saving is not None
+    assert one.saving.share > 0.05
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [first(200, F32), first(200)],
+        [view("aten::select", F32, "-1", "0")],
+        [LAST],
+        [EVERYTHING, first(100, dim=-1)],
+        [first(200), view("aten::as_strided", LONG, "[256, 200]", "[200000, 1]", "0")],
+        [first(200), MASK],
+        [first(200), use("aten::cumsum", [[256, 200], []], [F32, "Scalar"], "", "1")],
+        [view("aten::slice", LONG, "1", "", "200", "1")],
+    ],
+    ids=["both results", "one", "last", "all rows", "inside", "mask", "of the slice", "no start"],
+)
+def test_views_of_an_end_read_nothing_else(after: list[Op]) -> None:
+    assert len(found(program([PRODUCT, sort(), *after]), "full-sort")) == 1
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [],
+        [EVERYTHING],
+        [VALUES],
+        [first(200, F32), VALUES],
+        [first(200), ORDER],
+        [first(200), CONCATENATED],
+        [first(200), LAST],
+        [first(200), view("aten::slice", LONG, "1", "200", ALL, "1")],
+        [first(200), view("aten::select", F32, "1", "100000")],
+        [first(200, dim=0)],
+        [first(60_000)],
+        [first(200, shape=[128, 200_000])],
+        [view("aten::slice", LONG)],
+        [first(0)],
+    ],
+    ids=[
+        "nothing", "view", "values", "values, too", "order, too", "in a list", "both ends", "rest", "middle",
+        "other dimension", "much", "other tensor", "no scalars", "none",
+    ],
+)  # fmt: skip
+def test_what_is_used_otherwise_has_to_be_sorted(after: list[Op]) -> None:
+    assert found(program([PRODUCT, sort(), *after]), "full-sort") == []
+
+
+def test_only_the_order_leaves_argsort() -> None:
+    after = [first(200), VALUES]  # of the scores, which are no result of it
+    assert len(found(program([PRODUCT, sort("aten::argsort"), *after]), "full-sort")) == 1
+
+
+def test_a_sort_of_the_order_uses_all_of_it() -> None:
+    ranks = [sort("aten::argsort", kind=LONG), sort("aten::argsort", kind=LONG), first(200)]
+    (one,) = found(program([PRODUCT, *ranks], steps=1), "full-sort")
+    assert one.count == 1  # the second
+
+
+def test_msort_sorts_along_the_first_dimension() -> None:
+    tall = [200_000, 256]
+    (one,) = found(program([sort("aten::msort", tall), first(9, F32, tall, 0), PRODUCT]), "full-sort")
+    assert one.by == "aten::msort"
+    assert found(program([sort("aten::msort", tall), first(9, F32, tall, 1), PRODUCT]), "full-sort") == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "dur"),
+    [([1, 1_000_000], 98), ([64, 8_400], 60), ([32_768, 256], 775), (SHAPE, 700)],
+)
+def test_sorts_that_take_about_as_long_as_topk_stay(shape: list[int], dur: int) -> None:
+    small = Op("aten::mm", "nvjet_tst", 20)
+    assert found(program([small, sort(shape=shape, dur=dur), first(8, shape=shape)]), "full-sort") == []
+
+
+def test_what_costs_next_to_nothing_is_not_said() -> None:
+    shape, long = [64, 32_000], Op("aten::mm", "nvjet_tst", 100_000)
+    assert found(program([long, sort(shape=shape, dur=221), first(8, shape=shape)]), "full-sort") == []
+    assert len(found(program([PRODUCT, sort(shape=shape, dur=221), first(8, shape=shape)]), "full-sort")) == 1
+
+
+def test_without_shapes_or_dimension_nobody_knows() -> None:
+    for bare in (Op("aten::sort", RADIX, 4_000), Op("aten::sort", RADIX, 4_000, [SHAPE], [F32])):
+        (outcome,) = diagnose(program([PRODUCT, bare]), select=["full-sort"]).outcomes
+        assert outcome.status is Status.NOT_APPLICABLE
+        assert "record_shapes=True" in str(outcome.why)
