@@ -35,6 +35,11 @@ class Texts:
     def __len__(self) -> int:
         return len(self.code)
 
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("texts are no array: one_of(...) or matches(...) gives the rows that have a text")
+
+    __hash__ = None  # type: ignore[assignment]
+
     @overload
     def __getitem__(self, chosen: int) -> str | None: ...
     @overload
