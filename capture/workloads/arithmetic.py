@@ -59,6 +59,23 @@ def misaligned_gemm(device: Device, bad: bool) -> Callable[[], object]:
     return step
 
 
+def fft_length(device: Device, bad: bool) -> Callable[[], object]:
+    """Long convolutions by FFT of exactly as many numbers as they need, a prime, or of one more."""
+    import torch
+
+    signals, taps = device.pick((2048, 4096), (4, 32))
+    length = 2 * taps - 1 if bad else 2 * taps
+    x = torch.randn(signals, taps, device=device.kind)
+    kernel = torch.randn(taps, device=device.kind)
+
+    def step() -> None:
+        for _ in range(3):
+            spectrum = torch.fft.rfft(x, n=length) * torch.fft.rfft(kernel, n=length)
+            torch.fft.irfft(spectrum, n=length)[:, :taps].relu()
+
+    return step
+
+
 def low_occupancy(device: Device, bad: bool) -> Callable[[], object]:
     """A running sum along 8 long rows, or along many short ones."""
     import torch
@@ -176,6 +193,13 @@ WORKLOADS = (
         misaligned_gemm,
         bad="4 steps of 3 bf16 matmuls with 50,257 columns",
         good="the same with 50,304 columns",
+    ),
+    pair(
+        "fft_length",
+        "convolutions by FFT of 8,191 numbers, a prime (bad), or of 8,192 (good)",
+        fft_length,
+        bad="4 steps of 3 convolutions of 2,048 signals with transforms of 8,191 numbers",
+        good="the same with transforms of 8,192 numbers, padded by one",
     ),
     pair(
         "low_occupancy",
