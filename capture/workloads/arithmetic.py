@@ -76,6 +76,29 @@ def fft_length(device: Device, bad: bool) -> Callable[[], object]:
     return step
 
 
+def one_hot(device: Device, bad: bool) -> Callable[[], object]:
+    """How much of each class is predicted where it is: by a mask of all classes, or by the class itself."""
+    import torch
+    from torch.nn import functional
+
+    images, classes, size = device.pick((4, 96, 256), (2, 5, 8))
+    logits = torch.randn(images, classes, size, size, device=device.kind, requires_grad=True)
+    target = torch.randint(0, classes, (images, size, size), device=device.kind)
+
+    def step() -> None:
+        likely = torch.softmax(logits, dim=1)
+        if bad:
+            mask = functional.one_hot(target, classes).permute(0, 3, 1, 2).float()
+            found = (likely * mask).sum((0, 2, 3))
+        else:
+            picked = likely.gather(1, target.unsqueeze(1))
+            found = picked.new_zeros(classes).scatter_add(0, target.flatten(), picked.flatten())
+        logits.grad = None
+        (1 - found.mean() / size**2).backward()
+
+    return step
+
+
 def low_occupancy(device: Device, bad: bool) -> Callable[[], object]:
     """A running sum along 8 long rows, or along many short ones."""
     import torch
@@ -200,6 +223,13 @@ WORKLOADS = (
         fft_length,
         bad="4 steps of 3 convolutions of 2,048 signals with transforms of 8,191 numbers",
         good="the same with transforms of 8,192 numbers, padded by one",
+    ),
+    pair(
+        "one_hot",
+        "a Dice loss by one-hot targets (bad) or by gather and scatter_add (good)",
+        one_hot,
+        bad="4 steps of a loss that multiplies 96 classes with an int64 one-hot target made float32",
+        good="the same sums by gather and scatter_add of the target's classes",
     ),
     pair(
         "low_occupancy",
