@@ -77,3 +77,10 @@ def test_on_a_device_without_known_peaks_only_bluestein_is_surely_slow() -> None
     assert (one.evidence["lengths"], one.cost_ns) == ([8191], 6 * 2_800 * US)
     radix = transform(8128, 600, "void prime_fft_factor<127u>()")
     assert found(program([radix, OTHER], device=device), "fft-length") == []
+
+
+def test_the_copy_that_an_inverse_transform_makes_of_its_spectrum_is_nobody_s_to_avoid() -> None:
+    copy = Op("aten::copy_", "void direct_copy_kernel_cuda()", 500, inside="aten::fft_irfft")
+    assert [one.by for one in found(program([copy, OTHER]), "data-movement")] == ["aten::fft_irfft"]
+    torchs = Op("aten::copy_", "void direct_copy_kernel_cuda()", 500, inside="aten::_fft_c2r")
+    assert found(program([torchs, OTHER]), "data-movement") == []
