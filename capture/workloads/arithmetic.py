@@ -59,6 +59,46 @@ def misaligned_gemm(device: Device, bad: bool) -> Callable[[], object]:
     return step
 
 
+def fft_length(device: Device, bad: bool) -> Callable[[], object]:
+    """Long convolutions by FFT of exactly as many numbers as they need, a prime, or of one more."""
+    import torch
+
+    signals, taps = device.pick((2048, 4096), (4, 32))
+    length = 2 * taps - 1 if bad else 2 * taps
+    x = torch.randn(signals, taps, device=device.kind)
+    kernel = torch.randn(taps, device=device.kind)
+
+    def step() -> None:
+        for _ in range(3):
+            spectrum = torch.fft.rfft(x, n=length) * torch.fft.rfft(kernel, n=length)
+            torch.fft.irfft(spectrum, n=length)[:, :taps].relu()
+
+    return step
+
+
+def one_hot(device: Device, bad: bool) -> Callable[[], object]:
+    """How much of each class is predicted where it is: by a mask of all classes, or by the class itself."""
+    import torch
+    from torch.nn import functional
+
+    images, classes, size = device.pick((4, 96, 256), (2, 5, 8))
+    logits = torch.randn(images, classes, size, size, device=device.kind, requires_grad=True)
+    target = torch.randint(0, classes, (images, size, size), device=device.kind)
+
+    def step() -> None:
+        likely = torch.softmax(logits, dim=1)
+        if bad:
+            mask = functional.one_hot(target, classes).permute(0, 3, 1, 2).float()
+            found = (likely * mask).sum((0, 2, 3))
+        else:
+            picked = likely.gather(1, target.unsqueeze(1))
+            found = picked.new_zeros(classes).scatter_add(0, target.flatten(), picked.flatten())
+        logits.grad = None
+        (1 - found.mean() / size**2).backward()
+
+    return step
+
+
 def low_occupancy(device: Device, bad: bool) -> Callable[[], object]:
     """A running sum along 8 long rows, or along many short ones."""
     import torch
@@ -176,6 +216,20 @@ WORKLOADS = (
         misaligned_gemm,
         bad="4 steps of 3 bf16 matmuls with 50,257 columns",
         good="the same with 50,304 columns",
+    ),
+    pair(
+        "fft_length",
+        "convolutions by FFT of 8,191 numbers, a prime (bad), or of 8,192 (good)",
+        fft_length,
+        bad="4 steps of 3 convolutions of 2,048 signals with transforms of 8,191 numbers",
+        good="the same with transforms of 8,192 numbers, padded by one",
+    ),
+    pair(
+        "one_hot",
+        "a Dice loss by one-hot targets (bad) or by gather and scatter_add (good)",
+        one_hot,
+        bad="4 steps of a loss that multiplies 96 classes with an int64 one-hot target made float32",
+        good="the same sums by gather and scatter_add of the target's classes",
     ),
     pair(
         "low_occupancy",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from traceanalyzer.roofline.convolutions import fft_counts
+from traceanalyzer.roofline.ffts import fft_work
 from traceanalyzer.roofline.op_model import ARITHMETIC, DEPTHWISE, ITEM_BYTES, Signature, Work, work_of
 from traceanalyzer.roofline.peaks import Peaks
 
@@ -37,6 +38,11 @@ REACHED: Mapping[str, float] = {
     "select": 0.06,
     "concatenation": 0.60,
     "transposition": 0.24,
+    # By cuFFT, lengths without prime factors above 7, 1 to 256 MB on an H100 (torch 2.11, CUDA 13):
+    "fft": 0.60,  # 0.55 to 0.95
+    "real fft": 0.38,  # 0.37 to 0.87; c2r without the copy that torch makes of its input
+    "long fft": 0.20,  # 0.20 to 0.51, more than 8,192 numbers
+    "real long fft": 0.14,  # 0.12 to 0.22
 }
 _LONG = 8  # bytes of an index
 _FEW_CHANNELS = 8
@@ -194,4 +200,5 @@ _MODELS: Mapping[str, Callable[[Signature], Work]] = {
     **dict.fromkeys(("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d"), _pool),
     **dict.fromkeys(("max_pool2d_with_indices_backward", "avg_pool2d_backward"), _pool_backward),
     "cat": _cat,
+    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), fft_work),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropWork
-from traceanalyzer.rule import Claims, Hits, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import called_ops, told
 from traceanalyzer.timeline import kernel_families as families
 
@@ -18,6 +18,7 @@ _MOVES = (
     r"|_foreach_copy_|split_with_sizes_copy|slice_scatter|select_scatter|slice_backward|select_backward|index_copy_)$"
 )
 _GATHERS = r"^aten::(index_select|gather|take|take_along_dim|embedding|index|_unsafe_index)$"
+_OVERWRITES = "aten::_fft_c2r"  # cuFFT writes into the spectrum, which torch copies before
 _MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of forward
 
 
@@ -29,14 +30,15 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.NET, min_share=0.03, limits=Limits, causes=("gathers", "copies"))
-def data_movement(work: Work, limits: Limits) -> Iterator[Hits]:
+def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 
     What it looks for: copies, conversions, concatenations, gathers, pads and expansions, whatever their kernels are
     called, summed by what the user called.
     Why it costs: moving data computes nothing; each pass reads and writes all of it.
     Bad: a layout, type or order that every op changes back. Good: data that lies as its readers want it.
-    Transposing copies and concatenations are strided-copy's.
+    Transposing copies and concatenations are strided-copy's. The copy that an inverse real transform makes of its
+    spectrum is torch's own and does not count.
     How sure: the ops compute nothing. Whether they can be avoided, the trace does not say.
     When it is wrong: gathers are the work itself in recommenders and graph networks, thus said for information only.
     Saving: as if none of it were needed and all readers stayed as quick: the most that can be gained. Ops that read
@@ -51,6 +53,7 @@ def data_movement(work: Work, limits: Limits) -> Iterator[Hits]:
     moving &= ~name.matches(families.STRIDED_COPY) & ~name.matches(families.CONCATENATION)
     moving &= ~work.kind.one_of("memset", "copy_h2d", "copy_d2h", "communication")
     moving &= ~work.outer_op.name.matches(_MIRRORS)
+    moving &= ~work.op.inside(calls[calls.name.one_of(_OVERWRITES)])
     yield from _by_op(work, work[moving & ~gathers], limits, gathers=False)
     yield from _by_op(work, work[moving & gathers], limits, gathers=True)
 

@@ -1,0 +1,77 @@
+"""Lengths of Fourier transforms, their factors, and what transforms need."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceanalyzer.roofline.ffts import factors, fft_lengths, fft_work, is_awkward, next_length
+from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.op_model import Signature
+
+COMPLEX = "c10::complex<float>"
+
+
+def transform(name: str, shape: list[Any], kind: str, along: str, last: str = "True") -> Signature:
+    types = (kind, "ScalarList", "Scalar", "Scalar")
+    return Signature(f"aten::{name}", (shape, [], [], []), types, ("", along, "0", last))
+
+
+@given(st.integers(1, 200_000))
+def test_the_next_length_is_even_good_and_the_nearest(length: int) -> None:
+    good = next_length(length)
+    assert good % 2 == 0
+    assert good >= length
+    assert not is_awkward(good)
+    assert all(is_awkward(one) for one in range(length + length % 2, good, 2))
+    assert math.prod(factors(length)) == length
+
+
+def test_awkward_lengths_have_a_prime_factor_above_seven() -> None:
+    assert [one for one in (1, 7, 11, 400, 441, 1022, 8191, 8192) if is_awkward(one)] == [11, 1022, 8191]
+    assert factors(1022) == (2, 7, 73)
+    assert [next_length(one) for one in (1, 11, 4097, 8191, 16_001)] == [2, 12, 4116, 8192, 16_128]
+
+
+CASES = [
+    (transform("_fft_r2c", [4, 8191], "float", "[1]"), (8191,), "real fft", 2 * 4 * 8191 * 4),
+    (transform("_fft_c2r", [4, 4096], COMPLEX, "[1]", "8191"), (8191,), "real fft", 2 * 4 * 8191 * 4),
+    (transform("_fft_c2c", [16_384, 4], COMPLEX, "[0]"), (16_384,), "long fft", 2 * 4 * 16_384 * 8),
+    (transform("_fft_c2c", [2, 30, 22], COMPLEX, "[1, 2]"), (30, 22), "fft", 2 * 2 * 2 * 30 * 22 * 8),
+]
+
+
+@pytest.mark.parametrize(("op", "lengths", "kind", "moved"), CASES)
+def test_each_dimension_of_a_transform_is_a_pass_over_memory(
+    op: Signature, lengths: tuple[int, ...], kind: str, moved: int
+) -> None:
+    work = bound_of(op)
+    assert work is not None
+    assert fft_lengths(op) == lengths
+    assert (work.kind, work.bytes, work.arithmetic) == (kind, moved, "fp32")
+
+
+def test_operations_are_those_of_the_fast_transform() -> None:
+    assert fft_work(transform("_fft_c2c", [3, 1024], COMPLEX, "[1]")).flops == 5 * 3 * 1024 * 10
+    double = transform("_fft_r2c", [3, 1024], "double", "[1]")
+    assert (fft_work(double).flops, fft_work(double).arithmetic) == (5 * 3 * 1024 * 10 // 2, "fp64")
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        transform("_fft_r2c", [4, 8191], "float", ""),
+        transform("_fft_r2c", [4, 8191], "float", "[5]"),
+        transform("_fft_r2c", [4, 0], "float", "[1]"),
+        transform("_fft_c2r", [4, 4096], COMPLEX, "[1]", "many"),
+        transform("_fft_c2r", [4, 4096], COMPLEX, "[]", "8191"),
+        transform("_fft_r2c", [4, 8191], "int", "[1]"),
+        transform("mm", [4, 8191], "float", "[1]"),
+    ],
+)
+def test_what_does_not_say_how_long_it_is_has_no_bound(op: Signature) -> None:
+    assert bound_of(op) is None

@@ -1,0 +1,86 @@
+"""Fourier transforms of awkward lengths, by their inputs and by the names of their kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.kernel_programs import US, Op, found, program
+from traceanalyzer.model.finding import Confidence
+
+COMPLEX = "c10::complex<float>"
+PASSES = "void multi_bluestein_fft<128u, EPT<16u>, 32u>(kernel_arguments_t<unsigned int>)"
+ONE = "void regular_bluestein_fft<2048u, EPT<8u>, 1u>(kernel_arguments_t<unsigned int>)"
+GOOD = "void vector_fft<8192u, EPT<32u>, 1u>(kernel_arguments_t<unsigned int>)"
+TYPES = ("float", "ScalarList", "Scalar", "Scalar")
+
+
+def transform(length: int, dur: int, kernel: str = PASSES, signals: int = 4096) -> Op:
+    """A real transform of so many signals, `dur` in us."""
+    dims, scalars = ([signals, length], [], [], []), ("", "[1]", "0", "True")
+    return Op("aten::_fft_r2c", kernel, dur, dims, TYPES, scalars=scalars, inside="aten::fft_rfft")
+
+
+OTHER = Op("aten::mm", "sgemm", 2_000)
+
+
+def test_a_prime_length_is_padded_to_the_next_good_one() -> None:
+    (one,) = found(program([transform(8191, 3_300), OTHER]), "fft-length")
+    assert "8,191 is prime" in one.message
+    assert "Pad 8,191 to 8,192" in one.advice
+    assert one.confidence is Confidence.HIGH
+    assert (one.evidence["lengths"], one.evidence["good_lengths"]) == ([8191], [8192])
+    kept_us = 147  # two times 134 MB at 4.8 TB/s, of which such transforms reach 0.38
+    assert one.cost_ns == pytest.approx(6 * (3_300 - kept_us) * US, rel=0.01)
+    assert one.saving is not None
+
+
+def test_what_is_left_of_several_lengths_is_each_length_s_own() -> None:
+    ops = [transform(8191, 3_300), transform(8128, 600, "void prime_fft_factor<127u>()"), OTHER]
+    (one,) = found(program(ops), "fft-length")
+    assert one.evidence["lengths"] == [8191, 8128]
+    assert one.evidence["largest_factors"] == [8191, 127]
+    assert "8,128 has the prime factor 127" in one.message
+
+
+def test_an_inverse_transform_says_its_length_itself() -> None:
+    dims, scalars = ([4096, 4096], [], [], []), ("", "[1]", "2", "8191")
+    op = Op("aten::_fft_c2r", PASSES, 3_300, dims, (COMPLEX, *TYPES[1:]), scalars=scalars)
+    (one,) = found(program([op, OTHER]), "fft-length")
+    assert one.evidence["lengths"] == [8191]
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        transform(8192, 3_300, GOOD),  # slow, but not for its length
+        transform(8448, 200, GOOD),  # a factor 11, for which the library has a kernel
+        transform(509, 9, ONE, signals=4),  # too short to matter
+        Op("aten::mm", "sgemm", 3_300, ([4096, 8191], [8191, 64]), ("float", "float")),
+    ],
+)
+def test_good_lengths_and_awkward_ones_that_take_no_longer_are_none(op: Op) -> None:
+    assert found(program([op, OTHER]), "fft-length") == []
+
+
+@pytest.mark.parametrize(("kernel", "times"), [(PASSES, 8), (ONE, 2)])
+def test_without_shapes_the_kernels_name_tells(kernel: str, times: int) -> None:
+    (one,) = found(program([Op("aten::_fft_c2c", kernel, 1_600), OTHER]), "fft-length")
+    assert one.confidence is Confidence.MEDIUM
+    assert one.cost_ns == 6 * (1_600 - 1_600 // times) * US
+    assert "Bluestein's algorithm" in one.message
+    assert "Pad to a length without prime factors above 7" in one.advice
+
+
+def test_on_a_device_without_known_peaks_only_bluestein_is_surely_slow() -> None:
+    device = {"id": 0, "name": "Some GPU", "computeMajor": 9, "computeMinor": 0, "numSms": 100}
+    (one,) = found(program([transform(8191, 3_200), OTHER], device=device), "fft-length")
+    assert (one.evidence["lengths"], one.cost_ns) == ([8191], 6 * 2_800 * US)
+    radix = transform(8128, 600, "void prime_fft_factor<127u>()")
+    assert found(program([radix, OTHER], device=device), "fft-length") == []
+
+
+def test_the_copy_that_an_inverse_transform_makes_of_its_spectrum_is_nobody_s_to_avoid() -> None:
+    copy = Op("aten::copy_", "void direct_copy_kernel_cuda()", 500, inside="aten::fft_irfft")
+    assert [one.by for one in found(program([copy, OTHER]), "data-movement")] == ["aten::fft_irfft"]
+    torchs = Op("aten::copy_", "void direct_copy_kernel_cuda()", 500, inside="aten::_fft_c2r")
+    assert found(program([torchs, OTHER]), "data-movement") == []

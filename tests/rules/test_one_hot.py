@@ -1,0 +1,125 @@
+"""One-hot tensors: what makes and converts them, and the product that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.programs import US, found
+from traceanalyzer.model.finding import Confidence
+
+LONG, F32, BF16 = "long int", "float", "c10::BFloat16"
+ROWS, CLASSES = 1024 * 1024, 100
+MASK, SEEN = [16, 256, 256, CLASSES], [16, CLASSES, 256, 256]  # as made, and permuted
+Piece = tuple[str, int, Sequence[Any], Sequence[str]]  # name, us on the device, shapes, types
+
+CONVERTED: Piece = ("aten::copy_", 700, (SEEN, SEEN, []), (F32, LONG, "Scalar"))
+PRODUCT: Piece = ("aten::mul", 2_000, (SEEN, SEEN), (F32, F32))
+HALF: Piece = ("aten::copy_", 300, ([ROWS, CLASSES], [ROWS, CLASSES], []), (BF16, F32, "Scalar"))
+TABLE: Piece = ("aten::copy_", 9, ([CLASSES, 64], [CLASSES, 64], []), (BF16, F32, "Scalar"))
+LOOKUP: Piece = ("aten::mm", 900, ([ROWS, CLASSES], [CLASSES, 64]), (BF16, BF16))
+
+
+def training(*after: Piece, shapes: bool = True, own_thread: bool = True, steps: int = 4) -> TraceBuilder:
+    """Steps of a mask that is filled and scattered, 400 and 30 us, and what follows it."""
+    trace, at, number, gpu = TraceBuilder(), 0, 0, 0
+
+    def call(
+        name: str, dur: int, dims: Sequence[Any] = (), types: Sequence[str] = (), tid: int = 1000
+    ) -> None:
+        nonlocal at, number, gpu
+        number += 1
+        recorded = {"Input Dims": list(dims), "Input type": list(types)} if shapes else {}
+        trace.op(name, at, 20 * US, tid=tid, **recorded)
+        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number, tid=tid)
+        gpu = max(gpu, at + 15 * US)
+        trace.kernel(gpu, dur * US, number)
+        gpu, at = gpu + dur * US, at + 22 * US
+
+    for step in range(steps):
+        begin = at
+        call("aten::randn", 3_000)
+        trace.op("aten::one_hot", at, 60 * US)
+        at += 2 * US
+        call("aten::fill_", 400, (MASK, []), (LONG, "Scalar"))
+        call("aten::scatter_", 30, (MASK, [], [*MASK[:-1], 1], []), (LONG, "Scalar", LONG, "Scalar"))
+        at += 20 * US
+        for piece in after:
+            call(*piece, tid=1000 if own_thread else 1001)
+        call("aten::sum", 500, (SEEN, []), (F32, "ScalarList"))
+        at = max(at, gpu)
+        trace.step(step, begin, at - begin)
+        at += 10 * US
+    return trace
+
+
+def test_what_makes_and_converts_it_goes_and_its_product_becomes_a_gather() -> None:
+    (one,) = found(training(CONVERTED, PRODUCT), "one-hot")
+    gather_us = 25  # 16 bytes for each of a million values at 4.8 TB/s, of which gather reaches 0.14
+    assert one.cost_ns == pytest.approx(4 * (430 + 700 + 2_000 - gather_us) * US, rel=0.001)
+    assert one.evidence["making_ns"] == 4 * 430 * US
+    assert one.evidence["converting_ns"] == 4 * 700 * US
+    assert one.evidence["readers"] == {"aten::mul": 4 * 2_000 * US}
+    assert one.confidence is Confidence.MEDIUM
+    assert "to multiply by them, in aten::mul" in one.message
+    assert one.saving is not None
+
+
+def test_a_product_with_a_table_is_an_embedding_whatever_is_converted_before_it() -> None:
+    flat: Piece = ("aten::copy_", 700, (MASK, MASK, []), (F32, LONG, "Scalar"))
+    (one,) = found(training(flat, HALF, TABLE, LOOKUP), "one-hot")
+    assert one.evidence["converting_ns"] == 4 * (700 + 300) * US  # not the table
+    assert one.evidence["reading_ns"] == 4 * 900 * US
+    assert one.cost_ns < 4 * (430 + 1_000 + 900 - 50) * US  # 268 MB of the embedding stay
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        (),
+        (PRODUCT,),  # of floats: not of the mask, which is int64
+        (
+            ("aten::copy_", 700, (SEEN, SEEN, []), (F32, BF16, "Scalar")),
+            PRODUCT,
+        ),  # another tensor's conversion
+        (("aten::add", 700, (SEEN, SEEN), (F32, F32)), CONVERTED),  # what comes in between
+    ],
+)
+def test_what_is_not_surely_of_the_mask_is_not_counted(after: tuple[Piece, ...]) -> None:
+    (one,) = found(training(*after), "one-hot")
+    assert (one.cost_ns, one.evidence["converting_ns"], one.evidence["reading_ns"]) == (4 * 430 * US, 0, 0)
+    assert one.confidence is Confidence.HIGH
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        ("aten::mul", 2_000, (SEEN, []), (F32, "Scalar")),
+        ("aten::mul", 2_000, (SEEN, [16, 1, 256, 256]), (F32, F32)),
+        ("aten::mm", 900, ([64, ROWS], [ROWS, CLASSES]), (F32, F32)),
+        ("aten::sum", 900, (SEEN, []), (F32, "ScalarList")),
+    ],
+)
+def test_only_a_product_that_picks_by_the_mask_has_another_way(read: Piece) -> None:
+    (one,) = found(training(CONVERTED, read), "one-hot")
+    assert one.evidence["reading_ns"] == 0
+    assert one.evidence["converting_ns"] == 4 * 700 * US
+
+
+def test_without_shapes_and_on_another_thread_it_is_what_one_hot_launches() -> None:
+    for trace in (training(CONVERTED, PRODUCT, shapes=False), training(CONVERTED, own_thread=False)):
+        (one,) = found(trace, "one-hot")
+        assert one.cost_ns == 4 * 430 * US
+
+
+def test_a_mask_that_costs_next_to_nothing_is_not_said() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::one_hot", 0, 20 * US)  # on the CPU
+    trace.op("aten::mm", 30 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", 35 * US, 5 * US, 1)
+    trace.kernel(50 * US, 100 * US, 1)
+    trace.step(0, 0, 160 * US)
+    assert found(trace, "one-hot") == []

@@ -1,0 +1,124 @@
+"""What becomes of one-hot tensors: conversions, and the product that picks by them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule.views import Calls, Work
+
+_HOPS = 4  # conversions of the mask and of a weight beside it, and the op that reads it
+_LONG = "long int"
+_PRODUCTS = {"aten::mul": 0, "aten::mm": 0, "aten::addmm": 1}  # op -> its first factor
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """What is known of a one-hot tensor after some ops.
+
+    Attributes:
+        rows, classes: its size; no rows where the trail has ended.
+        kind: type of its elements.
+        passed: it was converted by the op.
+        instead: what gives the values of the product with it that the op is.
+    """
+
+    rows: int = 0
+    classes: int = 0
+    kind: str = _LONG
+    passed: bool = False
+    instead: Signature | None = None
+
+
+_END = Trail()
+
+
+def followed(masks: Calls, work: Work, inputs: WorkInputs) -> tuple[Work, Work, list[Signature]]:
+    """(conversions of one-hot tensors, products with them, what would do instead of each of those).
+
+    Followed is each thread in the order of its launches, from the end of aten::one_hot on.
+    """
+    trails, state = _begun(masks, inputs)
+    ordered, at = _after(masks, work)
+    parts = []
+    for hop in range(_HOPS):
+        on = np.flatnonzero((state > 0) & (at + hop < len(ordered)))
+        piece = ordered[at[on] + hop]
+        same = (piece.launch.thread == masks.thread[on]) & (piece.step == masks.step[on])
+        on, piece = on[same], piece[same]
+        number = inputs.number[piece.entries]
+        pair, first = grouped([number, state[on]])
+        begun = zip(number[first].tolist(), state[on][first].tolist(), strict=True)
+        state[:] = 0
+        state[on] = len(trails) + pair
+        trails += [_next(inputs.signatures[which], trails[before]) for which, before in begun]
+        parts.append((piece.entries, state[on]))
+        state[np.array([one.rows == 0 for one in trails], bool)[state]] = 0
+    entries, after = (np.concatenate(column) for column in zip(*parts, strict=True))
+    passed = np.array([one.passed for one in trails], bool)[after]
+    read = np.array([one.instead is not None for one in trails], bool)[after]
+    instead = [trails[which].instead for which in after[read].tolist()]
+    return work[entries[passed]], work[entries[read]], [one for one in instead if one is not None]
+
+
+def _begun(masks: Calls, inputs: WorkInputs) -> tuple[list[Trail], Rows]:
+    """(trails, of which the first has ended; the one of each mask, by what is scattered into it)."""
+    made, owner = masks.launched()
+    number = inputs.number[made.entries]
+    trails, state = [_END], np.zeros(len(masks), np.int64)
+    for which in dict.fromkeys(number.tolist()):
+        op = inputs.signatures[which]
+        shape = _shape(op, 0) if op.name == "aten::scatter_" else ()
+        if len(shape) > 1 and shape[-1] > 0:
+            state[owner[number == which]] = len(trails)
+            trails.append(Trail(math.prod(shape[:-1]), shape[-1]))
+    return trails, state
+
+
+def _after(masks: Calls, work: Work) -> tuple[Work, Rows]:
+    """(work in the order in which its threads launched it, the place in it after each mask)."""
+    launched = work[work.launch.there]
+    thread, start = launched.launch.thread, launched.launch.start_ns
+    order = np.lexsort((start, thread))
+    both = np.lexsort((np.append(start, masks.end_ns), np.append(thread, masks.thread)))
+    before = np.cumsum(both < len(launched))
+    place = np.empty(len(both), np.int64)
+    place[both] = before
+    return launched[order], place[len(launched) :]
+
+
+def _next(op: Signature, trail: Trail) -> Trail:
+    """The trail after an op."""
+    size = trail.rows * trail.classes
+    if op.name == "aten::copy_":
+        if op.types[1:2] == (trail.kind,) and math.prod(_shape(op, 1)) == size:
+            return Trail(trail.rows, trail.classes, op.types[0], passed=True)
+        return Trail(trail.rows, trail.classes, trail.kind)  # another tensor's, such as the table's
+    if op.name not in _PRODUCTS:
+        return _END
+    first = _PRODUCTS[op.name]
+    shapes, kinds = (_shape(op, first), _shape(op, first + 1)), op.types[first : first + 2]
+    if kinds != (trail.kind, trail.kind) or trail.kind == _LONG:
+        return _END
+    if op.name == "aten::mul" and math.prod(shapes[0]) == math.prod(shapes[1]) == size:
+        return Trail(instead=_op("gather", [[*shapes[0]], [], [trail.rows]], kinds[0], "Scalar", _LONG))
+    if op.name != "aten::mul" and shapes[0] == (trail.rows, trail.classes) and len(shapes[1]) == 2:
+        return Trail(instead=_op("embedding", [[*shapes[1]], [trail.rows]], kinds[0], _LONG))
+    return _END
+
+
+def _op(name: str, dims: list[list[int]], *types: str) -> Signature:
+    return Signature(f"aten::{name}", tuple(dims), types, ("",) * len(dims))
+
+
+def _shape(op: Signature, position: int) -> tuple[int, ...]:
+    """Empty where it is not recorded."""
+    try:
+        return op.shape(position)
+    except LookupError:
+        return ()

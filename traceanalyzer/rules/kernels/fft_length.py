@@ -1,0 +1,124 @@
+"""Fourier transforms of lengths with large prime factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, numbered, sums_of
+from traceanalyzer.roofline.call_times import call_times
+from traceanalyzer.roofline.ffts import factors, fft_lengths, is_awkward, next_length
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import Floats, quicker
+
+_BLUESTEIN = r"(?i)bluestein"
+_IN_PASSES = r"(?i)multi_bluestein"
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    times: float = limit(1.5, "what good lengths take at most, by roofline/op_bounds.py; 9 of 10 on an H100")
+    min_call_ns: int = limit(10_000, "shorter calls are latency; H100, torch 2.11")
+    floor_ns: int = limit(8_000, "a million numbers of a good length: 7 to 13 us; H100, torch 2.11")
+    speedup: float = limit(2.0, "of good lengths over one-kernel Bluestein, lengths unknown; H100: 2.4 to 4")
+    speedup_passes: float = limit(8.0, "the same of Bluestein in several passes; H100: 10 to 33")
+
+
+@rule(since="0.1", claims=Claims.WORK, limits=Limits)
+def fft_length(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    """Fourier transforms have a length with a large prime factor.
+
+    What it looks for: torch.fft's calls along a dimension whose length has a prime factor above 7, which take longer
+    than lengths of 2, 3, 5 and 7 do; where lengths are not recorded, kernels that are named after Bluestein.
+    Why it costs: for large prime factors the library computes the transform as a convolution of more than twice the
+    length (Bluestein's algorithm), in one kernel or in four to eight passes over memory, where a good length takes one;
+    for middling ones it has slow kernels of a prime radix.
+    Bad: a convolution by FFT of exactly signal + kernel - 1 = 8,191 numbers, a prime. Good: of 8,192, the result cut to
+    what is needed; scipy.fft.next_fast_len finds such lengths.
+    How sure: length and time are recorded. A convolution may be padded at will; whether these are convolutions is not
+    recorded.
+    When it is wrong: where the spectrum itself is the result and has to have just this length.
+    Saving: down to what calls of good lengths take on such a device, the padding counted.
+    Source: cuFFT's documentation, "Accuracy and Performance"; measured on an H100 with torch 2.11: 4,096 real signals
+    of 8,191 take 3.3 ms, of 8,192 take 0.10 ms.
+    """
+    chosen = inputs.meets(lambda op: _awkward(fft_lengths(op))) | work.name.matches(_BLUESTEIN)
+    for device, found in work[chosen & work.kind.one_of("compute")].by_device():
+        call, _ = numbered(np.where(found.op.there, found.op.rows, -1 - np.arange(len(found))))
+        spent = sums_of(call, found.dur_ns, len(found))[call]
+        share = _share(found, spent, inputs, gpus[device].peaks, limits)
+        slow = (share * limits.times < 1) & (spent > limits.min_call_ns)
+        if slow.any():
+            yield _hits(found[slow], share[slow], inputs)
+
+
+def _share(found: Work, spent: Rows, inputs: WorkInputs, peaks: Peaks | None, limits: Limits) -> Floats:
+    """The part of its time that each kernel would take in a transform of a good length.
+
+    Args:
+        spent: of the whole call that each belongs to, ns.
+    """
+    name, number = found.name, inputs.number[found.entries]
+    passes, one = name.matches(_IN_PASSES), name.matches(_BLUESTEIN)
+    guess = 1 / np.where(passes, limits.speedup_passes, np.where(one, limits.speedup, 1.0))
+    if peaks is None:
+        return guess
+    reached, _ = call_times(number, name, inputs.signatures, peaks)
+    longer = np.array([_padding(fft_lengths(op)) for op in inputs.signatures])
+    target = np.maximum(reached * longer, limits.floor_ns)[number]
+    return np.where(reached[number] > 0, target / np.maximum(spent, 1), guess)
+
+
+def _awkward(lengths: tuple[int, ...]) -> list[int]:
+    return [length for length in lengths if is_awkward(length)]
+
+
+def _padding(lengths: tuple[int, ...]) -> float:
+    """How many times the numbers there are when each awkward length is padded to the next good one."""
+    return math.prod(next_length(length) / length for length in _awkward(lengths))
+
+
+def _hits(found: Work, share: Floats, inputs: WorkInputs) -> Hits:
+    lengths = _lengths(found, inputs)
+    padded = ", ".join(f"{one:,} to {next_length(one):,}" for one in lengths)
+    why = ", ".join(_told(one) for one in lengths)
+    return Hits(
+        **quicker(found, found.dur_ns * share),
+        message="Fourier transforms of awkward lengths take {spent} in all, in {kernels}{where}"
+        + (f": {why}" if why else ": Bluestein's algorithm, which is for lengths with a large prime factor"),
+        advice=(f"Pad {padded}" if padded else "Pad to a length without prime factors above 7")
+        + " (n= or s= of torch.fft) and cut the result: a convolution needs no less than signal + kernel - 1, and may "
+        "have more. Where the spectrum is the result, choose such a window, or crop or resample the data to one.",
+        confidence=Confidence.HIGH if lengths else Confidence.MEDIUM,
+        evidence={
+            **told(found),
+            "spent_ns": found.total_ns,
+            "lengths": lengths,
+            "good_lengths": [next_length(one) for one in lengths],
+            "largest_factors": [factors(one)[-1] for one in lengths],
+        },
+    )
+
+
+def _lengths(found: Work, inputs: WorkInputs) -> list[int]:
+    """The awkward lengths that took most."""
+    spent = sums_of(inputs.number[found.entries], found.dur_ns, len(inputs.signatures))
+    sums: dict[int, int] = {}
+    for which in np.flatnonzero(spent).tolist():
+        for length in set(_awkward(fft_lengths(inputs.signatures[which]))):
+            sums[length] = sums.get(length, 0) + int(spent[which])
+    return sorted(sums, key=lambda one: (-sums[one], one))[:_SHOWN]
+
+
+def _told(length: int) -> str:
+    """`8,191 is prime`, `1,022 has the prime factor 73`."""
+    largest = factors(length)[-1]
+    return f"{length:,} is prime" if largest == length else f"{length:,} has the prime factor {largest:,}"
