@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -121,17 +121,65 @@ class Sorted:
         return min(max(at + size if at < 0 else at, 0), size)
 
 
-def most_read(
-    result: Sorted, sorts: Calls, ops: Calls, number: Rows, signatures: Sequence[Signature]
-) -> Rows:
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Ops by the shapes of what they take.
+
+    Attributes:
+        ops: all of them.
+        signatures: their distinct names and inputs.
+        of_shape: shape -> positions in `signatures` of those that take a tensor of it.
+        order: int64 (ops,), the ops sorted by signature.
+        begin: int64 (signatures + 1,), where those of each begin in `order`.
+    """
+
+    ops: Calls
+    signatures: Sequence[Signature]
+    of_shape: Mapping[tuple[int, ...], list[int]]
+    order: Rows
+    begin: Rows
+
+    @classmethod
+    def of(cls, ops: Calls, number: Rows, signatures: Sequence[Signature]) -> Self:
+        """`number` says which signature each op has."""
+        of_shape: dict[tuple[int, ...], list[int]] = {}
+        for which, op in enumerate(signatures):
+            for shape in {tuple(one) for dims in op.dims for one in _tensors(dims)}:
+                of_shape.setdefault(shape, []).append(which)
+        order = np.argsort(number, kind="stable")
+        return cls(
+            ops, signatures, of_shape, order, np.searchsorted(number[order], np.arange(len(signatures) + 1))
+        )
+
+    def reading(self, result: Sorted) -> tuple[Calls, Rows]:
+        """(ops that may read some of the result, how much of it as `Sorted.read_by` says), in order of event_id."""
+        reads = [
+            (which, result.read_by(self.signatures[which])) for which in self.of_shape.get(result.shape, ())
+        ]
+        parts = [
+            (self.order[self.begin[which] : self.begin[which + 1]], read) for which, read in reads if read
+        ]
+        users = np.concatenate([np.empty(0, np.int64), *(part for part, _ in parts)])
+        amount = np.repeat([0, *(read for _, read in parts)], [0, *(len(part) for part, _ in parts)])
+        order = np.argsort(users)
+        return self.ops[users[order]], np.asarray(amount, np.int64)[order]
+
+
+def _tensors(dims: object) -> list[list[int]]:
+    """The shapes in what was recorded of one input: a tensor, or a list of them."""
+    if not isinstance(dims, list):
+        return []
+    shapes = [one for one in dims if isinstance(one, list)] or [dims]
+    return [one for one in shapes if all(isinstance(size, int) for size in one)]
+
+
+def most_read(result: Sorted, sorts: Calls, readers: Readers) -> Rows:
     """How many elements at one end what follows each sort reads, WHOLE for both ends; int64 (sorts,).
 
     Args:
         result: of all these sorts, which have the same inputs.
-        ops: all ops, `number` their positions in `signatures`.
     """
-    reads = np.array([result.read_by(op) for op in signatures], np.int64)[number]
-    users, reads = ops[reads != 0], reads[reads != 0]
+    users, reads = readers.reading(result)
     first, last = np.zeros(len(sorts), np.int64), np.zeros(len(sorts), np.int64)
     for thread in distinct(sorts.thread).tolist():
         those, own = np.flatnonzero(users.thread == thread), np.flatnonzero(sorts.thread == thread)

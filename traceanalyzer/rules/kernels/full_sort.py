@@ -16,7 +16,7 @@ from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times
 from traceanalyzer.rule.quicker_work import Floats
-from traceanalyzer.rule.sorted_tensors import SORTS, Sorted, most_read
+from traceanalyzer.rule.sorted_tensors import SORTS, Readers, Sorted, most_read
 from traceanalyzer.rule.views.selection import Rows
 
 
@@ -72,11 +72,11 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     taken, gbps = sums_of(owner, spent.dur_ns, len(sorts)), np.ones(len(sorts))
     gbps[owner] = gpus.memory_gbps(spent.device)
     used, needed = np.zeros(len(sorts), np.int64), np.full(len(sorts), np.inf)
-    inputs = signatures_of(trace, ops.rows)
+    readers = Readers.of(ops, *signatures_of(trace, ops.rows))
     for of, result in enumerate(results):
         if result is not None and result.length >= limits.min_length:
             own = np.flatnonzero(number == of)
-            used[own] = most_read(result, sorts[own], ops, *inputs)
+            used[own] = most_read(result, sorts[own], readers)
             needed[own] = _topk_ns(result, used[own], taken[own], gbps[own], limits)
     quick = (used > 0) & (needed < limits.max_time * taken)
     part = needed / np.maximum(taken, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence import op_times, told
@@ -50,15 +52,21 @@ def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus) -> Iterato
 def _needed(read: Work, instead: list[Signature], gpus: Gpus) -> Floats:
     """What each product would take as gather or embedding, ns; as long as it takes where that is not known."""
     needed = read.dur_ns.astype(np.float64)
-    for op in dict.fromkeys(map(repr, instead)):
-        same = np.array([repr(one) == op for one in instead], bool)
-        bound = bound_of(instead[int(np.argmax(same))])
-        for device, _ in read.by_device():
-            peaks = gpus[device].peaks
-            if bound is not None and peaks is not None:
-                mine = same & (read.device == device)
-                needed[mine] = np.minimum(needed[mine], reached_ns(bound, peaks, None))
+    texts = list(map(repr, instead))
+    distinct = dict(zip(texts, instead, strict=True))
+    position = {text: number for number, text in enumerate(distinct)}
+    number = np.array([position[text] for text in texts], np.int64)
+    for device, _ in read.by_device():
+        target = np.array([_reached_ns(op, gpus[device].peaks) for op in distinct.values()])
+        mine = read.device == device
+        needed[mine] = np.minimum(needed[mine], target[number[mine]])
     return needed
+
+
+def _reached_ns(op: Signature, peaks: Peaks | None) -> float:
+    """What such an op takes; endless where that is not known."""
+    bound = bound_of(op)
+    return math.inf if bound is None or peaks is None else float(reached_ns(bound, peaks, None))
 
 
 def _hits(found: Work, needed_ns: Floats, made: Work, converted: Work, read: Work) -> Hits:
