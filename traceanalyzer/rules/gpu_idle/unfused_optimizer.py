@@ -21,10 +21,7 @@ class Limits:
     tensors_per_launch: int = limit(36, "fused kernel of four lists, multi_tensor_apply.cuh of torch 2.11")
     cpu_per_tensor_ns: int = limit(2_200, "fused AdamW of 300 tensors, H200 host, torch 2.11, no profiler")
     cpu_per_pass_ns: int = limit(15_000, "one foreach op of 300 tensors, H200 host, torch 2.11, no profiler")
-    fused_passes: float = limit(
-        3.7,
-        "of foreach's, as long as the fused kernel: 28 bytes a parameter at 4 TB/s, GPT-2 with AdamW, H200",
-    )
+    fused_passes: float = limit(3.7, "of foreach, as long as the fused kernel; GPT-2 with AdamW, H200")
     min_sure_share: float = limit(0.03, "saved even at the interval's low end: both are in use")
 
 
