@@ -190,6 +190,27 @@ def test_a_reader_that_leaves_is_no_error(trace: Path) -> None:
         assert process.wait() == BROKEN_PIPE
 
 
+def test_nor_one_that_leaves_the_warnings(trace: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(trace.read_bytes()[:-20])  # which is warned of
+    command = [*PROGRAM, "diagnose", str(cut)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.close()
+        assert process.wait() == BROKEN_PIPE
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_told_in_a_line(trace: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*PROGRAM, "diagnose", str(trace)], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == COULD_NOT_RUN
+    assert done.stderr.startswith(b"traceanalyzer: error: standard output cannot be written: No space left")
+    assert done.stderr.count(b"\n") == 1
+
+
 def test_interrupted_quietly(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "slow.json")
     command = [*PROGRAM, "diagnose", str(tmp_path / "slow.json")]

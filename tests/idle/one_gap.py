@@ -37,9 +37,9 @@ def judged(trace: TraceBuilder, work: int = 1) -> tuple[str, str | None, str | N
     return CAUSES[idle.cause[at]], name_of(loaded, idle.row[at]), name_of(loaded, idle.op[at])
 
 
-def pieces(trace: TraceBuilder, work: int = 1) -> dict[str, int]:
+def pieces(trace: TraceBuilder | Trace, work: int = 1) -> dict[str, int]:
     """Cause -> ns of the gap that this work ends."""
-    idle = Analysis(trace.load()).index(Idle)
+    idle = Analysis(trace if isinstance(trace, Trace) else trace.load()).index(Idle)
     found: dict[str, int] = {}
     for at in np.flatnonzero(idle.work == work).tolist():
         cause = CAUSES[idle.cause[at]]

@@ -10,7 +10,7 @@ import click
 
 from traceanalyzer.cli.annotate import annotate
 from traceanalyzer.cli.diagnose import diagnose
-from traceanalyzer.cli.exits import COULD_NOT_RUN, guarded
+from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, guarded
 from traceanalyzer.cli.explain import explain
 from traceanalyzer.cli.export import export
 from traceanalyzer.cli.facts import facts
@@ -102,6 +102,8 @@ def run(arguments: list[str]) -> int:
         except TraceAnalyzerError as error:
             tell(f"traceanalyzer: {error}", error.where)
             return COULD_NOT_RUN
+        except SystemExit:  # by click, with 1, where nobody reads standard error any more
+            return BROKEN_PIPE
         return result if isinstance(result, int) else 0
 
     return guarded(invoke)

@@ -1,4 +1,4 @@
-"""How the program ends when it is interrupted or nobody reads its output any more."""
+"""How the program ends when it is interrupted, or its output cannot be written."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ def guarded(program: Callable[[], int]) -> int:
         return program()
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+    except BrokenPipeError:  # of standard error: that of standard output is `emit`'s
+        _silence(sys.stderr.fileno())
+        return BROKEN_PIPE
     except Exception:
         traceback.print_exc()
         click.echo(
@@ -32,7 +35,7 @@ def emit(content: bytes) -> None:
     """Write to standard output, all of it now.
 
     Raises:
-        Exit: nobody reads it any more.
+        Exit: nobody reads it any more, or the disk is full.
     """
     try:
         click.echo(content, nl=False)
@@ -40,6 +43,10 @@ def emit(content: bytes) -> None:
     except BrokenPipeError:
         _silence(sys.stdout.fileno())
         raise click.exceptions.Exit(BROKEN_PIPE) from None
+    except OSError as error:
+        _silence(sys.stdout.fileno())
+        click.echo(f"traceanalyzer: error: standard output cannot be written: {error.strerror}", err=True)
+        raise click.exceptions.Exit(COULD_NOT_RUN) from None
 
 
 def _silence(stream: int) -> None:

@@ -23,6 +23,9 @@ _BY_HAND = (
     "Pass --print-url and open the address yourself, through `ssh -L 9001:127.0.0.1:9001` where the browser is on "
     "another machine; or write a file with `traceanalyzer annotate` and open that in https://ui.perfetto.dev."
 )
+_AT_ONCE = (
+    "Run it again, and open the address at once, through `ssh -L 9001:127.0.0.1:9001` from another machine."
+)
 
 
 @click.command(name="open", short_help="Perfetto in the browser, at a finding.")
@@ -35,7 +38,9 @@ _BY_HAND = (
     help="Which to show; by default the first.",
 )
 @window_option
-@click.option("--print-url", is_flag=True, help="Print the address instead of opening a browser.")
+@click.option(
+    "--print-url", is_flag=True, help="Print the address, and wait 5 minutes for somebody to open it."
+)
 def open_(traces: tuple[Path, ...], number: int | None, window: str | None, print_url: bool) -> None:
     """Open TRACE with its findings in Perfetto's viewer, at a finding.
 
@@ -66,7 +71,8 @@ def open_(traces: tuple[Path, ...], number: int | None, window: str | None, prin
         _show(address(server.give(_packed(overlays, Path(folder)))), print_url)
         if not server.served.wait(WAIT_S):
             raise TraceAnalyzerError(
-                f"nobody fetched the trace within {WAIT_S // 60} minutes", remedy=_BY_HAND
+                f"nobody fetched the trace within {WAIT_S // 60} minutes",
+                remedy=_AT_ONCE if print_url else _BY_HAND,
             )
 
 

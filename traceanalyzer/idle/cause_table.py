@@ -146,7 +146,7 @@ PROVEN: tuple[Proven, ...] = (
         RECORDING,
         proven.not_recorded,
         MEDIUM,
-        "at the tail, from the first launch on whose work is not in the trace",
+        "at the tail, from the first launch on whose work is not in the trace; all of it where the file was cut",
         "the device may have been busy",
     ),
 )

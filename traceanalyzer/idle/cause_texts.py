@@ -33,8 +33,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Nothing to do: without the profiler this time is not lost.",
     ),
     "not-recorded": (
-        "work was launched that the trace does not show",
-        "Record more steps: the recording ended before that work.",
+        "the trace ends before work that was launched",
+        "Record more steps; a file that was cut has to be exported again.",
     ),
     "graph-capture": (
         "a CUDA graph was being captured: what it launches runs later",

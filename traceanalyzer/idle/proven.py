@@ -76,7 +76,7 @@ def head_wait(evidence: Evidence) -> Iterator[Proof]:
 
 
 def not_recorded(evidence: Evidence) -> Iterator[Proof]:
-    """From the first launch at the tail whose work is not in the trace."""
+    """From the first launch at the tail whose work is not in the trace; all of it where the file was cut."""
     gaps, cpu = evidence.gaps, evidence.trace.cpu
     launch = matching(cpu, "name", LAUNCH.search) & (evidence.nesting.thread >= 0)
     launch[evidence.work.call[evidence.work.call >= 0]] = False
@@ -86,13 +86,15 @@ def not_recorded(evidence: Evidence) -> Iterator[Proof]:
     )
     rows = rows[captured == 0]
     tail = np.flatnonzero(gaps.work < 0)
+    cut = any(one.kind == "truncated" for one in evidence.trace.meta.damage)
     starts = np.sort(evidence.nesting.start_ns[rows])
     for gap in tail.tolist():
         at = int(np.searchsorted(starts, gaps.start_ns[gap]))
-        if at < len(starts) and starts[at] < gaps.end_ns[gap]:
+        begin = gaps.start_ns[gap : gap + 1] if cut else starts[at : at + 1]
+        if (begin < gaps.end_ns[gap]).any():
             only = np.zeros(len(gaps), bool)
             only[gap] = True
-            yield Proof((starts[at : at + 1], gaps.end_ns[gap : gap + 1]), rows, only, whole=True)
+            yield Proof((begin, gaps.end_ns[gap : gap + 1]), rows, only, whole=True)
 
 
 def _activity(evidence: Evidence, name: str, *, whole: bool = False) -> Proof:
