@@ -6,21 +6,17 @@ import os
 import pty
 import re
 import runpy
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import click
 import pytest
 
 from tests.builder import TraceBuilder
-from traceanalyzer.cli import exits
 from traceanalyzer.cli.app import run as run_here
-from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, emit, guarded
+from traceanalyzer.cli.exits import COULD_NOT_RUN
 
 MS = 1_000_000
 PROGRAM = [sys.executable, "-m", "traceanalyzer"]
@@ -180,50 +176,6 @@ def test_ascii_where_the_stream_has_no_more(trace: Path) -> None:
     assert b"device 0" in result.stdout
 
 
-def test_a_reader_that_leaves_is_no_error(trace: Path) -> None:
-    command = [*PROGRAM, "diagnose", str(trace), "--format", "json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        assert process.wait() == BROKEN_PIPE
-
-
-def test_nor_one_that_leaves_the_warnings(trace: Path, tmp_path: Path) -> None:
-    cut = tmp_path / "cut.json"
-    cut.write_bytes(trace.read_bytes()[:-20])  # which is warned of
-    command = [*PROGRAM, "diagnose", str(cut)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        process.stderr.close()
-        assert process.wait() == BROKEN_PIPE
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk_is_told_in_a_line(trace: Path) -> None:
-    with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [*PROGRAM, "diagnose", str(trace)], stdout=full, stderr=subprocess.PIPE, check=False
-        )
-    assert done.returncode == COULD_NOT_RUN
-    assert done.stderr.startswith(b"traceanalyzer: error: standard output cannot be written: No space left")
-    assert done.stderr.count(b"\n") == 1
-
-
-def test_interrupted_quietly(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "slow.json")
-    command = [*PROGRAM, "diagnose", str(tmp_path / "slow.json")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        writer = (tmp_path / "slow.json").open("wb")  # opens once the program reads
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=30)
-        writer.close()
-    assert (process.returncode, out) == (INTERRUPTED, b"")
-    assert b"Traceback" not in errors
-
-
 def imported_by(*arguments: object) -> set[str]:
     """Modules that the program has imported when it ends."""
     given = [str(argument) for argument in arguments]
@@ -245,45 +197,6 @@ def test_what_needs_no_trace_imports_no_pandas(arguments: tuple[str, ...]) -> No
 
 def test_diagnose_imports_neither_rich_nor_torch(trace: Path) -> None:
     assert {"rich", "torch", "duckdb", "polars"}.isdisjoint(imported_by("diagnose", trace))
-
-
-def test_guarded_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    def ends_with(error: BaseException) -> int:
-        def program() -> int:
-            raise error
-
-        return guarded(program)
-
-    assert ends_with(KeyboardInterrupt()) == INTERRUPTED
-    assert ends_with(click.Abort()) == INTERRUPTED
-    assert capsys.readouterr().err == ""
-    assert ends_with(RuntimeError("oops")) == COULD_NOT_RUN
-    assert "please report it" in capsys.readouterr().err
-    assert guarded(lambda: 7) == 7
-
-
-def test_emit_ends_the_command_when_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    silenced: list[int] = []
-
-    def broken(*_: object, **__: object) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(click, "echo", broken)
-    monkeypatch.setattr(exits, "_silence", silenced.append)
-    monkeypatch.setattr(sys, "stdout", sys.__stdout__)
-    with pytest.raises(click.exceptions.Exit) as ended:
-        emit(b"text")
-    assert ended.value.exit_code == BROKEN_PIPE
-    assert silenced == [1]
-
-
-def test_silenced_streams_lead_nowhere() -> None:
-    reader, writer = os.pipe()
-    exits._silence(writer)
-    os.write(writer, b"gone")
-    os.close(writer)
-    assert os.read(reader, 10) == b""
-    os.close(reader)
 
 
 def test_the_module_is_the_program(

@@ -1,6 +1,8 @@
-"""Gaps, and which member of a set overlaps an interval longest."""
+"""Gaps, the one at the tail, and which member of a set overlaps an interval longest."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given
@@ -8,6 +10,8 @@ from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder
 from tests.examples import examples
+from tests.idle.one_gap import gap, pieces
+from traceanalyzer import load
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
@@ -51,3 +55,11 @@ def test_gaps_know_what_ran_before_and_what_comes_next() -> None:
     assert gaps.work.tolist() == [0, 2, -1, 3, -1]
     assert gaps.in_time.tolist() == [True, False, True, True, True]
     assert gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns).tolist() == [0, 10, 0, 0, 0]
+
+
+def test_the_tail_of_a_file_that_was_cut_is_not_recorded(tmp_path: Path) -> None:
+    written = gap().write(tmp_path / "trace.json").read_bytes()
+    (tmp_path / "cut.json").write_bytes(written[: written.rindex(b"]")])
+    whole, cut = (pieces(load(tmp_path / name), work=-1) for name in ("trace.json", "cut.json"))
+    assert whole == {"tail": sum(whole.values())}
+    assert cut == {"not-recorded": sum(whole.values())}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from tests.builder import TraceBuilder
 from tests.examples import examples
 from tests.idle.generated import has_work, traces
 from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces
-from traceanalyzer import load
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.model.analysis import Analysis
@@ -145,14 +143,6 @@ def test_launches_without_work_at_the_tail_are_not_recorded() -> None:
     trace.launch("cudaLaunchKernel", LATE + 150 * US, 5 * US, 100)
     trace.launch("cudaLaunchKernel", LATE + 350 * US, 5 * US, 101)
     assert pieces(trace, work=-1) == {"tail": 100 * US, "not-recorded": 850 * US}
-
-
-def test_the_tail_of_a_file_that_was_cut_is_not_recorded(tmp_path: Path) -> None:
-    written = gap().write(tmp_path / "trace.json").read_bytes()
-    (tmp_path / "cut.json").write_bytes(written[: written.rindex(b"]")])
-    whole, cut = (pieces(load(tmp_path / name), work=-1) for name in ("trace.json", "cut.json"))
-    assert whole == {"tail": sum(whole.values())}
-    assert cut == {"not-recorded": sum(whole.values())}
 
 
 def test_a_wait_at_the_head_is_for_something_unknown() -> None:

@@ -1,0 +1,111 @@
+"""How the program ends when it is interrupted, and when nobody reads what it writes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.cli import exits
+from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, emit, guarded
+
+PROGRAM = [sys.executable, "-m", "traceanalyzer"]
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small trace on disk."""
+    made = TraceBuilder()
+    made.launch("cudaLaunchKernel", 0, 10_000, 1)
+    made.kernel(20_000, 1_000_000, 1)
+    return made.write(tmp_path_factory.mktemp("exits") / "trace.json")
+
+
+def test_a_reader_that_leaves_is_no_error(trace: Path) -> None:
+    command = [*PROGRAM, "diagnose", str(trace), "--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == BROKEN_PIPE
+
+
+def test_nor_one_that_leaves_the_warnings(trace: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(trace.read_bytes()[:-20])  # which is warned of
+    command = [*PROGRAM, "diagnose", str(cut)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.close()
+        assert process.wait() == BROKEN_PIPE
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_told_in_a_line(trace: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*PROGRAM, "diagnose", str(trace)], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == COULD_NOT_RUN
+    assert done.stderr.startswith(b"traceanalyzer: error: standard output cannot be written: No space left")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_interrupted_quietly(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "slow.json")
+    command = [*PROGRAM, "diagnose", str(tmp_path / "slow.json")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        writer = (tmp_path / "slow.json").open("wb")  # opens once the program reads
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=30)
+        writer.close()
+    assert (process.returncode, out) == (INTERRUPTED, b"")
+    assert b"Traceback" not in errors
+
+
+def test_guarded_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    def ends_with(error: BaseException) -> int:
+        def program() -> int:
+            raise error
+
+        return guarded(program)
+
+    assert ends_with(KeyboardInterrupt()) == INTERRUPTED
+    assert ends_with(click.Abort()) == INTERRUPTED
+    assert capsys.readouterr().err == ""
+    assert ends_with(RuntimeError("oops")) == COULD_NOT_RUN
+    assert "please report it" in capsys.readouterr().err
+    assert guarded(lambda: 7) == 7
+
+
+def test_emit_ends_the_command_when_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    silenced: list[int] = []
+
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(click, "echo", broken)
+    monkeypatch.setattr(exits, "_silence", silenced.append)
+    monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        emit(b"text")
+    assert ended.value.exit_code == BROKEN_PIPE
+    assert silenced == [1]
+
+
+def test_silenced_streams_lead_nowhere() -> None:
+    reader, writer = os.pipe()
+    exits._silence(writer)
+    os.write(writer, b"gone")
+    os.close(writer)
+    assert os.read(reader, 10) == b""
+    os.close(reader)
