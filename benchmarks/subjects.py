@@ -50,6 +50,8 @@ def load(path: str, **options: Any) -> Callable[[], int]:
 
 def diagnose(path: str, jobs: int) -> Callable[[], int]:
     """Everything: frames, indexes, all rules, in as many processes and threads as the command's --jobs says."""
+    import pandas  # noqa: F401 - imported before the clock starts
+
     from traceanalyzer.cli.heap import keep_freed_memory
     from traceanalyzer.read.load import load_file
     from traceanalyzer.report.diagnosis import analyses_of, report_of

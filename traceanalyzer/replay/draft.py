@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, pick, starts_of_runs
+from traceanalyzer.model.arrays import Rows, distinct, pick, starts_of_runs
 from traceanalyzer.replay.program import Program
 
 Floats = NDArray[np.float64]
@@ -122,7 +122,7 @@ class Draft:
         gone = np.zeros(len(self.alive), bool)
         gone[positions] = True
         stays = np.isin(top, top[self.alive & ~gone])
-        whole = np.unique(top[gone & ~stays & (top >= 0)])
+        whole = distinct(top[gone & ~stays & (top >= 0)])
         self.drop(self.of_rows(whole))
         self.drop_work(np.flatnonzero(gone & self.alive))
 
@@ -175,7 +175,7 @@ class Draft:
         stays = np.zeros(len(self.kept), bool)
         stays[self.launch[self.alive & ~gone]] = True
         self.alive &= ~gone
-        calls = np.unique(self.launch[gone])
+        calls = distinct(self.launch[gone])
         dropped = np.zeros(len(self.kept), bool)
         dropped[calls[~stays[calls]]] = True
         self.drop(dropped, work=False)

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.replay.draft import Draft
 
 Ints = Sequence[int] | NDArray[np.int64]
@@ -51,7 +52,7 @@ class Drop:
     leaving_ns: float = 0.0
 
     def apply(self, draft: Draft) -> None:
-        rows = np.unique(as_ints(self.rows))
+        rows = distinct(as_ints(self.rows))
         spans = draft.program.row_start_ns[rows], draft.program.row_end_ns[rows]
         draft.drop(draft.within(*spans), self.leaving_ns, draft.first_of(*spans))
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.replay.schedule import Floats, Schedule
 
 _STRETCH = 128  # pieces of work, at most, so that a full queue is noticed soon enough
@@ -69,7 +69,7 @@ class Block:
         size = len(schedule.stream)
         every = np.arange(0, size, _STRETCH)
         edges = schedule.edge_to, schedule.edge_from + 1
-        cuts = np.unique(np.concatenate((every, schedule.wait_after, *edges, [0, size])))
+        cuts = distinct(np.concatenate((every, schedule.wait_after, *edges, [0, size])))
         last = np.maximum(np.append(cuts[1:], size) - 1, 0)
         ends = np.append(cuts[1:], size)
         launches = schedule.launch_ns[last] if size else np.zeros(len(cuts))

@@ -23,11 +23,15 @@ class Passes:
     Attributes:
         nodes: the nodes of all passes, by start.
         number: int64 (nodes,), the pass of each node, -1 for none.
+        sequence: int64 (nodes,), the number of what was recorded, NULL_INT where none is known.
+        recorder: int64 (nodes,), the thread that numbered it, NULL_INT where none is known.
         seed: the op that made the ones, for each pass; missing where another gradient was given.
     """
 
     nodes: Calls
     number: Rows
+    sequence: Rows
+    recorder: Rows
     seed: Calls
 
     @classmethod
@@ -41,7 +45,11 @@ class Passes:
         nodes = nodes[np.argsort(nodes.start_ns, kind="stable")]
         number = pick(np.where(engine, np.cumsum(begins) - 1, -1), nodes.owner(top))
         caller = Calls(calls.events, pick(top.rows, before[begins]))
-        return cls(nodes, number, Calls(calls.events, np.where(caller.name.one_of(*_ONES), caller.rows, -1)))
+        seed = Calls(calls.events, np.where(caller.name.one_of(*_ONES), caller.rows, -1))
+        cpu = calls.events.trace.cpu
+        sequence = pick(ints(cpu, "sequence"), nodes.rows, NULL_INT)
+        recorder = pick(ints(cpu, "fwd_thread"), nodes.rows, NULL_INT)
+        return cls(nodes, number, sequence, recorder, seed)
 
     def again(self, calls: Calls) -> Mask:
         """Nodes that passes from the same ones run again, and the same of what these passes recorded; (nodes,)."""
@@ -60,24 +68,18 @@ class Passes:
         gone = np.bincount(self.number[again], minlength=passes)
         return self.seed[(gone > 0) & (gone == nodes)].distinct()
 
-    def _sequence(self) -> Rows:
-        return pick(ints(self.nodes.events.trace.cpu, "sequence"), self.nodes.rows, NULL_INT)
-
-    def _thread(self) -> Rows:
-        return pick(ints(self.nodes.events.trace.cpu, "fwd_thread"), self.nodes.rows, NULL_INT)
-
     def _key(self) -> Rows:
         """Equal for the same node that got gradients of the same outputs and shapes."""
         nodes = self.nodes
         inputs = nodes.text("input_type").code, nodes.text("input_dims").code
-        return grouped([self._sequence(), self._thread(), nodes.name.code, *inputs])[0]
+        return grouped([self.sequence, self.recorder, nodes.name.code, *inputs])[0]
 
     def _first_alike(self) -> Rows:
         """The first pass that began with ones at the same node as each, -1 for other passes; int64 (passes,)."""
         root = np.full(len(self.seed), -1, np.int64)
         inside = np.flatnonzero(self.number >= 0)[::-1]
         root[self.number[inside]] = inside  # what is assigned last stays: the first node
-        known = self.seed.there & (root >= 0) & (pick(self._sequence(), root, NULL_INT) != NULL_INT)
+        known = self.seed.there & (root >= 0) & (pick(self.sequence, root, NULL_INT) != NULL_INT)
         key = np.where(known, pick(self._key(), root), -1 - np.arange(len(root)))
         group, first = grouped([key]) if len(key) else (key, key)
         return np.where(known, first[group], -1) if len(key) else key
@@ -87,6 +89,8 @@ class Passes:
         alike = np.flatnonzero(
             (first >= 0) & (np.bincount(first[first >= 0], minlength=len(first))[first] > 1)
         )
+        if len(alike) == 0:
+            return np.zeros(len(self.nodes), bool), np.full(len(self.nodes), -1, np.int64)
         sequence = pick(ints(calls.events.trace.cpu, "sequence"), calls.rows, NULL_INT)
         owner = calls.parent.owner(self.nodes)
         number = np.where(owner >= 0, pick(self.number, owner), -1)
@@ -98,10 +102,10 @@ class Passes:
         np.maximum.at(high, number[made], sequence[made])
         passes = distinct(number[made])
         passes = passes[np.argsort(low[passes])]
-        at = np.searchsorted(low[passes], self._sequence(), side="right") - 1
+        at = np.searchsorted(low[passes], self.sequence, side="right") - 1
         of = np.where(at >= 0, pick(passes, at), -1)
-        copied = (of >= 0) & (self._sequence() <= pick(high, of)) & (self.number > of) & self._recorded_in(of)
-        place, _ = grouped([pick(first, of), self._sequence() - pick(low, of)])
+        copied = (of >= 0) & (self.sequence <= pick(high, of)) & (self.number > of) & self._recorded_in(of)
+        place, _ = grouped([pick(first, of), self.sequence - pick(low, of)])
         return copied, np.where(copied, place, -1)
 
     def _recorded_in(self, of: Rows) -> Mask:
@@ -110,9 +114,9 @@ class Passes:
         ran_for = np.full(len(self.seed), -1, np.int64)
         inside = np.flatnonzero(self.number >= 0)
         ran[self.number[inside]] = self.nodes.thread[inside]
-        ran_for[self.number[inside]] = self._thread()[inside]
+        ran_for[self.number[inside]] = self.recorder[inside]
         one_thread = ran == self.seed.thread
-        return np.asarray((self._thread() == pick(ran_for, of)) == pick(one_thread, of, False))
+        return np.asarray((self.recorder == pick(ran_for, of)) == pick(one_thread, of, False))
 
 
 def _seen_before(group: Rows) -> Mask:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -117,8 +118,7 @@ class Calls(Selection):
     @kept
     def annotation(self) -> Texts:
         """The innermost annotation around each row that is no step mark."""
-        named = Calls(self.events, np.arange(len(self.events.nesting.parent)))
-        marks = named.is_annotation & ~named.name.matches(r"^ProfilerStep#")
+        marks = self.events.once("marks", partial(_marks, self.events))
         return Calls(self.events, nearest_marked(self.events.nesting.parent, marks, self._rows)).name
 
     def inside(self, outer: Calls) -> Mask:
@@ -127,10 +127,13 @@ class Calls(Selection):
 
     def owner(self, outer: Calls) -> Rows:
         """Position in `outer` of the nearest of them that is or contains each row, -1 for none."""
+        there = outer.rows[outer.there]
+        if len(there) == 0:
+            return np.full(len(self), -1, np.int64)
         marked = np.zeros(len(self.events.nesting.parent), bool)
-        marked[outer.rows[outer.there]] = True
+        marked[there] = True
         place = np.full(len(marked) + 1, -1, np.int64)
-        place[outer.rows[outer.there]] = np.flatnonzero(outer.there)
+        place[there] = np.flatnonzero(outer.there)
         return place[nearest_marked(self.events.nesting.parent, marked, self._rows)]
 
     def contents(self) -> Calls:
@@ -157,3 +160,9 @@ class Calls(Selection):
     def distinct(self) -> Calls:
         """Each row once, none missing."""
         return Calls(self.events, distinct(self._rows[self.there]))
+
+
+def _marks(events: Events) -> Mask:
+    """Which rows of `trace.cpu` are annotations other than step marks."""
+    every = Calls(events, np.arange(len(events.nesting.parent)))
+    return np.asarray(every.is_annotation & ~every.name.matches(r"^ProfilerStep#"))
