@@ -5,6 +5,9 @@ EXAMPLE := fixtures/exposed-copy/bad.json.gz
 # More options: PYTEST='--cov --cov-report=term' also holds the coverage, as .ci/run does, and takes half as long again.
 PYTEST ?=
 
+# The tests start the program a hundred times: what it is compiled to is kept, whatever the machine says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint types style fixtures bench clean
 
 demo: .venv/installed
