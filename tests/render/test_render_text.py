@@ -231,7 +231,7 @@ def test_what_the_profiler_did_is_one_line_of_the_footer_and_no_finding() -> Non
     text = plain(samples.report(), width=120)
     assert "4  lane-offset" not in text
     (line,) = [line for line in text.splitlines() if "lane-offset: queueing" in line]
-    assert line == "profiler   its own doing, not the program's: lane-offset: queueing 20.0 ms, 20.0 %"
+    assert line == "profiler   its own doing, not the program's: #4 lane-offset: queueing 20.0 ms, 20.0 %"
     assert "1 high, 1 medium, 1 low" in text.splitlines()[0]
     assert "info" not in text.splitlines()[0]
     assert "lane-offset: queueing" not in plain(samples.report(), quiet=True)

@@ -175,11 +175,8 @@ def _check(request: Request) -> None:
 
 
 def _check_rules(request: Request, settings: Mapping[str, str]) -> None:
-    from traceanalyzer.cli.rule_names import known_rule
     from traceanalyzer.rule import registry as rules
 
-    for slug in (*request.select, *request.ignore, *(key.partition(".")[0] for key in settings)):
-        known_rule(slug)
     rules.configured(rules.select_rules(request.select, request.ignore), settings)
 
 

@@ -48,9 +48,9 @@ def _cause_page(name: str, known: tuple[Rule, ...]) -> str:
     Raises:
         BadOption: no rule names such a cause; says which names come close.
     """
-    from traceanalyzer.cli.rule_names import known_rule
     from traceanalyzer.render.text.page import Page
     from traceanalyzer.render.text.rules import rule_page
+    from traceanalyzer.rule.registry import find_rule
 
     page = Page(width())
     for cause, holds, why in _idle_causes(name):
@@ -60,7 +60,7 @@ def _cause_page(name: str, known: tuple[Rule, ...]) -> str:
         page.blank()
     naming = [rule for rule in known if _names(rule, name)]
     if not page.lines and not naming:
-        known_rule(name)  # says what comes close
+        find_rule(name)  # says what comes close
     pages = [rule_page(rule, page.width) for rule in naming]
     return "\n".join([*([page.text()] if page.lines else []), *pages])
 

@@ -35,7 +35,7 @@ def hotspots(analysis: Analysis) -> Facts:
         calls = len(found.outer_op.distinct()) or len(found)
         text = (
             f"{short_name(str(name))}: {100 * share:.0f} % of GPU time, {calls:,} calls, {format_ns(found.total_ns)} "
-            f"in {len(steps)} steps{_who_says_more(found)}"
+            f"in {len(steps)} step{'s' * (len(steps) != 1)}{_who_says_more(found)}"
         )
         values: dict[str, Value] = {
             "op": str(name),

@@ -8,6 +8,7 @@ import math
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -121,7 +122,7 @@ def find_rule(slug: str) -> Rule:
     for known in all_rules():
         if known.slug == slug:
             return known
-    raise BadOption(f"no rule is called {slug!r}", remedy=_known_rules())
+    raise BadOption(f"no rule is called {slug!r}", remedy=_near(slug) or _known_rules())
 
 
 def select_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Rule, ...]:
@@ -167,6 +168,12 @@ def _as_type(key: str, text: str | float, wanted: type) -> Any:
     if not 0 <= value < math.inf:
         raise BadOption(f"{key}={text}: a limit is finite and not negative")
     return value
+
+
+def _near(slug: str) -> str:
+    """The rules that may have been meant, if any."""
+    close = get_close_matches(slug, [known.slug for known in all_rules()])
+    return f"Did you mean {' or '.join(close)}?" if close else ""
 
 
 def _known_rules() -> str:

@@ -15,15 +15,18 @@ from traceanalyzer.render.text.savings import finding_name
 UNDERSTOOD = ("flow:", "metadata", "window mark")  # beginnings of what `Meta.counted` has and nobody misses
 
 
-def footer(page: Page, report: Report, own: Sequence[Finding], minor: Sequence[Finding] = ()) -> None:
-    """Nothing that was left out goes unsaid; `own` is what the profiler itself did, `minor` what is too little."""
+def footer(page: Page, report: Report, own: Mapping[int, Finding], minor: Mapping[int, Finding]) -> None:
+    """Nothing that was left out goes unsaid; `own` is what the profiler itself did, `minor` what is too little.
+
+    Both by the numbers that the findings above leave out.
+    """
     page.blank()
     page.lines.append(page.styled("-" * page.width, "dim"))
     several = len(report.traces) > 1
     if own:
         _recording(page, own, several=several)
     if minor:
-        page.pair("minor", f"seen, and nothing to act on: {'; '.join(map(_priced, minor))}")
+        page.pair("minor", f"seen, and nothing to act on: {_priced(minor)}")
     _rules(page, report.outcomes, several=several)
     for trace in report.traces:
         prefix = f"{trace.meta.source}: " if several else ""
@@ -52,20 +55,25 @@ def times_count_from(report: Report) -> str:
     )
 
 
-def _recording(page: Page, own: Sequence[Finding], *, several: bool) -> None:
+def _recording(page: Page, own: Mapping[int, Finding], *, several: bool) -> None:
     """What the profiler cost, in one line, and what is to be known of the recording, each once."""
-    costly = [finding for finding in own if finding.cost_ns]
+    costly = {number: finding for number, finding in own.items() if finding.cost_ns}
     if costly:
-        page.pair("profiler", f"its own doing, not the program's: {'; '.join(map(_priced, costly))}")
+        page.pair("profiler", f"its own doing, not the program's: {_priced(costly)}")
     said: dict[str, list[int | None]] = {}
-    for finding in own:
+    for finding in own.values():
         if not finding.cost_ns:
             said.setdefault(f"{finding.message}. {finding.advice}", []).append(finding.rank)
     for text, ranks in said.items():
         page.pair("recording", (_ranks(ranks) + ": " if several else "") + text)
 
 
-def _priced(finding: Finding) -> str:
+def _priced(findings: Mapping[int, Finding]) -> str:
+    """Each by its number and name, and what it costs."""
+    return "; ".join(f"#{number} {_one_priced(finding)}" for number, finding in findings.items())
+
+
+def _one_priced(finding: Finding) -> str:
     rank = "" if finding.rank is None else f" (rank {finding.rank})"
     cost = f" {format_ns(finding.cost_ns)}, {format_share(finding.cost_share)}" if finding.cost_ns else ""
     return f"{finding_name(finding)}{rank}{cost}"

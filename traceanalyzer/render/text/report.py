@@ -37,7 +37,7 @@ def render_text(
         put_places(page, findings, report.traces)
     if not quiet:
         _time(page, report.traces)
-        footer(page, report, list(parts.profilers_own.values()), list(parts.minor.values()))
+        footer(page, report, parts.profilers_own, parts.minor)
     return page.text() if page.lines else ""
 
 
