@@ -32,6 +32,25 @@ CASES = [
         "row scatter",
         3 * 1280 + 40,
     ),
+    (
+        signature(
+            "_index_put_impl_", [[9, 4], [], [5, 2, 4], []], [F32, "", F32, "Scalar"], "", "", "", "True"
+        ),
+        "indexed sum",
+        3 * 160 + 10 * 72,
+    ),
+    (
+        signature(
+            "_index_put_impl_", [[9, 64], [], [5, 64], []], [F32, "", F32, "Scalar"], "", "", "", "True"
+        ),
+        "indexed row sum",
+        3 * 1280 + 5 * 72,
+    ),
+    (
+        signature("_index_put_impl_", [[9, 7], [], [5], []], [BF16, "", BF16, "Scalar"], "", "", "", "True"),
+        "indexed sum",  # an element for each pair of indices
+        3 * 10 + 5 * 72,
+    ),
     (signature("scatter_add_", [[4], [], [5], [5]], [F32, "Scalar", LONG, F32]), "scatter", 5 * (12 + 8)),
     (
         signature("embedding_dense_backward", [[5, 8], [5], []], [F32, LONG, "Scalar"], "", "", "3"),
@@ -101,6 +120,10 @@ def test_a_convolution_of_few_taps_stays_a_direct_one() -> None:
         signature("embedding_dense_backward", [[5, 8], [5]], [F32, LONG]),
         signature("nobody_knows", [[4]], [F32]),
         signature("sort", [3], [F32]),
+        signature(
+            "_index_put_impl_", [[9, 4], [], [5, 4], []], [F32, "", F32, "Scalar"], "", "", "", "False"
+        ),
+        signature("_index_put_impl_", [[9, 4], [], [5, 4], []], [F32, "", F32, "Scalar"]),
     ],
 )
 def test_what_the_inputs_do_not_say_has_no_bound(op: Signature) -> None:

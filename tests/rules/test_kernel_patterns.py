@@ -179,6 +179,29 @@ def test_a_call_far_from_what_its_shapes_need_is_found_without_knowing_why() -> 
     assert found(program([near]), "far-from-bound") == []
 
 
+@pytest.mark.parametrize(("took_us", "said"), [(7_700, True), (150, False)])
+def test_equal_indices_that_are_added_one_after_the_other(took_us: int, said: bool) -> None:
+    """Relative positions looked up as table[index]: 147,456 rows of 8 go into 32 rows."""
+    put = Op(
+        "aten::_index_put_impl_",
+        "void (anonymous namespace)::indexing_backward_kernel_small_stride<float>(int)",
+        took_us,
+        [[32, 8], [], [384, 384, 8], [], []],
+        [F32, "", F32, "Scalar", "Scalar"],
+        scalars=["", "", "", "True", "True"],
+    )
+    findings = found(program([put]), "far-from-bound")
+    assert bool(findings) is said
+    if findings:
+        assert "F.embedding" in findings[0].advice
+
+
+@pytest.mark.parametrize(("shape", "said"), [([16, 64, 96, 96], True), ([16, 64, 9216], False)])
+def test_torch_has_one_layout_for_signals(shape: list[int], said: bool) -> None:
+    convert = Op("aten::_convolution", "void nchwToNhwcKernel<float>(int)", 40, [shape], [F32])
+    assert bool(found(program([convert, Op("aten::mm", NVJET, 100)]), "layout-conversion")) is said
+
+
 def test_a_direct_convolution_of_very_many_taps_is_far_from_what_ffts_need() -> None:
     conv = Op(
         "aten::_conv_depthwise2d",

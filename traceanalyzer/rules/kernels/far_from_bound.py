@@ -18,34 +18,9 @@ from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times
 from traceanalyzer.rule.quicker_work import Floats, quicker
+from traceanalyzer.rule.slow_calls import BROADCAST, NORM, REMEDIES, SHAPE
 
 _BACKWARD = r"Backward\d*$"
-_SHAPE = "Give the device more to do at once: more rows, another dimension, or parts that are combined"
-_PLACES = "Let fewer additions meet in one place: sum equal indices first, or add into several tables"
-_ORDER = "Reduce along the dimension that lies together in memory, or transpose once before"
-_BROADCAST = (
-    "In backward it sums the gradient of a bias, or of what else was broadcast: put the layer under torch.compile, or "
-    "leave out a bias that a batch norm follows (bias=False)"
-)
-_NORM = "Put the norm under torch.compile: torch's own kernels give each row a block, which short rows do not fill"
-_FFT = (
-    "Convolve by FFT: torch.fft.rfft of the signal and of the kernel, both padded to one length, their product, irfft "
-    "(torchaudio.functional.fftconvolve); a direct convolution multiplies every output with every tap"
-)
-_DEPTHWISE = "Use channels_last, for which cuDNN has kernels of its own, or put the layer under torch.compile"
-_REMEDIES = {
-    "scatter": _PLACES,
-    "row scatter": _PLACES,
-    "softmax": _ORDER,
-    "reduction": f"{_ORDER}, or put it under torch.compile",
-    "norm": _NORM,
-    "norm backward": _NORM,
-    "scan": f"{_ORDER}; cut a few long rows into pieces",
-    "matmul": "Pad the odd dimension to a multiple of 8, or split a product with one long dimension into parts",
-    "long conv": _FFT,
-    "depthwise conv": _DEPTHWISE,
-    "batch norm": "Use channels_last, or more channels or images at once",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +46,8 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     dimension that loads or tiles do not fit, addresses that collide, an order that reads memory badly; or a direct
     convolution multiplies where FFTs need a tenth of the operations.
     Bad: cumsum along a few very long rows, a product with one dimension of a million and two of sixteen, an index_add_
-    into few rows. Good: more rows at once, another dimension, several partial sums that are added.
+    into few rows, table[index] with few rows and a gradient. Good: more rows at once, another dimension, several
+    partial sums that are added, F.embedding(index, table).
     How sure: the distance is measured, its reason is not: another rule names it where it can be seen.
     When it is wrong: calls that touch less than their inputs, and sparse or irregular data.
     Saving: down to what well-shaped calls of the kind take, thus with a wide interval.
@@ -115,10 +91,10 @@ def _hits(
     model, lines = bound_of(shape), found.line.sums(found.dur_ns)
     line = f", from {next(iter(lines))}" if lines else ""
     kind = model.kind if model else ""
-    remedy = _REMEDIES.get(kind, _SHAPE)
+    remedy = REMEDIES.get(kind, SHAPE)
     if kind == "reduction" and found.outer_op.name.matches(_BACKWARD).any():
-        remedy = _BROADCAST
-    torchs_own = remedy in (_BROADCAST, _NORM)
+        remedy = BROADCAST
+    torchs_own = remedy in (BROADCAST, NORM)
     by_fft = kind == "long conv"
     what = "the bytes and operations of FFTs" if by_fft else "its bytes and operations"
     return Hits(

@@ -14,6 +14,9 @@ from traceanalyzer.rule.quicker_work import Floats, quicker
 from traceanalyzer.timeline import kernel_families as families
 
 _IMAGE = r"^\[\[\d+,\d+,\d+,\d+(,\d+)?\]"  # the first input has four or five dimensions
+_SIGNAL = (
+    r"^\[\[\d+,\d+,(1,)?\d+\]"  # one dimension beside batch and channels, which torch gives no other layout
+)
 _HALF = r"BFloat16|Half"
 _PARTS = {
     "layout conversions": families.LAYOUT,
@@ -44,7 +47,8 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Bad: a convolutional model as it is built. Good: model.to(memory_format=torch.channels_last), and the same for its
     input images.
     How sure: conversions say so by their names, and batch norms in channels last would.
-    When it is wrong: ops between the convolutions that have no channels-last kernel convert back.
+    When it is wrong: ops between the convolutions that have no channels-last kernel convert back. Convolutions of
+    signals (conv1d) convert, too, but torch has no other layout for their tensors: they are not meant.
     Saving: without the conversions; norms by how many channels there are for the multiprocessors, and depthwise
     convolutions by what they took in both layouts on an H200.
     Source: "Channels Last Memory Format in PyTorch"; measured on H200 pairs, torch 2.11.
@@ -52,11 +56,10 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     name = work.name
     norms, depthwise = name.matches(families.NCHW_BATCH_NORM), name.matches(families.DEPTHWISE)
     if norms.any():
-        shapes = work.dims
-        norms &= shapes.matches(_IMAGE) | (shapes.code < 0)
+        norms &= work.dims.matches(_IMAGE) | (work.dims.code < 0)
         norms &= name.matches(families.CONVOLUTION).any()
-    chosen = name.matches(families.LAYOUT) | norms | (depthwise & name.matches(_HALF))
-    for device, found in work[chosen].by_device():
+    chosen = work[name.matches(families.LAYOUT) | norms | (depthwise & name.matches(_HALF))]
+    for device, found in chosen[~chosen.dims.matches(_SIGNAL)].by_device():
         yield _hits(found, gpus[device].sms or limits.unknown_sms, limits)
 
 
