@@ -100,8 +100,8 @@ def _hits(
     return Hits(
         **quicker(found, fixed),
         by=op,
-        message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} where {what} need {{needed}}: {{ratio}} times, "
-        "in {kernels}" + line,
+        message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} where {what} need {{needed}}: {{ratio}} times as "
+        "long, in {kernels}" + line,
         advice=f"{remedy}." if by_fft else f"{remedy}; Nsight Compute says what the kernel waits for.",
         confidence=Confidence.MEDIUM,
         evidence={
