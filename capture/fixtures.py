@@ -13,12 +13,13 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from capture.damage import KINDS, SOURCE, write_broken
 from capture.device import choose_device
 from capture.errors import CaptureError
-from capture.measure import measure, read_events
+from capture.measure import Shown, measure, read_events
 from capture.workload import discover
 
 FOLDER = Path(__file__).resolve().parent.parent / "fixtures"
@@ -134,8 +135,14 @@ def _explain() -> str:
     )
 
 
+@cache
+def shown_in(path: str) -> Shown:
+    """What a fixture, such as "healthy/gemm", shows."""
+    return measure(read_events(FOLDER / f"{path}.json.gz"))
+
+
 def _row(fixture: Fixture) -> str:
-    shown = measure(read_events(FOLDER / f"{fixture.folder}/{fixture.name}.json.gz"))
+    shown = shown_in(f"{fixture.folder}/{fixture.name}")
     cells = (
         f"{fixture.folder}/{fixture.name}",
         shown.steps,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.chosen import ALL
 from tests.conftest import REPOSITORY
 from traceanalyzer.rule.registry import all_rules
 
@@ -12,6 +13,8 @@ TRACES = sorted(
     p for p in FIXTURES.glob("*/*.json.gz") if p.parent.name != "broken" and ".table" not in p.name
 )
 FOLDERS = sorted({path.parent for path in TRACES})
+SHOWING = [path for path in TRACES if ALL or path.name != "good.json.gz"]
+"""Those with findings that cost something: what holds of them holds of the repaired ones, whose findings are few."""
 HEALTHY = [path for path in TRACES if path.parent.name == "healthy"]
 
 # Rules that no pair of recordings can show; the file says why, and what tests them instead.

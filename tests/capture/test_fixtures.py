@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 
 from capture.damage import KINDS, SOURCE, Kind, damaged
-from capture.fixtures import FOLDER, Fixture, all_fixtures, main, readme
-from capture.measure import Shown, measure, read_events
+from capture.fixtures import FOLDER, Fixture, all_fixtures, main, readme, shown_in
+from capture.measure import read_events
 from tests.groups import with_torch
 
 FIXTURES = list(all_fixtures())
 LIMIT_BYTES = 400_000
-
-
-def shown(path: str) -> Shown:
-    return measure(read_events(FOLDER / f"{path}.json.gz"))
+measured = pytest.mark.xdist_group("fixtures")  # each once, in one process
 
 
 def test_page_and_folder_agree() -> None:
@@ -33,12 +30,14 @@ def test_page_and_folder_agree() -> None:
     assert named == ours
 
 
+@measured
 def test_page_is_current() -> None:
     assert (FOLDER / "README.md").read_text(encoding="utf-8") == readme(), (
         "run: python -m capture.fixtures --readme"
     )
 
 
+@measured
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda f: f"{f.folder}/{f.name}")
 def test_recorded_as_listed(fixture: Fixture) -> None:
     trace = FOLDER / f"{fixture.folder}/{fixture.name}.json.gz"
@@ -47,27 +46,28 @@ def test_recorded_as_listed(fixture: Fixture) -> None:
     assert (meta["workload"], meta["variant"], meta["device"]) == (fixture.workload, fixture.name, "cuda")
     assert meta["notes"] == []
     assert len(meta["unprofiled_step_ms"]) == 3
-    found = shown(f"{fixture.folder}/{fixture.name}")
+    found = shown_in(f"{fixture.folder}/{fixture.name}")
     assert found.kernels > 0
     assert found.steps == meta["window"]["active"]
 
 
+@measured
 def test_rule_patterns_are_in_bad_and_not_in_good() -> None:
-    assert shown("activity-buffer-request/bad").buffer_requests == 2
-    assert shown("activity-buffer-request/good").overheads == {}
-    assert shown("hidden-dtod-copy/bad").seed_copies == 8
-    assert shown("hidden-dtod-copy/good").seed_copies == 0
-    assert shown("long-device-sync/bad").syncs_in_steps == 40
-    assert shown("long-device-sync/bad").idle_share > 0.2
-    assert shown("long-device-sync/good").syncs_in_steps == 0
-    assert shown("kernel-variance/bad").spread > 5
-    assert shown("kernel-variance/good").spread < 1.05
-    assert shown("lane-offset/bad").buffer_requests == 1
-    assert shown("lane-offset/bad").longest_gap_us > 5_000
-    assert shown("lane-offset/good").overheads == {}
-    assert shown("scheduler-gap/bad").idle_share > 0.5
-    assert shown("scheduler-gap/good").idle_share < 0.03
-    assert shown("scheduler-gap/once").longest_gap_us > 4_000
+    assert shown_in("activity-buffer-request/bad").buffer_requests == 2
+    assert shown_in("activity-buffer-request/good").overheads == {}
+    assert shown_in("hidden-dtod-copy/bad").seed_copies == 8
+    assert shown_in("hidden-dtod-copy/good").seed_copies == 0
+    assert shown_in("long-device-sync/bad").syncs_in_steps == 40
+    assert shown_in("long-device-sync/bad").idle_share > 0.2
+    assert shown_in("long-device-sync/good").syncs_in_steps == 0
+    assert shown_in("kernel-variance/bad").spread > 5
+    assert shown_in("kernel-variance/good").spread < 1.05
+    assert shown_in("lane-offset/bad").buffer_requests == 1
+    assert shown_in("lane-offset/bad").longest_gap_us > 5_000
+    assert shown_in("lane-offset/good").overheads == {}
+    assert shown_in("scheduler-gap/bad").idle_share > 0.5
+    assert shown_in("scheduler-gap/good").idle_share < 0.03
+    assert shown_in("scheduler-gap/once").longest_gap_us > 4_000
 
 
 def collectives(path: str) -> int:
@@ -89,7 +89,7 @@ def test_two_ranks_reduce_as_often_as_their_fixtures_say() -> None:
 
 @pytest.mark.parametrize("fixture", [f for f in FIXTURES if f.folder == "healthy"], ids=lambda f: f.name)
 def test_healthy_traces_keep_the_device_busy(fixture: Fixture) -> None:
-    found = shown(f"healthy/{fixture.name}")
+    found = shown_in(f"healthy/{fixture.name}")
     assert found.idle_share < 0.03
     assert found.syncs_in_steps == 0
     assert found.overheads == {}

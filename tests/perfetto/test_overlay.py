@@ -16,7 +16,7 @@ from tests.fuzz.cases import case
 from tests.loaded import analysed, reported
 from tests.perfetto.drawn import drawing_of, overlay_of
 from tests.perfetto.reader import Drawing, read
-from tests.recorded import FIXTURES, TRACES, name_of
+from tests.recorded import FIXTURES, SHOWING, name_of
 from traceanalyzer.model.errors import TraceAnalyzerError, Unavailable
 from traceanalyzer.model.intervals import length, union
 from traceanalyzer.model.overlay import Overlay
@@ -43,7 +43,7 @@ def traced(path: Path) -> object:
     return pytest.param(path, marks=() if path.name == "bad.json.gz" else pytest.mark.no_cover)
 
 
-@pytest.mark.parametrize("path", [*map(traced, TRACES)], ids=[*map(name_of, TRACES)])
+@pytest.mark.parametrize("path", [*map(traced, SHOWING)], ids=[*map(name_of, SHOWING)])
 def test_slices_are_the_occurrences(path: Path) -> None:
     check(path)
 

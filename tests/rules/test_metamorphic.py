@@ -13,7 +13,7 @@ import pytest
 from tests.builder import load_bytes
 from tests.chosen import ALL
 from tests.loaded import reported
-from tests.recorded import TRACES, name_of
+from tests.recorded import SHOWING, TRACES, name_of
 from traceanalyzer import Report, diagnose, load
 from traceanalyzer.read.text.source import Source
 from traceanalyzer.render.data.json import render_json
@@ -66,7 +66,7 @@ def said(report: Report) -> list[tuple[Any, ...]]:
 
 @pytest.mark.no_cover  # what it runs, the reports of the same traces run
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-@pytest.mark.parametrize("path", TRACES, ids=name_of)
+@pytest.mark.parametrize("path", SHOWING, ids=name_of)
 def test_what_means_nothing_changes_no_finding(path: Path, change: Callable[[Events], None]) -> None:
     document = orjson.loads(b"".join(Source(path).blocks()))
     change(document["traceEvents"])

@@ -15,6 +15,7 @@ from traceanalyzer.model.errors import TraceAnalyzerError
 
 HOST, PORT = "127.0.0.1", 9001  # the only address without https that the viewer's content policy allows
 _SILENT_S = 30  # a connection on which nothing is said
+_POLL_S = 0.05  # how long it may take to notice that nobody is served any more
 
 
 class OneFile:
@@ -43,7 +44,7 @@ class OneFile:
             raise TraceAnalyzerError(
                 f"port {port} cannot be used: {error.strerror}", remedy=remedy
             ) from error
-        self._thread = Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = Thread(target=self._server.serve_forever, args=(_POLL_S,), daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
