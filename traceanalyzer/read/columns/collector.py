@@ -43,6 +43,7 @@ _NEVER = np.iinfo(np.int64).max
 _MAX_GROUPS = (
     2_000  # kinds of rows by category and keys, after which args without a column are one; traces have 100
 )
+_MENDED_TOGETHER = 8  # rows: mending one takes as long as packing a hundred
 _MAX_CATEGORIES = 200  # foreign ones that keep their names
 _get_head = getter("name", "pid", "tid")
 
@@ -141,7 +142,17 @@ class Collector:
                 alike = []
                 self._add_mended(frame, category, events.of(unlike))
             for unfit in self._refused(frame, category, alike):
-                self._add_mended(frame, category, events.of(unfit))
+                self._add_apart(frame, category, events, unfit)
+
+    def _add_apart(self, frame: str, category: str, events: Events, unfit: Rows) -> None:
+        """Rows of which at least one does not fit: halved until few are left to be mended, the others are kept."""
+        size = len(unfit.args)
+        if size <= _MENDED_TOGETHER:
+            self._add_mended(frame, category, events.of(unfit))
+            return
+        halves = (unfit.take(np.arange(*bounds)) for bounds in ((0, size // 2), (size // 2, size)))
+        for rows in self._refused(frame, category, halves):
+            self._add_apart(frame, category, events, rows)
 
     def _refused(self, frame: str, category: str, parts: Iterable[Rows]) -> Iterator[Rows]:
         """Keep the parts, except for those whose rows have different keys or one that does not fit: they come back."""

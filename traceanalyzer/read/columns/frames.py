@@ -60,8 +60,9 @@ class _Gather:
         self.rows = sum(group.rows for group in groups)
         ids = [group.array("id") for group in groups] or [np.empty(0, np.uint32)]
         order = np.argsort(np.concatenate(ids), kind="stable")
-        places = np.empty(self.rows, np.uint32)
-        places[order] = np.arange(self.rows, dtype=np.uint32)
+        # Narrower ones numpy would widen for every column, which takes three times as long.
+        places = np.empty(self.rows, np.intp)
+        places[order] = np.arange(self.rows)
         ends = np.cumsum([group.rows for group in groups], dtype=np.int64).tolist()
         self._places = [places[end - group.rows : end] for group, end in zip(groups, ends, strict=True)]
 
@@ -181,19 +182,17 @@ class _Distinct:
 def _looked_up(codes: Codes, values: Sequence[Any], storage: Storage) -> NDArray[Any]:
     """values[codes], null for None and for code -1."""
     dtype, null = _NULLS[storage]
-    return np.array([null if value is None else value for value in values] + [null], dtype)[codes]
+    return np.array([null if value is None else value for value in values] + [null], dtype).take(codes)
 
 
 def categorical(codes: Codes, texts: Sequence[str | None]) -> pd.Categorical:
     """texts[codes] as a categorical, null for code -1; only texts that occur are categories, sorted."""
-    occurs = np.zeros(len(texts) + 1, np.bool_)
-    occurs[codes] = True
-    used = np.flatnonzero(occurs[:-1]).tolist()
+    used = np.flatnonzero(np.bincount(codes + 1, minlength=1)[1:]).tolist()
     names = sorted({text for text in map(texts.__getitem__, used) if text is not None})
     code_of: dict[str | None, int] = {name: code for code, name in enumerate(names)}
     table = np.full(len(texts) + 1, -1, np.min_scalar_type(-len(names) - 1))
     table[used] = [code_of.get(texts[code], -1) for code in used]
-    return _categorical(table[codes], names)
+    return _categorical(table.take(codes), names)
 
 
 def _categorical(codes: NDArray[Any], names: list[str]) -> pd.Categorical:
