@@ -61,6 +61,8 @@ class Gaps:
     def in_graph(self, work: DeviceWork) -> Mask:
         """The launch that ends the gap had already started other work: it lies between the nodes of a graph."""
         shared = np.asarray((self.work >= 0) & work.shared[self.work])
+        if not shared.any():
+            return shared
         calls, entry = np.unique(
             work.call, return_index=True
         )  # in order of start, so the first is the earliest

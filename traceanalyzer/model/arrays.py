@@ -50,10 +50,13 @@ def numbered(values: Rows) -> tuple[Rows, Rows]:
     if len(values) == 0:
         return np.empty(0, np.int64), values
     low, high = int(values.min()), int(values.max())
+    if low == high:
+        return np.zeros(len(values), np.int64), values[:1]
     if high - low < _TABLE_PER_VALUE * len(values):
+        place = values if low == 0 else values - low
         there = np.zeros(high - low + 1, np.bool_)
-        there[values - low] = True
-        return (np.cumsum(there) - 1)[values - low], np.flatnonzero(there) + low
+        there[place] = True
+        return (np.cumsum(there) - 1)[place], np.flatnonzero(there) + low
     first = np.flatnonzero(starts_of_runs(values))
     code, found = pd.factorize(values[first])
     order = np.argsort(found)

@@ -188,7 +188,10 @@ class Job(dict[int, Trace]):
 
 def ints(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
     """A whole column as int64 of shape (rows,), null as NULL_INT."""
-    values: NDArray[np.int64] = frame[column].to_numpy(dtype=np.int64, na_value=NULL_INT)
+    found = frame[column]
+    if isinstance(found.dtype, np.dtype):  # it holds no null, for which pandas would look all the same
+        return found.to_numpy(np.int64)
+    values: NDArray[np.int64] = found.to_numpy(np.int64, na_value=NULL_INT)
     return values
 
 

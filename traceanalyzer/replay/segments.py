@@ -142,9 +142,12 @@ def _python_calls(trace: Trace, timeline: Timeline) -> Floats:
 
 def _edges(start: Rows, end: Rows, timeline: Timeline) -> Rows:
     """How many of the calls' starts and ends lie within each segment."""
-    edges = np.concatenate((start, end))
-    edges = np.sort(edges[(edges >= timeline.start_ns[0]) & (edges <= timeline.end_ns[-1])])
-    return np.searchsorted(edges, timeline.end_ns) - np.searchsorted(edges, timeline.start_ns)
+    bounds = timeline.start_ns[0], timeline.end_ns[-1]
+    count = np.zeros(len(timeline.row), np.int64)
+    for edges in (start, end):
+        edges = np.sort(edges[np.flatnonzero((edges >= bounds[0]) & (edges <= bounds[1]))])
+        count += np.searchsorted(edges, timeline.end_ns) - np.searchsorted(edges, timeline.start_ns)
+    return count
 
 
 def rank_within(groups: Rows) -> Rows:

@@ -92,15 +92,17 @@ class Passes:
         if len(alike) == 0:
             return np.zeros(len(self.nodes), bool), np.full(len(self.nodes), -1, np.int64)
         sequence = pick(ints(calls.events.trace.cpu, "sequence"), calls.rows, NULL_INT)
-        owner = calls.parent.owner(self.nodes)
-        number = np.where(owner >= 0, pick(self.number, owner), -1)
-        made = np.isin(number, alike) & calls.is_op & (sequence != NULL_INT)
-        made &= ~np.isin(calls.rows, self.nodes.rows)
+        numbered = calls.is_op & (sequence != NULL_INT)
+        numbered[np.searchsorted(calls.rows, distinct(self.nodes.rows))] = False
+        within = calls[numbered].parent.owner(self.nodes)
+        number = np.where(within >= 0, pick(self.number, within), -1)
+        made = np.isin(number, alike)
+        number, sequence = number[made], sequence[numbered][made]
         low = np.full(len(first), np.iinfo(np.int64).max)
         high = np.full(len(first), -1, np.int64)
-        np.minimum.at(low, number[made], sequence[made])
-        np.maximum.at(high, number[made], sequence[made])
-        passes = distinct(number[made])
+        np.minimum.at(low, number, sequence)
+        np.maximum.at(high, number, sequence)
+        passes = distinct(number)
         passes = passes[np.argsort(low[passes])]
         at = np.searchsorted(low[passes], self.sequence, side="right") - 1
         of = np.where(at >= 0, pick(passes, at), -1)

@@ -64,12 +64,15 @@ def _by_device(rule: str, order: Claims, hits: Hits, within: Scope | None) -> It
         if len(every):
             yield Draft(rule, order, None, hits, every, lost)
         return
-    lost = lost[counted[lost.owner]]
+    if len(every) < len(counted):
+        lost = lost[counted[lost.owner]]
     devices = lost.device if isinstance(hits.at, Calls) else hits.at.device[every]
     for device in distinct(devices).tolist():
-        own = lost[lost.device == device]
+        own = lost if (lost.device == device).all() else lost[lost.device == device]
         which = distinct(own.owner) if isinstance(hits.at, Calls) else every[devices == device]
-        own = own[np.isin(own.owner, which)]
+        its = np.zeros(len(hits.at), bool)
+        its[which] = True
+        own = own if its[own.owner].all() else own[its[own.owner]]
         yield Draft(rule, order, device, hits, which, own)
 
 

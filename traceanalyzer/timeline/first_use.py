@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows, starts_of_runs
+from traceanalyzer.model.arrays import Rows, among, distinct, starts_of_runs
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, matching
 from traceanalyzer.timeline.activity import Activity
@@ -102,12 +102,11 @@ def _long(trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, 
 
     Where there are steps, they are in the first third of those, or the first of their name.
     """
+    rows = np.flatnonzero(nesting.self_ns >= _LONG_NS)  # few
     call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
-    usable = (call | (nesting.op == np.arange(len(call)))) & activity.launching[nesting.thread]
-    usable[syncs.row] = False
-    usable[activity.rows["allocator"]] = False
-    dur = nesting.end_ns - nesting.start_ns
-    rows = np.flatnonzero(usable & (nesting.self_ns >= np.maximum(_LONG_NS, dur // 2)))
+    usable = (call[rows] | (nesting.op[rows] == rows)) & activity.launching[nesting.thread[rows]]
+    usable &= ~among(rows, distinct(syncs.row)) & ~among(rows, distinct(activity.rows["allocator"]))
+    rows = rows[usable & (nesting.self_ns[rows] >= (nesting.end_ns - nesting.start_ns)[rows] // 2)]
     stalled = intervals.covered(activity.sets["profiler"], nesting.start_ns[rows], nesting.end_ns[rows])
     own = nesting.self_ns[rows] - stalled
     names = codes(trace.cpu, "name")
@@ -115,9 +114,10 @@ def _long(trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, 
     least = np.where(usual >= 0, np.maximum(_MANY_TIMES * usual, _LONG_NS), _ALONE_NS)
     # An op that computes on the CPU alone may be meant to take that long: only a call starts something.
     calls_inside = np.zeros(len(call) + 1, bool)
-    calls_inside[nesting.parent[call]] = True
+    calls_inside[nesting.parent[np.flatnonzero(call)]] = True
     starts = call[rows] | calls_inside[rows]
-    return rows[starts & (own >= least) & _early(nesting, names, rows, steps)]
+    found: Rows = rows[starts & (own >= least) & _early(nesting, names, rows, steps)]
+    return found
 
 
 def _early(nesting: Nesting, names: Rows, rows: Rows, steps: Steps) -> Mask:

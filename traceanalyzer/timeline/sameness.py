@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.arrays import Rows, grouped, starts_of_runs
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps
@@ -25,14 +25,15 @@ def same_steps(trace: Trace, work: DeviceWork | None, steps: Steps) -> float:
     kind, _ = grouped(
         [codes_at(trace.gpu, "name", work.row[own]), codes_at(trace.gpu, "grid", work.row[own])]
     )
-    found = np.unique(step)
+    found = step[starts_of_runs(step)]
     _, counts = np.unique(_signatures(kind, step)[found], return_counts=True)
     return float(counts.max() / len(found))
 
 
 def _signatures(kind: Rows, step: Rows) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """A number for the sequence of kinds in each step, equal for equal sequences; `step` is sorted."""
-    rank = np.arange(len(step)) - np.searchsorted(step, step)
+    place = np.arange(len(step))
+    rank = place - np.maximum.accumulate(np.where(starts_of_runs(step), place, 0))
     mixed = (kind.astype(np.uint64) + np.uint64(1)) * _MIX
     mixed ^= mixed >> np.uint64(29)
     weight = rank.astype(np.uint64) * np.uint64(2) + np.uint64(1)

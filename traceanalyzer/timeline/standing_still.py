@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import among, distinct, grouped, numbered, pick
+from traceanalyzer.model.arrays import distinct, grouped, numbered, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
 from traceanalyzer.timeline.activity import Activity
@@ -94,10 +94,13 @@ class StandingStill:
 def _of_thread(nesting: Nesting, boundaries: Boundaries, thread: int) -> tuple[Rows, Rows, Rows, Rows]:
     """(thread, start, end, innermost row) of every long stretch without an edge."""
     starts, ends = boundaries.starts[thread][1:-1], boundaries.ends[thread][1:-1]
-    edges = np.sort(np.concatenate((starts, ends)), kind="stable")
-    long = np.flatnonzero(np.diff(edges) >= LONG_NS)
-    start, end = edges[long], edges[long + 1]
-    return np.full(len(long), thread), start, end, nesting.around(thread, start, end)
+    # Far from the next of their own kind: few are left to be looked up among the others. Nothing follows the last end.
+    far = (edges[:-1][np.diff(edges) >= LONG_NS] for edges in (starts, ends))
+    start = distinct(np.concatenate((*far, starts[-1:])))
+    _, end = boundaries.around(thread, start, "right")
+    long = (end - start >= LONG_NS) & (end < np.iinfo(np.int64).max)
+    start, end = start[long], end[long]
+    return np.full(len(start), thread), start, end, nesting.around(thread, start, end)
 
 
 def _makes_calls(trace: Trace, nesting: Nesting) -> Mask:
@@ -124,7 +127,9 @@ def _unusual(trace: Trace, nesting: Nesting, alone: Mask, rows: Rows, still: Row
         return np.zeros(0, bool)
     names = codes(trace.cpu, "name") * 2 + alone
     name, wanted = numbered(names[rows])
-    alike = np.flatnonzero(among(names, wanted) & (nesting.thread >= 0))
+    meant = np.zeros(int(names.max()) + 1, bool)  # by number: names are few
+    meant[wanted] = True
+    alike = np.flatnonzero(meant[names] & (nesting.thread >= 0))
     alike = alike[np.argsort(names[alike], kind="stable")]
     groups = np.split(nesting.self_ns[alike], np.searchsorted(names[alike], wanted[1:]))
     usual = [int(np.quantile(times, 0.5, method="lower")) if len(times) > 1 else -1 for times in groups]
@@ -169,11 +174,10 @@ def _host_work(trace: Trace, nesting: Nesting, activity: Activity, alone: Mask) 
     def other(name: str) -> bool:
         return bool(ALLOCATING_OP.search(name)) or is_compilation(name) or runs_compiled_code(name)
 
-    op = alone & (nesting.op == np.arange(len(alone)))
-    outer = pick(nesting.op, nesting.parent)
-    outermost = op & ~((outer >= 0) & op[outer])
-    long = (nesting.end_ns - nesting.start_ns >= LONG_NS) & activity.launching[nesting.thread]
-    rows = np.flatnonzero(outermost & long & ~matching(trace.cpu, "name", other))
+    rows: Rows = np.flatnonzero(alone & (nesting.end_ns - nesting.start_ns >= LONG_NS))  # few
+    rows = rows[(nesting.op[rows] == rows) & activity.launching[nesting.thread[rows]]]
+    outer = pick(nesting.op, nesting.parent[rows])
+    rows = rows[~((outer >= 0) & alone[outer]) & ~matching(trace.cpu, "name", other)[rows]]
     return rows[_viewing_ns(trace, nesting, rows) < _MOST * (nesting.end_ns - nesting.start_ns)[rows]]
 
 

@@ -12,6 +12,7 @@ from traceanalyzer.model.arrays import distinct, pick
 from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import matching
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.rule.views.selection import Mask, Rows, Selection, kept
 
@@ -88,7 +89,8 @@ class Calls(Selection):
     @kept
     def is_call(self) -> Mask:
         """Runtime and driver calls."""
-        return self.text("category").one_of(*CALL_CATEGORIES)
+        calls = matching(self.events.trace.cpu, "category", CALL_CATEGORIES.__contains__)
+        return pick(calls, self._rows, False)
 
     @kept
     def is_annotation(self) -> Mask:
@@ -164,5 +166,7 @@ class Calls(Selection):
 
 def _marks(events: Events) -> Mask:
     """Which rows of `trace.cpu` are annotations other than step marks."""
-    every = Calls(events, np.arange(len(events.nesting.parent)))
-    return np.asarray(every.is_annotation & ~every.name.matches(r"^ProfilerStep#"))
+    marks = Calls(events, np.flatnonzero(events.nesting.annotation))
+    found = np.zeros(len(events.nesting.parent), bool)
+    found[marks.rows[~marks.name.matches(r"^ProfilerStep#")]] = True
+    return found

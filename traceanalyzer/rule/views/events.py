@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.model.trace import Trace, ints
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
@@ -42,7 +42,7 @@ class Events:
         cls, trace: Trace, nesting: Nesting, steps: Steps, user_code: UserCode, work: DeviceWork | None
     ) -> Self:
         calls = np.flatnonzero(nesting.thread >= 0)
-        return cls(trace, nesting, steps, user_code, work, ints(trace.cpu, "tid"), calls)
+        return cls(trace, nesting, steps, user_code, work, user_code.row_tid, calls)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` makes, once: most rules begin with the same views, whose properties are kept."""

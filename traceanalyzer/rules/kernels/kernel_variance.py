@@ -79,6 +79,10 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     excess = np.maximum(table["dur"].to_numpy() - base, 0).astype(np.int64)
     excess[excess < _resolution(work)] = 0
     table = table.assign(ratio=(base + excess) / np.maximum(base, 1), excess=excess)
+    worst = table.groupby("group")["ratio"].transform("max")
+    table = table[worst >= min(limits.slow, limits.drift)]
+    if table.empty:
+        return
     groups = dict(list(table.groupby("group")))
     for cause, chosen in _causes(table, limits):
         for number, slow in chosen.groupby("group"):
