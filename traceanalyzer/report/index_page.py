@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import traceanalyzer
 from traceanalyzer.model.analysis import Window, depends_on_window, index_needs
@@ -158,7 +159,7 @@ def _entries(listed: str) -> dict[str, str]:
 def _column(name: str, hint: Any, told: str, shape: str) -> Column:
     dtype = _dtype(hint)
     own = _SHAPE.search(told)
-    of_array = dtype.startswith(("int", "float", "bool", "uint")) and typing.get_origin(hint) is np.ndarray
+    of_array = dtype.startswith(("int", "float", "bool", "uint")) and _of_array(hint) is not None
     meaning = re.sub(r"^(?:u?int64|float64|bool)(?: of shape)?(?: \([^)]*\))?[,;]? ?", "", told)
     unit = next((unit for end, unit in _UNITS.items() if name.endswith(f"_{end}") or name == end), "")
     return Column(
@@ -172,14 +173,37 @@ def _column(name: str, hint: Any, told: str, shape: str) -> Column:
 
 def _dtype(hint: Any) -> str:
     """`int64` for an array, else the type as it is written."""
-    if typing.get_origin(hint) is np.ndarray:
-        members = typing.get_args(typing.get_args(hint)[1])
-        return getattr(members[0], "__name__", "object").rstrip("_") if members else "object"
+    if (array := _of_array(hint)) is not None:
+        return array
     if isinstance(hint, type) and not typing.get_args(hint):
         return hint.__name__
-    text = str(hint).replace("numpy.ndarray[tuple[typing.Any, ...], numpy.dtype[numpy.int64]]", "int64 array")
+    text = str(hint)
+    for part, of in _arrays_in(hint):
+        text = text.replace(str(part), f"{of} array")
     text = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", text)
     return text.replace("|", "\\|")
+
+
+def _of_array(hint: Any) -> str | None:
+    """Name of the array's dtype, None where it is no array.
+
+    `NDArray[...]` is what it stands for, and from numpy 2.5 and Python 3.12 on an alias of its own.
+    """
+    origin, members = typing.get_origin(hint), typing.get_args(hint)
+    if origin is np.ndarray:
+        members = typing.get_args(members[1])
+    elif origin is not NDArray:
+        return None
+    return getattr(members[0], "__name__", "object").rstrip("_") if members else "object"
+
+
+def _arrays_in(hint: Any) -> Iterator[tuple[Any, str]]:
+    """The arrays among what a type is made of, and their dtypes."""
+    for part in typing.get_args(hint):
+        if (of := _of_array(part)) is not None:
+            yield part, of
+        else:
+            yield from _arrays_in(part)
 
 
 _HEAD = f"""# Indexes
