@@ -213,3 +213,11 @@ def test_a_fix_that_makes_the_step_longer_is_not_advised() -> None:
 
 def test_nobodys_loss_stays_info() -> None:
     assert only((0, 50 * MS), info=True).severity is Severity.INFO
+
+
+def test_what_work_loses_on_another_device_is_no_findings() -> None:
+    work = traced((0, MS), (2 * MS, MS, 1)).index(Work)
+    lost = Lost(np.arange(2), np.zeros(2, np.int64), work.start_ns, work.end_ns)
+    found = findings([Hits(work, "m", "a.", lost=lost)])
+    assert [(f.device, f.count, f.cost_ns) for f in found] == [(0, 1, MS), (1, 1, 0)]
+    assert [[o.cost_ns for o in f.occurrences] for f in found] == [[MS], [0]]

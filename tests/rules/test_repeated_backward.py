@@ -114,3 +114,16 @@ def test_other_gradients_other_outputs_and_other_roots_need_their_passes() -> No
     assert found(derivatives("aten::select", "aten::select").load(), "repeated-backward") == []
     assert found(derivatives(ONES, ONES, first_inputs=("float", "")).load(), "repeated-backward") == []
     assert found(derivatives(ONES, ONES, roots=(30, 60)).load(), "repeated-backward") == []
+
+
+def test_a_node_that_another_runs_within_itself_is_nothing_that_the_pass_recorded() -> None:
+    trace = derivatives(ONES, ONES, ONES)
+    for event in list(trace.events):
+        told = event["args"]
+        if event["name"] == "MmBackward0" and told["Fwd thread id"] == 1:
+            at = round(event["ts"] * 1_000) + 32 * US
+            trace.op(f"{EVALUATION}ViewBackward0", at, 4 * US, tid=ENGINE)
+            own = {name: told[name] for name in ("Sequence number", "Fwd thread id", "Input type")}
+            trace.op("ViewBackward0", at + 1 * US, 2 * US, tid=ENGINE, **own)
+    (one,) = found(trace.load(), "repeated-backward")
+    assert (one.evidence["again"], one.evidence["nodes"]) == (2 * (3 + 3) + 2 * 3, 3 * (3 + 3) + 9)

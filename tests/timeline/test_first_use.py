@@ -55,3 +55,15 @@ def test_calls_are_the_programs_that_half_of_the_steps_after_the_leading_third_h
 
 def test_a_call_that_stands_still_is_a_first_call_in_the_leading_third_only() -> None:
     assert once(steps(slow=[0, 3, 4, 5])) == [("first calls", 0), ("first calls", 3)]
+
+
+def test_a_slow_allocation_of_a_program_that_allocates_in_every_step_is_no_first_call() -> None:
+    trace = steps(allocating=range(1, STEPS))
+    trace.launch("cudaMalloc", 400 * US, 550 * US, 900)  # eleven times the usual
+    assert once(trace) == []
+
+
+def test_a_slow_allocation_at_the_head_is_told_once() -> None:
+    trace = steps(allocating=[1, 2])
+    trace.launch("cudaMalloc", 400 * US, 550 * US, 900)
+    assert once(trace) == [("allocating", step) for step in (1, 2, 0)]
