@@ -64,15 +64,12 @@ def _by_device(rule: str, order: Claims, hits: Hits, within: Scope | None) -> It
         if len(every):
             yield Draft(rule, order, None, hits, every, lost)
         return
-    if len(every) < len(counted):
-        lost = lost[counted[lost.owner]]
+    lost = lost[counted[lost.owner]]
     devices = lost.device if isinstance(hits.at, Calls) else hits.at.device[every]
     for device in distinct(devices).tolist():
-        own = lost if (lost.device == device).all() else lost[lost.device == device]
+        own = lost[lost.device == device]
         which = distinct(own.owner) if isinstance(hits.at, Calls) else every[devices == device]
-        its = np.zeros(len(hits.at), bool)
-        its[which] = True
-        own = own if its[own.owner].all() else own[its[own.owner]]
+        own = own[np.isin(own.owner, which)]
         yield Draft(rule, order, device, hits, which, own)
 
 
