@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.calibrate_replay import STEP_FOLDERS
 from benchmarks.replay_case import Case
-from benchmarks.replay_truth import truth_ms
+from benchmarks.replay_truth import at_hand, truth_ms
 from traceanalyzer import load
 from traceanalyzer.replay import slowdown
 from traceanalyzer.replay.draft import Draft
@@ -114,7 +114,7 @@ def read(traces: Path) -> tuple[list[Known], Callable[[Known], Program]]:
     """All that is known, and how its program is made again with other numbers."""
     known, cases = [], {}
     shared = sorted(path for folder in STEP_FOLDERS for path in traces.glob(f"{folder}/*.json.gz"))
-    for path in [*shared, *sorted(FIXTURES.glob("*/*.json.gz"))]:
+    for path in [*filter(at_hand, shared), *sorted(FIXTURES.glob("*/*.json.gz"))]:
         name = f"{path.parent.name}/{path.name.removesuffix('.json.gz')}"
         if not Path(str(path).replace(".json.gz", ".meta.json")).exists():
             continue

@@ -26,6 +26,16 @@ HEALTHY = (
     "noise/gemm.a1",
 )
 
+FIRST_OF_PAIRS4 = frozenset(
+    ("amp_scaler", "checkpointing", "effnet_nchw", "float64_leak", "moe_loop", "norm_upcast", "small_h2d")
+)
+"""Of pairs4/ and third/ those that were at hand when the replay was fitted; the others came later."""
+
+
+def at_hand(path: Path) -> bool:
+    """Whether the replay was fitted with this trace in view, as far as its folder tells."""
+    return path.parent.name not in ("pairs4", "third") or path.name.split(".")[0] in FIRST_OF_PAIRS4
+
 
 def truth_ms(path: Path) -> float:
     """The median step without the profiler, from the file beside the trace."""
