@@ -14,7 +14,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.report.device_facts import rates
 from traceanalyzer.rule.evidence import short_name
-from traceanalyzer.rule.fusion import shown
+from traceanalyzer.rules.kernels.unfused_pointwise.fusion import shown
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Arrays>(int)"
 SUM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, sum_functor> >(ReduceOp)"

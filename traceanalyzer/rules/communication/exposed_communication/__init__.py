@@ -1,0 +1,147 @@
+"""Communication that no computation runs beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import DropWork, Resize
+from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.arrivals import Arrivals, parted
+from traceanalyzer.rule.collective_names import collective_names, collectives_of
+from traceanalyzer.rules.communication.exposed_communication.collective_advice import (
+    ALL_WAITING,
+    advice,
+    by_rank,
+    perhaps_late,
+    perhaps_needless,
+    remedy,
+    who_is_late,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    gain_share: float = limit(
+        0.3, "of what is hidden is won: compute beside NCCL slows by the rest; DDP on 2 H200, NVLink"
+    )
+    waiting_times: float = limit(
+        1.75,
+        "the transfer: then the ranks do not arrive together; 1.0 to 1.7 where they do, 2 H200, NVLink",
+    )
+    min_measured_share: float = limit(0.5, "of a collective's time, of which other ranks' traces are there")
+    min_waiting_ns: int = limit(20_000, "in one collective: its ends differ by 10 us between ranks, 2 H200")
+
+
+_HINT = 0.029  # of the step: severity low, since what this rank waits for is no fault of its own
+_WHOLE = 0.995  # rounds to all of it
+
+
+@rule(since="0.1", claims=Claims.PATTERN, min_share=0.01, limits=Limits, causes=("waiting", "transfer"))
+def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
+    """Collectives run while the GPU computes nothing.
+
+    What it looks for: time of NCCL and RCCL kernels beside which no other kernel runs, by collective and process
+    group. Where other ranks' traces are there, waiting is what a collective takes beyond the shortest of its ranks.
+    Else the quickest execution with as many elements is taken for the transfer, and less where larger ones move
+    more in that time; what others take beyond it is waiting.
+    Why it costs: the GPU does nothing else meanwhile.
+    Bad: all gradients reduced after the backward pass. Good: bucket by bucket, beside it.
+    How sure: that nothing runs beside it is measured, and so is waiting where all ranks are there. Within one rank
+    it cannot be told from slow transfer for sure, hence medium, and low for waiting. The saving counts a part of the
+    transfer, because compute slows down beside NCCL; all of it where the collective may be needless.
+    When it is wrong: tensor parallelism needs the result at once; only fewer or smaller collectives help there.
+    Source: PyTorch's DDP notes; measured on two H200 over NVLink with torch 2.11.
+    """
+    every = collectives_of(work)
+    lost = Lost.uncovered(every, work.of_kind("compute"))
+    arrivals, what = Arrivals.of(every, waits), collective_names(every)
+    for name, found in every.by(what):
+        own = np.flatnonzero(what.one_of(name))
+        mine = lost[np.isin(lost.owner, own)]
+        mine, here = replace(mine, owner=np.searchsorted(own, mine.owner)), arrivals[own]
+        if found.dur_ns[here.measured].sum() >= limits.min_measured_share * found.total_ns:
+            yield from _measured(every[own], name, mine, here, limits)
+        else:
+            yield _estimated(every[own], name, mine, here, limits, alone=waits is None)
+
+
+def _measured(found: Work, name: str, lost: Lost, arrivals: Arrivals, limits: Limits) -> Iterator[Hits]:
+    """Waiting and transfer apart: each is some of the lost time."""
+    waiting, moving = parted(found, lost, arrivals)
+    late_ns, moved_ns = waiting.sums(len(found)), moving.sums(len(found))
+    late = np.flatnonzero((late_ns >= limits.min_waiting_ns) & arrivals.measured)
+    waiting = waiting[np.isin(waiting.owner, late)]
+    if len(late):
+        yield Hits(
+            at=found[late],
+            by=name,
+            cause="waiting",
+            lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
+            message="{by} {times_a_step}: in {waiting} of {took} this rank waits for {late}, "
+            "and its GPU computes nothing",
+            advice=who_is_late(arrivals.last[late], late_ns[late]),
+            most=_HINT,
+            evidence={
+                "waiting_ns": int(late_ns[late].sum()),
+                "took_ns": found[late].total_ns,
+                "late": by_rank(arrivals.last[late], late_ns[late]),
+            },
+        )
+    kind, transfer_ns = name.split(" ")[0], int(arrivals.transfer_ns.sum())
+    left = np.where(arrivals.measured, arrivals.transfer_ns, found.dur_ns) - limits.gain_share * moved_ns
+    whole = int(moved_ns.sum()) >= _WHOLE * transfer_ns
+    yield Hits(
+        at=found,
+        by=name,
+        cause="transfer",
+        lost=moving,
+        fix=DropWork(found.entries) if perhaps_needless(kind, found) else Resize(found.entries, left),
+        confidence=Confidence.MEDIUM,
+        message="{by} {times_a_step}: "
+        + ("all of the transfer ({transfer}) runs" if whole else "{exposed} of {transfer} of transfer run")
+        + " while the GPU computes nothing",
+        advice=advice(kind, found),
+        evidence={
+            "all_ns": found.total_ns,
+            "exposed_ns": int(moved_ns.sum()),
+            "transfer_ns": transfer_ns,
+            "ops": found.outer_op.name.sums(moved_ns),
+        },
+    )
+
+
+def _estimated(
+    found: Work, name: str, lost: Lost, arrivals: Arrivals, limits: Limits, *, alone: bool
+) -> Hits:
+    exposed = lost.sums(len(found))
+    moved = np.minimum(exposed, arrivals.transfer_ns)
+    waiting, kind = int((exposed - moved).sum()), name.split(" ")[0]
+    peers = kind in ALL_WAITING or found.total_ns > limits.waiting_times * int(arrivals.transfer_ns.sum())
+    whole = int(exposed.sum()) >= _WHOLE * found.total_ns
+    gain = 1.0 if perhaps_needless(kind, found) else limits.gain_share
+    return Hits(
+        at=found,
+        by=name,
+        cause="waiting" if peers else "transfer",
+        lost=lost,
+        fix=() if peers else Resize(found.entries, found.dur_ns - gain * moved),
+        confidence=Confidence.LOW if peers else Confidence.MEDIUM,
+        message="{by} {times_a_step}: "
+        + ("all of it ({all}) runs" if whole else "{exposed} of {all} run")
+        + " while the GPU computes nothing"
+        + perhaps_late(kind, waiting=waiting, peers=peers),
+        advice=remedy(kind, found, peers=peers, alone=alone),
+        most=_HINT if peers else 1.0,
+        evidence={
+            "all_ns": found.total_ns,
+            "exposed_ns": int(exposed.sum()),
+            "transfer_ns": int(moved.sum()),
+            "waiting_ns": waiting,
+            "ops": found.outer_op.name.sums(exposed),
+        },
+    )

@@ -1,0 +1,95 @@
+"""torch.compile compiles again while the loop runs, or costs more than what it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import DropSpans
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rules.compile.compile.compiled_regions import (
+    frames_of,
+    newest_version,
+    regions_of,
+    times_of,
+)
+from traceanalyzer.timeline.names import is_compilation
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    give_up: int = limit(8, "versions of one frame: torch._dynamo.config.recompile_limit, torch 2.11")
+    min_times: float = limit(2.0, "the GPU's work in the regions, that the CPU takes in them; by definition")
+
+
+@rule(
+    since="0.1", claims=Claims.EVENT, limits=Limits, causes=("recompilation", "tiny-regions", "graph-breaks")
+)
+def compile(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """Compiled code is compiled again in the loop, or entering it takes longer than its work.
+
+    What it looks for: rows of the compiler (dynamo, inductor, Triton) in a step that is not the first, or in several
+    steps; compiled regions whose version grows (`Torch-Compiled Region: 0/18` is the nineteenth of frame 0); how many
+    regions a step enters (each after the first is a graph break), what looking up the guards and the wrapper take,
+    and the GPU time of what they launch.
+    Why it costs: compiling takes seconds, in which nothing runs; after 8 versions of a frame dynamo gives up and runs
+    it eagerly. Each entry takes 50 us without the profiler and 13 us for each kernel: more than tiny ops take eagerly.
+    Bad: a compiled function called with another length in each step. Good: dynamic=True, mark_dynamic, few sizes.
+    How sure: the compiler's rows are in the trace. Compilation in the first step alone is a cold start. Regions are
+    info: removing a graph break may not pay, because guards of a larger region cost, too.
+    When it is wrong: a shape that comes once, as in the last batch of an epoch, is compiled once.
+    Source: "Dealing with Recompilations"; H200, torch 2.11: four linear layers took 0.12 ms eagerly, 0.15 compiled.
+    """
+    rows = calls[calls.name.meets(is_compilation)]
+    found = rows[~rows.parent.inside(rows) & (rows.step >= 0)]
+    regions = regions_of(calls)
+    if len(found) == 0 and len(regions) == 0:
+        raise Unavailable("nothing in the trace is compiled by torch.compile")
+    if (found.step > 0).any():
+        several = len(np.unique(found.step)) > 1
+        yield _again(found if several else found[found.step > 0], regions, idle, limits, sure=several)
+    yield from _overhead(calls, regions, limits)
+
+
+def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure: bool) -> Hits:
+    version, frame = newest_version(regions)
+    return Hits(
+        at=found,
+        cause="recompilation",
+        lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
+        fix=DropSpans(found.start_ns, found.end_ns),
+        confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
+        message="compiled again {in_steps}, {in_a_step} of CPU time each"
+        + ("; frame {frame} has been compiled {version} times by now" if version > 1 else ""),
+        advice="See which guard fails with TORCH_LOGS=recompiles; then dynamic=True or mark_dynamic for a size that "
+        "changes, padding to a few sizes, or a tensor in place of a Python number.",
+        evidence={
+            "compiling_ns": found.total_ns,
+            "in_a_step_ns": found.total_ns // len(np.unique(found.step)),
+            "frame": frame,
+            "version": version,
+            "over_limit": version >= limits.give_up,
+        },
+    )
+
+
+def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
+    """What regions cost the CPU in a step, where there are several or that is more than their work."""
+    frames, times = frames_of(regions), times_of(calls, regions)
+    tax = times["cpu_ns"] >= limits.min_times * max(times["gpu_ns"], 1)
+    if tax or frames > 1:
+        yield Hits(
+            at=regions,
+            cause="tiny-regions" if tax else "graph-breaks",
+            message=f"{{frames}} compiled region{'s' * (frames != 1)}, entered {{times_a_step}}: entering takes "
+            "{cpu} of CPU time a step under the profiler ({lookup} of it looking up guards, {wrapper} around the "
+            "compiled code) for {gpu} of GPU work",
+            advice="mode='reduce-overhead' or a CUDA graph takes the wrapper away. TORCH_LOGS=graph_breaks names the "
+            "breaks; measure before removing one, it may not pay.",
+            evidence={"frames": frames, "regions": regions.name.sums(regions.dur_ns), **times},
+            info=True,
+        )

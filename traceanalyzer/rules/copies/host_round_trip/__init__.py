@@ -1,0 +1,90 @@
+"""Data that is sent to the host, worked on there, and sent back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traceanalyzer.model.arrays import pick
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.rewrites import Replace
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
+from traceanalyzer.rule.views.selection import Rows
+from traceanalyzer.rules.copies.host_round_trip.host_ops import op_on_host
+from traceanalyzer.timeline.host_trips import HostTrips
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    reached: float = limit(0.75, "of the memory's peak rate by a pointwise kernel; H200, torch 2.11")
+    op_ns: int = limit(5_000, "CPU time of that kernel's op; H200 host, torch 2.11")
+    min_op_share: float = limit(0.1, "of the time between the copies; a smaller op on the host is not named")
+    max_freeing_share: float = limit(
+        0.2, "of a trip that the gap after it may take to be its own: freeing 2 x 16 MiB takes 9 %, H200 host"
+    )
+
+
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("host-op", "host-code"))
+def host_round_trip(
+    gpus: Gpus, calls: Calls, work: Work, idle: IdleTime, trips: HostTrips, limits: Limits
+) -> Iterator[Hits]:
+    """Data goes to the host and back.
+
+    What it looks for: a copy to the host that the CPU waits for, and as many elements that the same thread copies
+    back within the step; between them an op on the CPU, or numpy, which leaves no events.
+    Why it costs: both copies, the work on the host and the launches after it leave the GPU idle; the same work takes
+    one pass over the device's memory.
+    Bad: `x = torch.from_numpy(np.clip(x.cpu().numpy(), -1, 1)).cuda()`. Good: `x = x.clamp(-1, 1)`.
+    How sure: that the data is the same is told from the number of elements; high where an op on the CPU is between
+    the copies, medium where only time is. A loop that sends a batch and fetches a result of that size is told apart:
+    it has a copy up before its first copy down.
+    When it is wrong: offloading on purpose (optimizer states, activations) looks alike and is a choice.
+    Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
+    """
+    if len(trips.down) == 0:
+        return
+    host = op_on_host(calls, trips, limits.min_op_share)
+    for op, found in Work(work.events, trips.down).by(host):
+        which = np.flatnonzero(np.isin(trips.down, found.entries))
+        down, up = Work(work.events, trips.down[which]), Work(work.events, trips.up[which])
+        start, end = trips.start_ns[which], trips.freed_ns(limits.max_freeing_share)[which]
+        passes_ns = (down.bytes + up.bytes) / (limits.reached * gpus.memory_gbps(down.device))
+        lines = up.line.sums(end - start)
+        worker = "{by} on the CPU" if op else "code that leaves no events, such as numpy"
+        what = op.removeprefix("aten::") if op else "this work"
+        yield Hits(
+            at=down,
+            by=op,
+            cause="host-op" if op else "host-code",
+            lost=_lost(down, up, work, idle, start, end),
+            fix=Replace(start, end, passes_ns[:, None], limits.op_ns),
+            message=f"data goes to the host, through {worker}, and back to the GPU {{times_a_step}}, {{moved}} in all: "
+            "the GPU loses {total} in all, of which {copies} in the copies"
+            + (", at {lines}" if lines else ""),
+            advice=f"Do {what} on the device, with torch on the CUDA tensor: one kernel, no copy and no waiting.",
+            confidence=Confidence.HIGH if op else Confidence.MEDIUM,
+            evidence={
+                "moved_bytes": int(down.bytes.sum() + up.bytes.sum()),
+                "copies_ns": down.total_ns + up.total_ns,
+                "host_ns": int((trips.sent_ns - trips.fetched_ns)[which].sum()),
+                "lines": lines,
+            },
+            also=(up,),
+        )
+
+
+def _lost(down: Work, up: Work, work: Work, idle: IdleTime, start: Rows, end: Rows) -> Lost:
+    """The device's idle time during each trip and charged to its calls, and the copies that no kernel covers."""
+    both = Work(work.events, np.concatenate((down.entries, up.entries)))
+    copies = Lost.uncovered(both, work.of_kind("compute", "communication"))
+    copies = replace(copies, owner=copies.owner % len(down))
+    late = idle.waited()
+    owner = np.searchsorted(start, late.call.start_ns, side="right") - 1
+    owner = np.where(late.call.there & (late.call.start_ns < pick(end, owner)), owner, -1)
+    waited = Lost.joined(
+        [Lost.idle_within(idle, start, end), Lost.all_of(late[owner >= 0], owner[owner >= 0])]
+    )
+    return Lost.joined([copies, waited[waited.device == down.device[waited.owner]]])

@@ -1,0 +1,83 @@
+"""Data that is moved only to lie otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import DropWork, Resize
+from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rules.copies.strided_copy.copy_texts import TEXTS
+from traceanalyzer.rules.copies.strided_copy.growing_buffers import appended, appends
+from traceanalyzer.rules.copies.strided_copy.repetitions import most_often, repetitions
+from traceanalyzer.timeline import kernel_families as families
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_gpu_share: float = limit(0.05, "of GPU time that concatenations take")
+    min_moved_share: float = limit(
+        0.10, "of transposing copies: between heads and rows healthy models have 7 %; H200"
+    )
+    grown_part: float = limit(8.0, "times all other inputs of a cat that one is: it is appended to")
+    append_ns: int = limit(3_000, "of writing a few rows in place; H200, torch 2.11")
+    usual_share: float = limit(0.10, "of the step: healthy models concatenate up to 0.055; H200, torch 2.11")
+
+
+@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=tuple(TEXTS))
+def strided_copy(work: Work, limits: Limits) -> Iterator[Hits]:
+    """Tensors are copied only to lie otherwise in memory.
+
+    What it looks for: copies between equal types that are no plain memcpy, so that one side is transposed, sliced or
+    expanded (contiguous, clone, reshape, copy_), and concatenations (cat, stack). Told apart: a buffer that grows by
+    cat, and data that is written several times (repeat, repeat_interleave, contiguous() of an expanded tensor).
+    Why it costs: they read and write all of the data, transposed ones at a quarter of the memory's rate, before the
+    work that needs them begins.
+    Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a buffer of
+    the final size that is written in place; one layout throughout.
+    How sure: kernels' names tell such copies from others. Conversions of type are dtype-casts.
+    When it is wrong: some kernels need the layout; a copy before many readers can pay.
+    Saving: without these copies; of a growing buffer, the rows that are new stay.
+    Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
+    """
+    joined, copied = work.name.matches(families.CONCATENATION), work.name.matches(families.STRIDED_COPY)
+    growing = appends(work, joined, limits.grown_part)
+    moved, often = work[copied], repetitions(work[copied])
+    for cause, found in (
+        ("growing-buffer", work[growing]),
+        ("concatenation", work[joined & ~growing & (work.op.there | ~growing.any())]),
+        ("repetition", moved[often != 1]),
+        ("transposition", moved[often == 1]),
+    ):
+        least = limits.min_moved_share if cause == "transposition" else limits.min_gpu_share
+        for device, own in found.by(found.device):
+            share = own.total_ns / max(work[work.device == device].total_ns, 1)
+            if share >= least:
+                yield _hits(cause, own, share, limits)
+
+
+def _hits(cause: str, found: Work, share: float, limits: Limits) -> Hits:
+    grows = cause == "growing-buffer"
+    stays = np.minimum(found.dur_ns, limits.append_ns if grows else 0)
+    what, advice = TEXTS[cause]
+    return Hits(
+        at=found,
+        cause=cause,
+        lost=Lost.excess(found, found.dur_ns - stays),
+        fix=Resize(found.entries, stays.astype(np.float64)) if grows else DropWork(found.entries),
+        message=what + ": {gpu} of GPU time{where}",
+        advice=advice,
+        confidence=Confidence.HIGH if grows else Confidence.MEDIUM,
+        evidence={
+            **told(found),
+            "gpu_share": share,
+            "spent_ns": found.total_ns,
+            "new": appended(found) if grows else "",
+            "often": most_often(found) if cause == "repetition" else "",
+        },
+        usual=limits.usual_share if cause == "concatenation" else 0.0,
+    )

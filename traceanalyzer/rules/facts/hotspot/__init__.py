@@ -1,0 +1,90 @@
+"""The op that takes most of the step, and what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.roofline.op_work import OpWork
+from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.arrivals import without_waiting
+from traceanalyzer.rule.evidence import called_names, plain_name
+from traceanalyzer.rules.facts.hotspot.what_limits import LIMITS, TRANSFER, Bound, what_limits
+from traceanalyzer.timeline.steps import Steps
+
+# What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
+_NO_USERS = (
+    r"^## |CompiledF|^Torch-Compiled|^TorchDynamo|^\[|^(nccl|gloo|mpi):|^Optimizer\.|^(DistributedD|FSDP::)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_part_share: float = limit(0.05, "of the step: an op that takes less is no place to look first")
+    min_near_share: float = limit(0.5, "of the peak: what is beyond it is near what the device can do")
+    max_latency_ns: int = limit(5_000, "mean kernel: shorter ones are mostly their own start; H200, MI300X")
+
+
+@rule(since="0.1", claims=Claims.NET, min_share=0.0, limits=Limits, causes=LIMITS)
+def hotspot(
+    work: Work,
+    steps: Steps,
+    rates: OpWork,
+    forecast: Forecast | None,
+    waits: CollectiveWaits | None,
+    limits: Limits,
+) -> Iterator[Hits]:
+    """The op that takes the largest share of the step, and what bounds it.
+
+    What it looks for: GPU time by the outermost op, what the user called or the backward node of it, and by collective;
+    of that the line, the annotation, the shapes and the kernel; and how near it came to the peak of its arithmetic, of
+    memory, or of the link to the host.
+    Why it matters: it is where to look first, whatever the reason. It is a fact and no fault: always info.
+    Bad: tuning a kernel of 2 % of the step. Good: starting with the one of 60 %, in Nsight Compute if need be.
+    How sure: the time is measured; the bound is computed from recorded shapes and types against the data sheet of
+    the device, and unknown where these are not known.
+    When it is wrong: work that another stream hides costs less than its share.
+    Source: roofline model (Williams, Waterman, Patterson 2009).
+    """
+    within = work[work.step >= 0] if (work.step >= 0).any() else work
+    for _, own in within.by(within.device):
+        names = called_names(own)
+        took_ns = without_waiting(own, waits)
+        op = next(iter(names.sums(took_ns)), None)
+        if op is None:
+            continue
+        chosen = names.one_of(op)
+        found, gpu_ns = own[chosen], int(took_ns[chosen].sum()) // max(len(steps), 1)
+        whole_ns = forecast.step.unprofiled_ns if forecast else steps.window_ns / max(len(steps), 1)
+        share = gpu_ns / max(whole_ns, 1.0)
+        if share >= limits.min_part_share:
+            bound = what_limits(found, rates, limits.min_near_share, limits.max_latency_ns)
+            bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
+            alone = "without the profiler" if forecast else "as recorded"
+            yield _hits(plain_name(op), found, bound, gpu_ns, min(share, 1.0), alone)
+
+
+def _hits(op: str, found: Work, bound: Bound, gpu_ns: int, share: float, alone: str) -> Hits:
+    lines = found.line.sums(found.dur_ns)
+    users = found[~found.launch.annotation.matches(_NO_USERS)]
+    annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
+    where = ", at {lines}" if lines else ", in {annotations}" if annotations else ""
+    return Hits(
+        at=found,
+        by=op,
+        cause=bound.kind,
+        lost=Lost.none(),
+        message=f"{{by}} takes {{gpu}} of GPU time a step, {{part}} of the step {alone}{where}: {bound.words}",
+        advice=bound.advice,
+        evidence={
+            "gpu_ns": gpu_ns,
+            "part_share": share,
+            "kernels": found.name.sums(found.dur_ns),
+            "shapes": next(iter(found.dims.sums(found.dur_ns)), None),
+            "lines": lines,
+            "annotations": annotations,
+        },
+        info=True,
+    )

@@ -1,0 +1,114 @@
+"""Ops that wait for the GPU to hand a value or a size to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.replay.edits import Drop, Edit
+from traceanalyzer.replay.rewrites import Replace
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
+from traceanalyzer.rules.gpu_idle.implicit_sync.awaited_kinds import KINDS, kinds_of
+from traceanalyzer.timeline.awaited_values import AwaitedValues
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    mask_passes: float = limit(
+        2.0, "times the mask's kernel: `where` reads mask and data, and writes; H200, float32"
+    )
+    fill_ns: int = limit(
+        800, "the kernel that makes a tensor of the scalar given to `where`; H200, torch 2.11"
+    )
+    alike: float = limit(2.0, "times their mean: waits up to it are told as one number; by definition")
+    where_ns: int = limit(20_000, "CPU time of `where`; 42 us under the profiler, H200 host, torch 2.11")
+
+
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(KINDS))
+def implicit_sync(
+    calls: Calls, work: Work, idle: IdleTime, values: AwaitedValues, limits: Limits
+) -> Iterator[Hits]:
+    """An op reads back from the GPU, and the host waits for it.
+
+    What it looks for: an op that copies some bytes to the host and waits for them: .item(), bool(), .tolist(), .cpu()
+    of small tensors, and ops whose result's size depends on the data (boolean index, nonzero, unique, bincount).
+    Why it costs: the host cannot queue work while it waits, so the GPU runs dry; what the op computes only to count
+    (kernels over the mask) and the copy come on top.
+    Bad: `loss.item()` in every step; `x[x > 0]`. Good: add up on the device and read every 100 steps; `torch.where`.
+    How sure: the op holds the copy and the call that waits. Its cost is the idle time that the accounting charges to
+    that call, the copy and the counting kernels. Where the loop is bound by launches the GPU would be idle anyway:
+    then the saving says so. Reading a CPU tensor launches nothing and is not looked at.
+    When it is wrong: a value that decides what comes next has to be read; then ask for it later or less often.
+    Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
+    """
+    ops = Calls(work.events, values.op)
+    copies, waits = Work(work.events, values.copy), Calls(work.events, values.wait)
+    for (cause, op), found in ops.by(kinds_of(ops, values), _as_called(ops)):
+        waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
+        counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
+        lines, idling = found.line.sums(found.dur_ns), idle.waited().call.inside(found).any()
+        yield Hits(
+            at=found,
+            by=op,
+            cause=cause,
+            lost=_lost(found, counting, idle),
+            fix=_fix(cause, found, waiting, moved, work, limits),
+            message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
+            + (", at {lines}" if lines else "")
+            + _waits(longest := _longest(waiting, found), waiting.total_ns, len(found), limits.alike)
+            + (", and then the GPU is idle until the next launch" if idling else ""),
+            advice=KINDS[cause].advice,
+            evidence={
+                "waited_ns": waiting.total_ns,
+                "each_ns": waiting.total_ns // max(len(found), 1),
+                "longest_ns": longest,
+                "lines": lines,
+            },
+        )
+
+
+def _as_called(ops: Calls) -> Texts:
+    """Names of the ops; what waits in the backward of an index waits for the mask that the user indexed with."""
+    names = np.append(ops.name.names, "aten::index")
+    backward = ops.outer_op.name.matches(r"\bIndexBackward") & ops.name.matches(r"index_put")
+    return Texts(np.where(backward, np.flatnonzero(names == "aten::index")[0], ops.name.code), names)
+
+
+def _longest(waiting: Calls, found: Calls) -> int:
+    """How long the op that waits longest waits in all."""
+    return int(sums_of(waiting.owner(found), waiting.dur_ns, len(found)).max(initial=0))
+
+
+def _waits(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
+    """How long the CPU waits: of each where they are alike."""
+    if count == 1:
+        return ": the CPU waits {each}"
+    alike = longest_ns * count <= most * waited_ns
+    return f": the CPU waits {{each}} {'each time' if alike else 'on average, {longest} at most'}"
+
+
+def _lost(found: Calls, spent: Work, idle: IdleTime) -> Lost:
+    """The idle time charged to what is inside, and the work that is done only to read."""
+    charged = idle.waited()
+    waiting, working = charged.call.owner(found), spent.launch.owner(found)
+    parts = Lost.all_of(charged[waiting >= 0], waiting[waiting >= 0]), Lost.all_of(spent, working)
+    return Lost.joined([parts[0], parts[1][working >= 0]])
+
+
+def _fix(cause: str, found: Calls, waiting: Calls, moved: Work, work: Work, limits: Limits) -> Edit:
+    """What would be without the value; where the op does more than read it, the op stays and no longer waits."""
+    if KINDS[cause].only_reads:
+        return Drop(found.rows)
+    if cause == "copy-to-device":
+        return Drop(np.setdiff1d(waiting.rows, moved.launch.rows))
+    if cause != "boolean-mask":
+        return Drop(np.union1d(waiting.rows, moved.launch.rows))
+    order = np.argsort(work.launch.start_ns, kind="stable")
+    before = np.searchsorted(work.launch.start_ns[order], found.start_ns) - 1  # whose kernel made the mask
+    where = work.dur_ns[order[np.maximum(before, 0)]] * limits.mask_passes
+    kernels = np.stack((np.full(len(found), limits.fill_ns), where), axis=1)
+    return Replace(found.start_ns, found.end_ns, kernels, limits.where_ns)

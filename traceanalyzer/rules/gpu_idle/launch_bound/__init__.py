@@ -1,0 +1,124 @@
+"""The CPU launches short kernels more slowly than the GPU runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.rule import Claims, Hits, IdleTime, Work, limit, rule
+from traceanalyzer.rule.unprofiled import busy_share, idle_words, is_busy, only_profiled
+from traceanalyzer.rules.gpu_idle.launch_bound.capturable import obstacles
+from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import remedy_of
+from traceanalyzer.rules.gpu_idle.launch_bound.launches import between_launches, pace_ns
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_pause_ns: int = limit(
+        1_000_000, "between two ops: an optimizer's start takes 0.2 to 0.8 ms, H200 host"
+    )
+    min_launch_share: float = limit(
+        0.5, "of that inside ops: below it the code between is slow; by definition"
+    )
+    min_window_share: float = limit(0.05, "idle in the trace itself: less cannot be worth a graph")
+    min_idle_share: float = limit(0.3, "of all idle time: less is beside other faults, which come first")
+    min_sure_share: float = limit(0.02, "saved even at the interval's low end: the rule's own min_share")
+    min_same_share: float = limit(
+        0.5, "of the steps launch the same kernels on the same grids; by definition"
+    )
+    max_syncs: float = limit(1.0, "a step: one read-back at its end does not cut a graph in two")
+    min_compile_share: float = limit(0.1, "saved by it: of its replay only the sign can be trusted (pairs)")
+    min_pointwise_share: float = limit(0.3, "of the launches: eager pointwise kernels that a compiler fuses")
+
+
+_MEASURE = "Measure a step without the profiler and give it with --step-ms: that tells whether the GPU idles."
+_NO_FAULT = {
+    "profiled-only": "; without the profiler the GPU is probably busy",
+    "small-part": "; most idle time has other reasons",
+    "unsure": "",
+}
+
+
+@rule(
+    since="0.1",
+    claims=Claims.LAUNCHES,
+    min_share=0.02,
+    limits=Limits,
+    causes=("profiled-only", "small-part", "unsure", "graph", "compile", "batch"),
+)
+def launch_bound(
+    work: Work, idle: IdleTime, steps: Steps, syncs: SyncCalls, forecast: Forecast | None, limits: Limits
+) -> Iterator[Hits]:
+    """The GPU waits for launch after launch of short kernels.
+
+    What it looks for: idle time in which the CPU was dispatching ops, or on its short way from one to the next, and
+    that no other finding explains (a read-back, an optimizer's loop, calls that repeat).
+    Why it costs: an eager op takes the CPU about 5 us, more with autograd; after a shorter kernel the GPU waits.
+    Bad: 300 kernels of 1 us a step. Good: the same in a CUDA graph, fused by torch.compile, or a larger batch.
+    How sure: idle time is measured; a saving is claimed only where the replay leaves the GPU idle at any plausible
+    slowdown. Where it does at none (profiled-only) or at some (unsure), the profiler may have made the loop
+    launch-bound: info, and a measured step (--step-ms) settles it.
+    The remedy is the one that the trace supports: a CUDA graph where steps launch the same kernels on the same grids
+    without synchronising in between, torch.compile where eager pointwise kernels can be fused, else a larger batch.
+    When it is wrong: shapes that repeat within the few recorded steps and change later cannot be captured.
+    Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
+    """
+    found = between_launches(idle, limits.max_pause_ns, limits.min_launch_share)
+    if len(found) == 0:
+        return
+    eager = work[(work.step >= 0) & ~work.in_graph]
+    against = obstacles(eager, steps, syncs, limits.max_syncs, limits.min_same_share)
+    shares = limits.min_pointwise_share, limits.min_compile_share
+    remedy = remedy_of(eager, against, steps.working, forecast, *shares)
+    unsure = remedy.saved is not None and remedy.saved.low_share < limits.min_sure_share
+    busy, unsure = is_busy(forecast), unsure or only_profiled(forecast)
+    least_ns = max(limits.min_idle_share * idle.total_ns, limits.min_window_share * steps.window_ns)
+    minor = found.total_ns < least_ns
+    cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
+    kernels, pace = eager.of_kind("compute", "communication"), pace_ns(eager)
+    lines = found.launch.line.sums(found.dur_ns)
+    count = round(len(kernels) / max(steps.working, 1))
+    yield Hits(
+        at=found,
+        cause=cause,
+        fix=() if minor or busy else remedy.fix,
+        confidence=remedy.sure,
+        message=f"the CPU launches {{kernels}} kernel{'s' if count != 1 else ''} a step"
+        + (", half of them shorter than {kernel}" if count > 1 else " of {kernel}")
+        + (", mostly one in {launch}" if pace else "")
+        + ", and the GPU waits for it: before {ops}"
+        + (", at {lines}" if lines else "")
+        + _doubt(cause, forecast),
+        advice=_first_measured(remedy.advice, forecast) if cause == "unsure" else remedy.advice,
+        evidence={
+            "kernels": count,
+            "launches": round(len(eager) / max(steps.working, 1)),
+            "kernel_ns": int(np.median(kernels.dur_ns)) if len(kernels) else 0,
+            "launch_ns": pace,
+            "ops": found.launch.outer_op.name.or_else(found.launch.name),
+            "lines": lines,
+            "remedy": remedy.name,
+            "busy_share": busy_share(forecast),
+        },
+        info=cause in _NO_FAULT,
+    )
+
+
+def _doubt(cause: str, forecast: Forecast | None) -> str:
+    """Why it is no fault, or may be none."""
+    if cause == "unsure" and forecast is not None:
+        rest = "" if only_profiled(forecast) else ", for which launching may not be the reason"
+        return f"; {idle_words(forecast)}{rest}"
+    return _NO_FAULT.get(cause, "")
+
+
+def _first_measured(advice: str, forecast: Forecast | None) -> str:
+    """The user's own time tells whether the device idles, unless it is given."""
+    if forecast is None or forecast.step.measured:
+        return advice
+    return f"{_MEASURE} If it does: {advice[0].lower()}{advice[1:]}"

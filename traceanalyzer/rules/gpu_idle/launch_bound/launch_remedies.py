@@ -1,0 +1,88 @@
+"""What takes the launches off a step that waits for them: a CUDA graph, a compiler, or more work in each launch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.saving import Saving
+from traceanalyzer.replay.edits import Edit
+from traceanalyzer.replay.rewrites import Compile, GraphLaunch
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.rule.views import Work
+from traceanalyzer.rules.gpu_idle.launch_bound.capturable import is_compiled
+
+_POINTWISE = re.compile(r"elementwise_kernel|elementwise_grid_stride|reduce_kernel|CatArrayBatched")
+
+_GRAPH = (
+    "Capture the step in a CUDA graph: torch.cuda.graph, or torch.compile(mode='reduce-overhead'): every step launches "
+    "the same kernels on the same grids."
+)
+_ONE_STEP = (
+    "Where steps repeat the same shapes, which one recorded step does not show, capture them in a CUDA graph: "
+    "torch.cuda.graph, or torch.compile(mode='reduce-overhead'). Else do more with each launch: a larger batch."
+)
+_COMPILE = "Compile the model with torch.compile: {:.0f} % of the launches are pointwise kernels that fuse. "
+_STATIC = "Where steps repeat their shapes, mode='reduce-overhead' puts the others into a CUDA graph."
+_IN_THE_WAY = (
+    "A CUDA graph (mode='reduce-overhead') takes the others, too, once nothing is in its way: now {}."
+)
+_BATCH = "Do more with each launch: a larger batch, or several requests at once. No CUDA graph takes the step yet: {}."
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One of them.
+
+    Attributes:
+        name: "graph", "compile" or "batch".
+        fix: what the remedy does to the program; nothing of a larger batch, which makes no step shorter.
+        saved: what the step would be shorter by without these launches, however that is done; None without replay.
+        sure: that this is the remedy.
+        advice: in the imperative.
+    """
+
+    name: str
+    fix: Edit | tuple[()]
+    saved: Saving | None
+    sure: Confidence
+    advice: str
+
+
+def remedy_of(
+    eager: Work,
+    against: list[str],
+    steps: int,
+    forecast: Forecast | None,
+    min_pointwise_share: float,
+    min_compile_share: float,
+) -> Remedy:
+    """The remedy that the trace supports.
+
+    Args:
+        eager: the work in the steps that no graph launched.
+        against: why the step cannot be one CUDA graph as it is.
+        min_pointwise_share: of the launches, that a compiler must be able to fuse.
+        min_compile_share: of the step, that this must save: of its replay only the sign can be trusted.
+    """
+
+    def saved(edit: Edit) -> Saving | None:
+        return None if forecast is None else forecast.saving([edit])
+
+    graph = GraphLaunch()
+    if not against and steps > 1:
+        return Remedy("graph", graph, saved(graph), Confidence.HIGH, _GRAPH)
+    pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_")
+    if (share := float(pointwise.sum()) / max(len(eager), 1)) >= min_pointwise_share and not is_compiled(
+        eager
+    ):
+        compiled = Compile(eager.entries[pointwise])
+        gain = saved(compiled)
+        if gain is None or gain.share >= min_compile_share:
+            rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC
+            advice = _COMPILE.format(100 * share) + rest
+            return Remedy("compile", compiled, gain, Confidence.MEDIUM, advice)
+    if not against:
+        return Remedy("graph", graph, saved(graph), Confidence.LOW, _ONE_STEP)
+    return Remedy("batch", (), saved(graph), Confidence.MEDIUM, _BATCH.format(", and ".join(against)))

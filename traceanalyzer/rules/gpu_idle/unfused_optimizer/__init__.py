@@ -1,0 +1,89 @@
+"""An optimizer that launches kernels per parameter, or pass by pass, where one fused kernel does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.replay.rewrites import Replace
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rules.gpu_idle.unfused_optimizer.optimizers import DONE, FUSED, SPARSE, Implementation
+from traceanalyzer.timeline.names import OPTIMIZER_MARK
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_launches: int = limit(16, "a step: fewer are a foreach optimizer of one pass, or have few parameters")
+    tensors_per_launch: int = limit(36, "fused kernel of four lists, multi_tensor_apply.cuh of torch 2.11")
+    cpu_per_tensor_ns: int = limit(2_200, "fused AdamW of 300 tensors, H200 host, torch 2.11, no profiler")
+    cpu_per_pass_ns: int = limit(15_000, "one foreach op of 300 tensors, H200 host, torch 2.11, no profiler")
+    fused_passes: float = limit(3.7, "of foreach, as long as the fused kernel; GPT-2 with AdamW, H200")
+    min_sure_share: float = limit(0.03, "saved even at the interval's low end: both are in use")
+
+
+@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("foreach", "loop"))
+def unfused_optimizer(
+    calls: Calls, idle: IdleTime, forecast: Forecast | None, limits: Limits
+) -> Iterator[Hits]:
+    """The optimizer's step is many kernels where a few would do.
+
+    What it looks for: `Optimizer.step#` blocks that launch 16 kernels or more, none of them fused or compiled. Ops
+    named `_foreach_` take all parameters at once, in one pass over the memory for each; without these it is a loop
+    that launches several kernels for every parameter.
+    Why it costs: a loop over 300 parameters is 2,400 launches of AdamW, each longer than its kernel. foreach does it
+    in few launches, but reads and writes parameters and states about three times as often as the fused kernel.
+    Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
+    How sure: the launches and the kernels' names say which implementation it is. The saving replays a step with the
+    fused kernels; it is info where the saving may be next to nothing, as behind a busy GPU.
+    When it is wrong: parameters on several devices or of exotic dtypes, which the fused kernel does not take. Steps
+    over sparse gradients are left out: neither fused nor foreach takes these.
+    Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch 2.11.
+    """
+    marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
+    if len(marks) == 0:
+        raise Unavailable("no optimizer step is marked in the trace")
+    launched, owner = marks.launched()
+    names = launched.op.name.or_else(launched.name)
+    sparse = calls[calls.name.matches(SPARSE)].owner(marks)
+    done = np.isin(np.arange(len(marks)), np.append(owner[names.matches(DONE) | launched.in_graph], sparse))
+    for name, step in marks.by(marks.name):
+        own = np.isin(owner, np.flatnonzero(np.isin(marks.rows, step.rows) & ~done))
+        if own.sum() >= limits.min_launches * max(len(np.unique(owner[own])), 1):
+            found = _hits(name.split("#")[-1].split(".")[0], marks[np.unique(owner[own])], idle, limits)
+            low = 1.0 if forecast is None else forecast.saving(found.edits()).low_share
+            yield replace(found, info=low < limits.min_sure_share)
+
+
+def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
+    work, owner = marks.launched()
+    now = Implementation.of(work, len(marks), limits.tensors_per_launch)
+    left = min(limits.fused_passes if now.foreach else 1.0, now.passes) if kind in FUSED else now.passes
+    stays = left / now.passes
+    needless = Lost.excess(work, (work.dur_ns * (1 - stays)).astype(np.int64), owner)
+    gpu_ns = np.bincount(owner, work.dur_ns * stays, len(marks))
+    kernels, foreach_ops = now.at_best(kind, limits.tensors_per_launch)
+    cpu_ns = limits.cpu_per_tensor_ns * now.tensors + limits.cpu_per_pass_ns * foreach_ops
+    return Hits(
+        at=marks,
+        by=kind,
+        cause="foreach" if now.foreach else "loop",
+        lost=Lost.joined([Lost.launched_by(idle, marks), needless]),
+        fix=Replace(marks.start_ns, marks.end_ns, np.tile(gpu_ns[:, None] / kernels, kernels), cpu_ns),
+        message="{by}.step() {times_a_step} launches {launches} kernels of {kernel} on average "
+        + ("in {passes} passes over all parameters" if now.foreach else "for {tensors} parameters one after the other")
+        + ": {cpu} of the CPU and {gpu} of the GPU each time",
+        advice=now.advice(kind),
+        evidence={
+            "launches": round(len(work) / len(marks)),
+            "kernel_ns": int(work.dur_ns.mean()),
+            "passes": round(now.passes),
+            "tensors": round(now.tensors),
+            "cpu_ns": marks.total_ns // len(marks),
+            "gpu_ns": work.total_ns // len(marks),
+            "ops": work.op.name.sums(work.dur_ns),
+        },
+    )  # fmt: skip

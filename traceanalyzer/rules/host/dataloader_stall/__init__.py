@@ -1,0 +1,102 @@
+"""The step waits for its next batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.replay.edits import DropSpans
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rules.host.dataloader_stall.loader_time import NO_LINE, time_in_functions, time_in_ops
+from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.steps import Steps
+
+_NEXT_NS = 150_000.0  # taking a batch that is ready, without the profiler; H200 host, torch 2.11
+
+_ADVICE = {
+    "SingleProcess": "Load in other processes: DataLoader(num_workers=4 or more, pin_memory=True, "
+    "persistent_workers=True); now num_workers=0 makes every batch inside the step.",
+    "MultiProcessing": "The workers are not quick enough: raise num_workers towards the number of CPU cores, make "
+    "the transforms cheaper or cache their results, and raise prefetch_factor.",
+    "": "Make the next batch ahead of the step, in a DataLoader with workers or in a thread that fills a queue.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_wait_ns: int = limit(
+        200_000, "a batch that is ready takes 50 us under the profiler, H200 host; twice 0.1 ms"
+    )
+    min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
+    min_function_share: float = limit(0.5, "of the loader's time: what is said of it is about one function")
+
+
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits)
+def dataloader_stall(
+    calls: Calls, activity: Activity, idle: IdleTime, steps: Steps, limits: Limits
+) -> Iterator[Hits]:
+    """The step waits for its next batch of data.
+
+    What it looks for: the time within a DataLoader's next, a DataPipe, or an annotation such as load_batch on the
+    thread that launches work, in which the device is idle.
+    Why it costs: nothing can be launched until the batch is there.
+    Bad: DataLoader(num_workers=0) over images that are decoded in the step. Good: enough workers, pinned memory,
+    and prefetching, so that next() returns at once.
+    How sure: the iterator's span and the idle time within it are measured; the iterator's class says whether
+    workers exist. Loading beside a busy device costs nothing and is not reported.
+    When it is wrong: workers that have just started, or fell back once, stall a few steps in a row and no more:
+    that is info, though a short recording may have caught the first of many. An annotation that is called
+    load_batch but does something else.
+    Source: PyTorch's performance tuning guide, "Enable asynchronous data loading and augmentation".
+    """
+    loading = calls[np.isin(calls.rows, activity.rows["data_loading"])]
+    outermost = loading[~loading.parent.inside(loading)]
+    waits = outermost[outermost.dur_ns >= limits.min_wait_ns]
+    for name, found in waits.by(waits.name):
+        inside = found.contents()
+        says = "".join(inside.name.distinct())
+        kind = next((kind for kind in _ADVICE if kind and kind in says), "")
+        spent = time_in_ops(found, inside) if kind == "SingleProcess" else {}
+        functions = time_in_functions(found, inside) if kind != "MultiProcessing" else {}
+        once = _is_one_episode(found.step, len(steps), limits)
+        yield Hits(
+            at=found,
+            by=name,
+            lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
+            fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
+            message="{by} takes {typical} ({largest} at most) {in_steps}: the GPU is idle for {total} in all"
+            + ("; in the loader most time goes to {ops}" if spent else "")
+            + ("; by function, to {functions}" if functions else "")
+            + ("; the other steps do not wait" if once else ""),
+            advice=_ADVICE[kind] + _cheaper(functions, found.total_ns, limits),
+            evidence={
+                "typical_ns": int(np.median(found.dur_ns)),
+                "largest_ns": int(found.dur_ns.max()),
+                "wait_ns": found.total_ns,
+                "ops": spent,
+                "functions": functions,
+                "lines": {name: ns for name, ns in functions.items() if name != NO_LINE},
+            },
+            info=once,
+        )
+
+
+def _cheaper(functions: Mapping[str, int], wait_ns: int, limits: Limits) -> str:
+    """What else helps where one function takes most of the time."""
+    name, ns = next(iter(functions.items()), ("", 0))
+    mostly = name != NO_LINE and ns >= limits.min_function_share * wait_ns
+    return (
+        f" {name} itself may be quicker with arrays in place of lists and of loops in Python."
+        if mostly
+        else ""
+    )
+
+
+def _is_one_episode(step: Rows, steps: int, limits: Limits) -> bool:
+    """Few steps waited, all of them in a row, and others did not."""
+    waited = distinct(step)
+    in_a_row = bool((np.diff(waited) == 1).all())
+    return in_a_row and len(waited) < limits.min_steps_share * steps

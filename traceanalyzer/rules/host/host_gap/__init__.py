@@ -1,0 +1,128 @@
+"""Between two ops the CPU does something that has no op, and the GPU waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import ShrinkGaps
+from traceanalyzer.rule import Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rule.views.quiet_calls import QuietCalls
+from traceanalyzer.rules.host.host_gap.quiet_texts import evidence_of, told
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_gap_ns: int = limit(100_000, "torch's python between ops takes less (H200); twice with stacks")
+    python_bound_share: float = limit(
+        0.3, "of the steps: where short stretches take as much, they count, too"
+    )
+    min_torch_ns: int = limit(1_000_000, "backward's end and zero_grad take 0.2 to 0.5 ms on an H200 host")
+    min_cost_share: float = limit(0.02, "of the usual step: jitter of healthy traces stays below, H200")
+    min_pause_ns: int = limit(1_000_000, "a pause, wherever it falls: collecting 1e5 objects takes as long")
+    min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
+    alike: float = limit(0.5, "as long, at the same place in another step: it comes back; by definition")
+    dense_call_ns: int = limit(
+        5_000,
+        "from one of the user's calls to the next, with stacks: at 2.8 us 1.2 ms became 4.1; slowdown/, H200",
+    )
+
+
+_DENSE = "; recording its many calls takes most of that: without stacks it is quicker"
+_MINOR = 0.1  # share of the time below which a place is not told; the message names three
+
+
+@rule(since="0.1", claims=Claims.GENERAL, limits=Limits, causes=("once",))
+def host_gap(
+    quiet: QuietCalls, idle: IdleTime, steps: Steps, syncs: SyncCalls, limits: Limits
+) -> Iterator[Hits]:
+    """Between ops the CPU runs something else, and the GPU waits.
+
+    What it looks for: idle time while no thread that launches work has an op or a call open: python, garbage
+    collection, logging, numpy. Loading of data, compilation and prof.step() are others'.
+    Why it costs: nothing is launched meanwhile.
+    Bad: a metric computed in python between two layers; gc.collect() in every step. Good: another thread or process.
+    How sure: stretches and idle time are measured. With stacks the user's function that takes most of a stretch is
+    named, by its total over all steps; without, python cannot be told from garbage collection. Recording stacks makes
+    what calls much take several times as long: then it is low. The optimizer's and
+    the autograd engine's own time is left out: it is torch's.
+    When it is wrong: an extension that works without torch's dispatcher has no op. What comes in few steps is info.
+    Source: the blog's "one event dominates: start there"; measured on an H200 with torch 2.11.
+    """
+    idle = idle.for_launches()
+    own = quiet[quiet.is_users(limits.min_torch_ns)]
+    if len(steps) == 1:  # nothing comes after the end of the recording
+        own = own[~np.isin(own.rows, syncs.row[syncs.profiler])]
+    long = own.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)
+    recurs = _recurs(own, steps, limits)
+    least_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
+    for line, found in _groups(own[long & recurs], own[~long & recurs], steps, limits):
+        if found.total_ns < least_ns:
+            continue
+        lost = Lost.idle_within(idle, found.start_ns, found.end_ns)
+        if intervals.length(lost.spans()) >= least_ns:
+            dense = found.user_calls() * limits.dense_call_ns > found.total_ns
+            yield _hits(found, lost, line, sure=len(steps) > 1, dense=dense)
+    few = own[long & ~recurs]
+    again = few.similar_in(quiet, limits.alike)
+    rare = again < limits.min_steps_share * len(steps)  # else torch's own: of the user's it recurs
+    yield _once(few[rare | (again == 1)], idle, back=bool((again[rare] > 1).any()))
+
+
+def _groups(
+    long: QuietCalls, short: QuietCalls, steps: Steps, limits: Limits
+) -> Iterator[tuple[str | None, QuietCalls]]:
+    """(line, its stretches): the long ones by line; the short ones together, where they take much of the steps."""
+    for line, found in long.by(long.line):
+        yield line, found if line else found.main_places(_MINOR)
+    if short.total_ns >= limits.python_bound_share * (steps.cpu_end_ns[-1] - steps.cpu_start_ns[0]):
+        line, spent = next(iter(short.line.sums(short.dur_ns).items()), (None, 0))
+        yield line if 2 * spent > short.total_ns else None, short.main_places(_MINOR)
+
+
+def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool, dense: bool) -> Hits:
+    said, advice, evidence, alone = told(found, line)
+    return Hits(
+        at=found,
+        by=line,
+        lost=lost,
+        fix=ShrinkGaps(found.start_ns, found.end_ns),
+        message=said + "; nothing is launched meanwhile" + (_DENSE if dense else ""),
+        advice=advice,
+        confidence=Confidence.LOW if dense else Confidence.HIGH if alone and sure else Confidence.MEDIUM,
+        evidence=evidence,
+        also=(found.before,),
+    )
+
+
+def _once(found: QuietCalls, idle: IdleTime, *, back: bool) -> Hits:
+    most = " at most" if len(found) > 1 else ""
+    where = "in {lines}" if (found.line.code >= 0).any() else "between {places}"
+    return Hits(
+        at=found,
+        cause="once",
+        lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
+        message=f"{{times}}, {{in_steps}}, the CPU runs no op for {{largest}}{most}, {where}; "
+        + ("it comes back in few steps only" if back else "it does not come back"),
+        advice="See whether it comes back in a longer recording before changing anything.",
+        evidence=evidence_of(found),
+        also=(found.before,),
+        info=True,
+    )
+
+
+def _recurs(quiet: QuietCalls, steps: Steps, limits: Limits) -> Mask:
+    """At the same place in half of the steps; or a pause, wherever it falls, in several."""
+    often = quiet.in_steps(quiet.place) >= limits.min_steps_share * len(steps)
+    pause = quiet.dur_ns >= limits.min_pause_ns
+    return np.asarray(often | (pause & (len(distinct(quiet.step[pause])) > 1)))

@@ -1,0 +1,96 @@
+"""Conversions of weights and activations around matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.replay.edits import DropWork
+from traceanalyzer.roofline.tensor_types import converts
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.evidence import called_ops, conversion_of, told
+from traceanalyzer.rules.kernels.dtype_casts.neighbours import neighbours
+from traceanalyzer.timeline import kernel_families as families
+from traceanalyzer.timeline.kernel_chains import KernelChains
+
+_MIRRORS = r"ToCopyBackward"  # gradients back to float32, as forward went to bfloat16
+_OF_INPUTS = (
+    "Keep weights in the type of the product (model.to(torch.bfloat16), master weights in the optimizer), "
+    "or put one torch.autocast around the whole forward so that it converts each weight once."
+)
+_OF_RESULTS = (
+    "Convert only the part that is needed (slice first), or let the op that reads it convert as it goes: "
+    "softmax(dtype=torch.float32); losses and norms take the product's type and compute in float."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_gpu_share: float = limit(0.03, "of GPU time in inference: weights can be stored as they are used")
+    min_chain: int = limit(
+        3, "kernels: a result's conversion that such a chain begins with is unfused-pointwise's"
+    )
+    min_training_share: float = limit(0.10, "under autocast, which casts weights once a step; H200: 9 %")
+
+
+@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("results",))
+def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
+    """Weights or activations are converted around matrix products.
+
+    What it looks for: conversions from one floating type to another that come right before a product, convolution or
+    attention on their stream, with at most other conversions between, and, as `results`, those right after one. Those
+    to and from float64 are float64-math's.
+    Why it costs: each reads and writes the whole tensor, for nothing that the product needs: it could have been stored
+    in that type.
+    Bad: x @ w.bfloat16() with float32 weights in each forward; autocast without its cache of weights, or around code
+    that leaves it again and again. Good: weights in bfloat16 (with a float32 copy in the optimizer), one autocast
+    around the whole forward.
+    How sure: types or kernels' names say that it is a conversion, and the product comes next.
+    A conversion of a result that begins a chain of pointwise kernels goes with it: that is unfused-pointwise's.
+    When it is wrong: casts of weights that an optimizer keeps in float32 must happen once a step.
+    Source: "Automatic Mixed Precision" in PyTorch's documentation.
+    """
+    compute = work.kind.one_of("compute")
+    copies = inputs.meets(lambda op: converts(op) is not None)
+    cast = inputs.meets(converts) & compute | work.name.matches(families.CONVERSION) & ~copies
+    if not cast.any():
+        return
+    mirrors = work.outer_op.name.matches(_MIRRORS)
+    least = limits.min_training_share if mirrors.any() else limits.min_gpu_share
+    found = work[cast & ~mirrors]
+    beside = neighbours(work, found, work[compute & ~cast])
+    before, after = (there & one.name.meets(families.is_product) for one, there in beside)
+    fused = np.isin(found.entries, chains.longer_than(limits.min_chain - 1).entry)
+    for chosen, which in ((after, "inputs"), (before & ~after & ~fused, "results")):
+        for device, own in found[chosen].by_device():
+            share = own.total_ns / max(work[work.device == device].total_ns, 1)
+            if share >= least:
+                reader, known = beside[1]
+                mine = chosen & known & (found.device == device)
+                readers = called_ops(reader[mine]).sums(found.dur_ns[mine])
+                yield _hits(own, inputs, share, readers if which == "results" else {}, which)
+
+
+def _hits(found: Work, inputs: WorkInputs, share: float, readers: dict[str, int], which: str) -> Hits:
+    pairs = [conversion_of(op.types) for op in inputs.signatures]
+    kinds = Texts(inputs.number[found.entries], np.array(pairs, object)).sums(found.dur_ns)
+    mostly = f" (mostly {next(iter(kinds))})" if next(iter(kinds), "") else ""
+    what = "a tensor is converted right before a matrix product"
+    if which == "results":
+        what = "the result of a matrix product is converted"
+        mostly += ", which {readers} reads" if readers else ""
+    return Hits(
+        at=found,
+        cause="" if which == "inputs" else which,
+        lost=Lost.all_of(found),
+        fix=DropWork(found.entries),
+        message="{times_a_step} " + what + mostly + ", {gpu} of GPU time{where}",
+        advice=_OF_INPUTS if which == "inputs" else _OF_RESULTS,
+        confidence=Confidence.MEDIUM,
+        evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns, "conversions": kinds}
+        | ({"readers": readers} if readers else {}),
+    )

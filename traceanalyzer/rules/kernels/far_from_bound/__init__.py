@@ -1,0 +1,117 @@
+"""Ops that take many times what their shapes need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import numbered, sums_of
+from traceanalyzer.roofline.call_times import call_times
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.op_model import ITEM_BYTES, Signature
+from traceanalyzer.roofline.op_work import shapes_of
+from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import kernel_times
+from traceanalyzer.rule.quicker_work import Floats, quicker
+from traceanalyzer.rules.kernels.far_from_bound.slow_calls import BROADCAST, NORM, REMEDIES, SHAPE
+
+_BACKWARD = r"Backward\d*$"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    times: float = limit(
+        3.0, "what well-shaped calls take; 95 % of 5,357 calls of healthy H200 traces: below 2.9"
+    )
+    min_call_ns: int = limit(10_000, "shorter calls are latency; H200, torch 2.11")
+    floor_ns: int = limit(5_000, "no call of several kernels takes less")
+    min_gpu_share: float = limit(0.02, "of GPU time that the distance must be")
+    usual_share: float = limit(
+        0.10, "of the step: gradients of biases and norms take 0.053 in healthy models; H200"
+    )
+
+
+@rule(since="0.1", claims=Claims.NET, min_share=0.03, limits=Limits)
+def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    """An op takes many times what its shapes and types need.
+
+    What it looks for: the bytes and operations that each call needs at least, by its recorded inputs, at the device's
+    peaks; and calls that take more than three times what well-shaped calls of such ops reach.
+    Why it costs: the device waits for something else than memory or arithmetic: too few rows to work on in parallel, a
+    dimension that loads or tiles do not fit, addresses that collide, an order that reads memory badly; or a direct
+    convolution multiplies where FFTs need a tenth of the operations.
+    Bad: cumsum along a few very long rows, a product with one dimension of a million and two of sixteen, an index_add_
+    into few rows, table[index] with few rows and a gradient. Good: more rows at once, another dimension, several
+    partial sums that are added, F.embedding(index, table).
+    How sure: the distance is measured, its reason is not: another rule names it where it can be seen.
+    When it is wrong: calls that touch less than their inputs, and sparse or irregular data.
+    Saving: down to what well-shaped calls of the kind take, thus with a wide interval.
+    Source: the roofline model (Williams et al., 2009); shares reached were measured on an H200 (roofline/op_bounds.py).
+    There, torch.compile's norm of 131,072 rows of 128 in bfloat16 takes 19 us where torch's takes 143, its sum over all
+    but the channels of 32x128x64x64 in channels_last 11 us where torch's takes 119.
+    """
+    if not any(op.dims for op in inputs.signatures):
+        raise Unavailable("no shapes recorded: with record_shapes=True they say what each op needs at least")
+    if not any(gpu.peaks for gpu in gpus.known.values()):
+        raise Unavailable("the device is not in the table of peaks")
+    chosen = work[inputs.meets(lambda op: op.dims) & work.kind.one_of("compute", "copy_d2d")]
+    for device, found in chosen.by_device():
+        peaks = gpus[device].peaks
+        if peaks is not None:
+            whole_ns = work[work.device == device].total_ns
+            yield from _far(found, inputs, peaks, limits.min_gpu_share * whole_ns, limits)
+
+
+def _far(found: Work, inputs: WorkInputs, peaks: Peaks, least_ns: float, limits: Limits) -> Iterator[Hits]:
+    number, (call, _) = inputs.number[found.entries], numbered(found.op.rows)
+    spent = sums_of(call, found.dur_ns, int(call.max(initial=-1)) + 1)[call]
+    reached, needed = call_times(number, found.name, inputs.signatures, peaks)
+    target = np.maximum(reached, limits.floor_ns)[number]
+    far = (reached[number] > 0) & (spent > limits.times * target) & (spent > limits.min_call_ns)
+    found, number, spent, target = found[far], number[far], spent[far], target[far]
+    fixed = found.dur_ns * (target / np.maximum(spent, 1))
+    for op, _ in found.by(found.op.name):
+        own = found.op.name.one_of(op)
+        if np.asarray(found.dur_ns[own] - fixed[own], np.int64).sum() >= least_ns:
+            worst = int(np.flatnonzero(own)[np.argmax(spent[own])])
+            shape = inputs.signatures[int(number[worst])]
+            yield _hits(
+                op, found[own], fixed[own], shape, int(needed[number[worst]]), int(spent[worst]), limits
+            )
+
+
+def _hits(
+    op: str, found: Work, fixed: Floats, shape: Signature, needed_ns: int, taken_ns: int, limits: Limits
+) -> Hits:
+    model, lines = bound_of(shape), found.line.sums(found.dur_ns)
+    line = f", from {next(iter(lines))}" if lines else ""
+    kind = model.kind if model else ""
+    remedy = REMEDIES.get(kind, SHAPE)
+    if kind == "reduction" and found.outer_op.name.matches(_BACKWARD).any():
+        remedy = BROADCAST
+    torchs_own = remedy in (BROADCAST, NORM)
+    by_fft = kind == "long conv"
+    what = "the bytes and operations of FFTs" if by_fft else "its bytes and operations"
+    return Hits(
+        **quicker(found, fixed),
+        by=op,
+        message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} where {what} need {{needed}}: {{ratio}} times as "
+        "long, in {kernels}" + line,
+        advice=f"{remedy}." if by_fft else f"{remedy}; Nsight Compute says what the kernel waits for.",
+        confidence=Confidence.MEDIUM,
+        evidence={
+            "shapes": shapes_of(shape),
+            "types": ", ".join(dict.fromkeys(kind for kind in shape.types if kind in ITEM_BYTES)),
+            "call_ns": taken_ns,
+            "needed_ns": needed_ns,
+            "ratio": round(taken_ns / max(needed_ns, 1)),
+            "kernels": kernel_times(found),
+            "lines": lines,
+        },
+        usual=limits.usual_share if torchs_own else 0.0,
+    )

@@ -1,0 +1,115 @@
+"""Tensors that are sorted whole, of which only the first elements are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.edits import Resize
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.op_work import shapes_of
+from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import kernel_times
+from traceanalyzer.rule.quicker_work import Floats
+from traceanalyzer.rule.views.selection import Rows
+from traceanalyzer.rules.kernels.full_sort.sorted_tensors import SORTS, Readers, Sorted, most_read
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_part: float = limit(0.25, "of what is sorted: topk of more was not measured; H100, torch 2.11")
+    min_length: int = limit(
+        4_096, "4,096 rows of 1,024 are sorted in 159 us and topk takes 134; of 4,096 567 and 307; H100"
+    )
+    bytes_times: float = limit(
+        12.0,
+        "times what reading it takes at the peak: topk of 102 to 1,720 MB took 11 to 15; H100, torch 2.11",
+    )
+    floor_ns: int = limit(
+        45_000, "topk of 64 rows of 8,400 takes 54 us, of 64 of 32,000 70; H100, torch 2.11"
+    )
+    few_rows: int = limit(16, "topk of 16 rows of 128,256 takes 75 us, of one of 1,000,000 114; H100")
+    few_rows_floor_ns: int = limit(110_000, "topk of one row of 1,000,000 takes 114 us; H100, torch 2.11")
+    max_time: float = limit(
+        0.7, "of the sort's: what topk takes is known to 15 % on an H100, and not elsewhere"
+    )
+
+
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits)
+def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    """A whole tensor is sorted, and only its first elements are used.
+
+    What it looks for: sorts on the device (sort, argsort, msort) of 4,096 elements or more, of whose results what
+    follows takes a slice at the start or the end, a quarter at most; and no other op takes a tensor of their shape
+    and type until the step ends, or the next such sort begins.
+    Why it costs: a sort reads and writes all values and indices for every few bits of their type; topk only counts,
+    and writes what is asked for.
+    Bad: scores.argsort(dim=1, descending=True)[:, :200]. Good: scores.topk(200, dim=1).indices.
+    How sure: what an op reads is known by recorded shapes and scalars; which tensor it is, by shape and type alone. So
+    the rule says less than there is where others of that shape are used, such as the scores themselves.
+    When it is wrong: where a kernel without an op reads the whole, or ties have to be in the order of a stable sort.
+    Saving: down to what topk takes of so many bytes, and the sort's share of what is kept. Nothing is said of one row
+    of a million or less, of which topk is no quicker.
+    Source: torch.topk in PyTorch's documentation; measured on an H100 with torch 2.11: 256 rows of 200,000 float32 are
+    sorted in 4.3 ms, of which topk finds 100 in 0.70 ms.
+    """
+    ops = calls[calls.is_op]
+    sorts = ops[ops.name.one_of(*SORTS)].outermost()
+    spent, owner = sorts.launched()
+    if not len(spent):
+        return
+    number, signatures = signatures_of(trace, sorts.rows)
+    results = [Sorted.of(op) for op in signatures]
+    if not any(results):
+        raise Unavailable(
+            "no shapes recorded: with record_shapes=True they say what is used of what is sorted"
+        )
+    taken, gbps = sums_of(owner, spent.dur_ns, len(sorts)), np.ones(len(sorts))
+    gbps[owner] = gpus.memory_gbps(spent.device)
+    used, needed = np.zeros(len(sorts), np.int64), np.full(len(sorts), np.inf)
+    readers = Readers.of(ops, *signatures_of(trace, ops.rows))
+    for of, result in enumerate(results):
+        if result is not None and result.length >= limits.min_length:
+            own = np.flatnonzero(number == of)
+            used[own] = most_read(result, sorts[own], readers)
+            needed[own] = _topk_ns(result, used[own], taken[own], gbps[own], limits)
+    quick = (used > 0) & (needed < limits.max_time * taken)
+    part = needed / np.maximum(taken, 1)
+    for name in sorts[quick].name.distinct():
+        own = np.flatnonzero(quick & sorts.name.one_of(name))
+        found = np.isin(owner, own)
+        worst = int(own[np.argmax(taken[own] - needed[own])])
+        shapes = shapes_of(signatures[int(number[worst])])
+        most = {"used": int(used[worst]), "sort_ns": int(taken[worst]), "topk_ns": int(needed[worst])}
+        of_own = np.searchsorted(own, owner[found])
+        yield _hits(sorts[own], spent[found], of_own, part[owner[found]], {"shapes": shapes, **most})
+
+
+def _topk_ns(result: Sorted, used: Rows, taken_ns: Rows, gbps: Floats, limits: Limits) -> Floats:
+    """What topk takes, which sorts what it finds; endless where that is too much of the whole."""
+    floor_ns = limits.floor_ns if result.rows >= limits.few_rows else limits.few_rows_floor_ns
+    finds_ns = floor_ns + limits.bytes_times * result.bytes / gbps
+    part = used / result.length
+    return np.where(part <= limits.max_part, finds_ns + part * taken_ns, np.inf)
+
+
+def _hits(sorts: Calls, spent: Work, owner: Rows, part: Floats, evidence: dict[str, object]) -> Hits:
+    lines = sorts.line.sums(sorts.dur_ns)
+    left_ns = spent.dur_ns * part
+    return Hits(
+        at=sorts,
+        by=str(sorts.name.distinct()[0]),
+        lost=Lost.excess(spent, np.asarray(spent.dur_ns - left_ns, np.int64), owner),
+        fix=Resize(spent.entries, left_ns),
+        message="{by} sorts all of {shapes} {times_a_step}, in {sort}, and what follows uses the first or last {used} "
+        "of each row: topk needs about {topk}" + (", from {lines}" if lines else ""),
+        advice="Call torch.topk(x, k), with largest=False for the smallest, and sorted=False where their order does "
+        "not matter.",
+        confidence=Confidence.MEDIUM,
+        evidence={**evidence, "kernels": kernel_times(spent), "lines": lines},
+    )

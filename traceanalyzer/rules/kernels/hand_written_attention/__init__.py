@@ -1,0 +1,87 @@
+"""Attention written as products and a softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, starts_of_runs
+from traceanalyzer.replay.rewrites import Fuse
+from traceanalyzer.roofline.gpus import Gpu, Gpus
+from traceanalyzer.roofline.op_model import flops_of
+from traceanalyzer.roofline.other_units import reached_flops_per_ns
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import Floats
+from traceanalyzer.rule.views.selection import Mask
+from traceanalyzer.rules.kernels.hand_written_attention.attention_spans import attention_spans
+from traceanalyzer.timeline import kernel_families as families
+
+_PRODUCTS = ("aten::bmm", "aten::baddbmm")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_between: int = limit(8, "pieces from product to softmax: scale, mask, bias, casts, dropout")
+    fused_share: float = limit(
+        0.2, "that fused bfloat16 attention takes, shapes unknown; 512 to 2,048 tokens, H200"
+    )
+    fused_share_fp32: float = limit(0.7, "the same of float32 attention")
+
+
+@rule(since="0.1", claims=Claims.PATTERN, limits=Limits)
+def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    """Attention is written by hand: a batched product, a softmax, a batched product.
+
+    What it looks for: on one stream, a batched matrix product, a softmax and another batched product with at most some
+    pointwise work between them; in backward two products, the softmax's gradient, two products.
+    Why it costs: the matrix of all queries by all keys goes to memory and back at each of these steps; fused attention
+    never writes it.
+    Bad: (q @ k.transpose(-2, -1) / d + mask).softmax(-1) @ v. Good: F.scaled_dot_product_attention(q, k, v,
+    attn_mask=mask), or is_causal=True.
+    How sure: the ops and their order are recorded. A softmax between other products (a router, a classifier) does not
+    count: they are not batched.
+    When it is wrong: where the attention weights themselves are wanted, or changed in a way that no fused kernel knows.
+    Saving: the operations of both products at the rate that fused attention reaches on this device.
+    Source: F.scaled_dot_product_attention in PyTorch's documentation; FlashAttention (Dao et al., 2022).
+    """
+    every, number, backward = attention_spans(work, limits.max_between)
+    for device, found in every.by_device():
+        own, first = number[every.device == device], backward[np.unique(number[every.device == device])]
+        yield _hits(found, np.cumsum(starts_of_runs(own)) - 1, first, inputs, gpus[device], limits)
+
+
+def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
+    total = np.bincount(number, weights=found.dur_ns)
+    fp32 = bool(found.name.matches(families.FP32_ARITHMETIC).any())
+    exact = _fused_ns(found, number, inputs, gpu, "fp32" if fp32 else "bf16")
+    guess = total * (limits.fused_share_fp32 if fp32 else limits.fused_share)
+    fused = np.where(exact > 0, np.minimum(exact, total), guess)
+    kept = fused / np.maximum(total, 1)
+    both = " and {backward} backward" if backward.any() else ""
+    return Hits(
+        at=found,
+        lost=Lost.excess(found, np.asarray(found.dur_ns * (1 - kept[number]), np.int64)),
+        fix=Fuse(found.entries, number, fused),
+        message=f"attention by hand, {{forward}} times forward{both}, {{spent}} in all: a product, a softmax and a "
+        "product through memory{where}",
+        advice="Use F.scaled_dot_product_attention (is_causal=True or attn_mask= for the mask): it never writes the "
+        "matrix of queries by keys.",
+        confidence=Confidence.HIGH if (exact > 0).any() else Confidence.MEDIUM,
+        evidence={
+            **told(found),
+            "spent_ns": found.total_ns,
+            "forward": int((~backward).sum()),
+            "backward": int(backward.sum()),
+        },
+    )
+
+
+def _fused_ns(found: Work, number: Rows, inputs: WorkInputs, gpu: Gpu, arithmetic: str) -> Floats:
+    """What fused attention takes for the products' operations, for each; 0 where shapes or peaks are unknown."""
+    flops = np.array([flops_of(op) if op.name in _PRODUCTS else 0 for op in inputs.signatures], np.float64)
+    done = np.bincount(number, weights=flops[inputs.number[found.entries]])
+    return done / (reached_flops_per_ns(gpu, "attention", arithmetic) or np.inf)

@@ -1,0 +1,65 @@
+"""Forward work that backward does again, and the checks of anomaly mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.rule import Calls, Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rules.kernels.recomputation.backward_nodes import gradient_checks, recomputed
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_checked_share: float = limit(0.5, "of backward nodes: anomaly mode checks all of them for NaN")
+
+
+@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("checkpoint", "anomaly-mode"))
+def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """Backward computes parts of forward again.
+
+    What it looks for: ops within nodes of backward that record gradients themselves, thus carry a sequence number,
+    beside ops of the same node that do not: a checkpoint's second forward. And, after most nodes, a check of the
+    gradients for NaN: torch.autograd.detect_anomaly.
+    Why it costs: checkpointing trades time for memory, up to a third of a step; anomaly mode checks every gradient,
+    and waits for each answer.
+    Bad: checkpoints around every block with half of the memory free. Good: none, or around those alone whose
+    activations are large and cheap (selective checkpointing); anomaly mode only while looking for a NaN.
+    How sure: the sequence numbers are recorded. Gradients of gradients (create_graph=True) number every op of a node,
+    and are not meant.
+    When it is wrong: checkpointing is right where memory needs it, which the trace does not say: a choice, so that its
+    price is always info. Anomaly mode is a fault.
+    Source: torch.utils.checkpoint and "Anomaly detection" in PyTorch's documentation.
+    """
+    again = recomputed(calls, work)
+    spent, owner = again.launched()
+    if len(spent):
+        yield Hits(
+            at=again,
+            cause="checkpoint",
+            lost=Lost.all_of(spent, owner),
+            fix=Drop(again.rows),
+            message="checkpoints compute forward again in backward, {in_steps}: {gpu} of GPU time is their "
+            "price, in {repeated}",
+            advice="A choice that saves memory: where there is enough of it, checkpoint fewer blocks, or only what "
+            "is large and cheap to compute again (torch.utils.checkpoint.create_selective_checkpoint_contexts).",
+            evidence={
+                **told(spent),
+                "gpu_share": spent.total_ns / work.total_ns,
+                "repeated": again.name.sums(again.dur_ns),
+            },
+            info=True,
+        )
+    checks, asks, checked_share = gradient_checks(calls)
+    if checked_share >= limits.min_checked_share:
+        yield Hits(
+            at=checks,
+            cause="anomaly-mode",
+            lost=Lost.all_of(*checks.launched()),
+            fix=Drop(checks.rows),
+            message="anomaly mode: every gradient is checked for NaN and the CPU waits for the answer, {times_a_step}",
+            advice="Turn torch.autograd.detect_anomaly off; use it only while looking for a NaN.",
+            evidence={"checks": asks},
+        )

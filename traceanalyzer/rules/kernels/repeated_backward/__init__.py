@@ -1,0 +1,106 @@
+"""Backward passes that go through the same graph again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import distinct, grouped, pick
+from traceanalyzer.model.trace import NULL_INT, Trace, ints
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.rule import Calls, Claims, Hits, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.views.selection import Mask
+from traceanalyzer.rules.kernels.repeated_backward.backward_passes import EVALUATION, Passes
+
+_NODE = r"^[^:]+Backward\d*$"
+_SUMS = r"AccumulateGrad$"
+_MESSAGES = {
+    "": "backward goes again through {again} of {nodes} nodes a step: {spent} of GPU time each, in {ops}",
+    "inputs": "backward goes {passes} times a step more through graphs that it just went through, with the same "
+    "gradient of the same outputs for other inputs: {again} of {nodes} nodes, {spent} of GPU time each, in {ops}",
+}
+_ADVICE = {
+    "": "Add the losses up and call backward once; detach the inputs of a loss whose gradients nobody uses.",
+    "inputs": "Ask for the gradients of all inputs in one call: torch.autograd.grad(u, (x, y, t), create_graph=True).",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_again_share: float = limit(0.05, "of backward nodes: fewer are one shared layer, worth no other loop")
+
+
+@rule(since="0.1", claims=Claims.PATTERN, causes=("inputs",), limits=Limits)
+def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """Backward goes through the same nodes several times.
+
+    What it looks for: backward nodes with the sequence number of a node that was already computed: a graph that was
+    kept (retain_graph=True) and walked through again; and passes that begin at the same node with ones that were made
+    right before, each for another input, with what is later run of the graphs that all but the first recorded.
+    Why it costs: every pass computes all gradients of what it reaches, and most of them are added up, or thrown away
+    by the next zero_grad.
+    Bad: loss_a.backward(retain_graph=True); loss_b.backward(), or a discriminator's loss on images whose generator is
+    still attached, or grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward(), or
+    discriminator(images.detach()), or grad(u, (x, y)).
+    How sure: the sequence numbers are recorded and belong to one forward op each. Nodes that record gradients
+    themselves (create_graph=True) need both passes, and are not meant unless both begin with ones at the same outputs.
+    When it is wrong: where the passes cannot be one, such as gradients per task that are compared.
+    Source: torch.autograd.backward, "retain_graph", in PyTorch's documentation.
+    """
+    nodes = calls[calls.is_op & calls.name.matches(_NODE)]
+    if len(nodes) and (pick(ints(trace.cpu, "sequence"), nodes.rows) == NULL_INT).all():
+        raise Unavailable("no sequence numbers in the trace", "record with a released torch.profiler")
+    passes = Passes.build(calls, nodes)
+    nodes, same = passes.nodes, passes.again(calls)
+    kept = _again(trace, calls, nodes) & ~same
+    for again, seeds, cause in ((kept, nodes[~kept & kept], ""), (same, passes.seeds(same), "inputs")):
+        if again.sum() > limits.min_again_share * len(nodes):
+            yield _hits(calls, nodes, again, seeds, cause)
+
+
+def _hits(calls: Calls, nodes: Calls, again: Mask, seeds: Calls, cause: str) -> Hits:
+    passes = _with_sums(calls, nodes[again])
+    spent, owner = passes.launched()
+    steps = max(len(distinct(passes.step[passes.step >= 0])), 1)
+    lines = seeds.line.sums(seeds.dur_ns)
+    return Hits(
+        at=passes,
+        cause=cause,
+        lost=Lost.all_of(spent, owner),
+        fix=Drop(passes.joined([passes, seeds]).rows),
+        message=_MESSAGES[cause] + (", from {lines}" if lines else ""),
+        advice=_ADVICE[cause],
+        evidence={
+            **told(spent),
+            "again": round(int(again.sum()) / steps),
+            "nodes": round(len(nodes) / steps),
+            "passes": round(len(seeds) / steps),
+            "spent_ns": spent.total_ns // steps,
+            "lines": lines,
+        },
+    )
+
+
+def _again(trace: Trace, calls: Calls, nodes: Calls) -> Mask:
+    """Nodes that were computed before; bool of shape (nodes,)."""
+    sequence = pick(ints(trace.cpu, "sequence"), nodes.rows)
+    thread = pick(ints(trace.cpu, "fwd_thread"), nodes.rows)
+    number, _ = grouped([sequence, thread, nodes.name.code])
+    order = np.lexsort((nodes.start_ns, number))
+    later = np.zeros(len(nodes), np.bool_)
+    later[order[1:]] = number[order[1:]] == number[order[:-1]]
+    recorded = calls[pick(ints(trace.cpu, "sequence"), calls.rows) != NULL_INT].parent.rows
+    twice_differentiable = np.isin(number, number[np.isin(nodes.rows, recorded)])
+    return np.asarray(later & (sequence != NULL_INT) & ~twice_differentiable)
+
+
+def _with_sums(calls: Calls, again: Calls) -> Calls:
+    """The engine's evaluations of these nodes, and of the sums of gradients that follow on them."""
+    every = calls[calls.name.matches(EVALUATION)]
+    every = every[np.lexsort((every.start_ns, every.thread))]
+    mine = np.isin(every.rows, again.parent.rows)
+    of = np.maximum.accumulate(np.where(every.name.matches(_SUMS), 0, np.arange(len(every))))
+    return every[mine[of]] if mine.any() else again

@@ -1,0 +1,86 @@
+"""The GPU lowers its clock, and kernels take longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.rule import Claims, Hits, Work, limit, rule
+from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rules.kernels.throttling.full_clock import after_ramp, median_known, usual_at_full_clock
+from traceanalyzer.timeline.clock_samples import ClockSamples, Values
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    low_share: float = limit(0.93, "of the highest clock seen; GPU Boost moves it by 5 % in normal work")
+    hot_celsius: float = limit(83.0, "NVIDIA data centre boards slow down from 83 to 90 degrees")
+    capped_share: float = limit(0.95, "of the highest power seen: at the cap the power stands still")
+    min_runs: int = limit(3, "of a kernel at full clock, to say what it takes there")
+
+
+_CAUSES = {
+    "thermal": (
+        " at {temperature_c} C",
+        "See to the cooling: airflow, fan, dust, room; lower the power cap meanwhile.",
+    ),
+    "power": (
+        " at {power_w} W, the highest seen",
+        "Raise the power cap (nvidia-smi -pl) where allowed.",
+    ),
+    "clocks": (
+        " at {power_w} W",
+        "See `nvidia-smi -q -d PERFORMANCE` for the reason; lock the clocks (nvidia-smi -lgc) to compare runs.",
+    ),
+}
+
+
+@rule(since="0.1", claims=Claims.WORK, min_share=0.01, limits=Limits, causes=tuple(_CAUSES))
+def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hits]:
+    """The GPU lowers its clock, and kernels take longer.
+
+    What it looks for: samples of the SM clock below the highest of the window, and kernels that ran then and also
+    at full clock: what they take longer is lost. Temperature and power at those instants say why.
+    Why it costs: arithmetic takes longer by as much as the clock is lower.
+    Bad: a board at its temperature limit. Good: enough cooling, locked clocks for comparisons.
+    How sure: clock and durations are measured; only kernels of one name, grid and block are compared.
+    When it is wrong: a clock that rises at the start of a recording lowers nothing: kernels before the first full
+    clock are left out. A window that is throttled from end to end shows no higher clock to compare with.
+    Source: NVIDIA's GPU Boost; counters of torch.profiler 2.14.
+    """
+    for device, kernels in work.of_kind("compute").by_device():
+        clock = samples.at("clock", device, kernels.start_ns)
+        highest = float(samples.value["clock"][samples.device["clock"] == device].max(initial=0.0))
+        full, low = (clock >= limits.low_share * highest), (clock < limits.low_share * highest)
+        usual = usual_at_full_clock(kernels, full, limits.min_runs)
+        slow = low & after_ramp(kernels, full) & np.isfinite(usual) & (kernels.dur_ns > usual)
+        if slow.any():
+            yield _hits(kernels[slow], usual[slow], (median_known(clock[slow]), highest), samples, limits)
+
+
+def _hits(
+    slow: Work, usual: Values, clocks: tuple[float, float], samples: ClockSamples, limits: Limits
+) -> Hits:
+    device = int(slow.device[0])
+    power, heat = (median_known(samples.at(kind, device, slow.start_ns)) for kind in ("power", "temperature"))
+    capped = power >= limits.capped_share * samples.value["power"].max(initial=0.0)
+    cause = "thermal" if heat >= limits.hot_celsius else "power" if capped else "clocks"
+    where, advice = _CAUSES[cause]
+    known = cause == "thermal" or np.isfinite(power)
+    return Hits(
+        **quicker(slow, usual),
+        cause=cause,
+        message="the SM clock falls to {low_mhz} of {full_mhz} MHz"
+        + (where if known else "")
+        + ": kernels take {slowdown} times as long, {total} in all",
+        advice=advice,
+        evidence={
+            "low_mhz": round(clocks[0]),
+            "full_mhz": round(clocks[1]),
+            "power_w": round(power) if np.isfinite(power) else None,
+            "temperature_c": round(heat) if np.isfinite(heat) else None,
+            "slowdown": float(slow.dur_ns.sum() / usual.sum()),
+        },
+    )

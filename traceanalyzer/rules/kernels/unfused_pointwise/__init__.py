@@ -1,0 +1,94 @@
+"""Chains of pointwise kernels that one kernel could do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, starts_of_runs
+from traceanalyzer.replay.rewrites import Fuse
+from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rules.kernels.unfused_pointwise.fusion import equal_parts, first_ops, fused_ns, sequences
+from traceanalyzer.timeline.kernel_chains import KernelChains
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_kernels: int = limit(3, "pointwise kernels over one size; two are often a product and its bias")
+    per_fused_kernel: int = limit(10, "kernels that one of Inductor's stands for at most; torch 2.11")
+    min_gpu_share: float = limit(0.03, "of GPU time that fusion saves; the ends of any eager step have some")
+    whole_share: float = limit(0.25, "of a chain's longest kernel: shorter ones work on something smaller")
+    usual_share: float = limit(0.10, "of the step: healthy eager models show up to 0.09; H200, torch 2.11")
+
+
+_WHY = "Inductor makes one kernel of it"
+_COMPILE = f"put the chain under torch.compile: {_WHY}"
+_REMEDIES = (
+    (("rsqrt", "mean"), "Use F.rms_norm or F.layer_norm for the norm written by hand"),
+    (("tanh", "pow"), "Use F.gelu(x, approximate='tanh')"),
+    (("sigmoid", "mul"), "Use F.silu, or F.glu, for the gate"),
+)
+_GATE = {"sigmoid", "mul", "copy_"}  # a loss has a sigmoid and products, too, and more beside them
+
+
+@rule(since="0.1", claims=Claims.PATTERN, limits=Limits)
+def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
+    """Pointwise kernels in a row that one fused kernel could do.
+
+    What it looks for: three or more eager elementwise kernels over the same number of elements, one after the other on
+    a stream within one step; a reduction among them, as in a norm written by hand, belongs to the chain.
+    Why it costs: each kernel reads its inputs from memory and writes its result back; fused, the values stay in
+    registers, and memory is passed over once.
+    Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm, F.gelu, or the
+    function under torch.compile.
+    How sure: kernels and order are recorded; sizes are those of the recorded shapes, else of the grids. Loops over
+    parameters in an optimizer and compiled kernels are left out.
+    When it is wrong: where neighbours do not depend on each other, a compiler fuses them as far as they share inputs.
+    Saving: a kernel as long as the shortest of the chain over the whole size, for every ten of them.
+    Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on H200 pairs.
+    """
+    long = chains.longer_than(limits.min_kernels - 1)
+    every = work[long.entry]
+    for device in np.unique(every.device).tolist():
+        chosen = every.device == device
+        number = np.cumsum(starts_of_runs(long.chain[chosen])) - 1
+        busy_ns = work[work.device == device].total_ns
+        hits = _hits(every[chosen], number, long.whole[chosen], long.sized, busy_ns, limits)
+        lost_ns = int((hits.losses().end_ns - hits.losses().start_ns).sum())
+        if lost_ns >= limits.min_gpu_share * busy_ns:
+            yield hits
+
+
+def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int, limits: Limits) -> Hits:
+    texts, part = sequences(found, chain), equal_parts(chain, limits.per_fused_kernel)
+    fused = fused_ns(found.dur_ns, part, whole, limits.whole_share)
+    kept = np.minimum(fused / np.maximum(np.bincount(part, weights=found.dur_ns), 1), 1.0)
+    return Hits(
+        at=found,
+        lost=Lost.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
+        fix=Fuse(found.entries, part, fused),
+        message="pointwise kernels run {times_a_step} in chains that one kernel each could do: {gpu} of GPU time, most "
+        "in {largest}{where}",
+        advice=_advice(next(iter(texts), "")),
+        confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
+        evidence={
+            **told(found),
+            "gpu_share": found.total_ns / max(busy_ns, 1),
+            "kernels_in_chains": len(found),
+            "chains": int(chain[-1]) + 1,
+            "sequences": texts,
+            "largest": first_ops(next(iter(texts), "")),
+        },
+        usual=limits.usual_share,
+    )
+
+
+def _advice(sequence: str) -> str:
+    """The ready-made op for what the chain looks like, else compilation."""
+    ops = sequence.split(" > ")
+    remedies = _REMEDIES if _GATE.issuperset(ops) else _REMEDIES[:-1]
+    named = next((remedy for wanted, remedy in remedies if all(one in ops for one in wanted)), None)
+    return f"{named}, or {_COMPILE}." if named else f"Put the chain under torch.compile: {_WHY}."

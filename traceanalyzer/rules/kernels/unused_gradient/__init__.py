@@ -1,0 +1,89 @@
+"""Backward through parameters that no optimizer updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.views.selection import Mask
+from traceanalyzer.rules.kernels.unused_gradient import unused_parameters as parameters
+from traceanalyzer.timeline.names import OPTIMIZER_MARK
+
+_LEAF = r"^torch::autograd::AccumulateGrad$"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_unused_share: float = limit(
+        0.75, "of gradients: frozen parts are most of a model; few have other uses"
+    )
+    min_steps: int = limit(2, "once may be an optimizer that waits for more gradients")
+
+
+@rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits)
+def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """Backward computes gradients that no optimizer uses.
+
+    What it looks for: parameters that get a gradient in every step, of shapes that no op of any optimizer's step has,
+    and nothing else outside of backward writes to; three quarters of all gradients or more. Counted is what the engine
+    does after the last gradient that the optimizer does use: it serves the others alone. Mostly, these gradients are
+    never cleared, and each is added to the last step's.
+    Why it costs: backward of a layer takes twice the time of its forward, and keeps its activations until then.
+    Bad: AdamW(head.parameters()) on a backbone that requires gradients. Good: backbone.requires_grad_(False).
+    How sure: high where the gradients are never cleared. Frozen layers of the same shapes as trained ones are not
+    told from them, so the rule says less than there is.
+    When it is wrong: an optimizer that sees flattened or sharded copies of the parameters: so the rule does not judge
+    steps of several ranks, nor of compiled or captured optimizers, or of those whose kernels have no op
+    or which take more than about 30 tensors at once, whose shapes are not recorded.
+    Source: "Locally disabling gradient computation" in PyTorch's notes on autograd; measured on an H200.
+    """
+    leaves = calls[calls.is_op & calls.name.matches(_LEAF)]
+    marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
+    if len(leaves) == 0 or len(marks) == 0:
+        return
+    if len(work.of_kind("communication")):
+        raise Unavailable("other ranks take part: an optimizer may have shards of the parameters")
+    if not parameters.updates_are_recorded(calls, work, marks) or (leaves.text("input_dims").code < 0).any():
+        raise Unavailable("the shapes that the optimizer works on are not recorded")
+    used = parameters.used_by_optimizers(calls, leaves, marks)
+    if _steady(leaves, used, marks, limits):
+        yield _hits(calls, leaves, used)
+
+
+def _hits(calls: Calls, leaves: Calls, used: Mask) -> Hits:
+    adds = calls[calls.is_op & calls.name.one_of("aten::add_")].parent.distinct()
+    kept, steps = np.isin(leaves[~used].rows, adds.rows).all(), len(np.unique(leaves.step))
+    needless = parameters.for_unused_alone(calls, leaves, used)
+    spent, owner = needless.launched()
+    nodes = needless[owner].name.sums(spent.dur_ns)
+    return Hits(
+        at=needless,
+        lost=Lost.all_of(spent, owner),
+        fix=Drop(needless.rows),
+        message="{unused} of {gradients} gradients a step belong to parameters that no optimizer updates"
+        + (" and that nothing clears" if kept else "")
+        + ": what backward computes for them alone takes {gpu} of GPU time, mostly in {nodes}",
+        advice="Call requires_grad_(False) on what is frozen, or run its forward under torch.no_grad().",
+        confidence=Confidence.HIGH if kept else Confidence.MEDIUM,
+        evidence={
+            **told(spent),
+            "unused": round((~used).sum() / steps),
+            "gradients": round(len(leaves) / steps),
+            "nodes": {name.removeprefix(f"{parameters.NODE}: "): ns for name, ns in nodes.items()},
+            "gpu_ns": spent.total_ns,
+        },
+    )
+
+
+def _steady(leaves: Calls, used: Mask, marks: Calls, limits: Limits) -> bool:
+    """Whether every step with gradients has an optimizer's step, some gradients for it and many more for none."""
+    steps, of = np.unique(leaves.step, return_inverse=True)
+    share = np.bincount(of, ~used) / np.bincount(of)
+    stepped = np.isin(steps, marks.step).all() and (steps >= 0).all()
+    enough = ((share >= limits.min_unused_share) & (share < 1)).all()
+    return bool(stepped and enough and len(steps) >= limits.min_steps)

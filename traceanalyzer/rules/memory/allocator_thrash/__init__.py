@@ -1,0 +1,95 @@
+"""Memory that is asked of the driver and given back in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rules.memory.allocator_thrash.steady_calls import driver_allocations, of_the_loop
+from traceanalyzer.timeline.steps import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_steps: int = limit(3, "fewer steps cannot tell what recurs from what happens once")
+    spike: float = limit(5.0, "times the median step: more in leading steps is a start, not the loop")
+
+
+_HOST = r"Host"
+_GIVES_BACK = r"Free|Release|Unmap|Unregister"
+_EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+# cause -> (what happens, remedy)
+_TEXTS = {
+    "emptied": (
+        "the cache is emptied between ops, and what the next step needs is asked of the driver again",
+        "Remove torch.cuda.empty_cache() from the loop: freed tensors stay in the cache and are reused.",
+    ),
+    "full": (
+        "the cache gives blocks back within ops to make room: memory is nearly full or in pieces",
+        f"Use less memory (smaller batch, checkpointing), or {_EXPANDABLE} against fragmentation.",
+    ),
+    "growing": (
+        "no cached block fits, and none is given back: sizes change, or memory that is kept grows",
+        f"Pad inputs to a few sizes, or set {_EXPANDABLE}; and keep no tensors from step to step (losses with "
+        "their graph).",
+    ),
+    "pinned": (
+        "pinned host memory is allocated in the loop, which stops the driver for long",
+        "Pin buffers once and reuse them; let DataLoader(pin_memory=True) do it for batches.",
+    ),
+}
+
+
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(_TEXTS))
+def allocator_thrash(
+    calls: Calls, work: Work, idle: IdleTime, steps: Steps, limits: Limits
+) -> Iterator[Hits]:
+    """Memory is allocated from the driver in every step.
+
+    What it looks for: cudaMalloc, cudaFree, cudaHostAlloc, their HIP spellings and the driver's virtual memory calls,
+    by threads that launch work, in more than half of the steps. Leading steps that take far more are left out.
+    Why it costs: such a call takes 50 us to milliseconds, cudaFree waits for the device, and nothing is launched
+    meanwhile. PyTorch's caching allocator needs none of them once a loop runs.
+    Bad: torch.cuda.empty_cache() in the loop. Good: leave the cache alone.
+    How sure: the calls are recorded; which of them recur, and whether memory is given back inside ops or between
+    them, tells why. The cost is the GPU's idle time within the calls.
+    When it is wrong: one-off calls are the first use of memory, and no thrash: with fewer than three steps nobody can
+    tell, and the rule does not apply. What such calls take changes with the state of the process, threefold in one
+    of them (3.3 to 10.1 ms a step on an H200): the saving is that of the recorded steps.
+    Source: PyTorch's notes on CUDA semantics, "Memory management".
+    """
+    found = driver_allocations(calls, work)
+    if len(found) and (not steps.marked or len(steps) < limits.min_steps):
+        raise Unavailable(f"memory is allocated, but fewer than {limits.min_steps} steps are marked")
+    host = found.name.matches(_HOST)
+    for group in (found[~host], found[host]):
+        steady = of_the_loop(group, steps, limits.spike)
+        if len(steady):
+            yield _hits(steady, group, idle)
+
+
+def _hits(steady: Calls, group: Calls, idle: IdleTime) -> Hits:
+    cause = _cause(steady)
+    what, advice = _TEXTS[cause]
+    lines, names = steady.line.sums(steady.dur_ns), steady.name.sums(steady.dur_ns)
+    return Hits(
+        at=steady,
+        by=next(iter(names)),
+        cause=cause,
+        lost=Lost.idle_within(idle, steady.start_ns, steady.end_ns),
+        fix=Drop(group.rows),
+        message=f"{{calls}} {{times_a_step}}: {what}; the GPU is idle for {{total}} within the calls"
+        + (", at {lines}" if lines else ""),
+        advice=advice,
+        evidence={"calls": names, "called_ns": steady.total_ns, "lines": lines},
+    )
+
+
+def _cause(found: Calls) -> str:
+    if found.name.matches(_HOST).all():
+        return "pinned"
+    given = found[found.name.matches(_GIVES_BACK)].op.there
+    return "growing" if len(given) == 0 else "full" if given.mean() > 0.5 else "emptied"

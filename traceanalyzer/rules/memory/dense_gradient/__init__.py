@@ -1,0 +1,103 @@
+"""Embeddings whose gradient is as large as the table although a step touches few of its rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.replay.edits import Drop, Insert
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.embedding_tables import Shape, looked_up_ns, needless_parts, rarely_touched
+from traceanalyzer.rules.memory.dense_gradient.partly_needless import without
+from traceanalyzer.timeline.names import OPTIMIZER_MARK
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_touched_share: float = limit(
+        0.20, "of a table's rows: with more, sparse updates take most of what the passes take; H200, Adagrad"
+    )
+    summed_fills: float = limit(
+        27.0,
+        "fills of the looked-up rows: what summing equal rows, gathers and scatters take more; Adagrad, H200",
+    )
+    added_cpu_ns: int = limit(100_000, "sparse backward and SGD's update of a table; H200 host, torch 2.11")
+    summed_cpu_ns: int = limit(370_000, "more by Adagrad or SparseAdam than before; H200 host, torch 2.11")
+
+
+_SPARSE = "Pass sparse=True to the embedding"
+_ADVICE = {
+    "SGD": f"{_SPARSE}: SGD (without momentum and weight decay) then updates the touched rows.",
+    "Adagrad": f"{_SPARSE}: Adagrad then updates the touched rows only.",
+}
+_SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to the optimizer that it has."
+
+
+@rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits)
+def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """An embedding's gradient fills its whole table for a few rows.
+
+    What it looks for: backward of embeddings (and embedding bags) between two optimizer steps that look up less than a
+    fifth of the table's rows, with the fill of the gradient and the table's part, by elements, of each pass that the
+    optimizer, accumulation, clipping or zeroing makes over gradients.
+    Why it costs: the gradient of 8 million rows is written and read several times, and the optimizer's states with
+    it, for some thousand rows that are not zero.
+    Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that takes it.
+    How sure: numbers of rows are recorded; repeated indices are counted each, so fewer rows are touched than said.
+    Lists of more than about 30 tensors are not recorded: they are taken to be all parameters that get a gradient.
+    When it is wrong: tables that are the output layer's weight as well have dense gradients, and are left out, as is
+    every table that has as many rows as a matrix product has rows or columns. Momentum and weight decay change rows
+    that a step does not touch; sparse updates do not. Gradients of table[index] are not looked at.
+    Saving: without these parts, and with what sparse updates take of the CPU and of the GPU.
+    Source: "Embedding" and "SparseAdam" in PyTorch's documentation; measured on an H200 with torch 2.11.
+    """
+    marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
+    at, shares = rarely_touched(calls, marks, limits.max_touched_share)
+    kinds = [name.split("#")[1].split(".")[0] for name in marks.name.distinct()]
+    optimizer = kinds[0] if len(kinds) == 1 else ""
+    if not len(at):
+        return
+    fills, parts = needless_parts(calls, work, at, shares)
+    spent, needless, filling = work[parts > 0], parts[parts > 0], work[fills]
+    # SGD adds rows as they are, and needs less of the CPU than before; others first sum equal rows, as backward did.
+    plain = optimizer == "SGD"
+    added_ns = 0.0 if plain else limits.summed_fills * looked_up_ns(filling, at, shares)
+    saved = 1 - added_ns / max(float((spent.dur_ns * needless).sum()), 1.0)
+    on_cpu = Drop(at.rows, limits.added_cpu_ns) if plain else Insert(at.rows, limits.summed_cpu_ns)
+    if saved > 0:
+        yield replace(
+            _hits(spent, needless, at, shares, filling.total_ns),
+            fix=(*without(spent, needless * saved), on_cpu),
+            advice=_ADVICE.get(optimizer, _SPLIT),
+            confidence=Confidence.MEDIUM if len(work.of_kind("communication")) else Confidence.HIGH,
+        )
+
+
+def _hits(spent: Work, needless: Floats, at: Calls, shares: Mapping[Shape, float], filling_ns: int) -> Hits:
+    """What is measured, without what to do about it."""
+    lost = Lost.excess(spent, (spent.dur_ns * needless).astype(np.int64))
+    owner = np.maximum(np.searchsorted(at.start_ns, spent.launch.start_ns, side="right") - 1, 0)
+    (rows, width), share = max(shares.items(), key=lambda table: math.prod(table[0]))
+    return Hits(
+        at=at,
+        by="embedding",
+        lost=replace(lost, owner=owner[lost.owner]),
+        message="backward makes a dense gradient of an embedding of {rows} rows {times_a_step}, of which {touched} at "
+        "most are looked up: filling it and passing over it take {per_step} a step more",
+        advice="",
+        evidence={
+            "rows": rows,
+            "width": width,
+            "touched_share": share,
+            "filling_ns": filling_ns,
+            "passes_ns": int((lost.end_ns - lost.start_ns).sum()) - filling_ns,
+            "ops": spent.op.name.sums(spent.dur_ns),
+            "lines": at.line.sums(at.dur_ns),
+        },
+    )
