@@ -89,5 +89,9 @@ def _named(item: pytest.Item, names: set[str]) -> str | None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--update-findings` rewrites each fixture folder's findings.json from what the rules say now."""
-    parser.addoption("--update-findings", action="store_true", help="rewrite fixtures/*/findings.json")
+    """`--update-findings` rewrites what tests/rules/test_fixtures.py compares with."""
+    parser.addoption(
+        "--update-findings",
+        action="store_true",
+        help="rewrite what the fixtures show",
+    )
