@@ -93,6 +93,7 @@ class Finding:
         count: occurrences of the pattern; `steps`: in how many steps they are.
         occurrences: at most `MAX_OCCURRENCES`, the costliest, by start.
         saving: what fixing it takes off the unprofiled step; None where it cannot be replayed.
+        fault: id of the fault that it is evidence of, in `TraceReport.faults`.
     """
 
     rule: str
@@ -118,6 +119,7 @@ class Finding:
     steps: int = 0
     cost_per_step_ns: int = 0
     saving: Saving | None = None
+    fault: str | None = None
 
     def __repr__(self) -> str:
         return f"Finding({self.rule}: {self.cause}, {self.severity}, cost {format_ns(self.cost_ns)})"

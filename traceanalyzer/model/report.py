@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from traceanalyzer.model.fault import Fault as Fault
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.saving import Saving as Saving
 from traceanalyzer.model.saving import StepEstimate as StepEstimate
@@ -140,7 +141,8 @@ class TraceReport:
         steps: None where there are none, with the reason in `unavailable`.
         busy, accounting: one entry per device.
         step: one step without the profiler; None where it could not be replayed.
-        together: the step when all findings above `info` are fixed.
+        together: the step when all faults above `info` are put right; a graph or compiler comes after the others.
+        faults: what one change of the program removes, in the order of what it saves.
         waiting_ns: waiting for other ranks in a recorded step; None where their traces do not show it.
         verdict: what bounds the step and what the fixes would give, in one sentence; may be empty.
         missing: what was not recorded.
@@ -155,6 +157,7 @@ class TraceReport:
     accounting: tuple[DeviceTime, ...] = ()
     step: StepEstimate | None = None
     together: StepEstimate | None = None
+    faults: tuple[Fault, ...] = ()
     waiting_ns: int | None = None
     verdict: str = ""
     missing: tuple[str, ...] = ()

@@ -14,17 +14,17 @@ from pathlib import Path
 from traceanalyzer.job.introduce import introduce
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.report.by_fault import by_fault
 from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.pace import at_pace, together_at_pace
 from traceanalyzer.report.summary import attempt, scope_of, span_of, summarise
 from traceanalyzer.report.verdict import verdict_of
-from traceanalyzer.rule.grouping import ranked
 from traceanalyzer.rule.judging import Judgement, indexes_of, judge
 from traceanalyzer.rule.registry import Rule, configured, select_rules
 
@@ -88,11 +88,12 @@ def report_of(
     with uncollected():
         judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
     heads = [head for head, _, _ in judged]
-    findings = ranked(at_pace(heads, [finding for _, said, _ in judged for finding in said.findings]))
+    paced = at_pace(heads, [finding for _, said, _ in judged for finding in said.findings])
+    findings, faults = by_fault(paced, [said.faults for _, said, _ in judged])
     return Report(
         traces=tuple(
-            _with_verdict(together_at_pace(head, findings), findings, one)
-            for head, (_, _, one) in zip(heads, judged, strict=True)
+            _with_verdict(replace(together_at_pace(head, findings), faults=own), findings, one)
+            for head, own, (_, _, one) in zip(heads, faults, judged, strict=True)
         ),
         findings=findings,
         outcomes=tuple(outcome for _, said, _ in judged for outcome in said.outcomes),
@@ -133,12 +134,10 @@ def _forecast(analysis: Analysis, step_ms: float | None) -> Forecast:
 
 
 def _estimates(forecast: Forecast | None, said: Judgement) -> tuple[StepEstimate | None, StepEstimate | None]:
-    """The step, and the step when everything above `info` is fixed."""
+    """The step, and the step when every fault above `info` is put right."""
     if forecast is None:
         return _NO_ESTIMATES
-    pairs = zip(said.findings, said.fixes, strict=True)
-    edits = [edit for found, fix in pairs if found.severity is not Severity.INFO for edit in fix]
-    return forecast.step, forecast.fixed(edits)
+    return forecast.step, forecast.fixed(said.to_fix)
 
 
 def by_rank(traces: Traces) -> list[tuple[int | None, Trace]]:

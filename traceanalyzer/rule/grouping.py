@@ -113,7 +113,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         rule=draft.rule,
         cause=hits.cause,
         by=hits.by,
-        severity=Severity.INFO if hits.info or worse else _graded(min(share, most), saving, hits.usual),
+        severity=Severity.INFO if hits.info or worse else graded(min(share, most), saving, hits.usual),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps)),
         advice=_NOT_HERE * worse + _advice(draft, scope, evidence),
@@ -161,7 +161,7 @@ def _weighed(draft: Draft, costs: Rows) -> dict[str, Any]:
     return {name: sums(value) if isinstance(value, Texts) else value for name, value in evidence}
 
 
-def _graded(cost_share: float, saving: Saving | None, usual: float) -> Severity:
+def graded(cost_share: float, saving: Saving | None, usual: float) -> Severity:
     """By what it saves; what cannot be told from nothing is no more than low, and info below medium."""
     if (cost_share if saving is None else saving.share) < usual:
         return Severity.INFO

@@ -14,6 +14,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.threads import side_by_side
 from traceanalyzer.rule.claims import Claims, Draft, settled
+from traceanalyzer.rule.faults import FaultOf, faults_of
 from traceanalyzer.rule.grouping import Scope, drafts_of, finding_of
 from traceanalyzer.rule.registry import Rule
 from traceanalyzer.rule.views import IdleTime, Work
@@ -40,12 +41,22 @@ class Judgement:
     """What the rules say of one trace.
 
     Attributes:
-        fixes: the edits of each finding, parallel to `findings`.
+        fixes: the edits of each finding, parallel to `findings`; those that take all launches off the CPU come last.
+        faults: which fault each finding belongs to.
     """
 
     findings: tuple[Finding, ...]
     fixes: tuple[tuple[Edit, ...], ...]
+    faults: FaultOf
     outcomes: tuple[Outcome, ...]
+
+    @property
+    def to_fix(self) -> tuple[Edit, ...]:
+        """The edits of all faults above `info`; of a fault that is, not those of what is a choice."""
+        said = zip(self.faults.number, self.fixes, strict=True)
+        return tuple(
+            edit for fault, fix in said if self.faults.severities[fault] is not Severity.INFO for edit in fix
+        )
 
 
 def indexes_of(rules: Iterable[Rule]) -> list[type]:
@@ -62,7 +73,7 @@ def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: For
     )
     drafts = [draft for of_rule in yielded for draft in of_rule]
     by_slug = {rule.slug: rule for rule in rules}
-    found, fixes = [], []
+    found, fixes, kept = [], [], []
     claimed = settled(drafts, (scope.start_ns, scope.end_ns))
     replayed = _replayed(claimed)
 
@@ -82,11 +93,14 @@ def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: For
         elif finding is not None:
             found.append(finding)
             fixes.append(draft.hits.edits())
+            kept.append(draft)
             outcomes[draft.rule] = replace(outcomes[draft.rule], status=Status.FOUND)
     for slug in {draft.rule for draft in drafts}:
         if outcomes[slug].status is Status.CLEAR:
             outcomes[slug] = replace(outcomes[slug], why=_UNSAID)
-    return Judgement(tuple(found), tuple(fixes), tuple(outcomes.values()))
+    with analysis.timed(FINDINGS):
+        faults = faults_of(kept, found, forecast)
+    return Judgement(tuple(found), tuple(fixes), faults, tuple(outcomes.values()))
 
 
 def _of_the_cpu(drafts: Sequence[Draft], made: Sequence[Finding | Exception | None]) -> tuple[Edit, ...]:

@@ -42,6 +42,7 @@ _STEPS: _Columns = [
     ("steps", pa.int64()),
     ("cost_per_step_ns", pa.int64()),
     ("saving", _SAVING),
+    ("fault", pa.string()),
 ]
 FINDINGS = pa.schema([*_TEXTS, ("rank", pa.int64()), *_PLACE, *_TIMES, *_SHARES, *_PROOF, *_STEPS])
 """Times are int64 ns; `evidence` is JSON text, since every rule names numbers of its own."""

@@ -1,0 +1,61 @@
+"""Findings that one change of the program removes are one fault, with one replay's saving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.loaded import reported
+from traceanalyzer import Report, Severity
+from traceanalyzer.model.fault import Fault
+
+TOGETHER = {  # pair -> rules that the first fault holds
+    "pairs4/logits_cpu": {"exposed-copy", "host-hotspot"},  # a copy to the host, and the host's work on it
+    "pairs4/sample_loop": {"repeated-calls"},  # a loop forward and backward
+    "pairs4/small_h2d": {"repeated-calls", "implicit-sync"},  # a loop, and the copy in it
+    "third/numpy_metric": {"exposed-copy", "host-gap"},
+    "third/clip_loop": {"repeated-calls", "implicit-sync"},
+}
+
+
+def first(report: Report) -> Fault:
+    return report.traces[0].faults[0]
+
+
+@pytest.mark.parametrize("pair", TOGETHER)
+def test_what_one_change_removes_is_one_fault(pair: str, shared: Callable[[str], Path]) -> None:
+    report = reported(shared(f"{pair}.bad"))
+    members = [report.findings[number - 1] for number in first(report).findings]
+    assert {found.rule for found in members} == TOGETHER[pair]
+    assert len(members) == 2
+    saving = first(report).saving
+    assert saving is not None
+    assert all(found.saving and found.saving.share < saving.share + 0.01 for found in members)
+
+
+@pytest.mark.parametrize("name", ["pairs4/zero_grad.bad", "pairs/fp32_gemm.bad", "pairs/clean_train.fixed"])
+def test_every_finding_belongs_to_one_fault(name: str, shared: Callable[[str], Path]) -> None:
+    report = reported(shared(name))
+    faults = report.traces[0].faults
+    numbers = [number for fault in faults for number in fault.findings]
+    assert numbers == list(range(1, len(report.findings) + 1))
+    for fault in faults:
+        assert {report.findings[number - 1].fault for number in fault.findings} == {fault.id}
+        if len(fault.findings) == 1:
+            assert fault.saving == report.findings[fault.findings[0] - 1].saving
+
+
+def test_faults_come_by_severity(shared: Callable[[str], Path]) -> None:
+    faults = reported(shared("pairs4/zero_grad.bad")).traces[0].faults
+    ranks = [fault.severity.rank for fault in faults]
+    assert ranks == sorted(ranks)
+    assert faults[0].severity is not Severity.INFO
+
+
+def test_a_graph_is_no_part_of_another_fault(shared: Callable[[str], Path]) -> None:
+    report = reported(shared("third/tiny_batch.bad"))
+    graph = next(found for found in report.findings if found.rule == "launch-bound")
+    (own,) = [fault for fault in report.traces[0].faults if fault.id == graph.fault]
+    assert len(own.findings) == 1

@@ -1,0 +1,79 @@
+"""What edits take from a program, segment by segment and kernel by kernel: two fixes are compared by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edits import Edit
+from traceanalyzer.replay.merging import merged
+from traceanalyzer.replay.program import Program
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_SHRUNK_NS = 20_000.0  # taken from a gap by an edit that names it; less is the Python around what was dropped
+_INSIDE = 0.5  # share of what a fix takes, from which on another fix does for it; chosen
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footprint:
+    """What edits take away.
+
+    Attributes:
+        cpu_ns: float64 (segments,), CPU time of what they drop or shrink, as traced.
+        work_ns: float64 (work,), device time that they take.
+        dropped: bool (segments,), segments that go.
+        dead: bool (work,), work that goes.
+        woken: bool (segments,), segments after which the CPU no longer waits for the device.
+    """
+
+    cpu_ns: Floats
+    work_ns: Floats
+    dropped: Mask
+    dead: Mask
+    woken: Mask
+
+    @classmethod
+    def of(cls, program: Program, edits: Sequence[Edit]) -> Self:
+        """Of the edits, applied to the program alone."""
+        draft = Draft(program)
+        for edit in merged(edits):
+            edit.apply(draft)
+        segments, device = program.segments, program.work
+        shrunk = np.where(segments.gap, segments.cpu_ns - draft.cpu_ns, 0.0)
+        dropped = ~draft.kept
+        cpu = np.where(dropped, segments.cpu_ns, np.where(shrunk > _SHRUNK_NS, shrunk, 0.0))
+        work = np.where(draft.alive, np.maximum(device.dur_ns - draft.dur_ns, 0.0), device.dur_ns)
+        woken = np.zeros(len(dropped), bool)
+        woken[program.waits.last[~draft.waits]] = True
+        return cls(cpu, work, dropped, ~draft.alive, woken)
+
+    def holds(self, other: Footprint) -> bool:
+        """Whether most of what the other takes is gone with this."""
+        inside = other.cpu_ns[self.dropped].sum() + other.work_ns[self.dead].sum()
+        return bool(inside >= _INSIDE * max(other.cpu_ns.sum() + other.work_ns.sum(), 1.0))
+
+    def leads_to(self, other: Footprint, launch: NDArray[np.int64]) -> bool:
+        """Whether most of the other's CPU time lies between a wait that this takes away and the next launch.
+
+        A result is copied to the host, the host works on it, and only then goes on to launch.
+
+        Args:
+            launch: int64 (work,), segment in which each piece of work is launched.
+        """
+        whole = float(other.cpu_ns.sum())
+        if not self.woken.any() or whole <= 0:
+            return False
+        stays = np.zeros(len(self.dropped), bool)
+        stays[launch[~self.dead & ~other.dead]] = True
+        number = np.cumsum(stays)  # of launches so far
+        place = np.arange(len(stays))
+        first = np.full(int(number[-1]) + 1, len(stays))
+        np.minimum.at(first, number[self.woken], place[self.woken])
+        return bool(other.cpu_ns[place > first[number]].sum() >= _INSIDE * whole)

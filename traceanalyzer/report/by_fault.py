@@ -1,0 +1,72 @@
+"""The findings of a report in the order of their faults, and the faults of each trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from traceanalyzer.model.fault import Fault
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.rule.faults import FaultOf
+from traceanalyzer.rule.grouping import ranked
+from traceanalyzer.rule.registry import all_rules
+
+Faults = tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """Findings of one fault, the first as ranked; `stands` is that one with what holds of all of them."""
+
+    trace: int
+    findings: tuple[Finding, ...]
+    stands: Finding
+
+
+def by_fault(
+    findings: Sequence[Finding], faults: Sequence[FaultOf]
+) -> tuple[tuple[Finding, ...], list[Faults]]:
+    """(the findings ranked by fault, each with its fault's id; the faults of each trace, as ranked).
+
+    Args:
+        findings: of all traces, trace after trace, in the order of `FaultOf.number`.
+        faults: one per trace.
+    """
+    groups = list(_groups(findings, faults))
+    turn = {id(found): place for place, found in enumerate(ranked([one.stands for one in groups]))}
+    told: list[Finding] = []
+    by_trace: list[list[Fault]] = [[] for _ in faults]
+    for place, group in enumerate(sorted(groups, key=lambda one: turn[id(one.stands)]), start=1):
+        name, first = f"F{place}", len(told) + 1
+        told += [replace(found, fault=name) for found in group.findings]
+        stands = group.stands
+        numbers = tuple(range(first, len(told) + 1))
+        by_trace[group.trace].append(Fault(name, _title(stands), stands.saving, stands.severity, numbers))
+    return tuple(told), [tuple(own) for own in by_trace]
+
+
+def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Members]:
+    found: list[_Members] = []
+    first = 0
+    for trace, of_trace in enumerate(faults):
+        own = findings[first : first + len(of_trace.number)]
+        first += len(own)
+        members: list[list[Finding]] = [[] for _ in of_trace.savings]
+        for number, finding in zip(of_trace.number, own, strict=True):
+            members[number].append(finding)
+        judged = zip(members, of_trace.savings, of_trace.severities, strict=True)
+        for group, saving, severity in judged:
+            order = ranked(group)
+            stands = order[0]
+            if len(order) > 1:
+                quiet = all(one.severity is Severity.INFO for one in order)  # a job gains nothing by them
+                stands = replace(stands, saving=saving, severity=Severity.INFO if quiet else severity)
+            found.append(_Members(trace, order, stands))
+    return found
+
+
+def _title(finding: Finding) -> str:
+    """What its rule's page is headed by, and what the finding is named by."""
+    titles = {rule.slug: rule.title for rule in all_rules()}
+    title = titles.get(finding.rule, finding.rule).rstrip(".")
+    return f"{title}: {finding.by}" if finding.by else title

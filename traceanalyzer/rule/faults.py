@@ -1,0 +1,124 @@
+"""Findings that one change of the program removes are one fault: found by what their fixes take from the program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.replay.footprint import Footprint
+from traceanalyzer.replay.rewrites import Batch
+from traceanalyzer.rule.claims import Claims, Draft
+from traceanalyzer.rule.grouping import graded
+
+if TYPE_CHECKING:
+    from traceanalyzer.model.saving import Saving
+    from traceanalyzer.replay.edits import Edit
+    from traceanalyzer.replay.saving import Forecast
+
+_LEAST = -0.005  # saved by a fix alone: one that makes the step longer belongs to no other's change
+_MOST = 30  # findings of a trace that are compared pair by pair; those that save most come first
+
+
+@dataclass(frozen=True, slots=True)
+class FaultOf:
+    """The fault of each finding of a trace.
+
+    Attributes:
+        number: parallel to the findings, equal for those of one fault.
+        savings: fault -> joint saving, None where nothing of it can be replayed.
+        severities: fault -> severity of the joint saving.
+    """
+
+    number: tuple[int, ...]
+    savings: tuple[Saving | None, ...]
+    severities: tuple[Severity, ...]
+
+
+def faults_of(drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Forecast | None) -> FaultOf:
+    """Group the findings of one trace.
+
+    Args:
+        drafts: parallel to the findings, what each was made of.
+        forecast: None where the program cannot be replayed: every finding is a fault of its own.
+    """
+    number = _groups(drafts, findings, forecast)
+    savings: list[Saving | None] = []
+    severities = []
+    for fault in range(max(number, default=-1) + 1):
+        members = [i for i, own in enumerate(number) if own == fault]
+        saving, severity = _joint([(drafts[i], findings[i]) for i in members], forecast)
+        savings.append(saving)
+        severities.append(severity)
+    return FaultOf(tuple(number), tuple(savings), tuple(severities))
+
+
+def _joint(
+    members: Sequence[tuple[Draft, Finding]], forecast: Forecast | None
+) -> tuple[Saving | None, Severity]:
+    """(what fixing all saves, how severe that is); of a single finding its own."""
+    worst = min((found.severity for _, found in members), key=lambda one: one.rank)
+    if len(members) == 1 or forecast is None:
+        return members[0][1].saving, worst
+    edits = [edit for draft, _ in members for edit in draft.hits.edits()]
+    saving = forecast.saving(edits)
+    if all(draft.hits.info for draft, _ in members):
+        return saving, Severity.INFO
+    severity = graded(max(found.cost_share for _, found in members), saving, 0.0)
+    return saving, min(worst, severity, key=lambda one: one.rank)
+
+
+def _groups(drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Forecast | None) -> list[int]:
+    root = list(range(len(findings)))
+    if forecast is not None:
+        for one, other in _linked(drafts, findings, forecast):
+            low, high = sorted((root[one], root[other]))
+            root = [low if own == high else own for own in root]
+    known: dict[int, int] = {}
+    return [known.setdefault(own, len(known)) for own in root]
+
+
+def _linked(
+    drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Forecast
+) -> list[tuple[int, int]]:
+    """Pairs of findings, by position, that one change removes."""
+    known = ((i, found.saving) for i, found in enumerate(findings))
+    worth = {i: saving.share for i, saving in known if saving is not None and saving.share >= _LEAST}
+    chosen = [i for i in worth if drafts[i].order is not Claims.LAUNCHES and not drafts[i].hits.info]
+    chosen = sorted(chosen, key=lambda i: (-worth[i], i))[:_MOST]
+    if len(chosen) < 2:
+        return []
+    program = forecast.program
+    prints = {i: Footprint.of(program, drafts[i].hits.edits()) for i in chosen}
+    found = []
+    for place, one in enumerate(chosen):
+        for other in chosen[place + 1 :]:
+            first, second = prints[one], prints[other]
+            linked = first.holds(second) or second.holds(first)
+            linked = (
+                linked or first.leads_to(second, program.launch) or second.leads_to(first, program.launch)
+            )
+            if linked or _same_loop(drafts[one], drafts[other]):
+                found.append((one, other))
+    return found
+
+
+def _same_loop(one: Draft, other: Draft) -> bool:
+    """Whether both batch as many repeats of as many loops: the same loop forward and backward."""
+    if one.rule != other.rule:
+        return False
+    counts = [_repeats(draft.hits.edits()) for draft in (one, other)]
+    return len(counts[0]) > 0 and all(np.array_equal(*pair) for pair in pairwise(counts))
+
+
+def _repeats(edits: Sequence[Edit]) -> list[int]:
+    return sorted(
+        int(count)
+        for edit in edits
+        if isinstance(edit, Batch)
+        for count in np.unique(edit.group, return_counts=True)[1]
+    )
