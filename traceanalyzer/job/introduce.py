@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
+from traceanalyzer.job.joint_ends import RankKernels, waiting_together, with_waiting
 from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.waits import measured
@@ -16,6 +17,7 @@ from traceanalyzer.timeline.steps import Steps
 
 def introduce(analyses: Mapping[int, Analysis]) -> None:
     """Give `CollectiveWaits` and `RankLoads` to all of these ranks that have a collective in common with another."""
+    _name_communication(analyses)
     runs: dict[int, CollectiveRuns] = {}
     for rank, analysis in analyses.items():
         with suppress(Unavailable):
@@ -30,3 +32,14 @@ def introduce(analyses: Mapping[int, Analysis]) -> None:
     if len(loads) > 1:
         for rank in loads:
             analyses[rank].give(RankLoads(rank, loads))
+
+
+def _name_communication(analyses: Mapping[int, Analysis]) -> None:
+    """Give `DeviceWork` in which kernels that wait for other ranks are communication, before anything is made of it."""
+    work: dict[int, DeviceWork] = {}
+    for rank, analysis in analyses.items():
+        with suppress(Unavailable):
+            work[rank] = analysis.index(DeviceWork)
+    names = waiting_together({rank: RankKernels.of(analyses[rank].trace, one) for rank, one in work.items()})
+    for rank, one in work.items() if names else ():
+        analyses[rank].give(with_waiting(analyses[rank].trace, one, names))

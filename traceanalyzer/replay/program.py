@@ -18,8 +18,8 @@ from traceanalyzer.replay.segments import Segments
 from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.timeline import Timeline, threads
 from traceanalyzer.replay.waits import Waits
-from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.names import COMMUNICATION, STREAM_WAIT
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.names import STREAM_WAIT
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -100,6 +100,6 @@ def _device(
     trace: Trace, work: DeviceWork, nesting: Nesting, chosen: Mask, waiting: CollectiveWaits | None
 ) -> SteadyWork:
     category = codes_at(trace.gpu, "category", work.row)
-    talks = matching(trace.gpu, "name", COMMUNICATION.search)[work.row]
+    talks = work.kind == KINDS.index("communication")
     waits = matching(trace.cpu, "name", STREAM_WAIT.search)
     return SteadyWork.of(work, category, talks, chosen, np.sort(nesting.start_ns[waits]), waiting)

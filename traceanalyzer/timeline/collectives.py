@@ -12,6 +12,8 @@ _KERNEL = re.compile(
 _OP = re.compile(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send|recv|barrier)", re.IGNORECASE
 )
+# What extensions call their own kernels: cross_device_reduce_2stage, _mxfp8_all_to_all_expert_major_kernel.
+_EXTENSION = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)", re.IGNORECASE)
 
 
 def collective_of(kernel: str, op: str | None = None) -> str:
@@ -20,4 +22,12 @@ def collective_of(kernel: str, op: str | None = None) -> str:
     if asked:
         return asked[1].lower().replace("_", "")
     found = _KERNEL.search(kernel)
-    return found["what"].lower() if found else kernel.split("(")[0][:40]
+    if found:
+        return found["what"].lower()
+    named = _EXTENSION.search(kernel)
+    return named[1].lower().replace("_", "") if named else _plain(kernel)
+
+
+def _plain(kernel: str) -> str:
+    """The last part of a C++ name, without types and arguments."""
+    return kernel.removeprefix("void ").partition("(")[0].partition("<")[0].rpartition("::")[2][:40]

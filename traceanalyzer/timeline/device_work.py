@@ -12,7 +12,8 @@ from traceanalyzer.model.arrays import distinct, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching, texts_of
-from traceanalyzer.timeline.names import COMMUNICATION, LAUNCH, copy_kind
+from traceanalyzer.timeline.communication import Kernels, communicating
+from traceanalyzer.timeline.names import LAUNCH, copy_kind
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.text_rank import text_rank
 
@@ -92,7 +93,7 @@ class DeviceWork:
             row=row,
             device=device,
             stream=stream,
-            kind=_read_back(trace, op, _kinds(trace, row)),
+            kind=_read_back(trace, op, _kinds(Kernels(trace, row, device, stream, op))),
             start_ns=start,
             end_ns=end,
             call=call,
@@ -161,24 +162,18 @@ def _outstanding(device: Rows, launched: Rows, end: Rows, linked: NDArray[np.boo
     return result
 
 
-def _kinds(trace: Trace, row: Rows) -> Rows:
-    """Position in `KINDS` of rows of `trace.gpu`; newer profilers call every copy Memcpy and tell its way beside it."""
-    names = texts_of(trace.gpu, "name")
-    computing = [KINDS.index("communication") if COMMUNICATION.search(name) else 0 for name in names]
+def _kinds(work: Kernels) -> Rows:
+    """Position in `KINDS` of each; newer profilers call every copy Memcpy and tell its way beside it."""
+    gpu, row = work.trace.gpu, work.row
     copying, told = (
-        np.array(
-            [
-                *(KINDS.index(f"copy_{copy_kind(name)}") for name in texts_of(trace.gpu, column)),
-                _OTHER,
-            ]
-        )
+        np.array([*(KINDS.index(f"copy_{copy_kind(name)}") for name in texts_of(gpu, column)), _OTHER])
         for column in ("name", "copy_kind")
     )
-    name, category = codes(trace.gpu, "name")[row], trace.gpu["category"]
-    kinds = np.array([*computing, 0], np.int64)[name]
+    category = gpu["category"]
+    kinds = np.where(communicating(work), KINDS.index("communication"), 0)
     copy = (category == "gpu_memcpy").to_numpy()[row]
-    named = copying[name]
-    kinds[copy] = np.where(named == _OTHER, told[codes(trace.gpu, "copy_kind")[row]], named)[copy]
+    named = copying[codes(gpu, "name")[row]]
+    kinds[copy] = np.where(named == _OTHER, told[codes(gpu, "copy_kind")[row]], named)[copy]
     kinds[(category == "gpu_memset").to_numpy()[row]] = KINDS.index("memset")
     return kinds
 

@@ -77,7 +77,7 @@ FP32_ARITHMETIC = re.compile(
 FEWER_PRODUCTS = re.compile(r"winograd|fft2d|cf32cf32", _I)  # convolutions that trade products for sums
 TENSOR_CORES_FP32 = re.compile(r"tf32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)
 FP32_GEMM_OR_CONVOLUTION = re.compile(f"{GEMM.pattern}|{CONVOLUTION.pattern}", _I)
-ATTENTION = re.compile(r"fmha_cutlass[FB]_f32")
+FP32_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32")
 # A matrix times a vector is bound by memory on whatever unit.
 VECTOR_PRODUCT = re.compile(r"gemv|gemvx|dot_kernel|splitKreduce|split_k_reduce|gemmk1", _I)
 
@@ -99,6 +99,20 @@ LOW_PRECISION = re.compile(
     _I,
 )
 OLD_TENSOR_CORES = re.compile(r"cutlass_(70|75)_(wmma_)?tensorop|(volta|turing)_[hs]?\w*gemm")
+
+# What libraries of computation and compilers of kernels call theirs, beside the families above.
+_LIBRARY = re.compile(
+    r"at::native|at_cuda_detail|(?<![a-z])(cub|thrust|cudnn|cutlass|cute|ck|rocprim|miopen|fbgemm_gpu|flashinfer|vllm)::"
+    r"|triton_(poi|red|per|tem|for|unk|mm)_|multi_tensor|fused_?adam|layer_?norm|rms_?norm|rotary|quant|memset|memcpy|topk"
+    r"|silu|gelu|swiglu|embedding|transpose|cudnn|splitKreduce|RNN|LSTM|GRU_|fft|curand|philox",
+    re.IGNORECASE,
+)
+
+
+def computes(name: str) -> bool:
+    """Whether the name is one that only kernels have which compute or copy on their own device."""
+    families = (GEMM_OR_CONVOLUTION, ATTENTION, POINTWISE, REDUCTION, COPY, LAYOUT, VECTOR_PRODUCT, SOFTMAX)
+    return bool(_LIBRARY.search(name)) or any(family.search(name) for family in families)
 
 
 def is_product(name: str) -> bool:

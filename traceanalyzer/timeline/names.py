@@ -68,12 +68,24 @@ PROFILER_OVERHEAD = re.compile(
 BUFFER_OVERHEAD = re.compile(r"^(Activity Buffer Request|Buffer Flush)$")
 
 COMMUNICATION = re.compile(
-    r"^(ncclDevKernel|ncclKernel|ncclSymk|rccl)|msccl|deep_ep::|nvshmem|pplx|oneccl|^(void )?hcom"
-    r"|(all_?reduce|all_?gather|reduce_scatter|all_?to_?all)_?(one|two)_?shot"
-    r"|(one|two)_?shot_?(all_?reduce|all_?gather|reduce_scatter|all_?to_?all)"
-    r"|allreduce_fusion|multimem_|cross_device_reduce|symm_mem",
+    r"^(void )?(ncclDevKernel|ncclKernel|ncclSymk|rccl|mscclpp|hcom)|msccl|nvshmem|pplx|oneccl"
+    r"|barrier_on_stream|symm_mem"
+    # DeepEP: but get_dispatch_layout counts, and computes
+    r"|(?<![a-z])(internode|intranode|internode_ll|ep)::(\w+::)*(cached_)?(notify_?)?(dispatch|combine|notify)(_\w+)?\b"
+    r"|deep_ep::(?!\w*layout)"
+    r"|(all_?reduce|all_?gather|reduce_scatter)_?(one|two)_?shot|(one|two)_?shot_?(all_?reduce|all_?gather|reduce_scatter)"
+    r"|allreduce_fusion|quick_all_?reduce|custom_all_?reduce|multimem_|cross_device_reduce|all_?to_?all",
     re.IGNORECASE,
 )
+# Ops that start communication and nothing else; what torch.distributed copies around it is an op of its own.
+COMMUNICATING_OP = re.compile(r"^(record_param_comms$|(nccl|rccl|gloo|mpi|ucc|xccl|hccl):)")
+# Ops of extensions that speak of it, and may compute beside it.
+SPEAKING_OP = re.compile(
+    r"^(?!aten::)(?!.*copy)(.*(all_?to_?all|all_?reduce|all_?gather|reduce_?scatter)|symm_mem::|c10d::|_c10d_)",
+    re.IGNORECASE,
+)
+# Torch's own ops, and what it generates: none of them communicates.
+TORCHS_OP = re.compile(r"^(aten|prims|inductor|torchvision|torchaudio|fbgemm|xformers|quantized)::|^triton_")
 
 # What torch marks by record_function; an op is never called so.
 ANNOTATION = re.compile(

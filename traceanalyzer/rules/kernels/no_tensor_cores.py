@@ -55,7 +55,7 @@ def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """
     slow = work[work.name.meets(families.is_fp32_on_vector_units)]
     in_tf32 = work[work.name.matches(families.CONVOLUTION) & work.name.matches(families.TENSOR_CORES_FP32)]
-    attention = slow.name.matches(families.ATTENTION)
+    attention = slow.name.matches(families.FP32_ATTENTION)
     convolution = slow.name.matches(families.CONVOLUTION) | named_ops(slow).matches("convolution")
     kinds = {
         "attention": attention,

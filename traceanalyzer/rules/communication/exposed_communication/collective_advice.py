@@ -15,6 +15,7 @@ _ADVICE = {
     "barrier": "Remove the barrier from the loop: collectives order the ranks as far as they need it.",
     "sendrecv": "Split the batch in two, so that one half computes while the other is exchanged.",
 }
+_ADVICE |= dict.fromkeys(("dispatch", "combine"), _ADVICE["alltoall"])  # of experts: DeepEP
 _AFTER_BACKWARD = "Gradients summed after the backward pass belong beside it (DistributedDataParallel). "
 _NEEDED = "What is needed at once takes fewer or smaller collectives (one for several layers, a smaller dtype), or a "
 _NEEDED += "split batch."

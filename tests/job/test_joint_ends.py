@@ -1,0 +1,82 @@
+"""Communication that only the ranks together show, and how much of it is found without names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.renamed import jobs_in, measured_of
+from tests.chosen import ALL
+from tests.conftest import SHARED
+from traceanalyzer.job.joint_ends import RankKernels, waiting_together
+
+Starts = list[int]
+RENAMED = ("jobs/deepseek_v3_train.", "jobs/lightllm_overlap/", "ranks/moe_a2a.fixed.", "ddp/exposed.")
+
+
+def rank(starts: Starts, ends: Starts) -> RankKernels:
+    """A rank with one kernel, times in us."""
+    start, end = np.array(starts, float) * 1_000, np.array(ends, float) * 1_000
+    return RankKernels({"k": (start, end - start)}, frozenset())
+
+
+ENDS = [900, 1_900, 2_900, 3_900, 4_900]
+EARLY, LATE = [100, 1_500, 2_200, 3_700, 4_300], [500, 1_100, 2_700, 3_100, 4_800]
+
+
+@pytest.mark.parametrize("ahead", [0, 7_000_000])
+def test_kernels_that_end_together_though_they_start_apart_wait_for_each_other(ahead: int) -> None:
+    other = rank([one + ahead for one in LATE], [one + ahead for one in ENDS])
+    assert waiting_together({0: rank(EARLY, ENDS), 1: other}) == {"k"}
+
+
+def test_kernels_that_take_as_long_wherever_they_start_compute() -> None:
+    first, second = (rank(starts, [one + 90 for one in starts]) for starts in (EARLY, LATE))
+    assert waiting_together({0: first, 1: second}) == frozenset()
+
+
+def test_durations_that_differ_by_chance_compute() -> None:
+    chance = np.random.default_rng(1)
+    ranks = {
+        number: rank(
+            EARLY, [one + int(took) for one, took in zip(EARLY, chance.integers(50, 90, 5), strict=True)]
+        )
+        for number in range(4)
+    }
+    assert waiting_together(ranks) == frozenset()
+
+
+def test_one_rank_alone_and_a_few_executions_tell_nothing() -> None:
+    assert waiting_together({0: rank(EARLY, ENDS)}) == frozenset()
+    few = {0: rank(EARLY[:3], ENDS[:3]), 1: rank(LATE[:3], ENDS[:3])}
+    assert waiting_together(few) == frozenset()
+
+
+def test_what_one_rank_shows_holds_of_all() -> None:
+    known = RankKernels({}, frozenset({"k"}))
+    assert waiting_together({0: known, 1: rank(EARLY, [one + 90 for one in EARLY])}) == {"k"}
+
+
+def _folder(name: str) -> Path:
+    return SHARED / name.partition("/")[0]
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_communication_is_found_though_its_kernels_are_renamed(name: str) -> None:
+    if not _folder(name).is_dir():
+        pytest.skip(f"no shared traces in {SHARED.name}/")
+    alone, together = measured_of(jobs_in(_folder(name))[name], ("alone", "together"))
+    assert together[0] >= 0.95 * together[1]
+    assert alone[0] >= 0.8 * alone[1]
+    for found in (alone, together):
+        assert found[2] <= 0.01 * found[3]
+
+
+@pytest.mark.skipif(not ALL, reason="all jobs: TRACEANALYZER_ALL=1")
+def test_communication_of_all_jobs_is_found_though_renamed() -> None:
+    folders = [SHARED / name for name in ("jobs", "ranks", "ranks2", "ddp") if (SHARED / name).is_dir()]
+    for ranks in (ranks for folder in folders for ranks in jobs_in(folder).values()):
+        (together,) = measured_of(ranks, ("together",))
+        assert together[2] <= 0.01 * together[3]

@@ -1,0 +1,123 @@
+"""Which kernels exchange data with other devices."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.kernel_families import computes
+from traceanalyzer.timeline.names import COMMUNICATION
+
+US = 1_000
+NAMED = (
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)",
+    "rcclGenericKernel",
+    "void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2, 16, 24>(int4*, float*, bool*)",
+    "void dpsk::ep::internode::cached_notify<false>(int, int, int)",
+    "void dpsk::ep::internode::notify_dispatch<false, 8>(int const*, long*)",
+    "void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*)",
+    "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(__nv_bfloat16*)",
+    "_mxfp8_all_to_all_expert_major_kernel",
+    "_combine_all_to_all_kernel",
+    "void at::native::multimem_all_reduce_kernel<c10::BFloat16>(char*)",
+    "one_shot_all_reduce_kernel<float, 4, 8>",
+    "two_shot_all_reduce_kernel_inplace",
+    "void vllm::cross_device_reduce_1stage<__half, 8>(vllm::RankData*)",
+    "void sglang::cross_device_reduce_2stage<__nv_bfloat16, 4>",
+    "allreduce_fusion_kernel_oneshot_lamport<float>",
+    "nvshmemi_transfer_rma_nbi",
+    "barrier_on_stream_kernel_threadgroup",
+    "mscclpp_allreduce",
+    "quick_all_reduce_kernel",
+)
+COMPUTING = (
+    "void dpsk::ep::cuda::get_dispatch_layout<256, 32, 8>(long const*, int*)",
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
+    "grouped_topk_kernel",
+    "void step::combine(float*)",
+)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_kernels_of_every_library_are_known_by_name(name: str) -> None:
+    assert COMMUNICATION.search(name)
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_names_that_sound_alike_compute(name: str) -> None:
+    assert not COMMUNICATION.search(name)
+
+
+def test_no_name_both_computes_and_tells_of_communication_by_library() -> None:
+    assert computes("void at::native::vectorized_elementwise_kernel<4>(int)")
+    assert not computes("a7c0ffee")
+
+
+def kinds(trace: TraceBuilder) -> list[str]:
+    """The kind of each piece of work, in order of start."""
+    return [KINDS[kind] for kind in Analysis(trace.load()).index(DeviceWork).kind]
+
+
+def launched_by(op: str, kernel: str = "a7c0ffee", blocks: int = 16) -> list[str]:
+    """The kinds of a kernel that this op launches, and of one of the same name without a launch."""
+    trace = TraceBuilder()
+    trace.op(op, start=0, dur=20 * US)
+    trace.launch("cuLaunchKernelEx", start=5 * US, dur=5 * US, correlation=1)
+    trace.kernel(20 * US, 30 * US, correlation=1, name=kernel, grid=(blocks, 1, 1))
+    trace.kernel(60 * US, 30 * US, correlation=77, name=kernel, grid=(blocks, 1, 1))
+    return kinds(trace)
+
+
+def test_what_a_collective_launches_communicates_and_its_kin_without_launch_too() -> None:
+    assert launched_by("record_param_comms") == ["communication"] * 2
+
+
+def test_an_extension_that_speaks_of_it_is_believed_of_few_blocks_only() -> None:
+    assert launched_by("SynclessAllToAll")[0] == "communication"
+    assert launched_by("SynclessAllToAll", blocks=4096)[0] == "compute"
+
+
+def test_torchs_own_ops_never_communicate() -> None:
+    assert launched_by("aten::cumsum") == ["compute", "compute"]
+    assert launched_by("record_param_comms", "void at::native::fill<float>()") == ["compute", "compute"]
+
+
+def two_streams(*, blocks: int, dur_us: int, beside: bool = True) -> list[str]:
+    """The kinds of kernels without a name, four on stream 27, while stream 7 computes."""
+    trace = TraceBuilder()
+    for number in range(4):
+        start = number * 1_000 * US
+        trace.kernel(start, dur_us * US, number + 1, name="a7c0ffee", stream=27, grid=(blocks, 1, 1))
+        if beside:
+            trace.kernel(start + 1, 990 * US, number + 11, name="sm90_gemm", stream=7, grid=(132, 1, 1))
+    found = kinds(trace)
+    return found[::2] if beside else found
+
+
+def test_long_kernels_of_few_blocks_on_a_stream_of_their_own_communicate() -> None:
+    assert two_streams(blocks=20, dur_us=900) == ["communication"] * 4
+
+
+def test_wide_or_short_kernels_and_those_of_the_only_stream_compute() -> None:
+    assert two_streams(blocks=132, dur_us=900) == ["compute"] * 4
+    assert two_streams(blocks=20, dur_us=10) == ["compute"] * 4
+    assert two_streams(blocks=20, dur_us=900, beside=False) == ["compute"] * 4
+
+
+def changing(durations_us: tuple[int, ...], blocks: int) -> set[str]:
+    """The kinds of kernels of one name and launch shape, on the only stream."""
+    trace, start = TraceBuilder(), 0
+    for number, dur_us in enumerate(durations_us):
+        trace.kernel(start, dur_us * US, number + 1, name="a7c0ffee", grid=(blocks, 1, 1))
+        start += (dur_us + 5) * US
+    return set(kinds(trace))
+
+
+def test_a_duration_that_changes_though_the_launch_does_not_is_waiting() -> None:
+    waits = (10, 40, 90, 20, 15, 70, 300, 12, 33, 60)
+    assert changing(waits, blocks=86) == {"communication"}
+    assert changing(waits, blocks=528) == {"compute"}
+    assert changing((40,) * 10, blocks=86) == {"compute"}

@@ -1,0 +1,152 @@
+"""Which kernels exchange data with other devices: by their names, by what launched them, by how they run.
+
+Names and launches tell most of them. What is left shows in its behaviour: few blocks for its time, since it waits for
+a network and not for multiprocessors, and either a stream of its own or a duration that changes though the launch is
+the same. What several ranks' traces show beside that is in `job/joint_ends.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import grouped, numbered
+from traceanalyzer.model.shapes import product_of
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import Trace, ints
+from traceanalyzer.timeline.kernel_families import computes
+from traceanalyzer.timeline.names import COMMUNICATING_OP, COMMUNICATION, SPEAKING_OP, TORCHS_OP
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+FEW_BLOCKS = 2 / 3  # of the multiprocessors: DeepEP takes 20 to 86 of 132, NCCL 1 to 32; H800 and H200
+_LEAST_SMS = 80  # where the trace does not say: V100, the smallest device in jobs seen
+_OWN_SHARE = 0.5  # of a stream's time: then few-block kernels are what the stream is for
+_LONG_NS = 50_000  # kernels of few blocks that compute are shorter: per-row scans and sorts, H200
+_CHANGING = (
+    3.0  # 90th to 10th percentile of one launch shape: DeepEP 4 to 23, compute on few blocks up to 1.1, H200
+)
+_EXECUTIONS = 8  # fewer give no percentiles
+_TENTH, _NINTH = 0.1, 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Kernels, copies and memsets before anybody says what they are; arrays of shape (work,).
+
+    Attributes:
+        row: rows of `trace.gpu`.
+        op: rows of `trace.cpu`, -1 for none.
+    """
+
+    trace: Trace
+    row: Rows
+    device: Rows
+    stream: Rows
+    op: Rows
+
+    @property
+    def name(self) -> Texts:
+        return Texts.column(self.trace.gpu, "name", self.row)
+
+    @property
+    def op_name(self) -> Texts:
+        return Texts.column(self.trace.cpu, "name", self.op)
+
+    @property
+    def dur_ns(self) -> Rows:
+        return ints(self.trace.gpu, "dur_ns")[self.row]
+
+    @property
+    def is_kernel(self) -> Mask:
+        category: Mask = (self.trace.gpu["category"] == "kernel").to_numpy()[self.row]
+        return category
+
+    def grid_share(self) -> NDArray[np.float64]:
+        """Blocks per multiprocessor of the device, 0 where the grid is not recorded."""
+        grid = Texts.column(self.trace.gpu, "grid", self.row)
+        blocks = np.zeros(len(grid.names) + 1)
+        for code in grid.occurring():
+            blocks[code] = product_of(grid.names[code])
+        sms = {device.ordinal: device.sms for device in self.trace.meta.devices}
+        ordinals, which = np.unique(self.device, return_inverse=True)
+        share = np.array([sms.get(int(one)) or _LEAST_SMS for one in ordinals], np.float64)
+        return np.asarray(blocks[grid.code] / share[which])
+
+
+def communicating(work: Kernels) -> Mask:
+    """Which kernels exchange data with other devices; bool of shape (work,)."""
+    if len(work.row) == 0:
+        return np.zeros(0, np.bool_)
+    kernel = work.is_kernel
+    told = kernel & _told(work)
+    perhaps = unexplained(work, told)
+    return told | (perhaps & (_by_place(work, perhaps, told) | _by_duration(work, perhaps)))
+
+
+def unexplained(work: Kernels, told: Mask) -> Mask:
+    """Kernels of few blocks of which neither name nor op tells that they compute; bool of shape (work,)."""
+    kernel = work.is_kernel & ~told & ~work.name.meets(computes)
+    if not kernel.any():
+        return kernel
+    share = work.grid_share()
+    return kernel & (share > 0) & (share <= FEW_BLOCKS) & ~work.op_name.matches(TORCHS_OP)
+
+
+def _told(work: Kernels) -> Mask:
+    """By name, or launched by an op that does nothing else, and all of the same name."""
+    name, op = work.name, work.op_name
+    named = name.matches(COMMUNICATION)
+    launched = op.matches(COMMUNICATING_OP) & work.is_kernel & ~name.meets(computes)
+    if launched.any():
+        kin = np.zeros(len(name.names) + 1, np.bool_)
+        kin[name.code[launched]] = True
+        named |= kin[name.code]
+    speaking = op.matches(SPEAKING_OP) & ~named
+    return named | (speaking & unexplained(work, named)) if speaking.any() else named
+
+
+def _by_place(work: Kernels, perhaps: Mask, told: Mask) -> Mask:
+    """Long kernels of few blocks on a stream that does little else, beside a stream that computes."""
+    if not perhaps.any():
+        return perhaps
+    dur_ns, (stream, count) = work.dur_ns, _streams(work)
+    own = np.bincount(stream[perhaps | told], dur_ns[perhaps | told], count)
+    whole = np.bincount(stream, dur_ns, count)
+    apart = (own > _OWN_SHARE * whole) & (whole - own < (whole - own).max())
+    number, _ = grouped([work.name.code, stream])
+    usual = _percentile(number, dur_ns, 0.5)
+    return np.asarray(perhaps & apart[stream] & (usual >= _LONG_NS))
+
+
+def _by_duration(work: Kernels, perhaps: Mask) -> Mask:
+    """Kernels of one name and launch shape that take many times as long at one time as at another."""
+    chosen = np.flatnonzero(perhaps)
+    found = np.zeros(len(perhaps), np.bool_)
+    if len(chosen) == 0:
+        return found
+    shape = (Texts.column(work.trace.gpu, column, work.row[chosen]).code for column in ("grid", "block"))
+    number, _ = grouped([work.name.code[chosen], *shape])
+    dur_ns = work.dur_ns[chosen]
+    short, usual, long = (_percentile(number, dur_ns, at) for at in (_TENTH, 0.5, _NINTH))
+    many = np.bincount(number)[number] >= _EXECUTIONS
+    found[chosen] = many & (long >= _CHANGING * short) & (usual >= _LONG_NS / 10)
+    return found
+
+
+def _streams(work: Kernels) -> tuple[Rows, int]:
+    """(number of each row's stream, how many there are)."""
+    number, first = grouped([work.device, work.stream])
+    return number, len(first)
+
+
+def _percentile(number: Rows, dur_ns: Rows, part: float) -> NDArray[np.float64]:
+    """Of the durations of each row's group, for each row."""
+    group, found = numbered(number)
+    order = np.lexsort((dur_ns, group))
+    counts = np.bincount(group, minlength=len(found))
+    at = np.cumsum(counts) - counts + (part * (counts - 1)).astype(np.int64)
+    return np.asarray(dur_ns[order][at][group], np.float64)
