@@ -101,11 +101,6 @@ def test_hardly_anything_is_unknown(shared: Shared, name: str) -> None:
             "first-use",
             "aten::empty",
         ),  # not the aten::fill_ after it
-        (
-            "public/tracelens_mi300_vllm_decode",
-            "waiting",
-            "aten::copy_",
-        ),  # behind work from before the recording
         ("seeds/2048_bf16_cold_eager_w0u0a10", "first-use", "aten::mm"),
         ("seeds/4096_bf16_warm_eager_w0u0a20", "profiler-overhead", "Activity Buffer Request"),
         ("ddp/straggler_cpu.rank1", "host-code", None),

@@ -58,6 +58,14 @@ WAITED, DEVICE, OPEN = "the CPU waited for the device", "the device", "open"
 
 PROVEN: tuple[Proven, ...] = (
     Proven(
+        "not-recorded",
+        RECORDING,
+        proven.before_recording,
+        MEDIUM,
+        "at the head of a device, before the recording tells anything of it, while it tells of another device",
+        "the device may have been busy with work from before the recording",
+    ),
+    Proven(
         "graph-capture",
         FIRST,
         proven.graph_capture,

@@ -18,6 +18,16 @@ from traceanalyzer.timeline.names import LAUNCH
 Rows = NDArray[np.int64]
 
 
+def before_recording(evidence: Evidence) -> Iterator[Proof]:
+    """Before the recording tells anything of a device, while it tells of another."""
+    gaps, known = evidence.gaps, evidence.marks.known_ns
+    for device, begin in known.items():
+        head = (gaps.device == device) & (gaps.before < 0)
+        if begin > evidence.marks.whole_ns[0] and head.any():
+            span = np.array([evidence.marks.whole_ns[0]]), np.array([begin])
+            yield Proof(span, np.empty(0, np.int64), head, whole=True)
+
+
 def graph_capture(evidence: Evidence) -> Iterator[Proof]:
     """Between a capture's begin and its end."""
     yield _activity(evidence, "capture", whole=True)

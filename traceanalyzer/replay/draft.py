@@ -40,7 +40,7 @@ class Draft:
         self.kept = np.ones(len(program.segments.cpu_ns), bool)
         self.added_ns = np.zeros(len(program.segments.cpu_ns))
         self.dur_ns, self.gap_ns = device.dur_ns.copy(), device.gap_ns.copy()
-        self.latency_ns = np.full(len(device.entry), device.latency_ns)
+        self.latency_ns = device.latency_ns.copy()
         self.alive = np.ones(len(device.entry), bool)
         self.stream, self.launch = device.stream.copy(), program.launch.copy()
         self.streams = device.streams

@@ -171,7 +171,7 @@ def _traced_ns(steps: Steps, program: Program) -> float:
     """
     sample = program.sample
     if len(steps) == 1:
-        begin = int(steps.cpu_start_ns[0])
+        begin = max(int(steps.cpu_start_ns[0]), steps.window_start_ns)
         return float(max(int(steps.cpu_end_ns[0]), program.work.end_ns) - begin)
     on_device = [np.mean(steps.durations_ns(device)[sample.steps]) for device in steps.bounds_ns]
     return float(max([np.mean(steps.durations_ns()[sample.steps]), *on_device]))

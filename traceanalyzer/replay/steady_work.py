@@ -36,7 +36,7 @@ class SteadyWork:
         category: int64, a code per category.
         communication: bool, collectives and the like.
         edge_to, edge_from: int64 of shape (edges,), positions: the first starts when the second has ended.
-        latency_ns: from the call's start to the work's on an idle stream.
+        latency_ns: float64, from the call's start to the work's on an idle stream.
         end_ns: when the last of it ended, as traced.
     """
 
@@ -47,7 +47,7 @@ class SteadyWork:
     communication: Mask
     edge_to: Rows
     edge_from: Rows
-    latency_ns: float
+    latency_ns: Floats
     end_ns: int
 
     @cached_property
@@ -89,7 +89,7 @@ class SteadyWork:
         traced = work.start_ns[entry] - pick(work.end_ns, before, 0)
         gap = _gaps(work, category, entry, before, traced)
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
-        latency = _latency(work.delay_ns[entry][idle & ~work.shared[entry]])
+        latency = _latencies(work, entry, idle)
         to, source = _edges(work, entry, stream, stream_waits, waited >= 0)
         gap[to] = np.minimum(gap[to], _TYPICAL_GAP_NS)
         dur = (work.end_ns - work.start_ns)[entry] - np.maximum(waited, 0).astype(np.float64)
@@ -127,6 +127,15 @@ def _gaps(work: DeviceWork, category: Rows, entry: Rows, before: Rows, traced: R
         known = gap[mine & queued]
         gap[mine & ~queued] = np.median(known) if len(known) else overall
     return gap
+
+
+def _latencies(work: DeviceWork, entry: Rows, idle: Mask) -> Floats:
+    """The trace's usual latency; of a CUDA graph's first work its own, which grows with the graph."""
+    usual = _latency(work.delay_ns[entry][idle & ~work.shared[entry]])
+    latency = np.full(len(entry), usual)
+    first = idle & work.shared[entry] & (np.diff(work.call[entry], prepend=-1) != 0)
+    latency[first] = np.maximum(work.delay_ns[entry][first], usual)
+    return latency
 
 
 def _latency(delays: Rows) -> float:

@@ -25,6 +25,7 @@ from traceanalyzer.timeline.nesting import Nesting
 
 Ns = NDArray[np.int64]
 
+FROM_THE_START = ("window", "Optimizer.step")  # kinds whose first mark begins with the recording
 _MIN_COVER = (
     0.5  # share of the window that a repeated annotation must cover to count as the step; by definition half
 )
@@ -40,6 +41,7 @@ class Marks:
         kind, source: as in `StepMarks`.
         number, start_ns, end_ns: int64 (steps,).
         names: (steps,), the marks of a serving engine; empty for others.
+        open_end: whether the last one ends with the recording, for want of a mark.
     """
 
     kind: str
@@ -48,6 +50,7 @@ class Marks:
     start_ns: Ns
     end_ns: Ns
     names: tuple[str, ...] = ()
+    open_end: bool = False
 
 
 def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
@@ -74,7 +77,7 @@ def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
 
 def _whole_window(start: int, end: int) -> Marks:
     source = "no step marks: the whole window counts as one step; call prof.step() to get steps"
-    return Marks("window", source, np.array([0]), np.array([start]), np.array([end]))
+    return Marks("window", source, np.array([0]), np.array([start]), np.array([end]), open_end=True)
 
 
 def _optimizer(found: _Annotations, start: int, end: int) -> Marks | None:
@@ -84,7 +87,9 @@ def _optimizer(found: _Annotations, start: int, end: int) -> Marks | None:
         return None
     edges = np.concatenate(([start], ends[:-1]))
     source = "no ProfilerStep marks: a step reaches from one Optimizer.step's end to the next"
-    return Marks("Optimizer.step", source, np.arange(len(ends)), edges, np.append(ends[:-1], end))
+    return Marks(
+        "Optimizer.step", source, np.arange(len(ends)), edges, np.append(ends[:-1], end), open_end=True
+    )
 
 
 def _repeated(found: _Annotations, start: int, end: int) -> Marks | None:
@@ -107,7 +112,7 @@ def _begun_by(found: _Annotations, wanted: re.Pattern[str], what: str, end: int)
     if len(begins) < 2:
         return None
     source = f"no ProfilerStep marks: a step reaches from {what} ({names[0]}) to the next"
-    return Marks(names[0], source, np.arange(len(begins)), begins, np.append(begins[1:], end))
+    return Marks(names[0], source, np.arange(len(begins)), begins, np.append(begins[1:], end), open_end=True)
 
 
 def _compiled_regions(trace: Trace, nesting: Nesting, end: int) -> _Annotations:

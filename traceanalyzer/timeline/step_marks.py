@@ -10,7 +10,7 @@ whichever is later.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.model.units import format_ns
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.mark_search import Marks, find_marks
+from traceanalyzer.timeline.mark_search import FROM_THE_START, Marks, find_marks
 from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.recording_edges import known_from
 from traceanalyzer.timeline.serving import phase_and_batch
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -30,6 +32,7 @@ Ns = NDArray[np.int64]
 # In 95 recordings (V100 to H200) warm loops on a busy device have first steps of up to 1.2 times the later ones, loops
 # that start on an idle device of 1.3 to 3, and cold ones of 1.8 to 1,400.
 _COLD = 1.5
+_MUCH_UNSEEN_NS = 1_000_000  # less is lost in any recording's start; chosen
 _EMPTY = 0.1  # an empty step took 1/190 of the step before it (MI250, torch 2.x); a real one is no tenth of the others
 
 
@@ -49,6 +52,8 @@ class StepMarks:
         steady: bool (steps,), neither a cold leading step nor an empty one at the end; see `_steady`.
         phase: (steps,), what a serving engine calls the step ("prefill", "decode", ..), None for others.
         batch: int64 (steps,), requests in it as its mark says, -1 for unknown.
+        known_ns: device -> ns from which on the recording tells what it did, as in `recording_edges`.
+        unseen_ns: how much of the recording's start is left out, since it tells of no device.
     """
 
     whole_ns: tuple[int, int]
@@ -62,17 +67,23 @@ class StepMarks:
     steady: NDArray[np.bool_]
     phase: tuple[str | None, ...]
     batch: Ns
+    known_ns: Mapping[int, int]
+    unseen_ns: int
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> Self:
         whole, marks = _window_and_marks(trace, nesting, syncs, work)
+        recorded = whole[0]
+        known = {} if work is None else known_from(trace, nesting, syncs, work, marks.start_ns, recorded)
+        whole = min(known.values(), default=recorded), whole[1]
+        marks = _within(marks, whole, nesting, syncs, work)
         of_work = _step_of_work(work, marks.start_ns, marks.kind)
         bounds = {} if work is None else _bounds(work, marks.start_ns, of_work, whole)
         told = [phase_and_batch(name) for name in marks.names] or [(None, -1)] * len(marks.number)
         return cls(
             whole_ns=whole,
             kind=marks.kind,
-            source=marks.source,
+            source=marks.source + _left_out(whole[0] - recorded),
             number=marks.number,
             cpu_start_ns=marks.start_ns,
             cpu_end_ns=marks.end_ns,
@@ -81,6 +92,8 @@ class StepMarks:
             steady=_steady(marks, bounds, of_work),
             phase=tuple(phase for phase, _ in told),
             batch=np.array([batch for _, batch in told], np.int64),
+            known_ns=known,
+            unseen_ns=whole[0] - recorded,
         )
 
 
@@ -94,6 +107,32 @@ def _window_and_marks(
         if work is not None:
             start, end = _reached(work, start), max(end, int(work.end_ns.max()))
     return (start, end), marks
+
+
+def _left_out(unseen_ns: int) -> str:
+    """What a reader should know of the recording's start."""
+    if unseen_ns < _MUCH_UNSEEN_NS:
+        return ""
+    return f"; the first {format_ns(unseen_ns)} of the recording show nothing of the GPU and are left out"
+
+
+def _within(
+    marks: Marks, whole: tuple[int, int], nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None
+) -> Marks:
+    """The marks; where the recording's edge stands for one, it is where the recording begins to tell, or the CPU ends.
+
+    The launch of work that stood in a queue is the program's, and so is all that the CPU launched meanwhile. While the
+    device finishes what it was told, a CPU without any row is no part of the step.
+    """
+    begins, ends = marks.start_ns.copy(), marks.end_ns.copy()
+    if marks.kind in FROM_THE_START:
+        launched = whole[0] if work is None or work.call[0] < 0 else int(work.call_start_ns[0])
+        begins[0] = min(max(int(begins[0]), min(whole[0], launched)), int(ends[0]))
+    own = nesting.thread >= 0
+    own[syncs.row[syncs.profiler]] = False
+    if marks.open_end and own.any():
+        ends[-1] = max(min(int(ends[-1]), int(nesting.end_ns[own].max())), int(begins[-1]) + 1)
+    return replace(marks, start_ns=begins, end_ns=ends)
 
 
 def _reached(work: DeviceWork, start: int) -> int:

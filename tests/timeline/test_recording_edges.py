@@ -1,0 +1,133 @@
+"""The recording's start: what it tells of a device, and from when on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer import Severity, diagnose
+from traceanalyzer.idle.causes import CAUSES, Idle
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.step_marks import StepMarks
+from traceanalyzer.timeline.steps import Steps
+
+US = 1_000
+MS = 1_000 * US
+
+
+def iteration(trace: TraceBuilder, start: int, first: int = 1, count: int = 5) -> None:
+    """Kernels of 1 ms, each launched 10 us before it starts."""
+    for i in range(count):
+        trace.op("aten::mm", start + i * MS - 15 * US, 12 * US)
+        trace.launch("cudaLaunchKernel", start + i * MS - 10 * US, 5 * US, first + i)
+        trace.kernel(start + i * MS, MS, first + i)
+
+
+def head(trace: TraceBuilder) -> dict[str, int]:
+    """Cause -> ns, of the time before the first work."""
+    idle = Analysis(trace.load()).index(Idle)
+    found: dict[str, int] = {}
+    for cause, ns in zip(idle.cause[idle.before < 0], idle.dur_ns[idle.before < 0], strict=True):
+        found[CAUSES[cause]] = found.get(CAUSES[cause], 0) + int(ns)
+    return found
+
+
+def copy_that_waits(trace: TraceBuilder, start: int, end: int) -> None:
+    """A copy to the device that stood behind work from before the recording; the CPU waits for it."""
+    trace.op("aten::to", start, end - start + 10 * US)
+    trace.launch("cudaMemcpyAsync", start + 5 * US, 20 * US, 100)
+    trace.launch("cudaStreamSynchronize", start + 30 * US, end - start - 25 * US, 101)
+    trace.memcpy(end - 2 * US, 2 * US, 100, name="Memcpy HtoD (Pageable -> Device)")
+
+
+def test_a_copy_behind_work_from_before_the_recording_is_where_the_recording_begins_to_tell() -> None:
+    trace = TraceBuilder()
+    copy_that_waits(trace, 0, 90 * MS)
+    iteration(trace, 90 * MS + 50 * US)
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.window_start_ns == 90 * MS - 2 * US
+    assert head(trace) == {}
+    assert "the first 90.0 ms of the recording show nothing of the GPU" in steps.source
+    report = diagnose(trace.load())
+    assert not [one for one in report.findings if one.rule == "scheduler-gap"]
+    (estimate,) = [one.step for one in report.traces]
+    assert estimate is not None
+    assert estimate.traced_ns < 6 * MS
+
+
+def test_a_synchronisation_that_waited_tells_until_when_the_device_ran() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::empty", 0, 10 * US)
+    trace.launch("cudaDeviceSynchronize", 20 * US, 40 * MS, 50)
+    iteration(trace, 41 * MS)
+    assert Analysis(trace.load()).index(Steps).window_start_ns == 40 * MS + 20 * US
+    assert sum(head(trace).values()) == MS - 20 * US
+
+
+def test_a_synchronisation_that_returned_at_once_knows_the_device_to_be_idle() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::empty", 0, 10 * US)
+    trace.launch("cudaDeviceSynchronize", 20 * US, 8 * US, 50)
+    trace.op("aten::normal_", 30 * US, 900 * US)
+    iteration(trace, MS)
+    assert sum(head(trace).values()) == MS
+
+
+def test_nobody_knows_what_happened_while_no_thread_had_a_row() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::empty", 0, 10 * US)
+    iteration(trace, 50 * MS)
+    assert sum(head(trace).values()) == 15 * US
+
+
+def test_work_that_was_launched_long_before_it_began_stood_in_a_queue() -> None:
+    """The CPU's launches of meanwhile are the step's."""
+    trace = TraceBuilder()
+    for i in range(100):
+        trace.launch("cudaLaunchKernel", i * 10 * US, 5 * US, i + 1)
+        trace.kernel(20 * MS + i * 100 * US, 100 * US, i + 1)
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.window_start_ns == 20 * MS
+    assert steps.cpu_start_ns.tolist() == [0]
+    assert steps.of_work.tolist() == [0] * 100
+    (estimate,) = [one.step for one in diagnose(trace.load()).traces]
+    assert estimate is not None
+    assert estimate.traced_ns == 10 * MS
+    assert estimate.unprofiled_ns == pytest.approx(10 * MS, rel=0.03)
+
+
+def test_the_first_step_is_taken_to_begin_as_the_later_ones() -> None:
+    """Each step loads for 5 ms: that the first does is no edge."""
+    trace = TraceBuilder()
+    for step in range(4):
+        trace.step(step, step * 10 * MS, 10 * MS)
+        iteration(trace, step * 10 * MS + 5 * MS, first=1 + 10 * step, count=4)
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.window_start_ns == 0
+    assert sum(head(trace).values()) == 5 * MS
+
+
+def test_a_device_of_which_the_recording_tells_later_was_not_recorded_before() -> None:
+    trace = TraceBuilder()
+    iteration(trace, 20 * US)
+    trace.launch("cudaLaunchKernel", 30 * US, 5 * US, 70)
+    trace.kernel(3 * MS, MS, 70, device=1)
+    marks = Analysis(trace.load()).index(StepMarks)
+    assert marks.known_ns == {0: 5 * US, 1: 3 * MS}
+    assert head(trace)["not-recorded"] == 3 * MS - 5 * US
+
+
+def test_an_iteration_of_which_the_one_before_was_still_running(shared: Callable[[str], Path]) -> None:
+    """The first copy waited 100 ms for the iteration before, whose work was launched before the recording."""
+    for name, true_ms in (("lightllm_base", 106.8), ("lightllm_overlap", 108.8)):
+        report = diagnose(shared(f"jobs/{name}/rank0").parent)
+        assert not [
+            one
+            for one in report.findings
+            if one.rule == "scheduler-gap" and one.severity is not Severity.INFO
+        ]
+        longest = max(one.step.unprofiled_ns for one in report.traces if one.step is not None)
+        assert longest / 1e6 == pytest.approx(true_ms, rel=0.03)

@@ -1,0 +1,98 @@
+"""From when on the recording tells what a device did.
+
+Work that was launched before the recording is not in the file. While the device still runs that work, the device
+looks idle. So the time before the first recorded work of a device is the recording's edge and no idle time, unless
+the device is known to be idle there. It may be busy for all that the file tells
+
+- until its first work began, where that work stood in a queue after its launch;
+- until a synchronising call returned that waited although the file holds nothing to wait for;
+- through a long stretch in which no thread has a row: nobody knows what the program waited for.
+
+Where the later steps begin with an idle device, too, the first step is taken to be like them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.trace import Trace, matching
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.names import DATA_LOADING
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Ns = NDArray[np.int64]
+
+_HELD_NS = (
+    200_000  # after its launch returned; on an idle device 2 to 26 us, cold up to 0.1 ms (V100 to MI300)
+)
+_AT_ONCE_NS = 100_000  # a synchronising call on an idle device takes 2 to 40 us, V100 to H200
+_QUIET_NS = (
+    1_000_000  # Python between two ops takes up to 0.3 ms (H200 host); waiting for a request takes longer
+)
+_ALIKE = 0.5  # of the head, for which the device idles in the usual later step, too; chosen: most of it
+
+
+def known_from(
+    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, begins: Ns, start: int
+) -> Mapping[int, int]:
+    """Device -> ns from which on the recording tells what it did; the start of its first work at the latest.
+
+    Args:
+        begins: int64 (steps,), where the steps begin on the CPU.
+        start: of the recording, or of the first step in it.
+    """
+    known = {}
+    for device in distinct(work.device).tolist():
+        own = np.flatnonzero(work.device == device)
+        first = int(work.start_ns[own[0]])
+        if work.call[own[0]] < 0 or first <= start:
+            known[device] = first
+        elif _usual_head_ns(work, own, begins) >= _ALIKE * (first - start):
+            known[device] = start
+        else:
+            busy = _queued(work, own[0]), _waited(syncs, start, first), _quiet(trace, nesting, start, first)
+            known[device] = max(start, *busy)
+    return known
+
+
+def _usual_head_ns(work: DeviceWork, own: Ns, begins: Ns) -> float:
+    """For how long the device idles in the steps after the first before they begin to run, median; 0 of none."""
+    linked = own[work.call[own] >= 0]
+    step = np.searchsorted(begins, work.call_start_ns[linked], side="right") - 1
+    found, first = np.unique(step, return_index=True)
+    first = linked[first[found > 0]]
+    if len(first) == 0:
+        return 0.0
+    done = np.maximum.accumulate(work.end_ns[own])[np.searchsorted(own, first) - 1]
+    return float(np.median(work.start_ns[first] - np.maximum(done, begins[found[found > 0]])))
+
+
+def _queued(work: DeviceWork, first: int) -> int:
+    """When work began that stood in a queue after its launch; 0 for work that did not."""
+    begun = int(work.start_ns[first])
+    return begun if begun - int(work.call_end_ns[first]) > _HELD_NS else 0
+
+
+def _waited(syncs: SyncCalls, start: int, first: int) -> int:
+    """Until when calls waited before the first work began, `first` at most; 0 where none did."""
+    end = np.minimum(syncs.end_ns, first)
+    waited = end[end - np.maximum(syncs.start_ns, start) > _AT_ONCE_NS]
+    return int(waited.max(initial=0))
+
+
+def _quiet(trace: Trace, nesting: Nesting, start: int, first: int) -> int:
+    """End of the last long stretch before the first work in which no thread has a row; 0 where there is none.
+
+    Annotations say nothing of what happens in them, but for a data loader's.
+    """
+    rows = ~nesting.annotation | matching(trace.cpu, "name", lambda name: bool(DATA_LOADING.search(name)))
+    rows &= (nesting.start_ns < first) & (nesting.end_ns > start)
+    free = intervals.complement(intervals.union(nesting.start_ns[rows], nesting.end_ns[rows]), start, first)
+    long = free[1] - free[0] > _QUIET_NS
+    return int(free[1][long].max(initial=0))
