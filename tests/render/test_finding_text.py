@@ -16,19 +16,21 @@ from traceanalyzer.render.text.savings import amount_words, cost_words, finding_
 def test_the_verdict_and_the_three_largest_findings_are_on_the_first_screen() -> None:
     for width in (80, 120):
         lines = render_text(samples.replayed(), width=width).splitlines()
-        last = next(at for at, line in enumerate(lines) if line.startswith("#  times"))
+        last = next(at for at, line in enumerate(lines) if line.startswith("device 0"))
         assert last <= 24
-        assert lines[2].startswith("18.0 ms a step without the profiler")
+        assert lines[2].startswith("Step   25.0 ms recorded, 18.0 ms predicted")
         assert [line[:2] for line in lines[:last] if line[:1].isdigit()][-3:] == ["1 ", "2 ", "3 "]
 
 
 def test_a_finding_says_what_what_to_do_and_what_it_saves() -> None:
-    (block, *_) = render_text(samples.replayed(), quiet=True).split("\n\n")
+    (block, *_) = render_text(samples.replayed(), width=100, quiet=True, verbose=True).split("\n\n")
     name, message, advice, amounts = block.splitlines()
-    assert re.sub(r"\s+", " ", name) == "1 scheduler-gap: late, aten::mm high saves 50.0 % (46 to 54)"
+    assert re.sub(r"\s+", " ", name) == "1 scheduler-gap: late, aten::mm high saves 50 % (46 to 54 %)"
     assert message.strip().startswith("The GPU waits 4 times")
     assert advice.strip().startswith("-> ")
-    assert amounts.strip() == "saves 9.00 of 18.0 ms a step; recorded cost 12.0 ms a step, 48.0 ms in all"
+    assert amounts.strip() == (
+        "saves 9.00 of 18.0 ms a step; while recorded it cost 12.0 ms a step, 48.0 ms in total"
+    )
 
 
 def test_places_are_a_table_that_drops_columns_rather_than_lines() -> None:
@@ -36,7 +38,7 @@ def test_places_are_a_table_that_drops_columns_rather_than_lines() -> None:
         123_456_789 * 1_000, count=1_234_567, steps=12_345, thread=29_197_520, stream=None, step=9
     )
     for width in (60, 80, 120):
-        text = render_text(samples.report(findings=(far,)), width=width, quiet=True)
+        text = render_text(samples.report(findings=(far,)), width=width, quiet=True, verbose=True)
         head, row = text.splitlines()[-2:]
         assert len(row) <= width
         assert len(head) == len(row)
@@ -66,34 +68,42 @@ def test_a_saving_is_told_with_its_interval() -> None:
     assert saving_words(saved, step) == "saves 8.90 of 18.3 ms a step"
     assert saving_words(replace(saved, step_ns=900_000), step) == "saves 900 µs of 18.3 ms a step"
     assert saving_words(saved, None) == "saves 8.90 ms a step"
-    assert saving_words(samples.saving(0.004), step) == "fixing it saves next to nothing"
-    assert saving_words(samples.saving(-0.004), step) == "fixing it saves next to nothing"
+    little = replace(samples.saving(0.004), low_share=-0.01, high_share=0.009)
+    assert saving_words(little, step) == "fixing it saves next to nothing"
+    assert saving_words(replace(little, share=-0.004), step) == "fixing it saves next to nothing"
+    unsure = replace(little, high_share=0.12, high_ns=2 * MS)
+    assert saving_words(unsure, step) == "fixing it saves next to nothing, at most 2.00 ms a step"
     worse = replace(saved, step_ns=-900_000, share=-0.05)
     assert saving_words(worse, step) == "fixing it alone adds 900 µs to the 18.3 ms of a step"
     assert saving_words(worse, None) == "fixing it alone adds 900 µs to the time of a step"
     assert grade(finding) == "high  costs 48.0 %"
-    assert grade(replace(finding, saving=saved)) == "high  saves 48.6 % (44 to 52)"
+    assert grade(replace(finding, saving=saved)) == "high  saves 49 % (44 to 52 %)"
     narrow = replace(saved, low_share=0.487, high_share=0.488)
-    assert grade(replace(finding, saving=narrow)) == "high  saves 48.6 % (49)"
+    assert grade(replace(finding, saving=narrow)) == "high  saves 49 % (49 %)"
     near_nothing = replace(saved, low_share=-0.004, high_share=0.52)
-    assert grade(replace(finding, saving=near_nothing)) == "high  saves 48.6 % (0 to 52)"
+    assert grade(replace(finding, saving=near_nothing)) == "high  saves 49 %, not sure (0 to 52 %)"
     assert grade(replace(finding, saving=worse)) == "high  saves nothing"
     info = replace(finding, severity=Severity.INFO)
-    assert grade(info) == grade(replace(info, saving=samples.saving(0.001))) == "info"
-    assert grade(replace(info, saving=saved)) == "info  saves 48.6 % (44 to 52)"
+    assert grade(info) == grade(replace(info, saving=little)) == "info"
+    assert grade(replace(info, saving=unsure)) == "info  saves nothing, not sure (0 to 12 %)"
+    assert grade(replace(finding, saving=replace(saved, share=0.046))) == "high  saves 4.6 % (44 to 52 %)"
+    assert grade(replace(info, saving=saved)) == "info  saves 49 % (44 to 52 %)"
 
 
 def test_costs_are_told_per_step_and_in_all() -> None:
     finding = replace(samples.findings()[0], cost_per_step_ns=8 * MS, cost_ns=48 * MS)
-    assert cost_words(finding) == "cost 8.00 ms a step, 48.0 ms in all"
-    assert cost_words(replace(finding, cost_per_step_ns=0)) == "cost 48.0 ms in all"
-    assert cost_words(replace(finding, steps=1)) == "cost 48.0 ms in all"  # once, and in no usual step
-    assert cost_words(replace(finding, cost_per_step_ns=48 * MS)) == "cost 48.0 ms in all"
+    assert cost_words(finding) == "cost 8.00 ms a step, 48.0 ms in total"
+    assert cost_words(replace(finding, cost_per_step_ns=0)) == "cost 48.0 ms in total"
+    assert cost_words(replace(finding, steps=1)) == "cost 48.0 ms in total"  # once, and in no usual step
+    assert cost_words(replace(finding, cost_per_step_ns=48 * MS)) == "cost 48.0 ms in total"
     assert cost_words(replace(finding, cost_ns=0)) == ""
     info = replace(finding, severity=Severity.INFO)
-    assert cost_words(info) == "cost 8.00 ms a step, 48.0 ms in all (48.0 % of the window)"
+    assert cost_words(info) == "cost 8.00 ms a step, 48.0 ms in total (48.0 % of the window)"
     saved = replace(finding, saving=samples.saving())
-    assert amount_words(saved, None) == "saves 9.00 ms a step; recorded cost 8.00 ms a step, 48.0 ms in all"
+    assert (
+        amount_words(saved, None)
+        == "saves 9.00 ms a step; while recorded it cost 8.00 ms a step, 48.0 ms in total"
+    )
     assert amount_words(replace(saved, cost_ns=0), None) == "saves 9.00 ms a step"
 
 

@@ -11,7 +11,7 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from tests.snapshots import matches
 from traceanalyzer.idle.accounting import CLASSES
-from traceanalyzer.model.report import IdleCause, Report
+from traceanalyzer.model.report import IdleCause, Report, Verdict
 from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.footer import times_count_from
 from traceanalyzer.render.text.page import WIDEST, Page, bar
@@ -26,22 +26,24 @@ REPORTS = {
 }
 
 
-def plain(report: Report, **options: object) -> str:
+def plain(report: Report, *, verbose: bool = True, **options: object) -> str:
     """The text with the version taken out, by something as long."""
-    return render_text(report, **options).replace(__version__, "x.y.z")  # type: ignore[arg-type]
+    return render_text(report, verbose=verbose, **options).replace(__version__, "x.y.z")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("name", REPORTS)
 def test_snapshots(name: str, width: int) -> None:
     assert matches(f"report_{name}_{width}", plain(REPORTS[name](), width=width))
+    assert matches(f"screen_{name}_{width}", plain(REPORTS[name](), width=width, verbose=False))
 
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_no_line_is_wider_than_the_page(name: str) -> None:
     for width in range(60, 161, 7):
-        text = plain(REPORTS[name](), width=width)
-        assert max(map(len, text.splitlines())) <= min(width, WIDEST)
+        for verbose in (False, True):
+            text = plain(REPORTS[name](), width=width, verbose=verbose)
+            assert max(map(len, text.splitlines())) <= min(width, WIDEST)
 
 
 def test_long_names_wrap_and_shorten() -> None:
@@ -77,16 +79,16 @@ def test_of_ranks_that_communicate_the_slowest_stands_before_the_findings(commun
             meta=samples.meta(f"{rank}.json", rank=rank),
             step=samples.estimate((9 + rank) * MS),
             accounting=(samples.accounting(parts_ns=parts, idle_causes=()),),
-            verdict=f"V{rank}",
+            summary=Verdict(limit=f"V{rank}"),
         )
         for rank in range(2)
     )
     text = plain(samples.report(traces=traces, findings=()))
     head = text.partition("rank 0, device 0")[0]
-    assert ("rank 1, the slowest: V1\n" in head) == communicate
+    assert ("rank 1, the slowest:\nLimit  V1\n" in head) == communicate
     assert text.index("V1") < text.index("V0") if communicate else text.index("V0") < text.index("V1")
     assert (text.count("V0"), text.count("V1")) == (1, 1)
-    assert ("rank 0, replayed alone: V0\n" in text) == communicate
+    assert ("rank 0, replayed alone:\nLimit  V0\n" in text) == communicate
 
 
 def test_of_many_ranks_the_slowest_stands_before_the_findings() -> None:
@@ -95,15 +97,15 @@ def test_of_many_ranks_the_slowest_stands_before_the_findings() -> None:
             rank,
             meta=samples.meta(f"{rank}.json", rank=rank),
             step=samples.estimate((9 + rank % 3) * MS),
-            verdict=f"V{rank}",
+            summary=Verdict(limit=f"V{rank}"),
         )
         for rank in range(5)
     )
     text = plain(samples.report(traces=traces, findings=()))
     head = text.partition("rank 0, device 0")[0]
-    assert "rank 2, the slowest: V2\n" in head
+    assert "rank 2, the slowest:\nLimit  V2\n" in head
     assert "V1" not in head
-    assert [text.count(f"rank {rank}: V{rank}\n") for rank in range(5)] == [1, 1, 0, 1, 1]
+    assert [text.count(f"rank {rank}:\nLimit  V{rank}\n") for rank in range(5)] == [1, 1, 0, 1, 1]
 
 
 def test_colour_only_where_asked_for_and_nothing_but_colour() -> None:
@@ -231,7 +233,10 @@ def test_what_the_profiler_did_is_one_line_of_the_footer_and_no_finding() -> Non
     text = plain(samples.report(), width=120)
     assert "4  lane-offset" not in text
     (line,) = [line for line in text.splitlines() if "lane-offset: queueing" in line]
-    assert line == "profiler   its own doing, not the program's: #4 lane-offset: queueing 20.0 ms, 20.0 %"
+    assert (
+        line
+        == "profiler   done by the profiler, not by the program: #4 lane-offset: queueing 20.0 ms, 20.0 %"
+    )
     assert "1 high, 1 medium, 1 low" in text.splitlines()[0]
     assert "info" not in text.splitlines()[0]
     assert "lane-offset: queueing" not in plain(samples.report(), quiet=True)
@@ -247,9 +252,11 @@ def test_the_page_avoids_words_that_only_its_authors_understand() -> None:
 
 
 def test_a_verdict_stands_first_and_each_rank_has_one() -> None:
-    assert plain(samples.replayed()).splitlines()[2].startswith("18.0 ms a step without the profiler")
+    for verbose in (False, True):
+        lines = plain(samples.replayed(), verbose=verbose).splitlines()
+        assert [line.split()[0] for line in lines[2:5]] == ["Step", "Limit", "Fix"]
+        assert plain(samples.two_ranks(), verbose=verbose).count("Step   25.0 ms recorded\n") == 2
     assert plain(samples.empty()).splitlines()[2].startswith("trace ")  # made by hand, without one
-    assert "\nrank 1: 25.0 ms a step, as recorded\n" in plain(samples.two_ranks())
 
 
 def test_what_failed_in_the_head_is_said() -> None:
@@ -275,7 +282,7 @@ def test_a_line_of_code_stays_with_its_function_where_that_fits() -> None:
 
 def test_rules_that_looked_are_counted_and_the_others_say_why() -> None:
     text = plain(samples.report(), width=120)
-    assert "rules      4 looked: 3 found, 1 clear\n" in text
+    assert "rules      4 ran: 2 with findings, 1 noted above in this footer, 1 clear\n" in text
     assert "rules      1 not applicable\n           kernel-variance: no ProfilerStep marks" in text
     assert "rules      1 failed\n           broken-rule: ZeroDivisionError" in text
 

@@ -24,6 +24,7 @@ from traceanalyzer.model.report import (
     StepsSummary,
     StepTimes,
     TraceReport,
+    Verdict,
 )
 from traceanalyzer.model.trace import Damage, Device, Meta
 from traceanalyzer.report.verdict import verdict_of
@@ -182,7 +183,8 @@ def replayed() -> Report:
     )
     cold, steady = times(1, 60 * MS), times(3)
     head = trace(step=estimate(), together=estimate(9 * MS), steps=steps(cold=cold, steady=steady, empty=1))
-    return report(replace(head, verdict=verdict_of(head, judged)), findings=judged)
+    said = verdict_of(head, judged)
+    return report(replace(head, verdict=said.sentence, summary=said), findings=judged)
 
 
 def two_ranks() -> Report:
@@ -193,7 +195,12 @@ def two_ranks() -> Report:
         Outcome("scheduler-gap", Status.NOT_APPLICABLE, "no kernels", 1),
     )
     traces = tuple(
-        trace(rank, meta=meta(f"rank{rank}.json", rank=rank), verdict="25.0 ms a step, as recorded")
+        trace(
+            rank,
+            meta=meta(f"rank{rank}.json", rank=rank),
+            verdict="Step: 25.0 ms recorded",
+            summary=Verdict("25.0 ms recorded"),
+        )
         for rank in (0, 1)
     )
     return report(traces=traces, findings=ranked(found), outcomes=outcomes)

@@ -1,4 +1,4 @@
-"""The first sentence of a report: pace, bound, and what the fixes give."""
+"""The first lines of a report: step, limit, and what the fixes give."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.report import Verdict
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.verdict import verdict_of
 
@@ -24,22 +25,46 @@ HIGH, INFO = Severity.HIGH, Severity.INFO
 
 def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_give() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
-    assert verdict_of(head, graded(HIGH, HIGH, HIGH, INFO)) == (
-        "18.0 ms a step without the profiler (17.0 to 19.0 ms), 25.0 ms with it; bound by the CPU; "
-        "fixing 1 to 3 (scheduler-gap first) brings it to about 9.00 ms"
+    assert verdict_of(head, graded(HIGH, HIGH, HIGH, INFO)) == Verdict(
+        "25.0 ms recorded, 18.0 ms predicted without the profiler (17.0 to 19.0)",
+        "the CPU",
+        "1 to 3 (scheduler-gap first): about 9.00 ms a step (-50 %)",
     )
+    units = samples.estimate(900_000, low_ns=800_000, high_ns=1_100_000)
+    assert verdict_of(replace(head, step=units), []).step.endswith("(800 µs to 1.10 ms)")
+
+
+def test_a_profiler_that_adds_nothing_is_said_to_and_never_less_than_nothing() -> None:
+    for unprofiled in (25 * MS, 26 * MS):
+        step = samples.estimate(unprofiled)
+        said = verdict_of(samples.trace(step=step), []).step
+        assert said.startswith("25.0 ms recorded, the same predicted without the profiler (2")
+
+
+def test_a_measured_step_is_said_to_be_the_users() -> None:
+    step = samples.estimate(low_ns=18 * MS, high_ns=18 * MS)
+    assert verdict_of(samples.trace(step=step), []).step == (
+        "25.0 ms recorded, 18.0 ms without the profiler, as you measured it"
+    )
+
+
+def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
+    verdict = Verdict("25.0 ms recorded", "", "nothing")
+    assert verdict.lines == {"Step": "25.0 ms recorded", "Fix": "nothing"}
+    assert verdict.sentence == "Step: 25.0 ms recorded; Fix: nothing"
 
 
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
         ("gpu", "the GPU"),
-        ("wait", "the CPU and the GPU waiting for one another"),
+        ("wait", "the CPU and the GPU, which wait for one another"),
         ("communication", "communication"),
     ],
 )
 def test_every_bound_has_words(bound: str, words: str) -> None:
-    assert f"bound by {words};" in verdict_of(samples.trace(step=samples.estimate(bound=bound)), [])
+    said = verdict_of(samples.trace(step=samples.estimate(bound=bound)), []).limit
+    assert said.startswith(f"{words}: the time goes to ")
 
 
 @pytest.mark.parametrize(
@@ -47,69 +72,83 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     [
         (("gpu", "cpu"), "the GPU or the CPU"),
         (("communication", "cpu"), "communication or the CPU"),
-        (("gpu", "wait"), "the GPU, or by the CPU and the GPU waiting for one another"),
+        (("gpu", "wait"), "the GPU, or the CPU and the GPU, which wait for one another"),
     ],
 )
 def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:
     step = samples.estimate(bound="cpu", bounds=bounds, gpu_ns=171 * MS // 10)
     said = verdict_of(samples.trace(step=step, together=samples.estimate(9 * MS)), graded(HIGH))
-    assert (
-        f"bound by {words}, which the trace alone cannot tell: the GPU is idle for 0 to 10 % of it "
-        "(a measured step says how much: --step-ms); fixing 1" in said
+    assert said.limit == (
+        f"{words}, not clear (the GPU is idle for 0 to 10 % of the step); "
+        "time a step without the profiler and pass --step-ms"
     )
-    assert "nothing found that surely needs a fix" in verdict_of(
-        samples.trace(step=step), [], [Cost("aten::mm", "gpu", 9 * MS, 0.5)]
-    )
+    healthy = verdict_of(samples.trace(step=step), [], [Cost("aten::mm", "gpu", 9 * MS, 0.5)])
+    assert healthy.fix == "nothing found that surely needs a fix"
+
+
+def test_the_largest_gain_that_is_not_sure_is_named_where_the_limit_is_open() -> None:
+    step = samples.estimate(bound="cpu", bounds=("gpu", "cpu"), gpu_ns=17 * MS)
+    unsure = [
+        replace(one, saving=samples.saving(share))
+        for one, share in zip(graded(INFO, INFO), (0.0, 0.2), strict=True)
+    ]
+    said = verdict_of(samples.trace(step=step), unsure).fix
+    assert said == "nothing found that surely needs a fix; not sure: 2 (scheduler-gap), up to 24 %"
+    clear = replace(step, bounds=("cpu",))
+    assert "not sure" not in verdict_of(samples.trace(step=clear), unsure).fix
+    assert "not sure" not in verdict_of(samples.trace(step=step), unsure[:1]).fix
 
 
 def test_a_device_as_busy_as_the_cpu_is_no_less_the_bound() -> None:
     step = samples.estimate(bound="cpu", bounds=("cpu",), gpu_ns=17 * MS)
-    assert "bound by the CPU and the GPU alike" in verdict_of(samples.trace(step=step), [])
+    assert verdict_of(samples.trace(step=step), []).limit.startswith("the CPU and the GPU alike: ")
 
 
 def test_fixes_that_save_nothing_say_so() -> None:
     head = samples.trace(step=samples.estimate(18 * MS), together=samples.estimate(18 * MS - 50_000))
-    assert verdict_of(head, graded(HIGH, HIGH)).endswith(
-        "fixing 1 and 2 (scheduler-gap first) saves next to nothing"
-    )
+    assert verdict_of(head, graded(HIGH, HIGH)).fix == "1 and 2 (scheduler-gap first): next to nothing"
 
 
 def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)
-    assert verdict_of(head, [replace(first, saving=None), second]).endswith(
-        "begin with 1 (scheduler-gap); fixing 2 (scheduler-gap) brings it to about 9.00 ms"
+    assert verdict_of(head, [replace(first, saving=None), second]).fix == (
+        "begin with 1 (scheduler-gap), whose saving cannot be predicted; "
+        "2 (scheduler-gap): about 9.00 ms a step (-50 %)"
     )
     same = replace(head, together=head.step)
-    assert verdict_of(same, [replace(first, saving=None)]).endswith("; begin with finding 1 (scheduler-gap)")
+    assert verdict_of(same, [replace(first, saving=None)]).fix == "begin with 1 (scheduler-gap)"
 
 
 def test_parts_that_round_to_nothing_are_left_out() -> None:
     time = samples.accounting(parts_ns={"compute": 997 * MS, "memset": MS, "idle:tail": 2 * MS})
-    assert verdict_of(samples.trace(accounting=(time,)), []).endswith("the time goes to compute (100 %)")
+    assert verdict_of(samples.trace(accounting=(time,)), []).limit == "the time goes to compute (100 %)"
 
 
 def test_without_a_replay_the_step_is_the_recorded_one() -> None:
-    assert (
-        verdict_of(samples.trace(), graded(HIGH))
-        == "25.0 ms a step, as recorded; begin with finding 1 (scheduler-gap)"
+    assert verdict_of(samples.trace(), graded(HIGH)) == Verdict(
+        "25.0 ms recorded", "", "begin with 1 (scheduler-gap)"
     )
     steady = samples.steps(cold=samples.times(1, 900 * MS), steady=samples.times(3, 20 * MS))
-    assert verdict_of(samples.trace(steps=steady), graded(HIGH)).startswith("20.0 ms a step, as recorded")
+    assert verdict_of(samples.trace(steps=steady), graded(HIGH)).step == "20.0 ms recorded"
+    unmarked = samples.trace(steps=samples.steps(marked=False))
+    assert verdict_of(unmarked, []).step == "100 ms recorded in all; no step is marked"
 
 
 def test_where_nothing_is_wrong_the_largest_costs_are_told() -> None:
-    assert verdict_of(samples.trace(), graded(INFO)) == (
-        "25.0 ms a step, as recorded; nothing found to fix; "
-        "the time goes to idle time, data loading (50 %), compute (35 %), idle time, launch-bound (12 %)"
+    assert verdict_of(samples.trace(), graded(INFO)) == Verdict(
+        "25.0 ms recorded",
+        "the time goes to idle time, data loading (50 %), compute (35 %), idle time, launch-bound (12 %)",
+        "nothing found that needs a fix",
     )
 
 
-def test_a_trace_without_a_device_says_so() -> None:
+def test_a_trace_without_a_device_is_not_judged() -> None:
     bare = samples.empty().traces[0]
-    assert verdict_of(bare, []) == "no work of a GPU is in the trace"
-    stepped = replace(bare, steps=samples.steps())
-    assert verdict_of(stepped, []) == "25.0 ms a step, as recorded; no work of a GPU is in the trace"
+    said = verdict_of(replace(bare, steps=samples.steps()), [])
+    assert said.step == "25.0 ms recorded"
+    assert said.limit == "not judged: the trace holds no GPU work"
+    assert "ProfilerActivity.CUDA" in said.fix
 
 
 @pytest.mark.parametrize(
@@ -124,16 +163,14 @@ def test_a_trace_without_a_device_says_so() -> None:
 )
 def test_numbers_are_those_of_the_findings(severities: list[Severity], words: str) -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
-    assert verdict_of(head, graded(*severities)).endswith(
-        f"fixing {words} (scheduler-gap first) brings it to about 9.00 ms"
-    )
+    said = verdict_of(head, graded(*severities)).fix
+    assert said == f"{words} (scheduler-gap first): about 9.00 ms a step (-50 %)"
 
 
 def test_findings_of_other_ranks_are_theirs() -> None:
     head = samples.trace(1, step=samples.estimate(), together=samples.estimate(9 * MS))
-    assert "fixing 2 (scheduler-gap) brings" in verdict_of(
-        head, [*graded(HIGH, rank=0), *graded(HIGH, rank=1)]
-    )
+    said = verdict_of(head, [*graded(HIGH, rank=0), *graded(HIGH, rank=1)]).fix
+    assert said == "2 (scheduler-gap): about 9.00 ms a step (-50 %)"
 
 
 COSTS = (
@@ -146,45 +183,45 @@ COSTS = (
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
-        ("gpu", "bound by the GPU: 60 % of the step is aten::mm; "),
-        ("cpu", "bound by the CPU: for 20 % of the step the GPU is idle while data is loaded; "),
+        ("gpu", "the GPU: 60 % of the step is aten::mm"),
+        ("cpu", "the CPU: for 20 % of the step the GPU is idle while data is loaded"),
     ],
 )
 def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, words: str) -> None:
     head = samples.trace(step=samples.estimate(bound=bound), together=samples.estimate(9 * MS))
-    assert words + "fixing 1 (scheduler-gap) brings" in verdict_of(head, graded(HIGH), COSTS)
+    assert verdict_of(head, graded(HIGH), COSTS).limit == words
 
 
 def test_where_nothing_is_wrong_ops_and_reasons_are_told() -> None:
     said = verdict_of(samples.trace(step=samples.estimate(bound="gpu")), graded(INFO), COSTS)
-    assert said.endswith(
-        "bound by the GPU; nothing found to fix; the time goes to aten::mm (60 %), idle while data is loaded (20 %)"
-    )
+    assert said.limit == "the GPU: the time goes to aten::mm (60 %), idle while data is loaded (20 %)"
+    assert said.fix == "nothing found that needs a fix"
 
 
 def test_a_cold_start_says_nothing_of_the_usual_step() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     cold = replace(graded(HIGH)[0], rule="cold-start", saving=None, cost_share=0.72)
     said = verdict_of(head, [cold, *graded(HIGH)], COSTS)
-    assert said == "100 ms, as recorded: 72 % of it is a cold start, which the usual step does not pay; " + (
-        "record again after a warm-up"
+    assert said == Verdict(
+        "100 ms recorded in all",
+        "a cold start takes 72 % of the recording; later steps do not pay it",
+        "record again after a warm-up",
     )
 
 
 def test_communication_that_bounds_the_gpu_is_named() -> None:
     costs = (Cost("allreduce with other ranks", "communication", 9e6, 0.5), *COSTS)
     head = samples.trace(step=samples.estimate(bound="gpu"), together=samples.estimate(9 * MS))
-    assert "bound by the GPU: 50 % of the step is allreduce with other ranks; " in verdict_of(
-        head, graded(HIGH), costs
-    )
+    said = verdict_of(head, graded(HIGH), costs).limit
+    assert said == "the GPU: 50 % of the step is allreduce with other ranks"
 
 
 def test_a_choice_that_takes_much_of_the_step_is_said_though_nothing_is_to_fix() -> None:
     head = samples.trace(step=samples.estimate())
     choice = replace(graded(INFO)[0], rule="recomputation")
-    assert verdict_of(head, [choice]).endswith(
-        f"finding 1 (recomputation) is a choice that takes {100 * samples.saving().share:.0f} % of it"
+    assert verdict_of(head, [choice]).fix.endswith(
+        "1 (recomputation) is a choice that takes 50 % of the step"
     )
     little = replace(choice, saving=replace(samples.saving(), low_share=0.01))
     for other in (little, graded(INFO)[0]):
-        assert "is a choice" not in verdict_of(head, [other])
+        assert "is a choice" not in verdict_of(head, [other]).fix

@@ -49,6 +49,7 @@ class Request:
     step_ms: float | None = None
     fail_on: str = "never"
     quiet: bool = False
+    verbose: bool = False
     profile: bool = False
     force: bool = False
     jobs: int | None = None
@@ -83,6 +84,7 @@ class Request:
     help="Exit with 1 if a finding is at least this severe.",
 )
 @click.option("--quiet", is_flag=True, help="Findings only: no header, no footer, no progress.")
+@click.option("--verbose", is_flag=True, help="All that is known, where the report is one screen otherwise.")
 @click.option("--profile", is_flag=True, help="Say on standard error how long each index and rule took.")
 @force_option
 @click.option(
@@ -215,6 +217,7 @@ def _text(request: Request, report: Report) -> str:
         colour=request.output is None and colourful(),
         ascii_only=ascii_only(request.output),
         quiet=request.quiet,
+        verbose=request.verbose,
     )
 
 

@@ -131,6 +131,32 @@ class DeviceTime:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """The first three lines of a report; each may be empty.
+
+    Attributes:
+        step: how long a step takes, as recorded and as predicted without the profiler.
+        limit: what sets the pace of the step, and what most of its time goes to.
+        fix: what to fix first, and what fixing the findings gives.
+    """
+
+    step: str = ""
+    limit: str = ""
+    fix: str = ""
+
+    @property
+    def lines(self) -> Mapping[str, str]:
+        """Label -> line, of the lines that say something."""
+        lines = {"Step": self.step, "Limit": self.limit, "Fix": self.fix}
+        return {label: text for label, text in lines.items() if text}
+
+    @property
+    def sentence(self) -> str:
+        """The lines as one: `Step: 25.0 ms recorded; Limit: the GPU`."""
+        return "; ".join(f"{label}: {text}" for label, text in self.lines.items())
+
+
+@dataclass(frozen=True, slots=True)
 class TraceReport:
     """What the head of the report says of one trace.
 
@@ -144,7 +170,8 @@ class TraceReport:
         together: the step when all faults above `info` are put right; a graph or compiler comes after the others.
         faults: what one change of the program removes, in the order of what it saves.
         waiting_ns: waiting for other ranks in a recorded step; None where their traces do not show it.
-        verdict: what bounds the step and what the fixes would give, in one sentence; may be empty.
+        verdict: `summary` as one sentence; may be empty.
+        summary: how long a step takes, what limits it, and what the fixes give: a line each.
         missing: what was not recorded.
         unavailable: part of this head -> why it is not there.
     """
@@ -160,6 +187,7 @@ class TraceReport:
     faults: tuple[Fault, ...] = ()
     waiting_ns: int | None = None
     verdict: str = ""
+    summary: Verdict = Verdict()
     missing: tuple[str, ...] = ()
     unavailable: Mapping[str, str] | None = None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.fault import Fault
+from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.report import Report
 
 PROFILERS_OWN = "recording"  # group of the rules that find what the profiler itself did
@@ -30,13 +32,46 @@ class Apart:
 
 def apart(report: Report) -> Apart:
     """All findings of the report, each in one part, ranked as they are."""
-    recording = {outcome.rule for outcome in report.outcomes if outcome.group == PROFILERS_OWN}
     parts = Apart()
-    for number, finding in enumerate(report.findings, 1):
-        own = finding.severity is Severity.INFO and finding.rule in recording
-        part = parts.profilers_own if own else parts.minor if _is_minor(finding) else parts.others
-        part[number] = finding
+    sides = _sides(report.findings, report.outcomes)
+    for number, (finding, side) in enumerate(zip(report.findings, sides, strict=True), 1):
+        (parts.others, parts.minor, parts.profilers_own)[side][number] = finding
     return parts
+
+
+def told_first(
+    findings: Sequence[Finding], faults: Sequence[Sequence[Fault]], outcomes: Sequence[Outcome]
+) -> tuple[tuple[Finding, ...], list[tuple[Fault, ...]]]:
+    """Faults that ask for something before those that do not, so that the numbers of what is listed have no holes.
+
+    Returns:
+        The findings, and the faults of each trace with the numbers that their findings have now.
+    """
+    sides = _sides(findings, outcomes)
+    order = sorted(range(len(findings)), key=lambda place: sides[place] > 0)
+    number = {place + 1: new for new, place in enumerate(order, 1)}
+    ids = dict.fromkeys(findings[place].fault for place in order)
+    named = {old: f"F{new}" for new, old in enumerate((one for one in ids if one), 1)}
+    told = tuple(replace(findings[place], fault=named.get(findings[place].fault or "")) for place in order)
+    renamed = [
+        [
+            replace(one, id=named[one.id], findings=tuple(sorted(number[n] for n in one.findings)))
+            for one in own
+        ]
+        for own in faults
+    ]
+    return told, [tuple(sorted(own, key=lambda one: one.findings)) for own in renamed]
+
+
+def _sides(findings: Sequence[Finding], outcomes: Sequence[Outcome]) -> list[int]:
+    """Of each finding: 0 asks for something, as all of its fault do then, 1 is minor, 2 is the profiler's own."""
+    recording = {outcome.rule for outcome in outcomes if outcome.group == PROFILERS_OWN}
+    alone = [
+        2 if one.severity is Severity.INFO and one.rule in recording else 1 if _is_minor(one) else 0
+        for one in findings
+    ]
+    told = {one.fault for one, side in zip(findings, alone, strict=True) if one.fault and not side}
+    return [0 if one.fault in told else side for one, side in zip(findings, alone, strict=True)]
 
 
 def _is_minor(finding: Finding) -> bool:

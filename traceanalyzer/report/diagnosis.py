@@ -20,6 +20,7 @@ from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.report.apart import told_first
 from traceanalyzer.report.by_fault import by_fault
 from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.pace import at_pace, together_at_pace
@@ -88,15 +89,17 @@ def report_of(
     with uncollected():
         judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
     heads = [head for head, _, _ in judged]
+    outcomes = tuple(outcome for _, said, _ in judged for outcome in said.outcomes)
     paced = at_pace(heads, [finding for _, said, _ in judged for finding in said.findings])
     findings, faults = by_fault(paced, [said.faults for _, said, _ in judged])
+    findings, faults = told_first(findings, faults, outcomes)
     return Report(
         traces=tuple(
             _with_verdict(replace(together_at_pace(head, findings), faults=own), findings, one)
             for head, own, (_, _, one) in zip(heads, faults, judged, strict=True)
         ),
         findings=findings,
-        outcomes=tuple(outcome for _, said, _ in judged for outcome in said.outcomes),
+        outcomes=outcomes,
         limits={f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()},
     )
 
@@ -104,7 +107,8 @@ def report_of(
 def _with_verdict(head: TraceReport, findings: Sequence[Finding], analysis: Analysis) -> TraceReport:
     none: tuple[Cost, ...] = ()
     costs = attempt({}, "costs", partial(largest_costs, analysis), none)
-    return replace(head, verdict=verdict_of(head, findings, costs))
+    verdict = verdict_of(head, findings, costs)
+    return replace(head, verdict=verdict.sentence, summary=verdict)
 
 
 def _judged(

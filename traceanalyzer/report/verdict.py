@@ -1,4 +1,4 @@
-"""The report's first sentence: what a step takes, what bounds it, and what the fixes would give."""
+"""The first three lines of a report: how long a step takes, what limits it, and what the fixes give."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import StepEstimate, TraceReport
+from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.words import format_span, in_words
 
 LARGEST = 3
-_NOTHING = "nothing found to fix"
+_NOTHING = "nothing found that needs a fix"
+_NOTHING_SURE = "nothing found that surely needs a fix"
+_NOT_JUDGED = "not judged: the trace holds no GPU work"
+_RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
+_SETTLES = "time a step without the profiler and pass --step-ms"
 _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 _CHOICES, _DEAR = (
     ("recomputation",),
@@ -32,67 +36,75 @@ _COLD = "cold-start"  # the rule: what it finds is paid once, and a step without
 _BOUNDS = {
     "gpu": "the GPU",
     "cpu": "the CPU",
-    "wait": "the CPU and the GPU waiting for one another",
+    "wait": "the CPU and the GPU, which wait for one another",
     "communication": "communication",
 }
 
 
-def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[Cost] = ()) -> str:
-    """One sentence without a full stop; where the trace has no work of a device, it says so.
+def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[Cost] = ()) -> Verdict:
+    """Step, limit and fix, a line without a full stop each; where the trace has no work of a device, it says so.
 
     Args:
         findings: all of the report, in the order of their numbers.
-        costs: the largest items of the trace's step, largest first; without them the accounting's classes are told.
+        costs: the largest items of the trace's step, largest first; without them the accounting's classes are named.
     """
-    wrong = {
-        number: finding
-        for number, finding in enumerate(findings, start=1)
-        if finding.rank == trace.rank and finding.severity is not Severity.INFO
-    }
+    numbered = {n: finding for n, finding in enumerate(findings, start=1) if finding.rank == trace.rank}
+    wrong = {n: finding for n, finding in numbered.items() if finding.severity is not Severity.INFO}
+    if not trace.accounting:
+        return Verdict(_step(trace), _NOT_JUDGED, _RECORD_DEVICE)
     cold = next((finding for finding in wrong.values() if finding.rule == _COLD), None)
     if cold is not None and cold.severity is Severity.HIGH:
         return _cold(trace, cold)
-    if not wrong:
-        parts = (
-            _pace(trace),
-            _unseen(trace),
-            _goes_to(trace, costs) or _largest(trace),
-            _choices(trace, findings),
-        )
-        return "; ".join(part for part in parts if part)
-    said = ": ".join(part for part in (_pace(trace), _telling(trace, costs)) if part)
-    return "; ".join(part for part in (said, _unseen(trace), _fixes(trace, wrong)) if part)
+    goes_to = _telling(trace, costs) if wrong else _goes_to(costs) or _largest(trace)
+    limit = ": ".join(part for part in (_limit(trace), goes_to) if part)
+    fix = _fixes(trace, wrong) if wrong else _NOTHING_SURE if trace.step and trace.step.open else _NOTHING
+    chosen = _possible(trace, numbered), _choices(numbered)
+    return Verdict(
+        _step(trace),
+        "; ".join(part for part in (limit, _unseen(trace), _settled(trace)) if part),
+        "; ".join(part for part in (fix, *chosen) if part),
+    )
 
 
-def _pace(trace: TraceReport) -> str:
-    """How long a step takes, without the profiler where that is known, and what sets its pace."""
+def _step(trace: TraceReport) -> str:
+    """How long a step takes: recorded, and predicted without the profiler."""
     step = trace.step
     if step is not None:
         alone, traced = format_ns(step.unprofiled_ns), format_ns(step.traced_ns)
-        known = f"without the profiler ({format_span(step.low_ns, step.high_ns)})"
-        takes = f"{alone} a step {'as you measured' if step.measured else known}"
-        with_it = "as much" if traced == alone else traced
-        profiler = "the profiler" if step.measured else "it"
-        return f"{takes}, {with_it} with {profiler}; {_bound(step)}"
-    unseen = "" if trace.accounting else "no work of a GPU is in the trace"
+        if step.measured:
+            return f"{traced} recorded, {alone} without the profiler, as you measured it"
+        span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
+        same = traced == alone or step.unprofiled_ns > step.traced_ns
+        takes = f"the same predicted without the profiler ({span})"
+        return f"{traced} recorded, {takes if same else f'{alone} predicted without the profiler ({span})'}"
     if trace.steps is not None and trace.steps.marked:
-        pace = f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} a step, as recorded"
-        return f"{pace}; {unseen}" if unseen else pace
-    return unseen or f"{format_ns(trace.window.length_ns)}, as recorded"
+        return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} recorded"
+    return f"{format_ns(trace.window.length_ns)} recorded in all; no step is marked"
 
 
-def _bound(step: StepEstimate) -> str:
-    """What sets the pace; where the trace leaves that open, how much it leaves open and what settles it."""
+def _without_unit(span: str, time: str) -> str:
+    """`20.6 to 29.5 ms` beside `22.9 ms` as `20.6 to 29.5`."""
+    unit = time.rpartition(" ")[2]
+    return span.removesuffix(f" {unit}") if span.count(unit) == 1 else span
+
+
+def _limit(trace: TraceReport) -> str:
+    """What sets the pace; where the trace leaves that open, how much it leaves open."""
+    step = trace.step
+    if step is None:
+        return ""
     if _alike(step):
-        return "bound by the CPU and the GPU alike"
+        return "the CPU and the GPU alike"
     if not step.open:
-        return f"bound by {_BOUNDS.get(step.bound, step.bound)}"
+        return _BOUNDS.get(step.bound, step.bound)
     low, high = (round(100 * share) for share in step.idle_shares)
-    either = (", or by " if "wait" in step.bounds else " or ").join(map(_BOUNDS.__getitem__, step.bounds))
-    return (
-        f"bound by {either}, which the trace alone cannot tell: the GPU is idle for {low} to {high} % of it "
-        "(a measured step says how much: --step-ms)"
-    )
+    either = (", or " if "wait" in step.bounds else " or ").join(map(_BOUNDS.__getitem__, step.bounds))
+    return f"{either}, not clear (the GPU is idle for {low} to {high} % of the step)"
+
+
+def _settled(trace: TraceReport) -> str:
+    """What settles an open limit."""
+    return _SETTLES if trace.step is not None and trace.step.open else ""
 
 
 def _alike(step: StepEstimate) -> bool:
@@ -112,42 +124,52 @@ def _unseen(trace: TraceReport) -> str:
 
 
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
-    """The largest cost of the side that bounds the step: an op of the GPU, or what it is idle for; of both none."""
+    """The largest cost of the side that sets the pace: an op of the GPU, or why it is idle; of both none."""
     if trace.step is not None and trace.step.open:
         return ""
     kinds = _KINDS.get(trace.step.bound) if trace.step is not None and not _alike(trace.step) else None
     one = next((cost for cost in costs if kinds is None or cost.kind in kinds), None)
     if one is None or one.share < _LEAST_SHARE:
         return ""
-    share = f"{100 * one.share:.0f} % of the step"
+    share = f"{_percent(one.share)} of the step"
     return f"for {share} the GPU is {one.words}" if one.kind == "idle" else f"{share} is {one.words}"
 
 
-def _goes_to(trace: TraceReport, costs: Sequence[Cost]) -> str:
+def _goes_to(costs: Sequence[Cost]) -> str:
     """Where nothing is wrong: what the step goes to."""
-    named = [f"{cost.words} ({100 * cost.share:.0f} %)" for cost in costs if cost.share >= _LEAST_SHARE]
-    nothing = "nothing found that surely needs a fix" if trace.step and trace.step.open else _NOTHING
-    return f"{nothing}; the time goes to {', '.join(named)}" if named else ""
+    named = [f"{cost.words} ({_percent(cost.share)})" for cost in costs if cost.share >= _LEAST_SHARE]
+    return f"the time goes to {', '.join(named)}" if named else ""
 
 
-def _choices(trace: TraceReport, findings: Sequence[Finding]) -> str:
+def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
+    """Where the limit is open: the finding without a sure saving that may save most, if that is much."""
+    unsure = {
+        number: (finding.saving.high_share, finding.rule)
+        for number, finding in findings.items()
+        if finding.saving is not None and finding.severity is Severity.INFO and finding.rule not in _CHOICES
+    }
+    if trace.step is None or not trace.step.open or not unsure:
+        return ""
+    number, (share, rule) = max(unsure.items(), key=lambda item: item[1][0])
+    return f"not sure: {number} ({rule}), up to {_percent(min(share, 1.0))}" if share >= _DEAR else ""
+
+
+def _choices(findings: Mapping[int, Finding]) -> str:
     """What is no fault but takes a large part of the step: checkpoints, where memory would do without them."""
     said = [
-        f"finding {number} ({finding.rule}) is a choice that takes {100 * finding.saving.share:.0f} % of it"
-        for number, finding in enumerate(findings, start=1)
-        if finding.rank == trace.rank
-        and finding.rule in _CHOICES
-        and finding.saving is not None
-        and finding.saving.low_share >= _DEAR
+        f"{number} ({finding.rule}) is a choice that takes {_percent(finding.saving.share)} of the step"
+        for number, finding in findings.items()
+        if finding.rule in _CHOICES and finding.saving is not None and finding.saving.low_share >= _DEAR
     ]
     return said[0] if said else ""
 
 
-def _cold(trace: TraceReport, finding: Finding) -> str:
+def _cold(trace: TraceReport, finding: Finding) -> Verdict:
     """Where the recording is a cold start for the most part: nothing else can be told from it."""
-    return (
-        f"{format_ns(trace.window.length_ns)}, as recorded: {100 * finding.cost_share:.0f} % of it is a cold start, "
-        "which the usual step does not pay; record again after a warm-up"
+    return Verdict(
+        f"{format_ns(trace.window.length_ns)} recorded in all",
+        f"a cold start takes {_percent(finding.cost_share)} of the recording; later steps do not pay it",
+        "record again after a warm-up",
     )
 
 
@@ -156,13 +178,19 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     replayed = [number for number, finding in wrong.items() if finding.saving is not None]
     first, top = next(iter(wrong.items()))
     if trace.step is None or trace.together is None or not replayed:
-        return f"begin with finding {first} ({top.rule})"
-    begin = "" if first in replayed else f"begin with {first} ({top.rule}); "
+        return f"begin with {first} ({top.rule})"
+    begin = (
+        "" if first in replayed else f"begin with {first} ({top.rule}), whose saving cannot be predicted; "
+    )
     best = wrong[replayed[0]].rule + (" first" if len(replayed) > 1 else "")
-    saved = 1 - trace.together.unprofiled_ns / max(trace.step.unprofiled_ns, 1)
-    gives = "saves next to nothing" if saved < _NEXT_TO_NOTHING else ""
-    gives = gives or f"brings it to about {format_ns(trace.together.unprofiled_ns)}"
-    return f"{begin}fixing {_listed(replayed)} ({best}) {gives}"
+    now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
+    saved = 1 - then_ns / max(now_ns, 1)
+    gives = f"about {format_ns(then_ns)} a step (-{_percent(saved)})"
+    return f"{begin}{_listed(replayed)} ({best}): {'next to nothing' if saved < _NEXT_TO_NOTHING else gives}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -183,11 +211,11 @@ def _largest(trace: TraceReport) -> str:
         sums.update(device.parts_ns)
     whole = max(sum(sums.values()), 1)
     named = [
-        f"{_part(name)} ({100 * ns / whole:.0f} %)"
+        f"{_part(name)} ({_percent(ns / whole)})"
         for name, ns in sums.most_common(LARGEST)
         if ns >= _LEAST_SHARE * whole
     ]
-    return f"{_NOTHING}; the time goes to {', '.join(named)}" if named else ""
+    return f"the time goes to {', '.join(named)}" if named else ""
 
 
 def _part(name: str) -> str:

@@ -63,6 +63,7 @@ def _trace(trace: TraceReport) -> dict[str, Any]:
         "source": trace.meta.source,
         "events": trace.meta.events,
         "verdict": trace.verdict,
+        "summary": trace.summary,
         "step": trace.step,
         "together": trace.together,
         "faults": trace.faults,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from traceanalyzer.model.report import IDLE, DeviceTime
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.page import Page, bar
 from traceanalyzer.report.words import in_words, short_ops
+
+Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
@@ -26,12 +28,19 @@ _GLYPHS = {
 }
 _OTHER_GLYPH = "■"
 _STYLES = {"compute": "green", "communication": "magenta", "copy": "cyan", "memset": "cyan", IDLE: "dim"}
+_LEAST_SHARE = 0.005  # of the window: less is left out where there is little room
 _LABELS = 22  # columns of the names at least: with these, those of two devices stand below one another
 
 
-def device_bar(page: Page, time: DeviceTime, *, rank: int | None) -> None:
-    """One device's accounting: the bar, a line per class, a line per large cause of idle time."""
-    page.blank()
+def device_bar(
+    page: Page, time: DeviceTime, *, rank: int | None, most: int | None = None, apart: bool = True
+) -> None:
+    """One device's accounting: the bar, a line per class, a line per large cause of idle time.
+
+    With `most` so many lines at most: the largest classes, idle time, and its largest causes.
+    """
+    if apart:
+        page.blank()
     label = f"device {time.device}" if rank is None else f"rank {rank}, device {time.device}"
     cells = bar(list(time.classes_ns.values()), page.width - len(label) - 2)
     drawn = (
@@ -39,12 +48,20 @@ def device_bar(page: Page, time: DeviceTime, *, rank: int | None) -> None:
     )
     page.lines.append(f"{label}  {''.join(drawn)}")
     rows = [(in_words(name), name, ns, list[str]()) for name, ns in time.classes_ns.items() if ns]
-    rows += [(cause, "", ns, ops) for cause, ns, ops in _causes(time)]
+    causes = [(cause, "", ns, ops) for cause, ns, ops in _causes(time)]
+    rows = [*rows, *causes] if most is None else _largest(rows, causes, most, time.length_ns)
     room = max([_LABELS, *(len(label) for label, *_ in rows)])
     for label, name, ns, ops in rows:
         text = f" {label:<{room}}{_amount(ns, time.length_ns)}"
         text += _named(ops, page.width - len(text) - 5)
         page.lines.append(f"  {page.styled(_glyph(name), _style(name)) if name else ' '}{text}")
+
+
+def _largest(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: int) -> list[Row]:
+    """The classes in their order, and then causes, that are the largest `most`; idle time is one of them."""
+    large = [row for row in (*rows, *causes) if row[2] >= _LEAST_SHARE * length_ns or row[1] == IDLE]
+    idle_first = sorted(large, key=lambda row: (row[1] != IDLE, -row[2]))
+    return [row for row in large if row in idle_first[:most]]
 
 
 def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:

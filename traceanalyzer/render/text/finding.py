@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import Report, TraceReport
+from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.text.escape import printable
+from traceanalyzer.render.text.escape import printable, shortened
+from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.text.savings import amount_words, finding_name, grade
+from traceanalyzer.render.text.savings import amount_words, finding_name, grade, short_amounts
 from traceanalyzer.report.words import short_ops
 
 SEVERITY_STYLES = {
@@ -26,15 +29,56 @@ _SPARE = ("step", "on", "long", "steps")
 
 def put_finding(page: Page, number: int, finding: Finding, report: Report) -> None:
     """Name and grade, what happened, what to do, what it costs."""
-    (trace,) = (one for one in report.traces if one.rank == finding.rank)
     page.blank()
-    title = f"{number}  {finding_name(finding, page.width - _BESIDE)}{_whose(finding, report)}"
-    page.sides(title, grade(finding), style=SEVERITY_STYLES[finding.severity])
+    _title(page, number, finding, report)
     page.put(short_ops(finding.message), indent=3)
     page.put(f"-> {finding.advice}", indent=3, hang=3)
-    amounts = amount_words(finding, trace.step)
+    amounts = amount_words(finding, _step(finding, report))
     if amounts:
         page.put(amounts, indent=3, style="dim")
+
+
+def put_short(page: Page, number: int, finding: Finding, report: Report, lines: int) -> None:
+    """The same in at most so many lines: one is the title, the second the beginning of what happened."""
+    fault = _fault(number, report)
+    _title(page, number, finding, report, fault)
+    lines = lines if fault is None or number == fault.findings[0] else min(lines, 2)
+    left = lines - len(page.lines)
+    if left < 1:
+        return
+    put_fitted(page, short_ops(finding.message), min(left, 2), indent=3)
+    left = lines - len(page.lines)
+    if left < 1:
+        return
+    put_fitted(page, f"-> {finding.advice}", min(left, 2), indent=3, hang=3)
+    amounts = short_amounts(finding, _step(finding, report))
+    if amounts and len(page.lines) < lines:
+        put_fitted(page, amounts, 1, indent=3, style="dim")
+
+
+def _fault(number: int, report: Report) -> Fault | None:
+    """What removes the finding together with others, if anything does."""
+    faults = (fault for trace in report.traces for fault in trace.faults)
+    return next((fault for fault in faults if number in fault.findings and len(fault.findings) > 1), None)
+
+
+def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fault | None = None) -> None:
+    """Name at the left; at the right the grade, of the whole fault beside the first of its findings."""
+    right = grade(finding)
+    if fault is not None:
+        together = replace(finding, saving=fault.saving, severity=fault.severity)
+        first = fault.findings[0]
+        right = grade(together) if number == first else f"fixed with {first}"
+    whose = _whose(finding, report)
+    name = finding_name(finding, max(page.width - _BESIDE, 12))
+    room = page.width - len(right) - len(f"{number}    {whose}")
+    title = f"{number}  {shortened(printable(name), max(room, 20))}{whose}"
+    page.sides(title, right, style=SEVERITY_STYLES[finding.severity])
+
+
+def _step(finding: Finding, report: Report) -> StepEstimate | None:
+    (trace,) = (one for one in report.traces if one.rank == finding.rank)
+    return trace.step
 
 
 def _whose(finding: Finding, report: Report) -> str:

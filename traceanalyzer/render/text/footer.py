@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from traceanalyzer.model.finding import Finding, Outcome, Status
 from traceanalyzer.model.offsets import format_offset
@@ -11,23 +11,23 @@ from traceanalyzer.model.trace import Meta
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.savings import finding_name
+from traceanalyzer.report.apart import Apart
 
 UNDERSTOOD = ("flow:", "metadata", "window mark")  # beginnings of what `Meta.counted` has and nobody misses
 
 
-def footer(page: Page, report: Report, own: Mapping[int, Finding], minor: Mapping[int, Finding]) -> None:
-    """Nothing that was left out goes unsaid; `own` is what the profiler itself did, `minor` what is too little.
-
-    Both by the numbers that the findings above leave out.
-    """
+def footer(page: Page, report: Report, parts: Apart) -> None:
+    """Nothing that was left out goes unsaid: what the profiler itself did, and what is too little to act on."""
+    own, minor = parts.profilers_own, parts.minor
     page.blank()
     page.lines.append(page.styled("-" * page.width, "dim"))
     several = len(report.traces) > 1
     if own:
         _recording(page, own, several=several)
     if minor:
-        page.pair("minor", f"seen, and nothing to act on: {_priced(minor)}")
-    _rules(page, report.outcomes, several=several)
+        page.pair("also", f"too little to act on: {_priced(minor)}")
+    listed = {finding.rule for finding in parts.others.values()}
+    _rules(page, report.outcomes, listed, several=several)
     for trace in report.traces:
         prefix = f"{trace.meta.source}: " if several else ""
         for problem in _not_understood(trace.meta):
@@ -59,7 +59,7 @@ def _recording(page: Page, own: Mapping[int, Finding], *, several: bool) -> None
     """What the profiler cost, in one line, and what is to be known of the recording, each once."""
     costly = {number: finding for number, finding in own.items() if finding.cost_ns}
     if costly:
-        page.pair("profiler", f"its own doing, not the program's: {_priced(costly)}")
+        page.pair("profiler", f"done by the profiler, not by the program: {_priced(costly)}")
     said: dict[str, list[int | None]] = {}
     for finding in own.values():
         if not finding.cost_ns:
@@ -83,14 +83,19 @@ def _ranks(ranks: Sequence[int | None]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-def _rules(page: Page, outcomes: Sequence[Outcome], *, several: bool) -> None:
-    """How many rules looked and what they saw; which could not look, or failed, and why, each reason once."""
+def _rules(page: Page, outcomes: Sequence[Outcome], listed: Collection[str], *, several: bool) -> None:
+    """How many rules ran and what they found; which do not apply, or failed, and why, each reason once."""
     found, clear = (
         {outcome.rule for outcome in outcomes if outcome.status is status}
         for status in (Status.FOUND, Status.CLEAR)
     )
     if found or clear:
-        page.pair("rules", f"{len(found | clear)} looked: {len(found)} found, {len(clear - found)} clear")
+        noted = len(found - set(listed))
+        also = f", {noted} noted above in this footer" if noted else ""
+        page.pair(
+            "rules",
+            f"{len(found | clear)} ran: {len(found) - noted} with findings{also}, {len(clear - found)} clear",
+        )
     for status in (Status.NOT_APPLICABLE, Status.FAILED):
         concerned = [outcome for outcome in outcomes if outcome.status is status]
         if concerned:

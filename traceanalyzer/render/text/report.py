@@ -1,35 +1,45 @@
-"""Report -> text for people: verdict and findings first, then where the time went, the trace, and the rules."""
+"""Report -> text for people: one screen, or with `--verbose` verdict, findings, time, trace, and every rule."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.render.text.bars import device_bar
-from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.finding import put_finding, put_places
 from traceanalyzer.render.text.footer import footer
 from traceanalyzer.render.text.page import Page
+from traceanalyzer.render.text.screen import put_screen, put_title, put_verdict
 from traceanalyzer.render.text.trace import put_trace
 from traceanalyzer.report.apart import apart
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
-from traceanalyzer.version import __version__
 
 _VERDICTS = 3  # of ranks that stand before the findings: more would push these off the first screen
 
 
 def render_text(
-    report: Report, *, width: int = 80, colour: bool = False, ascii_only: bool = False, quiet: bool = False
+    report: Report,
+    *,
+    width: int = 80,
+    colour: bool = False,
+    ascii_only: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
 ) -> str:
-    """The report as text; `quiet` keeps the findings alone."""
+    """The report as text: one screen, or with `verbose` all that is known; `quiet` keeps the findings alone."""
     page = Page(width, colour, ascii_only)
+    if verbose:
+        _all(page, report, quiet=quiet)
+    else:
+        put_screen(page, report, quiet=quiet)
+    return page.text() if page.lines else ""
+
+
+def _all(page: Page, report: Report, *, quiet: bool) -> None:
     parts = apart(report)
     findings = parts.others
     if not quiet:
-        _title(page, report.traces, findings.values())
+        put_title(page, report, findings.values())
         _verdicts(page, report.traces)
     for number, finding in findings.items():
         put_finding(page, number, finding, report)
@@ -37,17 +47,7 @@ def render_text(
         put_places(page, findings, report.traces)
     if not quiet:
         _time(page, report.traces)
-        footer(page, report, parts.profilers_own, parts.minor)
-    return page.text() if page.lines else ""
-
-
-def _title(page: Page, traces: Sequence[TraceReport], findings: Collection[Finding]) -> None:
-    counts = Counter(finding.severity for finding in findings)
-    named = [f"{counts[severity]} {severity}" for severity in Severity if counts[severity]]
-    right = ", ".join(named) or "no findings"
-    left = f"traceanalyzer {__version__}  "
-    what = Path(traces[0].meta.source).name if len(traces) == 1 else f"{len(traces)} ranks"
-    page.sides(left + shortened(printable(what), page.width - len(left) - len(right) - 2), right)
+        footer(page, report, parts)
 
 
 def _verdicts(page: Page, traces: Sequence[TraceReport]) -> None:
@@ -66,9 +66,11 @@ def _speaking(traces: Sequence[TraceReport]) -> TraceReport | None:
 
 
 def _verdict(page: Page, trace: TraceReport, rank: str) -> None:
-    if trace.verdict:
+    if trace.summary.lines:
         page.blank()
-        page.put(f"{rank}{trace.verdict}", style="bold")
+    if trace.summary.lines and rank:
+        page.put(rank.removesuffix(" "), style="bold")
+    put_verdict(page, trace)
 
 
 def _time(page: Page, traces: Sequence[TraceReport]) -> None:

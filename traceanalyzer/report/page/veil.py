@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.model.report import DeviceTime, Report, TraceReport
+from traceanalyzer.model.report import DeviceTime, Report, TraceReport, Verdict
 from traceanalyzer.model.trace import Meta, Trace, narrow_codes
 
 FILE, LINE, MARK, PATH = "[file]", "[python line]", "[annotation]", "[path]"
@@ -77,6 +77,7 @@ class Veil:
             trace,
             meta=self._meta(trace.meta),
             verdict=self.text(trace.verdict),
+            summary=Verdict(**{part: self.text(text) for part, text in asdict(trace.summary).items()}),
             accounting=tuple(self._time(time) for time in trace.accounting),
             unavailable=self.value(dict(trace.unavailable or {})),
             steps=None if steps is None else replace(steps, source=self.text(steps.source)),

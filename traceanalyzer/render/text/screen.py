@@ -1,0 +1,165 @@
+"""The first screen: step, limit and fix, the findings, where the time goes, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from traceanalyzer.model.finding import Finding, Severity, Status
+from traceanalyzer.model.report import Report, TraceReport
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.render.text.bars import device_bar
+from traceanalyzer.render.text.escape import JOINED, printable, shortened
+from traceanalyzer.render.text.finding import put_short
+from traceanalyzer.render.text.fitting import put_fitted
+from traceanalyzer.render.text.page import Page
+from traceanalyzer.report.apart import Apart, apart
+from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
+from traceanalyzer.version import __version__
+
+MOST_LINES = 60  # of the screen at 80 columns
+_ROWS = 8  # of the table of time
+_DEVICES, _RANKS = 4, 3  # more are named in one line
+_SIZES = (1, 2, 5)  # lines of a finding
+_LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
+_OPEN = "traceanalyzer open {source} --finding {number}"
+
+
+def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
+    """All of it in at most `MOST_LINES` lines; `quiet` keeps the findings alone."""
+    parts = apart(report)
+    head, tail = (Page(page.width, page.colour, page.ascii_only) for _ in range(2))
+    if not quiet:
+        _head(head, report, parts)
+        _tail(tail, report, parts)
+    page.lines += head.lines
+    _findings(page, report, parts.others, MOST_LINES - len(head.lines) - len(tail.lines) - 1)
+    if tail.lines:
+        page.blank()
+        page.lines += tail.lines
+
+
+def put_title(page: Page, report: Report, findings: Collection[Finding]) -> None:
+    """Tool and file at the left, how many findings there are at the right."""
+    counts = Counter(finding.severity for finding in findings)
+    named = [f"{counts[severity]} {severity}" for severity in Severity if counts[severity]]
+    judged = any(trace.accounting for trace in report.traces)
+    right = ", ".join(named) or ("no findings" if judged else "nothing was judged")
+    left = f"traceanalyzer {__version__}  "
+    traces = report.traces
+    name = Path(traces[0].meta.source).name if len(traces) == 1 else f"{len(traces)} ranks"
+    page.sides(left + shortened(printable(name), page.width - len(left) - len(right) - 2), right)
+
+
+def put_verdict(page: Page, trace: TraceReport) -> None:
+    """Step, limit and fix, a line each."""
+    for label, text in trace.summary.lines.items():
+        page.pair(label, text, width=_LABEL - 1, style="bold")
+
+
+def _head(page: Page, report: Report, parts: Apart) -> None:
+    put_title(page, report, parts.others.values())
+    for trace, rank in _speaking(report.traces):
+        page.blank()
+        if rank and trace.summary.lines:
+            page.put(f"{rank}:", style="bold")
+        put_verdict(page, trace)
+        damage = [one.message for one in trace.meta.damage]
+        if damage:
+            put_fitted(page, f"{'Damage':<{_LABEL}}{'; '.join(damage)}", 3, hang=_LABEL, style="red")
+
+
+def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
+    """The traces whose verdicts are shown, each with what stands above: all of a few, of many the slowest."""
+    if len(traces) == 1:
+        return [(traces[0], "")]
+    slowest = slowest_of(traces)
+    shown = traces if len(traces) <= _RANKS else [slowest or max(traces, key=unprofiled_ns)]
+    ordered = sorted(shown, key=lambda trace: trace is not slowest)
+    return [(trace, rank_of(trace, slowest)) for trace in ordered]
+
+
+def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room: int) -> None:
+    """A line of each at least; then as many lines as there is room for, those above `info` first."""
+    blocks = {n: [_block(page, n, found, report, size) for size in _SIZES] for n, found in findings.items()}
+    sizes = dict.fromkeys(list(blocks)[: max(room - 2, 1)], 0)
+    wrong = [number for number in sizes if findings[number].severity is not Severity.INFO]
+    for numbers, size in ((wrong or list(sizes)[:1], 2), (list(sizes), 1), (list(sizes), 2)):
+        for number in numbers:
+            grown = sizes | {number: max(size, sizes[number])}
+            sizes = grown if len(_laid_out(blocks, grown)) + 1 <= room else sizes
+    page.lines += _laid_out(blocks, sizes)
+    if len(sizes) < len(blocks):
+        page.put(f"... and {len(blocks) - len(sizes)} more: --verbose lists them", style="dim")
+
+
+def _laid_out(blocks: Mapping[int, Sequence[Sequence[str]]], sizes: Mapping[int, int]) -> list[str]:
+    """The blocks below one another, apart by a blank line where one has more than its title."""
+    lines: list[str] = []
+    last = 1
+    for number, size in sizes.items():
+        lines += [""] if size or last else []
+        lines += blocks[number][size]
+        last = size
+    return lines
+
+
+def _block(page: Page, number: int, finding: Finding, report: Report, lines: int) -> list[str]:
+    own = Page(page.width, page.colour, page.ascii_only)
+    put_short(own, number, finding, report, lines)
+    return own.lines
+
+
+def _tail(page: Page, report: Report, parts: Apart) -> None:
+    several = len(report.traces) > 1
+    devices = [(trace.rank, time) for trace in report.traces for time in trace.accounting]
+    for number, (rank, time) in enumerate(devices[:_DEVICES]):
+        rows = _ROWS if len(devices) == 1 else max(_ROWS // len(devices), 2)
+        device_bar(page, time, rank=rank if several else None, most=rows, apart=number == 0)
+    if len(devices) > _DEVICES:
+        page.put(f"... and {len(devices) - _DEVICES} more devices: --verbose shows them", style="dim")
+    page.blank()
+    _next(page, report, parts)
+    page.put(_left_out(report, parts), style="dim")
+
+
+def _next(page: Page, report: Report, parts: Apart) -> None:
+    """Where to look, what explains it, and the recording that would say more."""
+    label = f"{'Next':<{_LABEL}}"
+    lines = []
+    first = next(iter(parts.others.items()), None)
+    source = report.traces[0].meta.source
+    if first is not None and len(report.traces) == 1 and source != "-":
+        lines.append(_OPEN.format(source=shlex.quote(source), number=first[0]))
+    if first is not None:
+        lines.append(f"traceanalyzer explain {first[1].rule}")
+    if any(trace.accounting for trace in report.traces):
+        lines += sorted({f.advice for f in parts.profilers_own.values() if not f.cost_ns and f.advice})
+    for line in lines:
+        put_fitted(
+            page,
+            label + line.replace(" ", JOINED) if line.startswith("trace") else label + line,
+            2,
+            hang=_LABEL,
+        )
+        label = " " * _LABEL
+
+
+def _left_out(report: Report, parts: Apart) -> str:
+    """What this screen does not show, as numbers."""
+    idle = {one.rule for one in report.outcomes if one.status is Status.NOT_APPLICABLE}
+    failed = {one.rule for one in report.outcomes if one.status is Status.FAILED}
+    ran = {one.rule for one in report.outcomes} - idle - failed
+    told = [f"{len(ran)} rule{'s' * (len(ran) != 1)} ran"]
+    told += [f"{len(idle - ran)} not applicable"] if idle - ran else []
+    told += [f"{len(failed)} failed"] if failed else []
+    told += [f"{_own(parts)} of the profiler's own"] if _own(parts) else []
+    return f"{', '.join(told)}; --verbose shows places, the trace and every rule."
+
+
+def _own(parts: Apart) -> str:
+    """What the profiler itself cost."""
+    cost_ns = sum(finding.cost_ns for finding in parts.profilers_own.values())
+    return format_ns(cost_ns) if cost_ns else ""
