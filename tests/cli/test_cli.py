@@ -60,8 +60,8 @@ def test_a_report_in_a_file_is_always_eighty_wide(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     assert diagnosed(trace, "--output", tmp_path / "report.txt") == ""
-    assert "-" * 80 in (tmp_path / "report.txt").read_text().splitlines()
-    assert "-" * 120 in diagnosed(trace).splitlines()
+    assert len((tmp_path / "report.txt").read_text().splitlines()[0]) == 80
+    assert len(diagnosed(trace).splitlines()[0]) == 120
 
 
 def test_existing_outputs_are_refused_before_the_trace_is_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -85,8 +86,8 @@ def test_a_trace_from_standard_input_is_the_trace_from_the_file(trace: Path, her
     _, from_file, _ = here("diagnose", trace, "--format", "json")
     from_stdin = run("diagnose", "-", "--format", "json", input=trace.read_bytes())
     assert (from_stdin.returncode, from_stdin.stderr) == (0, b"")
-    findings = [said.partition(b'"findings"')[2] for said in (from_file, from_stdin.stdout)]
-    assert findings[0] == findings[1] != b""
+    findings = [json.loads(said)["findings"] for said in (from_file, from_stdin.stdout)]
+    assert findings[0] == findings[1] != []
 
 
 def test_the_same_trace_gives_the_same_bytes(

@@ -215,5 +215,5 @@ def test_the_svg_of_every_kind_of_report() -> None:
     assert "no findings" in summary_svg(samples.empty())
     ranks = samples.two_ranks()
     many = summary_svg(replace(ranks, traces=ranks.traces * 4))
-    assert "rank 1: 25.0 ms a step, as recorded" in many
+    assert "rank 1: Step: 25.0 ms recorded" in many
     assert "and 4 more ranks" in many

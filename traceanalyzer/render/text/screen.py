@@ -22,6 +22,7 @@ from traceanalyzer.version import __version__
 MOST_LINES = 60  # of the screen at 80 columns
 _ROWS = 8  # of the table of time
 _DEVICES, _RANKS = 4, 3  # more are named in one line
+_FAILED = 3  # rules that are named
 _SIZES = (1, 2, 5)  # lines of a finding
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
@@ -35,7 +36,9 @@ def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
         _head(head, report, parts)
         _tail(tail, report, parts)
     page.lines += head.lines
-    _findings(page, report, parts.others, MOST_LINES - len(head.lines) - len(tail.lines) - 1)
+    if parts.others:
+        page.blank()
+        _findings(page, report, parts.others, MOST_LINES - len(head.lines) - len(tail.lines) - 2)
     if tail.lines:
         page.blank()
         page.lines += tail.lines
@@ -61,6 +64,8 @@ def put_verdict(page: Page, trace: TraceReport) -> None:
 
 def _head(page: Page, report: Report, parts: Apart) -> None:
     put_title(page, report, parts.others.values())
+    if len(report.traces) == 1:
+        put_fitted(page, _what(report.traces[0]), 1, style="dim")
     for trace, rank in _speaking(report.traces):
         page.blank()
         if rank and trace.summary.lines:
@@ -69,6 +74,22 @@ def _head(page: Page, report: Report, parts: Apart) -> None:
         damage = [one.message for one in trace.meta.damage]
         if damage:
             put_fitted(page, f"{'Damage':<{_LABEL}}{'; '.join(damage)}", 3, hang=_LABEL, style="red")
+
+
+def _what(trace: TraceReport) -> str:
+    """The devices, the steps and how long it is: `NVIDIA H200, 5 steps, 18.3 ms`."""
+    known = Counter(device.name or "GPU" for device in trace.meta.devices)
+    devices = [name if count == 1 else f"{count} x {name}" for name, count in known.items()]
+    steps = trace.steps
+    count = 0 if steps is None or not steps.marked else (steps.steady or steps.every).count
+    whole = format_ns(trace.window.length_ns)
+    return ", ".join(
+        [
+            *devices,
+            *([f"{count:,} step{'s' * (count != 1)}"] if count else []),
+            f"{whole}, as asked for with --window" if trace.window.asked else whole,
+        ]
+    )
 
 
 def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
@@ -98,9 +119,9 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
 def _laid_out(blocks: Mapping[int, Sequence[Sequence[str]]], sizes: Mapping[int, int]) -> list[str]:
     """The blocks below one another, apart by a blank line where one has more than its title."""
     lines: list[str] = []
-    last = 1
+    last = 0
     for number, size in sizes.items():
-        lines += [""] if size or last else []
+        lines += [""] if lines and (size or last) else []
         lines += blocks[number][size]
         last = size
     return lines
@@ -122,6 +143,8 @@ def _tail(page: Page, report: Report, parts: Apart) -> None:
         page.put(f"... and {len(devices) - _DEVICES} more devices: --verbose shows them", style="dim")
     page.blank()
     _next(page, report, parts)
+    for one in [one for one in report.outcomes if one.status is Status.FAILED][:_FAILED]:
+        put_fitted(page, f"{'Failed':<{_LABEL}}{one.rule}: {one.why}", 2, hang=_LABEL)
     page.put(_left_out(report, parts), style="dim")
 
 
@@ -138,12 +161,10 @@ def _next(page: Page, report: Report, parts: Apart) -> None:
     if any(trace.accounting for trace in report.traces):
         lines += sorted({f.advice for f in parts.profilers_own.values() if not f.cost_ns and f.advice})
     for line in lines:
-        put_fitted(
-            page,
-            label + line.replace(" ", JOINED) if line.startswith("trace") else label + line,
-            2,
-            hang=_LABEL,
-        )
+        if line.startswith("traceanalyzer"):  # stays on one line, to be copied
+            page.put(label + line.replace(" ", JOINED), hang=_LABEL)
+        else:
+            put_fitted(page, label + line, 2, hang=_LABEL)
         label = " " * _LABEL
 
 
@@ -156,7 +177,7 @@ def _left_out(report: Report, parts: Apart) -> str:
     told += [f"{len(idle - ran)} not applicable"] if idle - ran else []
     told += [f"{len(failed)} failed"] if failed else []
     told += [f"{_own(parts)} of the profiler's own"] if _own(parts) else []
-    return f"{', '.join(told)}; --verbose shows places, the trace and every rule."
+    return f"{', '.join(told)}; --verbose shows the rest."
 
 
 def _own(parts: Apart) -> str:
