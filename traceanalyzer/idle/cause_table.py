@@ -70,7 +70,7 @@ PROVEN: tuple[Proven, ...] = (
         FIRST,
         proven.graph_capture,
         HIGH,
-        "between a stream capture's begin and its end, or while a graph is made of it",
+        "in an op that captures a graph, or from the synchronisation before a capture to its end",
         "launches there start no work, whatever else the CPU does",
     ),
     Proven(

@@ -29,8 +29,11 @@ def before_recording(evidence: Evidence) -> Iterator[Proof]:
 
 
 def graph_capture(evidence: Evidence) -> Iterator[Proof]:
-    """Between a capture's begin and its end."""
-    yield _activity(evidence, "capture", whole=True)
+    """While a graph is captured; the first row in each stretch decides it."""
+    spans, rows = evidence.activity.sets["capture"], evidence.activity.rows["capture"]
+    rows = rows[np.argsort(evidence.nesting.start_ns[rows], kind="stable")]
+    first = rows[np.searchsorted(evidence.nesting.start_ns[rows], spans[0])]
+    yield Proof(spans, first, ~evidence.in_graph, whole=True, times=spans)
 
 
 def profiler(evidence: Evidence) -> Iterator[Proof]:

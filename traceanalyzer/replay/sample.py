@@ -13,6 +13,7 @@ from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 _SLOW = 1.6  # times the median: a hiccup, or the profiler's buffers; chosen on traces from an H200
 _RARE = 0.2  # share of the steps that may be hiccups; what is slow more often is the program; ranks/hiccup
@@ -60,7 +61,7 @@ class Sample:
     def of(cls, steps: Steps, nesting: Nesting) -> Self:
         """A run of warm and typical steps from the middle of the trace."""
         begin, end = steps.cpu_start_ns, steps.cpu_end_ns
-        usual = _usual(end - begin)
+        usual = _usual(end - begin, steps.capturing)
         usable = _undisturbed(usual, *_paces(nesting, begin, end))
         first, last = (_rows_before(nesting, edges[usable]) for edges in (begin, end))
         chosen = _middle(usable, last - first)
@@ -72,12 +73,12 @@ class Sample:
         return cls(chosen, begin, end, 1.0, len(steps), disturbed=usable is not usual)
 
 
-def _usual(dur: Rows) -> Rows:
-    """Positions of steps that are neither empty, nor the first, nor hiccups."""
-    usable = np.flatnonzero(dur > 0)
+def _usual(dur: Rows, capturing: Mask) -> Rows:
+    """Positions of steps that are neither empty, nor the first, nor hiccups, and capture no graph."""
+    usable = np.flatnonzero((dur > 0) & ~capturing)
     if len(usable) == 0:
         return np.zeros(1, np.int64)
-    if len(usable) > 1:
+    if len(usable) > 1 and usable[0] == 0:
         usable = usable[1:]
     slow = dur[usable] > _SLOW * np.median(dur[usable])
     return usable[~slow] if slow.mean() <= _RARE or slow.sum() <= 1 else usable

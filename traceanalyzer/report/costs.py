@@ -75,26 +75,37 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     """The largest items of the step, largest first: shares of the unprofiled step, else of the traced one.
 
     GPU time is as traced, and told once: a copy beside a kernel takes nothing of the step; where it was measured how
-    long collectives wait for other ranks, that is left out, as the replay leaves it out. Idle time is what the
-    replay leaves of it, split as the causes of the traced idle time are: the profiler stretches it. Empty where the
-    trace has no work on a device.
+    long collectives wait for other ranks, that is left out, as the replay leaves it out. Of several steps those count
+    that are replayed: what happens once, in a first step or where a graph is captured, is no step's. Idle time is
+    what the replay leaves of it, split as the causes of the traced idle time are: the profiler stretches it. Empty
+    where the trace has no work on a device.
     """
     try:
         work, steps, idle = analysis.index(Work), analysis.index(Steps), analysis.index(IdleTime)
     except Unavailable:
         return ()
-    every = work[work.device == min(steps.bounds_ns, default=0)]
+    device, usual = min(steps.bounds_ns, default=0), usual_steps(analysis, steps)
+    every = work[(work.device == device) & (np.isin(work.step, usual) | ~_of_steps(work))]
     waits = analysis.given({"waits": Need(CollectiveWaits, optional=True)})["waits"]
     took_ns = np.minimum(_exposed_ns(every), without_waiting(every, waits))
     of_step, shared = _of_steps(every), every.kind.one_of("communication")
-    times = _gpu_ns(every[of_step & ~shared], took_ns[of_step & ~shared], len(steps))
-    exchanged = _exchanged_ns(every[of_step & shared], took_ns[of_step & shared], len(steps))
-    idle_ns = _idle_ns(idle[idle.device == min(steps.bounds_ns, default=0)], len(steps))
+    times = _gpu_ns(every[of_step & ~shared], took_ns[of_step & ~shared], len(usual))
+    exchanged = _exchanged_ns(every[of_step & shared], took_ns[of_step & shared], len(usual))
+    idle_ns = _idle_ns(idle[(idle.device == device) & np.isin(idle.step, usual)], steps, len(usual))
     step_ns, idle_ns = _unprofiled(analysis, sum(times.values()) + sum(exchanged.values()), idle_ns)
     found = [Cost(name, "gpu", ns, ns / step_ns) for name, ns in times.items()]
     found += [Cost(name, "communication", ns, ns / step_ns) for name, ns in exchanged.items()]
     found += [Cost(name, "idle", ns, ns / step_ns) for name, ns in idle_ns.items()]
     return tuple(sorted((cost for cost in found if cost.step_ns > 0), key=_order)[:count])
+
+
+def usual_steps(analysis: Analysis, steps: Steps) -> NDArray[np.int64]:
+    """Positions of the steps that stand for the program: those that are replayed, else the steady ones."""
+    try:
+        return analysis.index(Forecast).program.sample.steps
+    except Unavailable:
+        steady = np.flatnonzero(steps.steady)
+        return steady if len(steady) else np.arange(len(steps))
 
 
 def _order(cost: Cost) -> tuple[float, str]:
@@ -133,11 +144,20 @@ def _exchanged_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[st
     return {f"{name} with other ranks": ns / max(steps, 1) for name, ns in sums.items()}
 
 
-def _idle_ns(idle: IdleTime, steps: int) -> dict[str, float]:
-    """Traced idle time by cause, per step, in words; without what only the recording made idle."""
-    sums = idle.cause.sums(idle.dur_ns)
-    lost = {cause: ns for cause, ns in sums.items() if GROUPS.get(cause, RECORDING) != RECORDING}
-    return {_idle_name(cause): ns / max(steps, 1) for cause, ns in lost.items()}
+def _idle_ns(idle: IdleTime, steps: Steps, count: int) -> dict[str, float]:
+    """Traced idle time by cause, per step, in words; without what only the recording made idle.
+
+    After the last launch of a single step the mark may go on: that is the step's, as far as the mark reaches.
+    """
+    dur_ns = idle.dur_ns
+    if len(steps) == 1:
+        dur_ns = np.maximum(np.minimum(idle.end_ns, steps.cpu_end_ns[0]) - idle.start_ns, 0)
+    sums = idle.cause.sums(dur_ns)
+    kept = {"tail"} if len(steps) == 1 else set()
+    lost = {
+        cause: ns for cause, ns in sums.items() if cause in kept or GROUPS.get(cause, RECORDING) != RECORDING
+    }
+    return {_idle_name(cause): ns / max(count, 1) for cause, ns in lost.items()}
 
 
 def _idle_name(cause: str) -> str:

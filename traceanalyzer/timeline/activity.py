@@ -13,13 +13,11 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, matching
+from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import (
     ALLOCATOR,
-    CAPTURE_BEGIN,
-    CAPTURE_END,
     DATA_LOADING,
-    INSTANTIATION,
     MODULE_LOADING,
     QUERY,
     STEP_MARK,
@@ -38,9 +36,9 @@ class Activity:
 
     Activities: data_loading, compilation, module_loading, library_start (what a library does before it loads a
     kernel, see `_before_loading`), allocator, capture (of a graph), dispatching (any op or call that lies in no other
-    op), profiler. The sets of capture and profiler reach further than their rows: from a capture's begin to its end,
-    and over what prof.step() takes and has no row for. Threads that never launch anything (a loader's workers,
-    pinning) are left out, since their work is not what the device waits for.
+    op), profiler. The sets of capture and profiler reach further than their rows: over all that captures, see
+    `Captures`, and over what prof.step() takes and has no row for. Threads that never launch anything (a loader's
+    workers, pinning) are left out, since their work is not what the device waits for.
 
     Attributes:
         rows: activity -> int64 of shape (rows,), rows of `trace.cpu`.
@@ -77,7 +75,8 @@ class Activity:
         reached = _before_loading(nesting, launching, rows["module_loading"], call, ~query)
         rows["library_start"] = np.empty(0, np.int64)
         sets["library_start"] = intervals.difference(reached, sets["module_loading"])
-        rows["capture"], sets["capture"] = _captures(trace, nesting, call & on_thread)
+        graphs = captures(trace, nesting)
+        rows["capture"], sets["capture"] = graphs.rows, graphs.around
         rows["profiler"] = profiler.row[profiler.stalled >= 0]
         between = _between_marks(trace, nesting)
         starts, ends = (np.concatenate(pair) for pair in zip(profiler.stalls, between, strict=True))
@@ -100,23 +99,6 @@ def _between_marks(trace: Trace, nesting: Nesting) -> intervals.Set:
     marks = matching(trace.cpu, "name", STEP_MARK.match) & (nesting.thread >= 0)
     starts, ends = np.sort(nesting.start_ns[marks]), np.sort(nesting.end_ns[marks])
     return intervals.union(ends[:-1], starts[1:])
-
-
-def _captures(trace: Trace, nesting: Nesting, call: Mask) -> tuple[Rows, intervals.Set]:
-    """(calls, set) of graph captures: from each begin to the next end on its thread, and what makes a graph of it."""
-    begin, end, making = (
-        call & matching(trace.cpu, "name", wanted.search)
-        for wanted in (CAPTURE_BEGIN, CAPTURE_END, INSTANTIATION)
-    )
-    starts, ends = [nesting.start_ns[making]], [nesting.end_ns[making]]
-    for thread in np.unique(nesting.thread[begin]).tolist():
-        own = nesting.thread == thread
-        begun, closed = np.sort(nesting.start_ns[begin & own]), np.sort(nesting.end_ns[end & own])
-        following = np.searchsorted(closed, begun)
-        ended = following < len(closed)  # a capture that the recording cuts has no end
-        starts.append(begun[ended])
-        ends.append(closed[following[ended]])
-    return np.flatnonzero(begin | making), intervals.union(np.concatenate(starts), np.concatenate(ends))
 
 
 def _before_loading(

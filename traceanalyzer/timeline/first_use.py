@@ -19,7 +19,7 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 Mask = NDArray[np.bool_]
 
-KINDS = ("compiling", "tuning", "loading kernels", "allocating", "first calls")
+KINDS = ("capturing graphs", "compiling", "tuning", "loading kernels", "allocating", "first calls")
 
 # A launch call takes 4 to 10 us and an op tens of us (V100 to H200); what a library prepares at first use takes from
 # 0.1 ms (a workspace) to 30 s (a context).
@@ -52,6 +52,7 @@ class FirstUse:
     ) -> Self:
         allocating, preparing = _allocations(trace, nesting, activity.rows["allocator"])
         found = [
+            activity.rows["capture"],
             activity.rows["compilation"],
             _tuning(trace, nesting, syncs),
             activity.rows["module_loading"],

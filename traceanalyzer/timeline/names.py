@@ -48,6 +48,8 @@ QUERY = re.compile(
     r"^(cuda|hip|cu)((Device|Ctx|Pointer|Kernel|Library|Module|Event)?Get|Func[GS]et|PeekAtLastError|Occupancy"
     r"|Stream(IsCapturing|Get|Create)|EventCreate)"
 )
+# Rows that are named after the capture of a graph; torch.compile times them as it times its compiler.
+CAPTURING = re.compile(r"^CUDAGraph(Node|Tree)\w*\.record|^cudagraphify|^capture_\d+", re.IGNORECASE)
 COMPILATION = re.compile(
     r"\(dynamo_timed\)|^dynamo$|_compile\b|_compile\.|entire_frame_compile|async_compile|inductor_compile"
     r"|^compile_fx|fx_codegen_and_compile|triton.*compile|CachingAutotuner\.(precompile|benchmark)|NVRTC|nvrtc"
@@ -101,7 +103,7 @@ COMPILED_REGION = re.compile(r"^Torch-Compiled Region")
 
 def is_compilation(name: str) -> bool:
     """Compiling, not running what was compiled."""
-    return bool(COMPILATION.search(name)) and not COMPILED_RUN.search(name)
+    return bool(COMPILATION.search(name)) and not COMPILED_RUN.search(name) and not CAPTURING.search(name)
 
 
 def runs_compiled_code(name: str) -> bool:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.trace import Trace, matching
+from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import DATA_LOADING
 from traceanalyzer.timeline.nesting import Nesting
@@ -89,10 +90,16 @@ def _waited(syncs: SyncCalls, start: int, first: int) -> int:
 def _quiet(trace: Trace, nesting: Nesting, start: int, first: int) -> int:
     """End of the last long stretch before the first work in which no thread has a row; 0 where there is none.
 
-    Annotations say nothing of what happens in them, but for a data loader's.
+    Annotations say nothing of what happens in them, but for a data loader's; a capture of a graph is known throughout.
     """
     rows = ~nesting.annotation | matching(trace.cpu, "name", lambda name: bool(DATA_LOADING.search(name)))
     rows &= (nesting.start_ns < first) & (nesting.end_ns > start)
-    free = intervals.complement(intervals.union(nesting.start_ns[rows], nesting.end_ns[rows]), start, first)
+    known = captures(trace, nesting).around
+    begins, ends = (np.concatenate(edges) for edges in zip(known, _edges(nesting, rows), strict=True))
+    free = intervals.complement(intervals.union(begins, ends), start, first)
     long = free[1] - free[0] > _QUIET_NS
     return int(free[1][long].max(initial=0))
+
+
+def _edges(nesting: Nesting, rows: NDArray[np.bool_]) -> tuple[Ns, Ns]:
+    return nesting.start_ns[rows], nesting.end_ns[rows]

@@ -20,7 +20,9 @@ from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.iterations import iterations_within
 from traceanalyzer.timeline.mark_search import FROM_THE_START, Marks, find_marks
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.recording_edges import known_from
@@ -52,6 +54,7 @@ class StepMarks:
         steady: bool (steps,), neither a cold leading step nor an empty one at the end; see `_steady`.
         phase: (steps,), what a serving engine calls the step ("prefill", "decode", ..), None for others.
         batch: int64 (steps,), requests in it as its mark says, -1 for unknown.
+        capturing: bool (steps,), whether a CUDA graph is captured in it, which steps do not do again and again.
         known_ns: device -> ns from which on the recording tells what it did, as in `recording_edges`.
         unseen_ns: how much of the recording's start is left out, since it tells of no device.
     """
@@ -67,6 +70,7 @@ class StepMarks:
     steady: NDArray[np.bool_]
     phase: tuple[str | None, ...]
     batch: Ns
+    capturing: NDArray[np.bool_]
     known_ns: Mapping[int, int]
     unseen_ns: int
 
@@ -77,21 +81,24 @@ class StepMarks:
         known = {} if work is None else known_from(trace, nesting, syncs, work, marks.start_ns, recorded)
         whole = min(known.values(), default=recorded), whole[1]
         marks = _within(marks, whole, nesting, syncs, work)
+        marks = iterations_within(trace, nesting, syncs, work, marks)
+        capturing = _capturing(trace, nesting, marks)
         of_work = _step_of_work(work, marks.start_ns, marks.kind)
         bounds = {} if work is None else _bounds(work, marks.start_ns, of_work, whole)
         told = [phase_and_batch(name) for name in marks.names] or [(None, -1)] * len(marks.number)
         return cls(
             whole_ns=whole,
             kind=marks.kind,
-            source=marks.source + _left_out(whole[0] - recorded),
+            source=marks.source + _left_out(whole[0] - recorded) + _that_capture(capturing),
             number=marks.number,
             cpu_start_ns=marks.start_ns,
             cpu_end_ns=marks.end_ns,
             bounds_ns=bounds,
             of_work=of_work,
-            steady=_steady(marks, bounds, of_work),
+            steady=_steady(marks, bounds, of_work, capturing),
             phase=tuple(phase for phase, _ in told),
             batch=np.array([batch for _, batch in told], np.int64),
+            capturing=capturing,
             known_ns=known,
             unseen_ns=whole[0] - recorded,
         )
@@ -114,6 +121,21 @@ def _left_out(unseen_ns: int) -> str:
     if unseen_ns < _MUCH_UNSEEN_NS:
         return ""
     return f"; the first {format_ns(unseen_ns)} of the recording show nothing of the GPU and are left out"
+
+
+def _capturing(trace: Trace, nesting: Nesting, marks: Marks) -> NDArray[np.bool_]:
+    """Which steps capture a graph, where others do not; bool (steps,)."""
+    begun = captures(trace, nesting).begin_ns
+    found = np.searchsorted(begun, marks.end_ns) > np.searchsorted(begun, marks.start_ns)
+    return found if not found.all() else np.zeros(len(found), bool)
+
+
+def _that_capture(capturing: NDArray[np.bool_]) -> str:
+    count = int(capturing.sum())
+    if not count:
+        return ""
+    verb = "captures a CUDA graph" if count == 1 else "capture CUDA graphs"
+    return f"; {count} of {len(capturing)} {verb}, once each, and do not count as the usual step"
 
 
 def _within(
@@ -160,12 +182,15 @@ def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | 
     return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
-def _steady(marks: Marks, bounds: Mapping[int, Ns], of_work: Ns) -> NDArray[np.bool_]:
+def _steady(
+    marks: Marks, bounds: Mapping[int, Ns], of_work: Ns, capturing: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     """Which steps tell how long a step takes.
 
-    Left out are an empty step at the end, as prof.step() leaves one when the recording stops (it launches nothing and
-    takes less than a tenth of the others' median), and the cold ones: leading steps, at most half of all, that take
-    more than 1.5 times the median of the later half, on the CPU or on a device that has work.
+    Left out are steps that capture graphs, an empty step at the end, as prof.step() leaves one when the recording
+    stops (it launches nothing and takes less than a tenth of the others' median), and the cold ones: leading steps,
+    at most half of all, that take more than 1.5 times the median of the later half, on the CPU or on a device that
+    has work.
     """
     count = len(marks.number)
     steady = np.ones(count, bool)
@@ -179,7 +204,7 @@ def _steady(marks: Marks, bounds: Mapping[int, Ns], of_work: Ns) -> NDArray[np.b
     usual = np.median(took[:, full // 2 : full], axis=1, keepdims=True)
     cold = (took[:, : full // 2] > _COLD * usual).any(axis=0)
     steady[: int(np.cumprod(cold).sum())] = False
-    return steady
+    return np.asarray(steady & ~capturing)
 
 
 def _step_of_work(work: DeviceWork | None, begins: Ns, kind: str) -> Ns:

@@ -32,6 +32,7 @@ class Steps:
         of_work: int64 (work,), parallel to `DeviceWork`: the step that launched it, -1 for none of these.
         steady: bool (steps,), neither a cold leading step nor an empty one at the end, judged in the whole trace.
         phase, batch: (steps,), as in `StepMarks`.
+        capturing: bool (steps,), whether a CUDA graph is captured in it, and in others none.
         cut: bool (steps,), whether the user's window leaves a part of it out on a device.
     """
 
@@ -48,6 +49,7 @@ class Steps:
     steady: NDArray[np.bool_]
     phase: tuple[str | None, ...]
     batch: Ns
+    capturing: NDArray[np.bool_]
     cut: NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -116,6 +118,7 @@ class Steps:
             steady=marks.steady[chosen],
             phase=marks.phase[chosen],
             batch=marks.batch[chosen],
+            capturing=marks.capturing[chosen],
             cut=_cut(marks, edges, first, last),
         )
 

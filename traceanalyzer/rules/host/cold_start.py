@@ -17,11 +17,15 @@ from traceanalyzer.timeline.first_use import KINDS, FirstUse
 from traceanalyzer.timeline.steps import Steps
 
 _FIRST = (
+    "graph-capture",
     "first-use",
     "module-loading",
     "compilation",
     "autotuning",
 )  # of idle time, in the accounting's table
+_NAMED = tuple(
+    map(KINDS.index, ("capturing graphs", "compiling", "loading kernels"))
+)  # have rows of their own
 _PYTHON = "python before the first op"
 
 
@@ -52,8 +56,8 @@ def cold_start(
     """The recording holds a cold start.
 
     What it looks for: stalls that happen once - loading of kernels, the first use of a library or of the driver's
-    allocator, tuning (cuDNN benchmark), compilation - and, where the first steps are far wider than the others, what
-    python does in them before it launches. All of them are one finding.
+    allocator, tuning (cuDNN benchmark), compilation, capture of CUDA graphs - and, where the first steps are far
+    wider than the others, what python does in them before it launches. All of them are one finding.
     Why it costs: the device waits, but once per process, not per step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
     How sure: loading, compilation and allocation have rows of their own; the first use of a library is a call that
@@ -88,10 +92,10 @@ def cold_start(
         if steady
         else "Record after a warm-up, schedule(wait=1, warmup=3, active=5)"
         + (": this window says little of the usual step." if 2 * share >= 1 else "."),
-        confidence=Confidence.HIGH if steady or np.isin(once.kind, (0, 2)).any() else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if steady or np.isin(once.kind, _NAMED).any() else Confidence.MEDIUM,
         evidence={
             "stall_ns": intervals.length(spans),
-            "kinds": _by_kind(calls, once, charged, late),
+            "kinds": _by_kind(calls, once, activity, charged, late),
             "ops": found.outer_op.name.or_else(found.name).sums(spans[1] - spans[0]),
             "first_ns": int(steps.durations_ns()[0]),
             "usual_ns": usual,
@@ -131,12 +135,16 @@ def _longest(rows: Rows, start: Rows, end: Rows, spans: intervals.Set) -> Rows:
     return rows[order[np.unique(span[order], return_index=True)[1]]]
 
 
-def _by_kind(calls: Calls, once: FirstUse, charged: IdleTime, late: QuietCalls) -> dict[str, int]:
+def _by_kind(
+    calls: Calls, once: FirstUse, activity: Activity, charged: IdleTime, late: QuietCalls
+) -> dict[str, int]:
     """What it went by with, each nanosecond once, the longest kind first."""
     nesting, taken = calls.events.nesting, intervals.EMPTY
     spent: dict[str, int] = {}
     parts = [(kind, once.row[once.kind == position]) for position, kind in enumerate(KINDS)]
     sets = [(kind, intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])) for kind, rows in parts]
+    if len(parts[0][1]):  # a capture is more than the calls that begin it
+        sets[0] = KINDS[0], activity.sets["capture"]
     sets.append((KINDS[-1], intervals.union(charged.start_ns, charged.end_ns)))
     for kind, spans in [*sets, (_PYTHON, intervals.union(late.start_ns, late.end_ns))]:
         spent[kind] = spent.get(kind, 0) + intervals.length(intervals.difference(spans, taken))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.op_work import OpWork
@@ -49,14 +52,15 @@ def hotspot(
     Source: roofline model (Williams, Waterman, Patterson 2009).
     """
     within = work[work.step >= 0] if (work.step >= 0).any() else work
+    usual = forecast.program.sample.steps if forecast else np.flatnonzero(steps.steady)
     for _, own in within.by(within.device):
         names = called_names(own)
-        took_ns = without_waiting(own, waits)
+        took_ns = np.where(_counts(own, usual), without_waiting(own, waits), 0)
         op = next(iter(names.sums(took_ns)), None)
         if op is None:
             continue
         chosen = names.one_of(op)
-        found, gpu_ns = own[chosen], int(took_ns[chosen].sum()) // max(len(steps), 1)
+        found, gpu_ns = own[chosen], int(took_ns[chosen].sum()) // max(len(usual), 1)
         whole_ns = forecast.step.unprofiled_ns if forecast else steps.window_ns / max(len(steps), 1)
         share = gpu_ns / max(whole_ns, 1.0)
         if share >= limits.min_part_share:
@@ -64,6 +68,12 @@ def hotspot(
             bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
             alone = "without the profiler" if forecast else "as recorded"
             yield _hits(plain_name(op), found, bound, gpu_ns, min(share, 1.0), alone)
+
+
+def _counts(work: Work, usual: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """What the usual steps ran, since one that tunes kernels says little of the others; all where they ran none."""
+    counts = np.isin(work.step, usual)
+    return counts if counts.any() else np.ones(len(work), bool)
 
 
 def _hits(op: str, found: Work, bound: Bound, gpu_ns: int, share: float, alone: str) -> Hits:

@@ -1,0 +1,96 @@
+"""Captures of CUDA graphs: happen once, are no compiling, and no part of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer import Report, diagnose
+from traceanalyzer.idle.causes import CAUSES, Idle
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.steps import Steps
+
+US = 1_000
+MS = 1_000 * US
+
+
+def replay(trace: TraceBuilder, at: int, number: int) -> None:
+    """A graph of two kernels."""
+    trace.launch("cudaGraphLaunch", at + 100 * US, 20 * US, number)
+    trace.kernel(at + 130 * US, 400 * US, number)
+    trace.kernel(at + 531 * US, 400 * US, number)
+
+
+def capture(trace: TraceBuilder, at: int, number: int, *, pause: int = 0) -> None:
+    """As `torch.cuda.graph` does: it synchronises, collects garbage, and captures."""
+    trace.launch("cudaDeviceSynchronize", at, 30 * US, 2_000 + number)
+    trace.launch("cudaStreamBeginCapture", at + 110 * US + pause, 5 * US, 3_000 + number)
+    for i in range(50):
+        trace.op("aten::mm", at + pause + (200 + 100 * i) * US, 90 * US)
+        trace.launch("cudaLaunchKernel", at + pause + (210 + 100 * i) * US, 5 * US, 4_000 + 100 * number + i)
+    trace.launch("cudaStreamEndCapture", at + pause + 5_300 * US, 20 * US, 5_000 + number)
+    trace.launch("cudaGraphInstantiate", at + pause + 5_330 * US, 500 * US, 6_000 + number)
+
+
+def regions() -> TraceBuilder:
+    """Two marks that capture a graph, for 20 ms, beside three that replay it."""
+    trace, at = TraceBuilder(), 0
+    for number in range(5):
+        captures = number in (0, 2)
+        trace.step(number, at, 21 * MS if captures else MS)
+        if captures:
+            capture(trace, at + 10 * US, number, pause=14 * MS)
+        replay(trace, at + 20 * MS * captures, number)
+        at += 21 * MS if captures else MS
+    return trace
+
+
+def test_a_mark_that_captures_is_not_the_usual_step() -> None:
+    trace = regions().load()
+    steps = Analysis(trace).index(Steps)
+    assert steps.capturing.tolist() == [True, False, True, False, False]
+    assert steps.steady.tolist() == [False, True, False, True, True]
+    report = diagnose(trace)
+    (head,) = report.traces
+    assert head.step is not None
+    assert 0.8 * MS < head.step.unprofiled_ns < 1.1 * MS
+    assert said(report) <= {"host-gap"}  # between the replays
+    assert sum(one.cost_ns for one in report.findings if one.rule == "host-gap") < 2 * MS
+    assert "2 of 5 capture CUDA graphs" in steps.source
+
+
+def test_what_a_capture_does_is_neither_a_gap_of_the_host_nor_a_wait_in_the_loop() -> None:
+    """From its synchronisation on, over the garbage that is collected, to the graph's end."""
+    idle = Analysis(regions().load()).index(Idle)
+    capturing = sum(idle.dur_ns[idle.is_cause("graph-capture")].tolist())
+    assert capturing == pytest.approx(2 * (14 * MS + 5_830 * US), abs=100 * US)
+    assert "compilation" not in {CAUSES[cause] for cause in idle.cause.tolist()}
+
+
+def test_a_window_that_captures_is_a_cold_start_that_captures() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::empty", 0, 10 * US)
+    capture(trace, 20 * US, 1)
+    trace.op("CUDAGraphNode.record (dynamo_timed)", 15 * US, 5_900 * US)
+    replay(trace, 6 * MS, 2)
+    (found,) = [one for one in diagnose(trace.load()).findings if one.rule == "cold-start"]
+    assert next(iter(found.evidence["kinds"])) == "capturing graphs"
+    assert "compiling" not in found.evidence["kinds"]
+
+
+def test_regions_that_capture_beside_regions_that_replay(shared: Callable[[str], Path]) -> None:
+    """219, 2.5, 210, 2.4 and 210 ms: the usual one takes 2.4."""
+    report = diagnose(shared("jobs/ao_vit_capture"))
+    assert not said(report)
+    (head,) = report.traces
+    assert head.step is not None
+    assert head.step.traced_ns < 2.6 * MS
+    assert "captured" not in (head.verdict or "")
+
+
+def said(report: Report) -> set[str]:
+    """Rules with a finding above info."""
+    return {one.rule for one in report.findings if one.severity.value != "info"}

@@ -1,0 +1,96 @@
+"""When CUDA graphs were captured: once per graph, whatever the CPU does meanwhile."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.trace import Trace, matching
+from traceanalyzer.timeline.names import (
+    CAPTURE_BEGIN,
+    CAPTURE_END,
+    CAPTURING,
+    COPY_CALL,
+    DEVICE_SYNC,
+    INSTANTIATION,
+    LAUNCH,
+)
+from traceanalyzer.timeline.nesting import Nesting
+
+Mask = NDArray[np.bool_]
+
+
+class Captures(NamedTuple):
+    """Captures of graphs.
+
+    Attributes:
+        rows: int64, rows of `trace.cpu`: the calls that begin a capture or make a graph of it, and rows that are named
+            after one.
+        begin_ns: int64, sorted: when captures begin.
+        spans: from a capture's begin to its end, and while a graph is made of it.
+        around: the same with what is done for it: the op that captures, whole, and where there is none the
+            synchronisation before it, with which `torch.cuda.graph` begins.
+    """
+
+    rows: Rows
+    begin_ns: Rows
+    spans: intervals.Set
+    around: intervals.Set
+
+
+def captures(trace: Trace, nesting: Nesting) -> Captures:
+    """All captures that end within the recording."""
+    call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__) & (nesting.thread >= 0)
+    begin, end, making = (
+        np.flatnonzero(call & matching(trace.cpu, "name", wanted.search))
+        for wanted in (CAPTURE_BEGIN, CAPTURE_END, INSTANTIATION)
+    )
+    named = np.flatnonzero(matching(trace.cpu, "name", CAPTURING.search) & (nesting.thread >= 0))
+    if len(begin) + len(making) + len(named) == 0:
+        return Captures(begin, begin, intervals.EMPTY, intervals.EMPTY)
+    begin, closed = _closed(nesting, begin, end)
+    spans = _union(nesting, np.concatenate((making, named)), nesting.start_ns[begin], closed)
+    top = nesting.top_op(begin)
+    starts = np.where(top >= 0, nesting.start_ns[top], _prepared(trace, nesting, call, begin))
+    ends = np.where(top >= 0, nesting.end_ns[top], closed)
+    around = _union(nesting, np.concatenate((making, named)), starts, np.maximum(ends, closed))
+    return Captures(
+        np.union1d(np.union1d(begin, making), named), np.sort(nesting.start_ns[begin]), spans, around
+    )
+
+
+def _closed(nesting: Nesting, begin: Rows, end: Rows) -> tuple[Rows, Rows]:
+    """(the begins that have an end, and when each ends): from each to the next end on its thread."""
+    closed = np.full(len(begin), -1, np.int64)
+    for thread in np.unique(nesting.thread[begin]).tolist():
+        own = nesting.thread[begin] == thread
+        ends = np.sort(nesting.end_ns[end[nesting.thread[end] == thread]])
+        following = np.searchsorted(ends, nesting.start_ns[begin[own]])
+        closed[own] = np.append(ends, -1)[following]
+    return begin[closed >= 0], closed[closed >= 0]
+
+
+def _prepared(trace: Trace, nesting: Nesting, call: Mask, begin: Rows) -> Rows:
+    """When the device was synchronised for each capture: nothing is launched between that and the capture's begin."""
+    syncs = np.flatnonzero(call & matching(trace.cpu, "name", DEVICE_SYNC.search))
+    launches = call & matching(
+        trace.cpu, "name", lambda name: bool(LAUNCH.search(name) or COPY_CALL.search(name))
+    )
+    launched = np.sort(nesting.start_ns[launches])
+    starts = nesting.start_ns[begin].copy()
+    synced = np.sort(nesting.start_ns[syncs])
+    last = np.searchsorted(synced, starts) - 1
+    at = np.append(synced, 0)[last]
+    near = (last >= 0) & (np.searchsorted(launched, at) == np.searchsorted(launched, starts))
+    return np.where(near, at, starts)
+
+
+def _union(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows) -> intervals.Set:
+    return intervals.union(
+        np.concatenate((nesting.start_ns[rows], starts)), np.concatenate((nesting.end_ns[rows], ends))
+    )

@@ -1,0 +1,93 @@
+"""Iterations within a mark: what the whole mark consists of, again and again.
+
+A mark says where somebody called `prof.step()`, not what a step of the program is: ten forward passes may lie in one.
+An iteration is what repeats: the same ops, annotations and launches in the same order, from the mark's first to its
+last. A model's layers repeat, too, but something comes before the first and after the last of them.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, numbered
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.trace import Trace, codes, matching, texts_of
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.mark_search import Marks
+from traceanalyzer.timeline.names import COPY_CALL, LAUNCH, SYNCHRONISING
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+_LEAST = 3  # repeats: fewer may be chance, as forward and backward of a net of one layer
+_LEAST_ROWS = 8  # of an iteration; shorter ones are loops over tensors, in which a launch is all there is
+_LAGS = 8  # times that the rarest row comes in an iteration, at most
+_DIGITS = re.compile(r"\d+")
+
+
+def iterations_within(
+    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None, marks: Marks
+) -> Marks:
+    """The iterations of a single mark, where it consists of nothing else; else the mark."""
+    if len(marks.number) != 1 or work is None or not (work.call >= 0).any():
+        return marks
+    rows = _outermost(trace, nesting, syncs, work, marks)
+    kind = _kinds(trace)[rows]
+    period = _period(kind)
+    if period == 0:
+        return marks
+    begins = nesting.start_ns[rows[::period]][: len(rows) // period]
+    inside = "the recording" if marks.kind == "window" else f"the one {marks.kind} mark"
+    return Marks(
+        "iteration",
+        f"a step is what repeats {len(begins)} times within {inside}: the same {period} ops and launches",
+        np.arange(len(begins)),
+        begins,
+        np.append(begins[1:], marks.end_ns[-1]),
+        open_end=marks.open_end,
+    )
+
+
+def _outermost(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks) -> Rows:
+    """Ops, annotations, launches and waits that lie in nothing but the mark, on the thread that launches most."""
+    cpu = trace.cpu
+    launched = work.call[work.call >= 0]
+    thread = int(np.bincount(nesting.thread[launched]).argmax())
+    wanted = (LAUNCH, COPY_CALL, SYNCHRONISING)
+    telling = matching(cpu, "category", CALL_CATEGORIES.__contains__)
+    telling &= matching(cpu, "name", lambda name: any(one.search(name) for one in wanted))
+    telling |= nesting.annotation | matching(cpu, "category", "cpu_op".__eq__)
+    telling[syncs.row[syncs.profiler]] = False
+    low, high = int(marks.start_ns[0]), int(marks.end_ns[0])
+    is_mark = nesting.annotation & (nesting.start_ns <= low) & (nesting.end_ns >= high)
+    rows = nesting.thread_rows[thread]
+    rows = rows[(nesting.start_ns[rows] >= low) & (nesting.end_ns[rows] <= high)]
+    parent = nesting.parent[rows]
+    free = telling[rows] & ~is_mark[rows] & ((parent < 0) | is_mark[parent])
+    return np.asarray(rows[free], np.int64)
+
+
+def _kinds(trace: Trace) -> Rows:
+    """Of every row of `trace.cpu` a number for its name, numbers in the name aside."""
+    plain = [_DIGITS.sub("#", name) for name in texts_of(trace.cpu, "name")]
+    place = {name: at for at, name in enumerate(dict.fromkeys(plain))}
+    kinds = np.array([place[name] for name in plain], np.int64)
+    return np.asarray(kinds[codes(trace.cpu, "name")], np.int64)
+
+
+def _period(kind: Rows) -> int:
+    """Rows of one iteration, where the sequence is iterations and nothing else; 0 where it is not."""
+    if len(kind) < _LEAST * _LEAST_ROWS:
+        return 0
+    dense, _ = numbered(kind)
+    counts = np.bincount(dense)
+    if counts.min() < _LEAST:
+        return 0
+    at = np.flatnonzero(dense == counts.argmin())
+    periods = {int(at[lag] - at[0]) for lag in range(1, min(_LAGS, len(at) - 1) + 1)}
+    for period in sorted(periods):
+        whole = len(kind) % period == 0 and len(kind) >= _LEAST * period
+        if whole and np.array_equal(kind[period:], kind[:-period]):
+            return period if period >= _LEAST_ROWS else 0
+    return 0
