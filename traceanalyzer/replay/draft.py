@@ -131,7 +131,8 @@ class Draft:
 
         A long gap is Python's own work: it stays, unless the edit's spans name it.
         """
-        free = self.program.segments.gap & self.kept & (self.cpu_ns <= _LONG_GAP_NS)
+        between = self.program.segments.gap | self._between_dropped(dropped)
+        free = between & self.kept & (self.cpu_ns <= _LONG_GAP_NS)
         loose = free | ~self.kept
         run = np.cumsum(np.concatenate(([True], loose[1:] != loose[:-1]))) - 1
         touched = np.zeros(run[-1] + 1, bool)
@@ -140,6 +141,12 @@ class Draft:
         total = np.bincount(run, weights=np.where(mine, self.cpu_ns, 0.0))
         scale = np.minimum(1.0, self.program.segments.usual_gap_ns / np.maximum(total, 1e-9))
         self.cpu_ns[mine] *= scale[run[mine]]
+
+    def _between_dropped(self, dropped: Mask) -> Mask:
+        """Self time of an op between two dropped stretches right inside it: Python that called both."""
+        segments = self.program.segments
+        after, before = np.append(dropped[1:], False), np.append(False, dropped[:-1])
+        return np.asarray(before & after & ~dropped & (segments.call < 0))
 
     def _rewarm(self, dropped: Mask) -> None:
         """What ran cold after a stall that is dropped takes what the quicker quarter of its kind takes."""

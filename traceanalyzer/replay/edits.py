@@ -172,3 +172,16 @@ class Insert:
         rows = as_ints(self.rows)
         first = draft.first_of(draft.program.row_start_ns[rows], draft.program.row_end_ns[rows])
         np.add.at(draft.added_ns, first, self.cpu_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class CapOps:
+    """No op's own stretch of CPU time takes longer: a mode of the whole program slows all of them."""
+
+    kind: ClassVar[Kind] = "rewrite"
+    most_ns: float
+
+    def apply(self, draft: Draft) -> None:
+        segments = draft.program.segments
+        own = ~segments.gap & (segments.call < 0)
+        draft.cpu_ns[own] = np.minimum(draft.cpu_ns[own], self.most_ns)

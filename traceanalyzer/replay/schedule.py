@@ -65,6 +65,7 @@ class Schedules:
         self._launch = draft.launch[self._position]
         self._added_ns = draft.program.segments.slowed.added(draft.cpu_ns)
         self._edges = _edges(draft, self._position)
+        self._gap_ns = _gaps(draft, self._position)
 
     def at(self, slowdown: float) -> Schedule:
         """On a CPU without the profiler that slowed it so."""
@@ -76,7 +77,7 @@ class Schedules:
             launch_ns=clock[self._launch],
             stream=draft.stream[position],
             dur_ns=draft.dur_ns[position],
-            gap_ns=draft.gap_ns[position],
+            gap_ns=self._gap_ns,
             latency_ns=draft.latency_ns[position],
             wait_after=np.searchsorted(self._launch, waits.last[kept], side="right"),
             wait_ns=clock[waits.last[kept] + 1],
@@ -92,6 +93,19 @@ class Schedules:
         draft = self._draft
         left = draft.program.segments.slowed.unprofiled(draft.cpu_ns, self._added_ns, slowdown)
         return np.where(draft.kept, left, 0.0) + draft.added_ns
+
+
+def _gaps(draft: Draft, position: Rows) -> Floats:
+    """The gap before each piece of work: that of the pair where an edit has put another piece before it."""
+    device = draft.program.work
+    order = np.argsort(draft.stream[position], kind="stable")
+    same = draft.stream[position][order[1:]] == draft.stream[position][order[:-1]]
+    before = np.full(len(position), -1, np.int64)
+    before[order[1:][same]] = position[order[:-1][same]]
+    other = (before >= 0) & (device.before[position] >= 0) & (before != device.before[position])
+    other &= draft.gap_ns[position] == device.gap_ns[position]  # an edit that sets the gap knows better
+    pairs = device.pair_gap_ns[device.category[before], device.category[position]]
+    return np.where(other, np.minimum(pairs, draft.gap_ns[position]), draft.gap_ns[position])
 
 
 def _edges(draft: Draft, position: Rows) -> tuple[Rows, Rows]:

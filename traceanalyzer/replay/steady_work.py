@@ -33,9 +33,11 @@ class SteadyWork:
         stream: int64, dense number of (device, stream).
         dur_ns: float64, as traced.
         gap_ns: float64, least time from the end of the work before it on its stream to its start.
-        category: int64, a code per category.
         communication: bool, collectives and the like.
         edge_to, edge_from: int64 of shape (edges,), positions: the first starts when the second has ended.
+        before: int64, position of the work before it on its stream, -1 where that is not among them.
+        category: int64, kernel, copy or memset, as numbers below `len(pair_gap_ns)`.
+        pair_gap_ns: float64 (categories, categories), gap from work of the first to queued work of the second.
         latency_ns: float64, from the call's start to the work's on an idle stream.
         end_ns: when the last of it ended, as traced.
     """
@@ -47,6 +49,9 @@ class SteadyWork:
     communication: Mask
     edge_to: Rows
     edge_from: Rows
+    before: Rows
+    category: Rows
+    pair_gap_ns: Floats
     latency_ns: Floats
     end_ns: int
 
@@ -87,15 +92,18 @@ class SteadyWork:
         stream, _ = numbered(key[entry])
         before = _previous(work, key, entry)
         traced = work.start_ns[entry] - pick(work.end_ns, before, 0)
-        gap = _gaps(work, category, entry, before, traced)
+        code, _ = numbered(category)
+        gap, pair_gap = _gaps(work, code, entry, before, traced)
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
         latency = _latencies(work, entry, idle)
         to, source = _edges(work, entry, stream, stream_waits, waited >= 0)
         gap[to] = np.minimum(gap[to], _TYPICAL_GAP_NS)
         dur = (work.end_ns - work.start_ns)[entry] - np.maximum(waited, 0).astype(np.float64)
-        return cls(
-            entry, stream, dur, gap, talks[entry], to, source, latency, int(work.end_ns[entry].max(initial=0))
-        )
+        place = np.full(len(work.call) + 1, -1, np.int64)
+        place[entry] = np.arange(len(entry))
+        end = int(work.end_ns[entry].max(initial=0))
+        neighbours = place[before], code[entry], pair_gap
+        return cls(entry, stream, dur, gap, talks[entry], to, source, *neighbours, latency, end)
 
 
 def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
@@ -112,21 +120,26 @@ def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
     return previous[entry - low]
 
 
-def _gaps(work: DeviceWork, category: Rows, entry: Rows, before: Rows, traced: Rows) -> Floats:
-    """As traced where the work was queued, else the median of its pair of categories."""
+def _gaps(work: DeviceWork, category: Rows, entry: Rows, before: Rows, traced: Rows) -> tuple[Floats, Floats]:
+    """(gaps as traced where the work was queued, else the median of its pair of categories; those medians)."""
     graph = work.shared[entry] & (pick(work.call, before) == work.call[entry])
     ended = pick(work.end_ns, before, 0)
     queued = (before >= 0) & (work.call_end_ns[entry] + _QUEUED_NS < work.start_ns[entry])
     queued &= work.call_end_ns[entry] <= ended
+    plain = queued & ~graph
     queued |= graph
-    pair = pick(category, before) * 64 + category[entry]
+    kinds = int(category.max(initial=-1)) + 1
+    pair = pick(category, before, 0) * kinds + category[entry]
     gap = traced.astype(np.float64)
     overall = float(np.median(gap[queued])) if queued.any() else _TYPICAL_GAP_NS
-    for code in distinct(pair).tolist():
-        mine = pair == code
+    medians = np.full(kinds * kinds, _TYPICAL_GAP_NS)
+    for code in distinct(np.where(before >= 0, pair, -1)).tolist():
+        mine = (pair == code) & (before >= 0) if code >= 0 else before < 0
         known = gap[mine & queued]
         gap[mine & ~queued] = np.median(known) if len(known) else overall
-    return gap
+        if code >= 0 and (mine & plain).any():
+            medians[code] = np.median(traced[mine & plain])
+    return gap, medians.reshape(kinds, kinds)
 
 
 def _latencies(work: DeviceWork, entry: Rows, idle: Mask) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 
-_MAX_PERIOD = 64
+_MAX_PERIOD = 200  # ops: a ResNet-50 has 140; a model that is called sample by sample
 _WORTH = 1.2  # times what a shorter period covers must a longer one cover, or it is only a multiple of it
 
 

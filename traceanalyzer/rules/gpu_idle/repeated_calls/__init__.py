@@ -10,7 +10,9 @@ import numpy as np
 
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.rewrites import Batch
+from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
+from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
     HEAVY,
     advised,
@@ -44,12 +46,14 @@ _SELECTS = re.compile(
 _CUTS = re.compile(
     r"::(slice|narrow|to|_to_copy)$|SliceBackward"
 )  # also on the way of one tensor through a chain
+_SLICES = re.compile(r"::(slice|narrow|select|index|unbind)$")  # picks the sample that the repeat is about
+_DECODES = re.compile(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
 _TABLES = re.compile(r"Embedding\w*Backward")
 _ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits)
-def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """The same sequence of small ops many times a step.
 
     What it looks for: the shortest sequence of outermost ops that comes 16 times or more in a row within a step,
@@ -73,7 +77,7 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> 
         if (sure := _how_sure(loop, limits)) is not None:
             loops.setdefault(loop.key, []).append((loop, sure))
     for same in loops.values():
-        yield _hits([loop for loop, _ in same], same[0][1], idle, limits)
+        yield _hits([loop for loop, _ in same], same[0][1], work, idle, gpus, limits)
 
 
 def _how_sure(loop: Repeats, limits: Limits) -> Confidence | None:
@@ -81,7 +85,11 @@ def _how_sure(loop: Repeats, limits: Limits) -> Confidence | None:
     names = loop.names
     heavy, selects = any(map(HEAVY.search, names)), any(map(_SELECTS.search, names))
     gains_nothing = loop.launches < loop.count or loop.kernel_ns > limits.max_kernel_ns
-    if gains_nothing or (heavy and _is_iterated(loop, limits)):
+    if gains_nothing:
+        return None
+    if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):
+        return Confidence.LOW if not any(map(_DECODES.search, names)) else None
+    if heavy and _is_iterated(loop, limits):
         return None
     if heavy or loop.count < limits.min_repeats:
         many = loop.count >= limits.min_repeats and len(names) <= limits.max_layer_ops
@@ -101,19 +109,21 @@ def _is_iterated(loop: Repeats, limits: Limits) -> bool:
     return whole and (not loop.of_one(HEAVY) or loop.shapes_grow)
 
 
-def _hits(loops: list[Repeats], sure: Confidence, idle: IdleTime, limits: Limits) -> Hits:
+def _hits(
+    loops: list[Repeats], sure: Confidence, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits
+) -> Hits:
     at = loops[0].at.joined([loop.at for loop in loops])
     ends = np.concatenate([loop.ends_ns for loop in loops])
     group = np.repeat(np.arange(len(loops)), [loop.count for loop in loops])
     largest = max(loops, key=lambda loop: loop.launches)
-    excess = max(0.0, 1 - limits.kernel_floor_ns / max(largest.kernel_ns, 1.0))
+    grown = batched_work(work, at.start_ns, ends, group, gpus, limits.kernel_floor_ns)
     lines = at.line.or_else(at.annotation).sums(ends - at.start_ns)
     each = largest.launches / largest.count
     return Hits(
         at=at,
         by=next(iter(lines), None) or first_of(largest.names),
         lost=Lost.launched_within(idle, at.start_ns, ends),
-        fix=Batch(at.start_ns, ends, group, max(1.0, largest.count * excess)),
+        fix=(grown, Batch(at.start_ns, ends, group)),
         confidence=sure,
         message="{ops}: "
         + ("the same {members} ops " if len(largest.names) > 1 else "")

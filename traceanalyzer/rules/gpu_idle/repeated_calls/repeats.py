@@ -37,6 +37,7 @@ class Repeats:
         only_copies: whether all of them are copies, of whatever direction.
         kernel_ns: their mean duration.
         collected: it takes apart what comes before it or puts together what it made: unbind, split; stack, cat.
+        exact: every repeat launches the same kernels on the same grids.
         dims: the inputs' shapes of the ops as recorded, repeat after repeat.
     """
 
@@ -48,6 +49,7 @@ class Repeats:
     only_copies: bool
     kernel_ns: float
     collected: bool
+    exact: bool
     dims: Texts
 
     @property
@@ -97,6 +99,7 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
     moving = work.kind.matches("^copy_")[order]
     first, last = (np.searchsorted(launched[order], rows, side=side) for side in ("left", "right"))
     gathers = names.matches(_GATHERS)
+    kernel, _ = grouped([work.name.code[order], work.blocks[order]])
     for loop in range(len(loops)):
         members = loops.members(loop)
         own = _filled(first[members.ravel()], last[members.ravel()])
@@ -111,8 +114,17 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
             only_copies=len(own) > 0 and bool(moving[own].all()),
             kernel_ns=float(durations[own].mean()) if len(own) else 0.0,
             collected=bool(gathers[low:high].any()),
+            exact=_exact(kernel[own], (last - first)[members].sum(axis=1)),
             dims=dims[members.ravel()],
         )
+
+
+def _exact(kernel: Rows, launches: Rows) -> bool:
+    """Whether as many launches of every repeat are of the same kernels, one after the other."""
+    if len(kernel) == 0 or (launches != launches[0]).any():
+        return False
+    each = kernel.reshape(len(launches), -1)
+    return bool((each == each[0]).all())
 
 
 def _grow(codes: Rows, dims: Texts) -> bool:

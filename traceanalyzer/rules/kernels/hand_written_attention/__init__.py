@@ -27,9 +27,10 @@ _PRODUCTS = ("aten::bmm", "aten::baddbmm")
 class Limits:
     max_between: int = limit(8, "pieces from product to softmax: scale, mask, bias, casts, dropout")
     fused_share: float = limit(
-        0.2, "that fused bfloat16 attention takes, shapes unknown; 512 to 2,048 tokens, H200"
+        0.475,
+        "of both products that fused bfloat16 attention takes, shapes unknown; 512 to 2,048 tokens, H200",
     )
-    fused_share_fp32: float = limit(0.7, "the same of float32 attention")
+    fused_share_fp32: float = limit(0.7, "of all pieces that fused float32 attention takes")
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits)
@@ -58,7 +59,8 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
     total = np.bincount(number, weights=found.dur_ns)
     fp32 = bool(found.name.matches(families.FP32_ARITHMETIC).any())
     exact = _fused_ns(found, number, inputs, gpu, "fp32" if fp32 else "bf16")
-    guess = total * (limits.fused_share_fp32 if fp32 else limits.fused_share)
+    products = np.bincount(number, weights=found.dur_ns * found.op.name.one_of(*_PRODUCTS))
+    guess = total * limits.fused_share_fp32 if fp32 else products * limits.fused_share
     fused = np.where(exact > 0, np.minimum(exact, total), guess)
     kept = fused / np.maximum(total, 1)
     both = " and {backward} backward" if backward.any() else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from traceanalyzer.replay.edits import Drop
+from traceanalyzer.replay.edits import CapOps, Drop
 from traceanalyzer.rule import Calls, Claims, Hits, Lost, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rules.kernels.recomputation.backward_nodes import gradient_checks, recomputed
@@ -14,6 +14,10 @@ from traceanalyzer.rules.kernels.recomputation.backward_nodes import gradient_ch
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_checked_share: float = limit(0.5, "of backward nodes: anomaly mode checks all of them for NaN")
+    usual_op_ns: int = limit(
+        15_000,
+        "of an op's own time around its calls; with the mode on, forward ops take 100 us to keep the stack; H200 host",
+    )
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("checkpoint", "anomaly-mode"))
@@ -58,7 +62,7 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             at=checks,
             cause="anomaly-mode",
             lost=Lost.all_of(*checks.launched()),
-            fix=Drop(checks.rows),
+            fix=(Drop(checks.rows), CapOps(float(limits.usual_op_ns))),
             message="anomaly mode: every gradient is checked for NaN and the CPU waits for the answer, {times_a_step}",
             advice="Turn torch.autograd.detect_anomaly off; use it only while looking for a NaN.",
             evidence={"checks": asks},

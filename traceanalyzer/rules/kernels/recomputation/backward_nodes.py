@@ -12,7 +12,7 @@ from traceanalyzer.rule.views.selection import Mask
 _NODE = r"Backward\d*$"
 _CHECKPOINT = r"Checkpoint\w*Backward"
 _EVALUATION = r"^autograd::engine::evaluate_function"
-_CHECKS = ("aten::ne", "aten::isnan", "aten::any", "aten::item", "aten::is_nonzero")
+_CHECKS = ("aten::ne", "aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten::is_nonzero")
 _ASKS = ("aten::item", "aten::is_nonzero")
 _NOTHING_TO_CHECK = r"AccumulateGrad|View|Expand|Transpose|Permute|^.*: T+Backward"
 

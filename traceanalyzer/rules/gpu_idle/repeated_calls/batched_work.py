@@ -1,0 +1,51 @@
+"""What the kernels of one repeat take when they do the work of all repeats of their loop."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.replay.edits import Resize
+from traceanalyzer.replay.segments import rank_within
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.rule import Work
+
+Floats = NDArray[np.float64]
+
+
+def batched_work(
+    work: Work, starts_ns: Rows, ends_ns: Rows, group: Rows, gpus: Gpus, floor_ns: int
+) -> Resize:
+    """Durations of the first repeat's kernels: small grids run side by side until the multiprocessors are full.
+
+    A kernel of few blocks leaves most of the device empty, so that the same kernel of the other repeats fits beside
+    it. Of each duration a floor is the start, which is paid once.
+
+    Args:
+        starts_ns, ends_ns, group: int64 (repeats,), the repeats, and the loop of each.
+        floor_ns: of a kernel that does next to nothing.
+    """
+    order = np.argsort(starts_ns, kind="stable")
+    launched = work.launch.start_ns
+    at = np.searchsorted(starts_ns[order], launched, side="right") - 1
+    inside = np.flatnonzero((at >= 0) & work.launch.there & (launched < ends_ns[order][np.maximum(at, 0)]))
+    inside = inside[np.argsort(launched[inside], kind="stable")]
+    work, repeat = work[inside], order[at[inside]]
+    place = rank_within(repeat)
+    own_ns = np.maximum(work.dur_ns - floor_ns, 0) * _shares(work, gpus)
+    _, key = np.unique(group[repeat] * (int(place.max(initial=0)) + 1) + place, return_inverse=True)
+    total, longest = np.zeros(int(key.max(initial=-1)) + 1), np.zeros(int(key.max(initial=-1)) + 1)
+    np.add.at(total, key, own_ns)
+    np.maximum.at(longest, key, work.dur_ns)
+    first = rank_within(group)[repeat] == 0
+    return Resize(work.entries[first], np.maximum(longest, total + floor_ns)[key[first]])
+
+
+def _shares(work: Work, gpus: Gpus) -> Floats:
+    """Share of the device's multiprocessors that each piece of work fills; 1 where that is not recorded."""
+    devices = sorted(set(work.device.tolist()))
+    sms = np.array([gpus[device].sms or 0 for device in devices], np.float64)
+    own = sms[np.searchsorted(devices, work.device)] if devices else np.empty(0)
+    known = (own > 0) & (work.blocks > 0)
+    return np.where(known, np.minimum(work.blocks / np.maximum(own, 1.0), 1.0), 1.0)
