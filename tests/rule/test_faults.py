@@ -55,7 +55,7 @@ def test_faults_come_by_severity(shared: Callable[[str], Path]) -> None:
 
 
 def test_a_graph_is_no_part_of_another_fault(shared: Callable[[str], Path]) -> None:
-    report = reported(shared("third/tiny_batch.bad"))
+    report = reported(shared("pairs4/amp_scaler.bad"))
     graph = next(found for found in report.findings if found.rule == "launch-bound")
     (own,) = [fault for fault in report.traces[0].faults if fault.id == graph.fault]
     assert len(own.findings) == 1

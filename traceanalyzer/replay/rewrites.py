@@ -157,6 +157,8 @@ def _first_segments(draft: Draft) -> tuple[Rows, Rows]:
 class Batch:
     """Of repeats, CPU spans [starts, ends), the first of each group does for all: the others go, with all inside.
 
+    The first is that of the sampled part of the step.
+
     Attributes:
         group: int64 (spans,), equal for the repeats of one loop in one step.
         work_factor: by which the first one's work grows.
@@ -170,6 +172,8 @@ class Batch:
 
     def apply(self, draft: Draft) -> None:
         starts, ends, group = as_ints(self.starts_ns), as_ints(self.ends_ns), as_ints(self.group)
+        sampled = draft.span_of_launch(starts, ends)[0] >= 0
+        starts, ends, group = starts[sampled], ends[sampled], group[sampled]
         first = rank_within(group) == 0
         draft.dur_ns[draft.within(starts[first], ends[first])[draft.launch]] *= self.work_factor
         draft.drop(draft.within(starts[~first], ends[~first]))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.arrays import pick, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
@@ -28,6 +28,7 @@ class Limits:
     min_bare_share: float = limit(0.5, "of a copy's time that no kernel covers; by definition most")
 
 
+_MOVES = r"^aten::(to|_to_copy|copy_|cuda|cpu|clone|contiguous)$"
 _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
 
 # cause -> (what is wrong, remedy of copies to the device, remedy of others)
@@ -103,7 +104,7 @@ def exposed_copy(
             by=_WAYS[kind],
             cause=cause,
             lost=Lost.joined([Lost.uncovered(found, cover), Lost.all_of(waited, owner[owner >= 0])]),
-            fix=_fix(found, awaiting, evidence["link_gbps"]),
+            fix=_fix(found, awaiting, evidence["link_gbps"], _converting(found, called)),
             message=f"copies of {{copy}} go from {{by}} {what}, {{times_a_step}}, at {{gbps}} GB/s"
             + (" ({link} gives {link_gbps} GB/s)" if evidence["link"] else "")
             + "; no kernel runs meanwhile"
@@ -124,8 +125,33 @@ def _causes(copies: Work, work: Work, called: CalledOps, waiting: Rows) -> Texts
     return Texts(np.select(holds, range(len(holds)), len(holds)), np.array(list(_TEXTS), object))
 
 
-def _fix(copies: Work, awaiting: Rows, link_gbps: float | None) -> list[Edit]:
-    """The copies aside, from pinned memory as fast as the link; and nothing waits for them."""
+def _converting(copies: Work, called: CalledOps) -> Rows:
+    """Rows of the conversions inside ops that only need their inputs elsewhere; -1 for copies that the user called.
+
+    `x[index]` copies an index on the host to the device each time: kept there, it is not copied at all.
+    """
+    ops = Calls(copies.events, called.of(copies.launch.rows))
+    inner = copies.launch.op.rows
+    nesting = copies.events.nesting
+    above = pick(nesting.parent, inner)
+    while (moving := Calls(copies.events, above).name.matches(_MOVES) & (above >= 0)).any():
+        inner = np.where(moving, above, inner)
+        above = np.where(moving, pick(nesting.parent, inner), -1)
+    hidden = ops.there & ~ops.name.matches(_MOVES) & Calls(copies.events, inner).name.matches(_MOVES)
+    return np.where(hidden, inner, -1)
+
+
+def _fix(copies: Work, awaiting: Rows, link_gbps: float | None, converting: Rows) -> list[Edit]:
+    """The copies aside, from pinned memory as fast as the link; and nothing waits for them.
+
+    Those that another op makes of its inputs go.
+    """
+    needless = converting[converting >= 0]
+    if len(needless):
+        return [
+            Drop(needless),
+            *_fix(copies[converting < 0], awaiting, link_gbps, converting[converting < 0]),
+        ]
     dur = copies.dur_ns.astype(np.float64)
     if link_gbps:
         dur = np.where(copies.pageable, np.minimum(dur, copies.bytes / (REACHED * link_gbps)), dur)

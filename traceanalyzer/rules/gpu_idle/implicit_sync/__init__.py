@@ -12,7 +12,9 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, Edit
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
+from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.rules.gpu_idle.implicit_sync.awaited_kinds import KINDS, kinds_of
+from traceanalyzer.rules.gpu_idle.implicit_sync.value_makers import makers_of
 from traceanalyzer.timeline.awaited_values import AwaitedValues
 
 
@@ -45,7 +47,7 @@ def implicit_sync(
     When it is wrong: a value that decides what comes next has to be read; then ask for it later or less often.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
-    ops = Calls(work.events, values.op)
+    ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]
     copies, waits = Work(work.events, values.copy), Calls(work.events, values.wait)
     for (cause, op), found in ops.by(kinds_of(ops, values), _as_called(ops)):
         waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
@@ -56,7 +58,7 @@ def implicit_sync(
             by=op,
             cause=cause,
             lost=_lost(found, counting, idle),
-            fix=_fix(cause, found, waiting, moved, work, limits),
+            fix=_fix(cause, found, waiting, moved, work, makers_of(found, outer), limits),
             message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
             + (", at {lines}" if lines else "")
             + _waits(longest := _longest(waiting, found), waiting.total_ns, len(found), limits.alike)
@@ -99,10 +101,12 @@ def _lost(found: Calls, spent: Work, idle: IdleTime) -> Lost:
     return Lost.joined([parts[0], parts[1][working >= 0]])
 
 
-def _fix(cause: str, found: Calls, waiting: Calls, moved: Work, work: Work, limits: Limits) -> Edit:
+def _fix(
+    cause: str, found: Calls, waiting: Calls, moved: Work, work: Work, makers: Rows, limits: Limits
+) -> Edit:
     """What would be without the value; where the op does more than read it, the op stays and no longer waits."""
     if KINDS[cause].only_reads:
-        return Drop(found.rows)
+        return Drop(np.union1d(found.rows, makers))
     if cause == "copy-to-device":
         return Drop(np.setdiff1d(waiting.rows, moved.launch.rows))
     if cause != "boolean-mask":

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 def batched_work(
     work: Work, starts_ns: Rows, ends_ns: Rows, group: Rows, gpus: Gpus, floor_ns: int
 ) -> Resize:
-    """Durations of the first repeat's kernels: small grids run side by side until the multiprocessors are full.
+    """Durations of the kernels of the repeat that does all: small grids run side by side until the device is full.
 
     A kernel of few blocks leaves most of the device empty, so that the same kernel of the other repeats fits beside
     it. Of each duration a floor is the start, which is paid once.
@@ -38,8 +38,7 @@ def batched_work(
     total, longest = np.zeros(int(key.max(initial=-1)) + 1), np.zeros(int(key.max(initial=-1)) + 1)
     np.add.at(total, key, own_ns)
     np.maximum.at(longest, key, work.dur_ns)
-    first = rank_within(group)[repeat] == 0
-    return Resize(work.entries[first], np.maximum(longest, total + floor_ns)[key[first]])
+    return Resize(work.entries, np.maximum(longest, total + floor_ns)[key])
 
 
 def _shares(work: Work, gpus: Gpus) -> Floats:
