@@ -81,7 +81,10 @@ def test_ops_shapes_and_kernels() -> None:
     assert product["tflops"] == pytest.approx(2 * 1024**3 / 4_000 / 1e3)
     assert product["peak_share"] == pytest.approx(product["tflops"] / 989.5)
     assert product["limit"] == "compute"
-    assert shapes.loc["aten::_softmax", "why"] == "no model for this op and these inputs"
+    assert (shapes.loc["aten::_softmax", "kind"], shapes.loc["aten::_softmax", "limit"]) == (
+        "softmax",
+        "memory",
+    )
     assert shapes.loc["aten::copy_", "why"] == "copies between host and device"
     assert shapes.loc[NO_OP, "why"] == "not launched by an op"
     assert work.kernels["kernel"].tolist()[:2] == ["gemm", "softmax"]
@@ -119,7 +122,7 @@ def test_the_text_says_what_was_reached_and_what_is_not_known() -> None:
         "54.3 % of the compute peak",
     ):
         assert part in text
-    assert "peak n/a: no model for this op and these inputs" in text
+    assert "of the memory peak" in text
     assert "other ops (1)" in text
     assert "H200 SXM, NVIDIA H200 data sheet" in text
     for width in (60, 80, 120):

@@ -24,6 +24,12 @@ def product_of(text: str) -> int:
     return min(math.prod(sizes), _MOST) if _are_sizes(sizes) else 0
 
 
+def sizes_of(text: str) -> tuple[int, ...]:
+    """`[132, 1, 1]`; nothing where they are no sizes."""
+    sizes = _loaded(text)
+    return tuple(sizes) if _are_sizes(sizes) else ()
+
+
 def elements_of(shape: tuple[int, ...]) -> int:
     """How many elements a tensor of that shape has."""
     return min(math.prod(shape), _MOST)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, distinct_pairs
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.op_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.op_work import arithmetic_of
@@ -16,17 +17,23 @@ Floats = NDArray[np.float64]
 
 
 def call_times(
-    number: Rows, kernels: Texts, signatures: list[Signature], peaks: Peaks
+    number: Rows,
+    kernels: Texts,
+    signatures: list[Signature],
+    peaks: Peaks,
+    indexed: Indexed | None = None,
 ) -> tuple[Floats, Floats]:
     """(what well-shaped calls take, what each needs at the peaks), ns by signature; 0 where no model knows.
 
     Args:
         number: signature of each piece of work; those that do not occur are left out.
         kernels: name of each.
+        indexed: what calls of each signature index.
     """
     reached, least = np.zeros(len(signatures)), np.zeros(len(signatures))
     for which, names in _kernels(number, kernels).items():
-        needed = bound_of(signatures[which])
+        op = signatures[which]
+        needed = bound_of(op) or (indexed.work(op, which) if indexed else None)
         if needed is not None:
             arithmetic = arithmetic_of(needed, " ".join(names)) if needed.flops else None
             least[which] = least_ns(needed, peaks, arithmetic)

@@ -42,28 +42,52 @@ ARITHMETIC = {
     "c10::Float8_e5m2": "fp8",
 }
 # Reads its inputs, writes a result of their common shape, computes next to nothing.
-_NAMES = """abs add addcdiv addcmul bitwise_and bitwise_not bitwise_or clamp clamp_max clamp_min cos div eq exp ge
-gelu gelu_backward gt hardtanh le lerp log lt masked_fill mul ne neg pow reciprocal relu rsqrt sigmoid
-sigmoid_backward silu silu_backward sin sqrt sub tanh tanh_backward threshold_backward where"""
+_NAMES = """abs acos acosh add addcdiv addcmul angle asin asinh atan atan2 atanh bitwise_and bitwise_left_shift
+bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min conj_physical copysign cos
+cosh div elu elu_backward eq erf erfc exp exp2 expm1 float_power floor floor_divide fmax fmin fmod frac ge gelu
+gelu_backward gt hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh hardtanh_backward
+heaviside hypot isfinite isinf isnan le leaky_relu leaky_relu_backward lerp log log10 log1p log2 log_sigmoid_forward
+log_sigmoid_backward logaddexp logical_and logical_not logical_or logical_xor logit lt masked_fill maximum minimum mish
+mish_backward mul nan_to_num ne neg pow _prelu_kernel _prelu_kernel_backward reciprocal relu relu6 remainder round rsqrt
+rsub selu sgn sigmoid sigmoid_backward sign signbit silu silu_backward sin sinc sinh softplus softplus_backward
+softshrink sqrt square sub tan tanh tanh_backward threshold threshold_backward trunc where xlogy"""
 _POINTWISE = frozenset(_NAMES.split())
+_LOGICAL = "eq ne lt le gt ge isnan isinf isfinite logical_and logical_or logical_not logical_xor"
+_TRUTHS = frozenset(_LOGICAL.split())
 DEPTHWISE = "depthwise conv"
 _ABSURD = 2**62  # operations or elements: damaged files have such shapes
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """An op's name and its inputs, as the trace gives them: shapes, types and scalars, one of each per input."""
+    """An op's name and its inputs, as the trace gives them: shape, type, scalar and strides of each."""
 
     name: str
     dims: tuple[Any, ...]
     types: tuple[str, ...]
     scalars: tuple[str, ...]
+    strides: tuple[Any, ...] = ()
 
     @staticmethod
-    def parsed(name: str, dims: str | None, types: str | None, scalars: str | None) -> Signature:
+    def parsed(
+        name: str, dims: str | None, types: str | None, scalars: str | None, strides: str | None = None
+    ) -> Signature:
         """From the JSON text of the trace's columns; what is missing or damaged is empty."""
-        shapes, kinds, values = (_listed(text) for text in (dims, types, scalars))
-        return Signature(name, tuple(shapes), tuple(map(str, kinds)), tuple(map(str, values)))
+        shapes, kinds, values, steps = (_listed(text) for text in (dims, types, scalars, strides))
+        return Signature(name, tuple(shapes), tuple(map(str, kinds)), tuple(map(str, values)), tuple(steps))
+
+    def stride(self, position: int) -> tuple[int, ...] | None:
+        """Strides of a tensor input in elements; None where they are not recorded."""
+        found = self.strides[position] if position < len(self.strides) else None
+        if not isinstance(found, list) or len(found) != len(self.shape(position)):
+            return None
+        return tuple(found) if all(type(step) is int for step in found) else None
+
+    def elements(self, position: int) -> int:
+        """Elements that a tensor input has in memory: what is expanded counts once."""
+        shape = self.shape(position)
+        steps = self.stride(position) or (1,) * len(shape)
+        return math.prod(size for size, step in zip(shape, steps, strict=True) if step)
 
     def shape(self, position: int) -> tuple[int, ...]:
         """Shape of a tensor input.
@@ -227,17 +251,17 @@ def _pointwise(op: Signature) -> Work:
     tensors = [i for i in range(len(op.dims)) if i < len(op.types) and op.types[i] in ITEM_BYTES]
     shapes = [op.shape(i) for i in tensors]
     written = math.prod(np.broadcast_shapes(*shapes))
-    read = sum(math.prod(op.shape(i)) * op.item_bytes(i) for i in tensors if op.shape(i))
+    read = sum(op.elements(i) * op.item_bytes(i) for i in tensors if op.shape(i))
     in_place = op.name.endswith("_")
     item = op.item_bytes(tensors[0]) if in_place else max(op.item_bytes(i) for i in tensors if op.shape(i))
-    if op.name.removeprefix("aten::") in ("eq", "ne", "lt", "le", "gt", "ge"):
+    if op.name.removeprefix("aten::") in _TRUTHS:
         item = ITEM_BYTES["bool"]
     return Work("elementwise", None, read + written * item)
 
 
 def _copy(op: Signature) -> Work:
     size = math.prod(op.shape(0))
-    return Work("elementwise", None, size * op.item_bytes(0) + math.prod(op.shape(1)) * op.item_bytes(1))
+    return Work("elementwise", None, size * op.item_bytes(0) + op.elements(1) * op.item_bytes(1))
 
 
 def _fill(op: Signature) -> Work:
@@ -268,6 +292,7 @@ _MODELS: dict[str, Callable[[Signature], Work]] = {
     "_cudnn_attention_backward": _attention(1, 14, heads_first=True, backward=True),
     "_scaled_dot_product_cudnn_attention": _attention(0, 6, heads_first=True),
     "_scaled_dot_product_cudnn_attention_backward": _attention(1, 14, heads_first=True, backward=True),
+    "_addmm_activation": _gemm(1, 2, bias=0),
     "copy_": _copy,
     "fill_": _fill,
     "zero_": _fill,

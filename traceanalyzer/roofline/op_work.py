@@ -12,6 +12,9 @@ from traceanalyzer.model.arrays import Rows, grouped, sums_of
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.texts import Mask
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
+from traceanalyzer.roofline.indexed import Indexed
+from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.op_families import inputs_once
 from traceanalyzer.roofline.op_model import Signature, Work, linked_work_of, work_of
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
 from traceanalyzer.roofline.signatures import NO_OP, signatures_of
@@ -66,12 +69,32 @@ class OpWork:
             together[number].append(name)
         linked = np.isin(work.kind, [KINDS.index(kind) for kind in _OVER_LINK])
         over_link = np.bincount(signature, weights=linked, minlength=len(signatures)) > 0
-        shapes = _shapes(work, signature, signatures, [" ".join(of) for of in together], over_link, peaks)
+        indexed = Indexed.of(trace, work.row, signature, len(signatures))
+        needed = [
+            linked_work_of(op) if linked else _needed(op) or indexed.work(op, which) or inputs_once(op)
+            for which, (op, linked) in enumerate(zip(signatures, over_link, strict=True))
+        ]
+        known = _Known([" ".join(of) for of in together], over_link, needed)
+        shapes = _shapes(work, signature, signatures, known, peaks)
         ops = shapes.groupby("op", sort=False)[["calls", "gpu_ns"]].sum().reset_index()
         ops["share"] = ops["gpu_ns"] / max(steps.window_ns, 1)
         ops = ops.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
         kernels = kernels.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
         return cls(ops, shapes, kernels, steps.window_ns, len(steps) if steps.marked else 0, peaks)
+
+
+def _needed(op: Signature) -> Work | None:
+    """What it does as it stands: a direct convolution of many taps is held against its products, not against FFTs."""
+    return work_of(op) or bound_of(op)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Of each signature: the names of its kernels, whether it copies from or to the host, what a call needs."""
+
+    kernels: list[str]
+    over_link: Mask
+    needed: list[Work | None]
 
 
 def _described(number: Rows, signatures: list[Signature]) -> pd.DataFrame:
@@ -101,11 +124,9 @@ def _shapes(
     work: DeviceWork,
     signature: Rows,
     signatures: list[Signature],
-    kernels: list[str],
-    over_link: Mask,
+    known: _Known,
     peaks: dict[int, Peaks | None],
 ) -> pd.DataFrame:
-    """Of each signature: `kernels` are the names of its kernels, `over_link` tells copies from or to the host."""
     group, first = grouped([signature, work.device])
     _, calls = grouped([group, work.op])
     number = signature[first]
@@ -117,7 +138,7 @@ def _shapes(
     frame.loc[unknown, "calls"] = np.bincount(group, minlength=len(first))[unknown]
     columns = (frame[name].tolist() for name in ("device", "calls", "gpu_ns"))
     rates = [
-        _rates(signatures[of], calls, gpu_ns, kernels[of], bool(over_link[of]), peaks.get(device))
+        _rates(signatures[of], known, of, calls, gpu_ns, peaks.get(device))
         for of, device, calls, gpu_ns in zip(number.tolist(), *columns, strict=True)
     ]
     frame = pd.concat([frame, pd.DataFrame(rates, columns=_RATES)], axis="columns")
@@ -141,15 +162,13 @@ _FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")
 _Rates = tuple[object, ...]
 
 
-def _rates(
-    op: Signature, calls: int, gpu_ns: int, kernels: str, over_link: bool, peaks: Peaks | None
-) -> _Rates:
-    work = (linked_work_of if over_link else work_of)(op)
+def _rates(op: Signature, known: _Known, of: int, calls: int, gpu_ns: int, peaks: Peaks | None) -> _Rates:
+    work, over_link = known.needed[of], bool(known.over_link[of])
     if work is None:
         return (None,) * 9 + (_why_unknown(op),)
     tflops = work.flops * calls / gpu_ns / 1e3 if work.flops and gpu_ns else None
     gbps = work.bytes * calls / gpu_ns if work.bytes and gpu_ns else None
-    arithmetic = arithmetic_of(work, kernels)
+    arithmetic = arithmetic_of(work, known.kernels[of])
     peak = peaks.tflops.get(arithmetic or "") if peaks and tflops else None
     peak_gbps = peaks.gbps if peaks else None
     share, limit = (None, None) if over_link else _nearest_limit((tflops, peak), (gbps, peak_gbps))

@@ -7,7 +7,7 @@ from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.op_model import Signature
 
 NO_OP = "(no op)"
-_COLUMNS = ("name", "input_dims", "input_type", "concrete_inputs")
+_COLUMNS = ("name", "input_dims", "input_type", "concrete_inputs", "input_strides")
 
 
 def signatures_of(trace: Trace, rows: Rows) -> tuple[Rows, list[Signature]]:

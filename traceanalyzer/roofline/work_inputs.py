@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -22,15 +23,18 @@ class WorkInputs:
 
     Attributes:
         number: int64 (work,), position in `signatures` of each entry of `DeviceWork`.
+        indexed: what calls of each signature index, by the grids of their kernels.
         signatures: the distinct ops with their inputs; one without a name stands for no op.
     """
 
     number: Rows
     signatures: list[Signature]
+    indexed: Indexed
 
     @classmethod
     def build(cls, trace: Trace, work: DeviceWork) -> Self:
-        return cls(*signatures_of(trace, work.op))
+        number, signatures = signatures_of(trace, work.op)
+        return cls(number, signatures, Indexed.of(trace, work.row, number, len(signatures)))
 
     def meets(self, wanted: Callable[[Signature], object]) -> NDArray[np.bool_]:
         """Which entries of `DeviceWork` were launched by such an op; bool (work,)."""

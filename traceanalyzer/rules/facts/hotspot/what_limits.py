@@ -43,6 +43,7 @@ _LINK = Bound("link", "that is transfer over the link to the host", _LINK_ADVICE
 _COPIES = Bound("copies", "that is copies within the device", "Work in place or on views, and copy less.")
 _NO_SHAPES = "Record with record_shapes=True to see how near to its limits it comes."
 _UNMODELLED = "Ask Nsight Compute or rocprof-compute: what this op has to compute and move is not known here."
+_FEW_BLOCKS = "Give the device more to do at once: more rows, a larger batch, or parts that are combined."
 _ADVICE = {
     "compute": "It is near what the device computes: a smaller dtype or less work is what is left.",
     "memory": "It is near what memory delivers: fuse it with its neighbours, or move fewer bytes.",
@@ -51,6 +52,7 @@ _ADVICE = {
 LIMITS = (
     *(known.kind for known in (_COMMUNICATION, _LATENCY, _LINK, _COPIES)),
     *_ADVICE,
+    "few-blocks",
 )  # every kind of a bound
 
 _BEYOND = {
@@ -93,8 +95,7 @@ def _by_peaks(found: Work, rates: OpWork, min_near_share: float) -> Bound:
     inner = next(iter(found.op.name.sums(found.dur_ns)), None)
     known = rates.shapes[(rates.shapes["op"] == inner) & rates.shapes["peak_share"].notna()]
     if known.empty:
-        shaped = bool(found.events.trace.meta.capabilities.get("shapes"))
-        return Bound("", "what limits it is unknown", _UNMODELLED if shaped else _NO_SHAPES)
+        return _by_rate(inner, found, rates)
     best = known.iloc[0]
     compute, share = best["limit"] == "compute", float(best["peak_share"])
     rate = f"{best['tflops']:,.0f} TFLOP/s" if compute else f"{best['gbps']:,.0f} GB/s"
@@ -102,3 +103,20 @@ def _by_peaks(found: Work, rates: OpWork, min_near_share: float) -> Bound:
     if share > 1:  # no device is quicker than its peak
         return Bound(kind, f"{rate}, {_BEYOND[compute]}", _ADVICE[kind])
     return Bound(kind, f"{rate}, {100 * share:.0f} % of the {best['limit']} peak", _ADVICE[kind])
+
+
+def _by_rate(inner: str | None, found: Work, rates: OpWork) -> Bound:
+    """Where no peak is known for it: what it moves or computes a second, or how much of the device its grid covers."""
+    shaped = bool(found.events.trace.meta.capabilities.get("shapes"))
+    known = rates.shapes[(rates.shapes["op"] == inner) & rates.shapes["gbps"].notna()]
+    if len(known):
+        best = known.iloc[0]
+        computes = "" if np.isnan(best["tflops"]) else f"{best['tflops']:,.1f} TFLOP/s and "
+        return Bound("", f"{computes}{best['gbps']:,.0f} GB/s by its inputs", _UNMODELLED)
+    blocks = int(np.median(found.blocks)) if len(found) else 0
+    sms = max((device.sms or 0 for device in found.events.trace.meta.devices), default=0)
+    if 0 < 2 * blocks < sms:
+        return Bound(
+            "few-blocks", f"its kernels run in {blocks} blocks on {sms} multiprocessors", _FEW_BLOCKS
+        )
+    return Bound("", "what limits it is unknown", _UNMODELLED if shaped else _NO_SHAPES)

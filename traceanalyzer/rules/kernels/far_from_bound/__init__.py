@@ -9,15 +9,15 @@ import numpy as np
 
 from traceanalyzer.model.arrays import numbered, sums_of
 from traceanalyzer.roofline.call_times import call_times
-from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_model import ITEM_BYTES, Signature
 from traceanalyzer.roofline.op_work import shapes_of
-from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times
 from traceanalyzer.rule.quicker_work import Floats, quicker
+from traceanalyzer.rules.kernels.far_from_bound.reasons import reason
 from traceanalyzer.rules.kernels.far_from_bound.slow_calls import BROADCAST, NORM, REMEDIES, SHAPE
 
 _BACKWARD = r"Backward\d*$"
@@ -48,7 +48,7 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     Bad: cumsum along a few very long rows, a product with one dimension of a million and two of sixteen, an index_add_
     into few rows, table[index] with few rows and a gradient. Good: more rows at once, another dimension, several
     partial sums that are added, F.embedding(index, table).
-    How sure: the distance is measured, its reason is not: another rule names it where it can be seen.
+    How sure: the distance is measured; its reason is what grid, strides and sizes show, and not said where they do not.
     When it is wrong: calls that touch less than their inputs, and sparse or irregular data.
     Saving: down to what well-shaped calls of the kind take, thus with a wide interval.
     Source: the roofline model (Williams et al., 2009); shares reached were measured on an H200 (roofline/op_bounds.py).
@@ -61,16 +61,16 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
         raise Unavailable("the device is not in the table of peaks")
     chosen = work[inputs.meets(lambda op: op.dims) & work.kind.one_of("compute", "copy_d2d")]
     for device, found in chosen.by_device():
-        peaks = gpus[device].peaks
-        if peaks is not None:
+        if gpus[device].peaks is not None:
             whole_ns = work[work.device == device].total_ns
-            yield from _far(found, inputs, peaks, limits.min_gpu_share * whole_ns, limits)
+            yield from _far(found, inputs, gpus[device], limits.min_gpu_share * whole_ns, limits)
 
 
-def _far(found: Work, inputs: WorkInputs, peaks: Peaks, least_ns: float, limits: Limits) -> Iterator[Hits]:
+def _far(found: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limits: Limits) -> Iterator[Hits]:
+    assert gpu.peaks is not None
     number, (call, _) = inputs.number[found.entries], numbered(found.op.rows)
     spent = sums_of(call, found.dur_ns, int(call.max(initial=-1)) + 1)[call]
-    reached, needed = call_times(number, found.name, inputs.signatures, peaks)
+    reached, needed = call_times(number, found.name, inputs.signatures, gpu.peaks, inputs.indexed)
     target = np.maximum(reached, limits.floor_ns)[number]
     far = (reached[number] > 0) & (spent > limits.times * target) & (spent > limits.min_call_ns)
     found, number, spent, target = found[far], number[far], spent[far], target[far]
@@ -80,13 +80,20 @@ def _far(found: Work, inputs: WorkInputs, peaks: Peaks, least_ns: float, limits:
         if np.asarray(found.dur_ns[own] - fixed[own], np.int64).sum() >= least_ns:
             worst = int(np.flatnonzero(own)[np.argmax(spent[own])])
             shape = inputs.signatures[int(number[worst])]
-            yield _hits(
-                op, found[own], fixed[own], shape, int(needed[number[worst]]), int(spent[worst]), limits
-            )
+            times = _Times(int(needed[number[worst]]), int(spent[worst]))
+            yield _hits(op, found[own], fixed[own], shape, times, gpu.sms, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Of the longest call."""
+
+    needed_ns: int
+    taken_ns: int
 
 
 def _hits(
-    op: str, found: Work, fixed: Floats, shape: Signature, needed_ns: int, taken_ns: int, limits: Limits
+    op: str, found: Work, fixed: Floats, shape: Signature, times: _Times, sms: int | None, limits: Limits
 ) -> Hits:
     model, lines = bound_of(shape), found.line.sums(found.dur_ns)
     line = f", from {next(iter(lines))}" if lines else ""
@@ -96,20 +103,22 @@ def _hits(
         remedy = BROADCAST
     torchs_own = remedy in (BROADCAST, NORM)
     by_fft = kind == "long conv"
+    why = reason(shape, kind, found.blocks, sms)
     what = "the bytes and operations of FFTs" if by_fft else "its bytes and operations"
     return Hits(
         **quicker(found, fixed),
         by=op,
         message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} where {what} need {{needed}}: {{ratio}} times as "
-        "long, in {kernels}" + line,
+        "long, in {kernels}" + line + why,
         advice=f"{remedy}." if by_fft else f"{remedy}; Nsight Compute says what the kernel waits for.",
         confidence=Confidence.MEDIUM,
         evidence={
             "shapes": shapes_of(shape),
             "types": ", ".join(dict.fromkeys(kind for kind in shape.types if kind in ITEM_BYTES)),
-            "call_ns": taken_ns,
-            "needed_ns": needed_ns,
-            "ratio": round(taken_ns / max(needed_ns, 1)),
+            "call_ns": times.taken_ns,
+            "needed_ns": times.needed_ns,
+            "ratio": round(times.taken_ns / max(times.needed_ns, 1)),
+            "reason": why.removeprefix(": "),
             "kernels": kernel_times(found),
             "lines": lines,
         },

@@ -1,0 +1,63 @@
+"""What indexing writes, by the grid of its kernels: the shapes of indices in a list are not recorded."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.shapes import elements_of, sizes_of
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.roofline.op_model import Signature, Work
+
+# index_elementwise_kernel<128, 4, ...>: threads of a block, elements of each.
+_SIZES = re.compile(r"index_elementwise_kernel<(\d+), (\d+)")
+_ROW_BY_ROW = re.compile(r"vectorized_gather_kernel")  # a block of the first dimension for each row
+_INDEXING = "aten::index"
+_LONG = 8  # bytes of an index
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """At most so much does a call of each signature index, int64 (signatures,); 0 where its kernels do not tell."""
+
+    elements: Rows
+    rows: Rows
+
+    @classmethod
+    def of(cls, trace: Trace, row: Rows, number: Rows, signatures: int) -> Indexed:
+        """
+        Args:
+            row: rows of `trace.gpu`.
+            number: int64 of the same shape, the signature of each.
+        """
+        found = cls(np.zeros(signatures, np.int64), np.zeros(signatures, np.int64))
+        name, grid = Texts.column(trace.gpu, "name", row), Texts.column(trace.gpu, "grid", row)
+        for code in name.occurring():
+            kernel = str(name.names[code])
+            sizes, whole = _SIZES.search(kernel), _ROW_BY_ROW.search(kernel)
+            if not sizes and not whole:
+                continue
+            chosen = np.flatnonzero(name.code == code)
+            grids = grid[chosen]
+            blocks = np.zeros(len(grid.names) + 1, np.int64)
+            for of in grids.occurring():
+                shape = sizes_of(grid.names[of]) or (0,)
+                blocks[of] = shape[0] if whole else elements_of(shape) * int(sizes[1]) * int(sizes[2])  # type: ignore[index]
+            np.maximum.at(found.rows if whole else found.elements, number[chosen], blocks[grids.code])
+        return found
+
+    def work(self, op: Signature, which: int) -> Work | None:
+        """table[index]: reads and writes each element, and an index for each of its rows; None for other ops."""
+        elements, rows = int(self.elements[which]), int(self.rows[which])
+        if op.name != _INDEXING or not (elements or rows):
+            return None
+        try:
+            width, item = elements_of(op.shape(0)[1:]), op.item_bytes(0)
+        except LookupError:
+            return None
+        rows = rows or elements // max(width, 1)
+        return Work("gather", None, 2 * (elements or rows * width) * item + rows * _LONG)
