@@ -149,11 +149,10 @@ def test_makefile_has_the_targets_that_documents_name() -> None:
 
 
 def test_the_notebook_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bad, good = (REPOSITORY / "fixtures" / "exposed-copy" / f"{name}.json.gz" for name in ("bad", "good"))
+    bad = REPOSITORY / "fixtures" / "exposed-copy" / "bad.json.gz"
     (tmp_path / "traces").mkdir()
-    shutil.copy(bad, tmp_path / "trace.json.gz")
-    shutil.copy(bad, tmp_path / "traces")
-    shutil.copy(good, tmp_path / "traces")
+    for name in ("trace.json.gz", "traces/rank0.json.gz", "traces/rank1.json.gz"):
+        shutil.copy(bad, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(README.partition("## In a notebook")[2].partition("```python\n")[2].partition("```")[0], names)

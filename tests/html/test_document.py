@@ -168,7 +168,7 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_the_command_takes_ranks(tmp_path: Path) -> None:
     shutil.copy(ONE, tmp_path / "rank0.json.gz")
-    shutil.copy(FIXTURES / "exposed-copy" / "bad.json.gz", tmp_path / "rank1.json.gz")
+    shutil.copy(ONE, tmp_path / "rank1.json.gz")
     assert run(["report", str(tmp_path), "-o", str(tmp_path / "report.html")]) == 0
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<h2>Rank 0</h2>" in html

@@ -28,6 +28,7 @@ from traceanalyzer.report.diagnosis import analyses_of, report_of
 from traceanalyzer.report.overlay.build import overlays_of
 from traceanalyzer.report.overlay.counters import MOST_SAMPLES
 from traceanalyzer.report.overlay.findings import numbered
+from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views import IdleTime
 
 MS = 1_000_000
@@ -94,7 +95,7 @@ def check_idle(path: Path, drawing: Drawing) -> None:
         for one in slices if track.startswith("Idle") else ():
             drawn[track, one.name] += one.end_ns - one.start_ns
     said = {
-        (f"Idle: device {time.device}", cause): ns
+        (f"Idle: device {time.device}", in_words(cause)): ns
         for trace in reported(path).traces
         for time in trace.accounting
         for cause, ns in time.idle_ns.items()

@@ -233,3 +233,14 @@ def test_counter_events_are_samples() -> None:
     assert loaded.meta.counted == {"no value": 1}
     assert loaded.meta.unknown_categories == {}
     assert loaded.meta.rows["counters"] == {"None": 1, "cpu_op": 1, "hardware_counters": 1}
+
+
+def test_two_recordings_of_one_program_are_no_job(tmp_path: Path) -> None:
+    first, second = (FIXTURES / "exposed-copy" / f"{name}.json.gz" for name in ("bad", "good"))
+    for paths in ((first, second), (second, first)):
+        with pytest.raises(UnreadableTrace, match="recorded one after the other: no job") as refused:
+            load_job(*paths)
+        assert (
+            refused.value.remedy == f"To compare two recordings: traceanalyzer compare {paths[0]} {paths[1]}"
+        )
+    assert list(load_job(first, first)) == [0, 1]  # at one time, as ranks are

@@ -48,7 +48,7 @@ def test_channels_last_takes_a_switch_on_rocm() -> None:
 
 @pytest.mark.parametrize("cause", ["waiting", "unknown"])
 def test_cuptis_switch_is_not_advised_on_rocm(cause: str) -> None:
-    advice = TEXTS[cause][1]
+    advice = TEXTS[cause].advice
     assert "enable_cuda_sync_events" in as_recorded(advice, "torch 2.8 to 2.11")
     there = as_recorded(advice, ROCM)
     assert "cuda" not in there

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from time import perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from traceanalyzer.model.report import Report
 
 _SHOWN_TIMES = 25  # lines of --profile
+STARTED_NS = perf_counter_ns() - process_time_ns()  # when the interpreter began, as near as can be told
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ def _run(request: Request) -> bool:
 
     window = parse_window(request.window) if request.window else None
     _check(request)
+    read_from = perf_counter_ns()
     loaded = load_all(
         request.traces,
         quiet=request.quiet,
@@ -137,6 +140,7 @@ def _run(request: Request) -> bool:
         cache=request.cache,
         meanwhile=_import_analysis,
     )
+    read_to = perf_counter_ns()
     from traceanalyzer.report.diagnosis import analyses_of, report_of
 
     analysed = analyses_of(loaded, window)
@@ -154,7 +158,8 @@ def _run(request: Request) -> bool:
     _warn(report)
     warn_of_step(request.step_ms, (analysis for _, analysis in analysed))
     if request.profile:
-        print_times([analysis.times for _, analysis in analysed])
+        around = {"start-up": read_from - STARTED_NS, "reading": read_to - read_from}
+        print_times([analysis.times for _, analysis in analysed], around, perf_counter_ns() - STARTED_NS)
     return _met(request.fail_on, report)
 
 
@@ -231,8 +236,11 @@ def _warn(report: Report) -> None:
             tell(f"warning: {trace.meta.source}: nothing is said of the GPU: {why}", trace.meta.source)
 
 
-def print_times(times: Iterable[Mapping[str, int]]) -> None:
-    """Indexes and rules on standard error, the slowest first, each without what it asked for."""
+def print_times(times: Iterable[Mapping[str, int]], around: Mapping[str, int], total_ns: int) -> None:
+    """On standard error: the time of the whole command, of its parts outside of rules, and of indexes and rules.
+
+    The slowest first, each without what it asked for; several at a time, where there are several cores.
+    """
     from traceanalyzer.model.units import format_ns
 
     sums: dict[str, int] = {}
@@ -240,7 +248,7 @@ def print_times(times: Iterable[Mapping[str, int]]) -> None:
         for name, ns in one.items():
             sums[name] = sums.get(name, 0) + ns
     largest = sorted(sums.items(), key=lambda item: -item[1])
-    for name, ns in [("in all", sum(sums.values())), *largest[:_SHOWN_TIMES]]:
+    for name, ns in [("in total", total_ns), *around.items(), *largest[:_SHOWN_TIMES]]:
         print(f"{format_ns(ns):>10}  {name}", file=sys.stderr)
 
 

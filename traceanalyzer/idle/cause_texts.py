@@ -1,107 +1,175 @@
-"""The causes of idle time as a sentence, and what to do where no rule says more."""
+"""The words for every cause of idle time: all renderers, rules and verdicts take them from this table."""
 
 from __future__ import annotations
 
-# cause -> (what happened, what to do); of causes that have a rule of their own this is what that rule leaves.
-TEXTS: dict[str, tuple[str, str]] = {
-    "launch-latency": (
+from typing import NamedTuple
+
+
+class CauseText(NamedTuple):
+    """How people call a cause.
+
+    Attributes:
+        name: of the bar, the page and Perfetto's track: "launch-bound".
+        idle: after "the GPU is idle": "while the CPU launches kernel after kernel".
+        happened: a sentence after "since".
+        advice: what to do where no rule says more; of causes that have a rule, for what that rule leaves.
+    """
+
+    name: str
+    idle: str
+    happened: str
+    advice: str
+
+
+TEXTS: dict[str, CauseText] = {
+    "launch-latency": CauseText(
+        "launch latency",
+        "from launch to start of kernels",
         "work was queued in time and started after the device's usual delay",
         "Fewer and larger kernels: fusion, CUDA graphs.",
     ),
-    "in-graph": (
-        "its work is a CUDA graph, with gaps between the nodes that no launch explains",
+    "in-graph": CauseText(
+        "inside a CUDA graph",
+        "between the nodes of a CUDA graph",
+        "the work is a CUDA graph, and no launch explains the gaps between its nodes",
         "Fuse kernels within the graph.",
     ),
-    "waiting": (
+    "waiting": CauseText(
+        "waiting for other work",
+        "while work waits for an event",
         "work was launched and waited for an event, or for work that the trace does not show",
         "See which stream or rank it waits for: enable_cuda_sync_events=True in the profiler names the event.",
     ),
-    "unlinked": (
+    "unlinked": CauseText(
+        "launch not recorded",
+        "before work whose launch is not recorded",
         "the launch of the next work is not in the trace",
         "Record longer: it was launched before recording began.",
     ),
-    "tail": (
-        "nothing more was launched to the end of the last step",
+    "tail": CauseText(
+        "after the last launch",
+        "after the last launch",
+        "nothing more was launched until the end of the last step",
         "See what the CPU does after its last launch.",
     ),
-    "unknown": (
-        "work was launched in time, started late, and nothing says why",
+    "unknown": CauseText(
+        "not explained",
+        "for reasons that the trace does not show",
+        "work was launched in time and started late, for no recorded reason",
         "Record with enable_cuda_sync_events=True.",
     ),
-    "profiler-overhead": (
+    "profiler-overhead": CauseText(
+        "profiler overhead",
+        "while the profiler works",
         "the profiler was at work",
         "Nothing to do: without the profiler this time is not lost.",
     ),
-    "not-recorded": (
+    "not-recorded": CauseText(
+        "not recorded",
+        "before and after what is recorded",
         "the trace ends before work that was launched",
         "Record more steps; a file that was cut has to be exported again.",
     ),
-    "graph-capture": (
+    "graph-capture": CauseText(
+        "graph capture",
+        "while a CUDA graph is captured",
         "a CUDA graph was being captured: what it launches runs later",
         "Nothing to do: capture once, outside the steps that count.",
     ),
-    "python": (
+    "python": CauseText(
+        "Python code",
+        "while Python runs",
         "Python ran between two ops",
         "Take it out of the loop, or launch more work ahead of it.",
     ),
-    "host-code": (
+    "host-code": CauseText(
+        "host code",
+        "while host code runs between ops",
         "the CPU ran Python or other code between two ops",
         "Record with with_stack=True: it names the line.",
     ),
-    "engine": (
+    "engine": CauseText(
+        "autograd engine",
+        "while the autograd engine runs",
         "the autograd engine was between two of its nodes",
         "Fewer nodes: fuse ops, or compile the model, so that backward has less to hand over.",
     ),
-    "host-work": (
+    "host-work": CauseText(
+        "host work",
+        "while an op computes on the CPU",
         "an op computed on the CPU",
         "See whether it can be done on the device, or once, ahead of the loop.",
     ),
-    "first-use": (
+    "first-use": CauseText(
+        "first use",
+        "while libraries are used for the first time",
         "something was used for the first time",
         "Record after a warm-up: schedule(wait=1, warmup=3).",
     ),
-    "module-loading": (
+    "module-loading": CauseText(
+        "module loading",
+        "while kernels are loaded",
         "kernels were loaded",
         "Record after a warm-up: schedule(wait=1, warmup=3).",
     ),
-    "compilation": (
+    "compilation": CauseText(
+        "compilation",
+        "while code is compiled",
         "code was compiled",
         "Record after a warm-up; where it comes back, see why with TORCH_LOGS=recompiles.",
     ),
-    "autotuning": (
+    "autotuning": CauseText(
+        "autotuning",
+        "while a library times its kernels",
         "a library timed its own kernels",
         "Record after a warm-up; shapes that change make it time again.",
     ),
-    "allocator": (
+    "allocator": CauseText(
+        "allocator",
+        "while memory is allocated",
         "memory was allocated or freed with the driver",
         "Keep sizes the same from step to step, and call no empty_cache() in the loop.",
     ),
-    "data-loading": (
+    "data-loading": CauseText(
+        "data loading",
+        "while data is loaded",
         "the next batch was being loaded",
         "See that batches are made ahead of the step.",
     ),
-    "long-call": (
+    "long-call": CauseText(
+        "long call",
+        "while single calls take unusually long",
         "one op or call took far longer than its kind usually does",
         "See whether it comes back in a longer recording, and what else ran on the CPU then.",
     ),
-    "synchronisation": (
-        "the CPU had waited for the GPU, and nothing was queued",
+    "synchronisation": CauseText(
+        "synchronisation",
+        "after the CPU waited for a result",
+        "the CPU waited for the GPU, and nothing was queued after that",
         "Wait less often, or for less: launch the next work before asking for a result.",
     ),
-    "blocking-upload": (
+    "blocking-upload": CauseText(
+        "blocking upload",
+        "while the CPU waits for copies to the device",
         "the CPU waited for a copy to the device",
         "Copy from pinned memory with non_blocking=True, or create the tensor on the device.",
     ),
-    "dispatching": (
+    "dispatching": CauseText(
+        "launch-bound",
+        "while the CPU launches kernel after kernel",
         "the CPU was inside the ops that launch the next work",
         "Fewer and larger kernels: fusion, CUDA graphs.",
     ),
-    "start": (
-        "recording began with an idle device, and the loop had to get under way",
+    "start": CauseText(
+        "start",
+        "while the recording gets under way",
+        "the recording began with an idle device, before the loop kept it busy",
         "Record more steps to see past it.",
     ),
 }
-ELSE = (
+ELSE = CauseText(
+    "other",
+    "for another reason",
     "the CPU had not launched the next work yet",
     "See what the CPU does there in the trace viewer.",
 )

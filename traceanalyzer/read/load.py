@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
@@ -27,6 +27,7 @@ Progress = Callable[[int, int | None, int], None]
 
 _TRACE_NAME = re.compile(r"\.json(\.gz|\.zst)?$", re.IGNORECASE)
 _RECORD = "Record it again with torch.profiler and export it with prof.export_chrome_trace(...)."
+_COMPARE = "To compare two recordings: traceanalyzer compare {} {}"
 _SHOWN = 5  # categories or files in a message
 
 
@@ -230,13 +231,40 @@ def _told(traces: list[Trace], skipped: list[Skipped]) -> list[Trace]:
 
 
 def _by_rank(traces: list[Trace]) -> dict[int, Trace]:
-    """Traces by the rank that they declare, in the order given; without one, by the lowest that is free."""
+    """Traces by the rank that they declare, in the order given; without one, by the lowest that is free.
+
+    Raises:
+        UnreadableTrace: two of them are recordings of one process.
+    """
     declared: dict[int, Trace] = {}
     for trace in traces:
         rank = trace.meta.rank
         if rank is not None and declared.setdefault(rank, trace) is not trace:
             problem = f"two traces of rank {rank}: {declared[rank].meta.source} and {trace.meta.source}"
-            remedy = "Pass the files of one cycle of one job, or one file at a time."
-            raise UnreadableTrace(problem, remedy=remedy)
+            raise UnreadableTrace(problem, remedy=_COMPARE.format(*_files(declared[rank], trace)))
+    _refuse_recordings([trace for trace in traces if trace.meta.rank is None])
     free = (rank for rank in range(2 * len(traces)) if rank not in declared)
     return {next(free) if t.meta.rank is None else t.meta.rank: t for t in traces}
+
+
+def _refuse_recordings(traces: list[Trace]) -> None:
+    """Two recordings of one program are no job of two ranks: they declare no rank, and do not overlap in time.
+
+    Raises:
+        UnreadableTrace: one ends before the other begins.
+    """
+    spans = sorted((_span_ns(trace), number) for number, trace in enumerate(traces))
+    for ((_, end_ns), one), ((start_ns, _), other) in pairwise(spans):
+        if end_ns <= start_ns:
+            names = _files(traces[min(one, other)], traces[max(one, other)])
+            problem = "{} and {} declare no rank and were recorded one after the other: no job".format(*names)
+            raise UnreadableTrace(problem, remedy=_COMPARE.format(*names))
+
+
+def _span_ns(trace: Trace) -> tuple[int, int]:
+    ends = [int((lane["start_ns"] + lane["dur_ns"]).max()) for lane in (trace.cpu, trace.gpu) if len(lane)]
+    return trace.meta.origin_ns, max(ends, default=trace.meta.origin_ns)
+
+
+def _files(*traces: Trace) -> list[str]:
+    return [trace.meta.source for trace in traces]

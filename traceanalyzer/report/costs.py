@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.idle.cause_table import GROUPS, RECORDING
+from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis, Need
@@ -23,30 +24,6 @@ from traceanalyzer.timeline.steps import Steps
 LARGEST = 3
 _LONGEST = 60  # characters of a kernel's name that tell it from others
 _ENGINE = "autograd::engine::evaluate_function: "
-# Cause -> what people call it, in a sentence that begins with "idle".
-_IDLE = {
-    "dispatching": "while the CPU launches kernel after kernel",
-    "launch-latency": "from launch to start of kernels",
-    "synchronisation": "after the CPU waited for a result",
-    "python": "while Python runs",
-    "host-code": "while host code runs between ops",
-    "data-loading": "while data is loaded",
-    "allocator": "while memory is allocated",
-    "compilation": "while code is compiled",
-    "module-loading": "while kernels are loaded",
-    "engine": "while the autograd engine runs",
-    "first-use": "while libraries are used for the first time",
-    "tail": "after the last launch",
-    "host-work": "while an op computes on the CPU",
-    "blocking-upload": "while the CPU waits for copies to the device",
-    "long-call": "while single calls take unusually long",
-    "autotuning": "while a library times its kernels",
-    "graph-capture": "while a CUDA graph is captured",
-    "in-graph": "between the nodes of a CUDA graph",
-    "waiting": "while work waits for an event",
-    "unlinked": "before work whose launch is not recorded",
-    "unknown": "for reasons that the trace does not show",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +138,7 @@ def _idle_ns(idle: IdleTime, steps: Steps, count: int) -> dict[str, float]:
 
 
 def _idle_name(cause: str) -> str:
-    return _IDLE.get(cause, cause.replace("-", " "))
+    return TEXTS[cause].idle if cause in TEXTS else cause.replace("-", " ")
 
 
 def _unprofiled(

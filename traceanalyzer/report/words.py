@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.units import format_ns
 
-_WORDS = {
+_CLASSES = {
     "copy_h2d": "copy to the device",
     "copy_d2h": "copy to the host",
     "copy_d2d": "copy on the device",
     "copy_p2p": "copy between devices",
     "copy_other": "other copies",
-    "dispatching": "launch-bound",
-    "engine": "autograd engine",
-    "in-graph": "inside a CUDA graph",
-    "python": "Python code",
-    "tail": "after the last launch",
-    "unknown": "not explained",
-    "unlinked": "launch not recorded",
-    "waiting": "waiting for other work",
 }
 _PREFIX = "idle:"
 _ENGINE = "autograd::engine::evaluate_function: "
@@ -26,7 +19,9 @@ _ENGINE = "autograd::engine::evaluate_function: "
 def in_words(name: str) -> str:
     """`idle:host-code` as `host code`, `copy_h2d` as `copy to the device`."""
     name = name.removeprefix(_PREFIX)
-    return _WORDS.get(name, name.replace("_", " ").replace("-", " ").replace(":", ": "))
+    if name in TEXTS:
+        return TEXTS[name].name
+    return _CLASSES.get(name, name.replace("_", " ").replace("-", " ").replace(":", ": "))
 
 
 def short_ops(text: str) -> str:

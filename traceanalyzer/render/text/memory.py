@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 _AMOUNTS_WIDTH = 56  # of the columns before an op's name
 _SHORTEST_NAME = 24
+_STEP_MARK = "ProfilerStep"  # its own amount is what happens between the ops of steps: no op's
 _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_BARS = "_.-=+*#@"
 _MIB = 1 << 20
@@ -107,9 +108,14 @@ def _ops(ops: pd.DataFrame, limit: int, width: int) -> Iterator[str]:
     yield f"  {'self':>10} {'total':>10} {'CPU self':>10} {'CPU total':>10} {'calls':>7}  op"
     columns = ("self_device_bytes", "device_bytes", "self_cpu_bytes", "cpu_bytes")
     room = max(width - _AMOUNTS_WIDTH, _SHORTEST_NAME)
-    for row in records(ops.head(limit)):
+    marks = ops["name"].str.startswith(_STEP_MARK)
+    for row in records(ops[~marks].head(limit)):
         amounts = " ".join(f"{row[name] / _MIB:10.2f}" for name in columns)
         yield f"  {amounts} {row['calls']:>7}  {shortened(printable(short_ops(row['name'])), room)}"
+    between = int(ops[marks]["self_device_bytes"].sum())
+    if between:
+        what = "freed" if between < 0 else "allocated"
+        yield f"  in steps, but between ops: {format_bytes(abs(between))} {what}"
 
 
 def _calls(view: MemoryView) -> Iterator[str]:

@@ -9,6 +9,7 @@ import numpy as np
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import distinct, grouped, starts_of_runs
 from traceanalyzer.model.overlay import Args, Slices
+from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views import IdleTime
 
 _ABOUT = "Nothing ran on the device; a slice is named by what kept it waiting."
@@ -38,7 +39,7 @@ def _track(idle: IdleTime, device: int) -> Slices:
         start_ns=start[apart],
         end_ns=end[last],
         kind=kind[apart],
-        names=[str(cause[row]) for row in first.tolist()],
+        names=[in_words(str(cause[row])) for row in first.tolist()],
         args=[_args(cause[row], op[row]) for row in first.tolist()],
         about=_ABOUT,
     )

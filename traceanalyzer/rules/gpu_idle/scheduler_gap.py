@@ -53,16 +53,24 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
     start, once = lasting.standing_out(limits.min_steps, limits.spike)
     if start.any():
-        yield _hits(lasting[start], "start", *TEXTS["start"], Confidence.HIGH, info=True)
+        yield _hits(
+            lasting[start],
+            "start",
+            TEXTS["start"].happened,
+            TEXTS["start"].advice,
+            Confidence.HIGH,
+            info=True,
+        )
     recurring, alone = lasting[~once & ~start], lasting[once & ~start]
     for cause, found in recurring.by(recurring.cause):
         sure = Confidence.LOW if cause in ("unknown", "waiting") else Confidence.HIGH
         rare = _in_steps(found, same=cause == _JITTER) < limits.min_steps_share * len(steps)
         rare &= len(steps) >= limits.min_steps
         info = cause in NOT_THE_CODE or only_profiled(forecast) or rare
-        yield _hits(found, cause, *TEXTS.get(cause, ELSE), sure, info=info)
+        text = TEXTS.get(cause, ELSE)
+        yield _hits(found, cause, text.happened, text.advice, sure, info=info)
     for cause, found in alone.by(alone.cause):
-        what = f"{TEXTS.get(cause, ELSE)[0]}; in one step only, it may be the profiler or chance"
+        what = f"{TEXTS.get(cause, ELSE).happened}; in one step only, it may be the profiler or chance"
         advice = "See whether it comes back in a longer recording before changing anything."
         yield _hits(found, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
 
