@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.conftest import REPOSITORY
 from tests.read.same import assert_same
 from tests.read.samples import everything
 from traceanalyzer.model.errors import TraceAnalyzerError, UnreadableTrace
@@ -235,8 +236,8 @@ def test_counter_events_are_samples() -> None:
     assert loaded.meta.rows["counters"] == {"None": 1, "cpu_op": 1, "hardware_counters": 1}
 
 
-def test_two_recordings_of_one_program_are_no_job(tmp_path: Path) -> None:
-    first, second = (FIXTURES / "exposed-copy" / f"{name}.json.gz" for name in ("bad", "good"))
+def test_two_recordings_of_one_program_are_no_job() -> None:
+    first, second = (REPOSITORY / "fixtures/exposed-copy" / f"{name}.json.gz" for name in ("bad", "good"))
     for paths in ((first, second), (second, first)):
         with pytest.raises(UnreadableTrace, match="recorded one after the other: no job") as refused:
             load_job(*paths)
