@@ -26,6 +26,8 @@ _TF32 = re.compile(r"tf32|s1688|xf32", re.IGNORECASE)
 _FP32 = re.compile(r"sgemm|simt|f32f32_f32f32|ffma|FFMA|conv_depthwise", re.IGNORECASE)
 _OVER_LINK = ("copy_h2d", "copy_d2h")  # limited by the link to the host, not by device memory
 
+_MOST_SHAPES = 4  # that a sentence can hold: a CUDA graph or an optimizer has hundreds of inputs
+
 
 @dataclass(frozen=True, slots=True)
 class OpWork:
@@ -115,9 +117,11 @@ def _is_type(kind: str) -> bool:
 
 
 def shapes_of(signature: Signature) -> str:
-    """Tensor shapes as people write them: `4096x4096, 4096x1024`; empty where none were recorded."""
+    """Tensor shapes as people write them: `4096x4096, 4096x1024`; empty where none were recorded, four at most."""
     shapes = [shape for shape in signature.dims if isinstance(shape, list) and shape]
-    return ", ".join("x".join(str(size) for size in shape) for shape in shapes)
+    told = ["x".join(str(size) for size in shape) for shape in shapes[:_MOST_SHAPES]]
+    left = len(shapes) - len(told)
+    return ", ".join([*told, f"and {left} more"] if left else told)
 
 
 def _shapes(

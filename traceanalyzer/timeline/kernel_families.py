@@ -52,7 +52,8 @@ COPY = re.compile(
 
 # Layout conversions that a convolution library puts around its kernels.
 LAYOUT = re.compile(
-    r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|convertTensor_kernel|batched_transpose_\d+x|transposeTensor"
+    r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose_\d+x|transposeTensor"
+    r"|convertTensor_kernel(?!.*unsigned long\))"  # that one has a flat count: it rounds operands for TF32
     r"|SubTensorOpWithCastTensor.*transpose",
     _I,
 )

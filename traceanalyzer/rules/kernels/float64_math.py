@@ -26,6 +26,10 @@ _WITH_TF32 = (
 )
 
 
+# Kernels that say what they compute in: the doubles among an op's inputs are others'.
+_OTHER_ARITHMETIC = r"[sh]gemm|_(s|bf|h)16|tf32|f32f32|Functor\w*<(float|c10::)|<float, float"
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     floor_ns: int = limit(2_000, "shorter kernels take no less with half the bytes; H200, torch 2.11")
@@ -43,7 +47,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     Why it costs: twice the bytes, and half to a 64th of the float32 rate; float64 products have no TF32.
     Bad: a numpy array (float64 by default) made a tensor, or a Python constant made a tensor of dtype float64, in a
     float32 model: every result that it touches is float64. Good: torch.from_numpy(a).float(), dtype=torch.float32.
-    How sure: kernels and types are recorded. Scalars are Python's doubles and do not count.
+    How sure: kernels and types are recorded. Scalars are Python's doubles and do not count, nor do the inputs of a
+    CUDA graph or of a kernel that says that it computes in another type.
     When it is wrong: where results need float64.
     Saving: products at the rate of float32 (TF32 unless the trace shows that it is off), everything else at half the
     bytes, conversions to float64 gone.
@@ -51,6 +56,7 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     """
     name, kind = work.name, work.kind
     wide = inputs.meets(has_float64) & ~kind.one_of("memset", "copy_h2d", "copy_d2h")
+    wide &= ~work.in_graph & ~name.matches(_OTHER_ARITHMETIC)
     wide |= name.matches(families.FP64_ARITHMETIC) & kind.one_of("compute")
     tf32 = not name.matches(families.FP32_ARITHMETIC).any()
     for device, found in work[wide & ~name.matches("multi_tensor_apply")].by_device():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.other_units import first_of, speedup
@@ -23,6 +24,8 @@ class Limits:
     unknown_speedup: float = limit(4.0, "matrix over vector units, devices without known peaks: MI300X's")
 
 
+# The weight is the second input of a convolution, the third of its gradient; images of one channel have it, too.
+_ONE_CHANNEL = r"^\[(\[[\d,]+\],){1,2}\[\d+,1(,\d+)+\]"
 _SAID = {"tf32": "TF32", "bf16": "bfloat16", "fp16": "float16", "": "the same on matrix units"}
 _TF32 = "{} computes float32 {} in TF32; autocast to bfloat16 is quicker still."
 _ADVICE = {
@@ -47,13 +50,14 @@ def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Why it costs: matrix units are 4 to 16 times as quick, in TF32 (float32 in memory, rounded to 10 bits for the
     product), bfloat16 or float16.
     Bad: a float32 model with TF32 left off, or a part of it outside autocast. Good: TF32, or autocast to bfloat16.
-    How sure: the names say so. Kernels that say tf32, s1688 or xf32 use tensor cores; products with a vector are bound
-    by memory and left out, and so is all that takes less than a twentieth of the GPU's time.
+    How sure: the names say so. Kernels that say tf32, s1688 or xf32 use tensor cores; products with a vector are
+    bound by memory and left out, as are depthwise convolutions, and so is all that takes less than a twentieth of the
+    GPU's time.
     When it is wrong: where results need full float32, as in some scientific code.
     Saving: the ratio of the rates that such work reaches on this device (roofline/peaks.py).
     Source: "Numerical accuracy" and "CUDA semantics: TF32" in PyTorch's documentation.
     """
-    slow = work[work.name.meets(families.is_fp32_on_vector_units)]
+    slow = work[work.name.meets(families.is_fp32_on_vector_units) & ~_by_channel(work)]
     in_tf32 = work[work.name.matches(families.CONVOLUTION) & work.name.matches(families.TENSOR_CORES_FP32)]
     attention = slow.name.matches(families.FP32_ATTENTION)
     convolution = slow.name.matches(families.CONVOLUTION) | named_ops(slow).matches("convolution")
@@ -68,6 +72,12 @@ def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
             if share >= limits.min_gpu_share:
                 left_out = kind == "convolution" and bool((in_tf32.device == device).any())
                 yield _hits(kind, found, gpus[device], share, left_out, limits)
+
+
+def _by_channel(work: Work) -> NDArray[np.bool_]:
+    """Depthwise convolutions: each filter has one channel, which leaves tensor cores nothing to multiply."""
+    convolves = work.name.matches(families.CONVOLUTION) | named_ops(work).matches("convolution")
+    return np.asarray(work.name.matches(families.DEPTHWISE) | convolves & work.dims.matches(_ONE_CHANNEL))
 
 
 def _hits(kind: str, found: Work, gpu: Gpu, share: float, left_out: bool, limits: Limits) -> Hits:

@@ -8,10 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
-from traceanalyzer.rules.gpu_idle.unfused_optimizer.optimizers import DONE, FUSED, SPARSE, Implementation
+from traceanalyzer.rule.views.selection import Mask, Rows
+from traceanalyzer.rules.gpu_idle.unfused_optimizer.optimizers import (
+    DONE,
+    FUSED,
+    LISTS,
+    SPARSE,
+    Implementation,
+)
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 
@@ -39,8 +47,9 @@ def unfused_optimizer(
     Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
     How sure: the launches and the kernels' names say which implementation it is. The saving replays a step with the
     fused kernels; it is info where the saving may be next to nothing, as behind a busy GPU.
-    When it is wrong: parameters on several devices or of exotic dtypes, which the fused kernel does not take. Steps
-    over sparse gradients are left out: neither fused nor foreach takes these.
+    When it is wrong: optimizers of others, which do more than update (those that exchange data between ranks, or make
+    their updates by lists among other work, are left out). Parameters on several devices or of exotic dtypes, which
+    the fused kernel does not take. Steps over sparse gradients are left out: neither fused nor foreach takes these.
     Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch 2.11.
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
@@ -49,13 +58,23 @@ def unfused_optimizer(
     launched, owner = marks.launched()
     names = launched.op.name.or_else(launched.name)
     sparse = calls[calls.name.matches(SPARSE)].owner(marks)
-    done = np.isin(np.arange(len(marks)), np.append(owner[names.matches(DONE) | launched.in_graph], sparse))
+    is_done = names.matches(DONE) | launched.in_graph
+    is_done |= _by_lists(names, owner) | launched.kind.one_of("communication")
+    done = np.isin(np.arange(len(marks)), np.append(owner[is_done], sparse))
     for name, step in marks.by(marks.name):
         own = np.isin(owner, np.flatnonzero(np.isin(marks.rows, step.rows) & ~done))
         if own.sum() >= limits.min_launches * max(len(np.unique(owner[own])), 1):
             found = _hits(name.split("#")[-1].split(".")[0], marks[np.unique(owner[own])], idle, limits)
             low = 1.0 if forecast is None else forecast.saving(found.edits()).low_share
             yield replace(found, info=low < limits.min_sure_share)
+
+
+def _by_lists(names: Texts, owner: Rows) -> Mask:
+    """What belongs to steps that are mostly something else than passes, and make their updates by lists already."""
+    lists = names.matches(LISTS)
+    steps = int(owner.max(initial=-1)) + 1
+    by_lists, every = (np.bincount(owner[which], minlength=steps) for which in (lists, owner >= 0))
+    return np.asarray(((by_lists > 0) & (2 * by_lists <= every))[owner])
 
 
 def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:

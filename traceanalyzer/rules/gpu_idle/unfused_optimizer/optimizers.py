@@ -17,6 +17,7 @@ _FOREACH = ("ASGD", "Adadelta", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop"
 DONE = re.compile(
     r"_fused_|^void multi_tensor_apply|multi_tensor_apply_kernel|CompiledFunction|^triton_|^Torch-Compiled|^## Call"
 )
+LISTS = re.compile(r"_foreach_")
 SPARSE = re.compile(r"^aten::(_?coalesce|sparse_mask|_sparse_coo_tensor\w*)$")
 
 _MOST = 0.5

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import numbered, sums_of
+from traceanalyzer.model.arrays import Rows, numbered, starts_of_runs, sums_of
 from traceanalyzer.roofline.call_times import call_times
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
@@ -18,8 +18,9 @@ from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limi
 from traceanalyzer.rule.evidence import kernel_times
 from traceanalyzer.rule.quicker_work import Floats, quicker
 from traceanalyzer.rules.kernels.far_from_bound.reasons import reason
-from traceanalyzer.rules.kernels.far_from_bound.slow_calls import BROADCAST, NORM, REMEDIES, SHAPE
+from traceanalyzer.rules.kernels.far_from_bound.slow_calls import BROADCAST, FLASH, NORM, REMEDIES, SHAPE
 
+_FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
 _BACKWARD = r"Backward\d*$"
 
 
@@ -72,24 +73,40 @@ def _far(found: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limits: Lim
     spent = sums_of(call, found.dur_ns, int(call.max(initial=-1)) + 1)[call]
     reached, needed = call_times(number, found.name, inputs.signatures, gpu.peaks, inputs.indexed)
     target = np.maximum(reached, limits.floor_ns)[number]
-    far = (reached[number] > 0) & (spent > limits.times * target) & (spent > limits.min_call_ns)
+    usual = _medians(number, spent)[number]  # one slow call of many is no rate of the op
+    far = (
+        (reached[number] > 0)
+        & (np.minimum(spent, usual) > limits.times * target)
+        & (spent > limits.min_call_ns)
+    )
     found, number, spent, target = found[far], number[far], spent[far], target[far]
     fixed = found.dur_ns * (target / np.maximum(spent, 1))
     for op, _ in found.by(found.op.name):
         own = found.op.name.one_of(op)
         if np.asarray(found.dur_ns[own] - fixed[own], np.int64).sum() >= least_ns:
-            worst = int(np.flatnonzero(own)[np.argmax(spent[own])])
+            usual_spent = np.minimum(spent, usual[far])[own]
+            worst = int(np.flatnonzero(own)[np.argmax(usual_spent)])
             shape = inputs.signatures[int(number[worst])]
-            times = _Times(int(needed[number[worst]]), int(spent[worst]))
+            times = _Times(int(needed[number[worst]]), int(usual_spent.max()))
             yield _hits(op, found[own], fixed[own], shape, times, gpu.sms, limits)
 
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Of the longest call."""
+    """Of the call that is usual at its worst."""
 
     needed_ns: int
     taken_ns: int
+
+
+def _medians(number: Rows, spent: Rows) -> Rows:
+    """Median of what the calls of each signature took, lower of the middle two; 0 for those without calls."""
+    order = np.lexsort((spent, number))
+    first = np.flatnonzero(starts_of_runs(number[order]))
+    count = np.diff(first, append=len(order))
+    median = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
+    median[number[order[first]]] = spent[order[first + (count - 1) // 2]]
+    return median
 
 
 def _hits(
@@ -101,6 +118,8 @@ def _hits(
     remedy = REMEDIES.get(kind, SHAPE)
     if kind == "reduction" and found.outer_op.name.matches(_BACKWARD).any():
         remedy = BROADCAST
+    if kind == "attention" and found.name.matches(_FLASH).any():
+        remedy = FLASH
     torchs_own = remedy in (BROADCAST, NORM)
     by_fft = kind == "long conv"
     why = reason(shape, kind, found.blocks, sms)

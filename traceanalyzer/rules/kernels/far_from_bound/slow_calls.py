@@ -24,6 +24,10 @@ _ATTENTION = (
     "Let the flash kernel run: is_causal=True in place of a causal mask, no mask where nothing is masked; for biases "
     "and other masks torch.nn.attention.flex_attention"
 )
+FLASH = (
+    "The flash kernel runs already: give it more to do at once (more heads, sequences or queries), or a size of heads "
+    "that it is made for (64 or 128)"
+)
 _DEPTHWISE = "Use channels_last, for which cuDNN has kernels of its own, or put the layer under torch.compile"
 REMEDIES: Mapping[str, str] = {
     "scatter": _PLACES,

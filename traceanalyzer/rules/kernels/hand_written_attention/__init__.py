@@ -44,7 +44,7 @@ def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: L
     Bad: (q @ k.transpose(-2, -1) / d + mask).softmax(-1) @ v. Good: F.scaled_dot_product_attention(q, k, v,
     attn_mask=mask), or is_causal=True.
     How sure: the ops and their order are recorded. A softmax between other products (a router, a classifier) does not
-    count: they are not batched.
+    count: they are not batched, or between them experts are chosen and their weights looked up.
     When it is wrong: where the attention weights themselves are wanted, or changed in a way that no fused kernel knows.
     Saving: the operations of both products at the rate that fused attention reaches on this device.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; FlashAttention (Dao et al., 2022).

@@ -10,6 +10,9 @@ from traceanalyzer.rule.views.selection import Mask
 
 _PRODUCT = r"^aten::(bmm|baddbmm)$"
 _SOFTMAX = r"^aten::_(safe_)?softmax$"
+# Attention chooses and sorts nothing, and looks nothing up with what the softmax gave: a router of experts does.
+_CHOOSES = r"^aten::(topk|sort|argsort|nonzero|scatter\w*)$"
+_LOOKS_UP = r"^aten::(index|index_select|gather|embedding)$"
 _SOFTMAX_BACKWARD = r"^aten::_softmax_backward_data$"
 
 
@@ -54,7 +57,15 @@ def _spans(ordered: Work, most: int) -> tuple[Rows, Rows, Mask]:
     last = np.where(is_backward, _further(product, after, 1, most), high[near])
     first[1:] = np.maximum(first[1:], last[:-1] + 1)  # what two share belongs to the earlier
     own = first < softmax
+    own &= _count(name.matches(_CHOOSES), first, last) == 0
+    own &= is_backward | (_count(name.matches(_LOOKS_UP), softmax, last) == 0)
     return first[own], last[own], is_backward[own]
+
+
+def _count(which: Mask, first: Rows, last: Rows) -> Rows:
+    """How many lie in each span [first, last]."""
+    before = np.concatenate(([0], np.cumsum(which)))
+    return np.asarray(before[np.maximum(last, first) + 1] - before[first], np.int64)
 
 
 def _further(product: Rows, at: Rows, by: int, most: int) -> Rows:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Unavailable, Work, limit, rule
 from traceanalyzer.rules.memory.allocator_thrash.steady_calls import driver_allocations, of_the_loop
@@ -15,9 +17,13 @@ from traceanalyzer.timeline.steps import Steps
 class Limits:
     min_steps: int = limit(3, "fewer steps cannot tell what recurs from what happens once")
     spike: float = limit(5.0, "times the median step: more in leading steps is a start, not the loop")
+    off_share: float = limit(
+        0.5, "of the ops that allocate on a device; a cache that is emptied serves most of them"
+    )
 
 
 _HOST = r"Host"
+_ASKS, _MAKES = r"Malloc|MemAlloc|MemCreate", r"^aten::(empty|empty_strided)$"
 _GIVES_BACK = r"Free|Release|Unmap|Unregister"
 _EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
@@ -35,6 +41,10 @@ _TEXTS = {
         "no cached block fits, and none is given back: sizes change, or memory that is kept grows",
         f"Pad inputs to a few sizes, or set {_EXPANDABLE}; and keep no tensors from step to step (losses with "
         "their graph).",
+    ),
+    "off": (
+        "nearly every allocation asks the driver: PyTorch's caching allocator is off",
+        "Unset PYTORCH_NO_CUDA_MEMORY_CACHING (it is for debugging): cached memory needs no call to the driver.",
     ),
     "pinned": (
         "pinned host memory is allocated in the loop, which stops the driver for long",
@@ -55,7 +65,8 @@ def allocator_thrash(
     meanwhile. PyTorch's caching allocator needs none of them once a loop runs.
     Bad: torch.cuda.empty_cache() in the loop. Good: leave the cache alone.
     How sure: the calls are recorded; which of them recur, and whether memory is given back inside ops or between
-    them, tells why. The cost is the GPU's idle time within the calls.
+    them, tells why. The cost is the GPU's idle time within the calls. Where most ops that make a tensor hold an
+    allocation, the caching allocator itself is off.
     When it is wrong: one-off calls are the first use of memory, and no thrash: with fewer than three steps nobody can
     tell, and the rule does not apply. What such calls take changes with the state of the process, threefold in one
     of them (3.3 to 10.1 ms a step on an H200): the saving is that of the recorded steps.
@@ -68,11 +79,19 @@ def allocator_thrash(
     for group in (found[~host], found[host]):
         steady = of_the_loop(group, steps, limits.spike)
         if len(steady):
-            yield _hits(steady, group, idle)
+            off = _asks_each_time(calls, steady, steps) >= limits.off_share
+            yield _hits(steady, group, idle, off=off)
 
 
-def _hits(steady: Calls, group: Calls, idle: IdleTime) -> Hits:
-    cause = _cause(steady)
+def _asks_each_time(calls: Calls, steady: Calls, steps: Steps) -> float:
+    """Share of the innermost ops that make tensors, of those in steps with such calls, which ask the driver."""
+    asking = steady[steady.name.matches(_ASKS) & steady.op.there]
+    makes = calls[calls.is_op & calls.name.matches(_MAKES) & np.isin(calls.step, asking.step)]
+    return len(np.intersect1d(makes.rows, asking.op.rows)) / max(len(makes), 1)
+
+
+def _hits(steady: Calls, group: Calls, idle: IdleTime, *, off: bool) -> Hits:
+    cause = "off" if off else _cause(steady)
     what, advice = _TEXTS[cause]
     lines, names = steady.line.sums(steady.dur_ns), steady.name.sums(steady.dur_ns)
     return Hits(
@@ -81,7 +100,7 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime) -> Hits:
         cause=cause,
         lost=Lost.idle_within(idle, steady.start_ns, steady.end_ns),
         fix=Drop(group.rows),
-        message=f"{{calls}} {{times_a_step}}: {what}; the GPU is idle for {{total}} within the calls"
+        message=f"{{calls}}, {{times_a_step}} together: {what}; the GPU is idle for {{total}} within the calls"
         + (", at {lines}" if lines else ""),
         advice=advice,
         evidence={"calls": names, "called_ns": steady.total_ns, "lines": lines},
