@@ -87,7 +87,16 @@ def _asks_each_time(calls: Calls, steady: Calls, steps: Steps) -> float:
     """Share of the innermost ops that make tensors, of those in steps with such calls, which ask the driver."""
     asking = steady[steady.name.matches(_ASKS) & steady.op.there]
     makes = calls[calls.is_op & calls.name.matches(_MAKES) & np.isin(calls.step, asking.step)]
+    if _freed_together(calls, steady):
+        return 0.0
     return len(np.intersect1d(makes.rows, asking.op.rows)) / max(len(makes), 1)
+
+
+def _freed_together(calls: Calls, steady: Calls) -> bool:
+    """Whether most calls that give back follow one another, as where a cache is emptied."""
+    freed = np.sort(steady[steady.name.matches(_GIVES_BACK)].start_ns)
+    begun = np.searchsorted(np.sort(calls.start_ns), freed)
+    return bool(2 * (np.diff(begun) == 1).sum() >= len(freed)) and len(freed) > 1
 
 
 def _hits(steady: Calls, group: Calls, idle: IdleTime, *, off: bool) -> Hits:
