@@ -130,6 +130,23 @@ def emptying(*, off: bool) -> Program:
     return made
 
 
+def test_a_cache_that_is_emptied_after_each_tensor_is_not_off_where_its_blocks_are_recorded() -> None:
+    """Freed between ops, in both cases; only a cache writes down its blocks on the device."""
+    for recorded_on, cause in ((1, "emptied"), (0, "off")):
+        made = Program()
+        for step in range(5):
+            made.step(step)
+            made.trace.op("aten::empty", made.now, 150 * US)
+            made.trace.launch("hipMalloc", made.now + 5 * US, 140 * US, 10_000 + step)
+            made.trace.memory(made.now + 10 * US, 1 << 20, device_type=recorded_on)
+            made.now += 155 * US
+            made.kernel()
+            made.trace.launch("hipFree", made.now, 100 * US, 20_000 + step)
+            made.now += 125 * US
+        (one,) = of_trace(made.trace, "allocator-thrash")
+        assert one.cause == cause
+
+
 @pytest.mark.parametrize(("off", "cause"), [(True, "off"), (False, "full")])
 def test_an_allocator_that_is_off_is_told_from_memory_that_is_full(off: bool, cause: str) -> None:
     (one,) = of_trace(emptying(off=off).trace, "allocator-thrash")

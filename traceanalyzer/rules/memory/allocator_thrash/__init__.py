@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Unavailable, Work, limit, rule
 from traceanalyzer.rules.memory.allocator_thrash.steady_calls import driver_allocations, of_the_loop
@@ -79,24 +80,24 @@ def allocator_thrash(
     for group in (found[~host], found[host]):
         steady = of_the_loop(group, steps, limits.spike)
         if len(steady):
-            off = _asks_each_time(calls, steady, steps) >= limits.off_share
-            yield _hits(steady, group, idle, off=off)
+            yield _hits(steady, group, idle, off=_off(calls, steady, steps, limits.off_share))
 
 
 def _asks_each_time(calls: Calls, steady: Calls, steps: Steps) -> float:
     """Share of the innermost ops that make tensors, of those in steps with such calls, which ask the driver."""
     asking = steady[steady.name.matches(_ASKS) & steady.op.there]
     makes = calls[calls.is_op & calls.name.matches(_MAKES) & np.isin(calls.step, asking.step)]
-    if _freed_together(calls, steady):
-        return 0.0
     return len(np.intersect1d(makes.rows, asking.op.rows)) / max(len(makes), 1)
 
 
-def _freed_together(calls: Calls, steady: Calls) -> bool:
-    """Whether most calls that give back follow one another, as where a cache is emptied."""
-    freed = np.sort(steady[steady.name.matches(_GIVES_BACK)].start_ns)
-    begun = np.searchsorted(np.sort(calls.start_ns), freed)
-    return bool(2 * (np.diff(begun) == 1).sum() >= len(freed)) and len(freed) > 1
+def _off(calls: Calls, steady: Calls, steps: Steps, least: float) -> bool:
+    """Whether the caching allocator is off: nearly every tensor asks the driver, and no cache gives anything back.
+
+    A cache that is emptied after each tensor looks alike, but frees between ops, and its blocks are recorded.
+    """
+    memory = calls.events.trace.memory
+    unrecorded = len(memory) > 0 and not (ints(memory, "device_type") > 0).any()
+    return (unrecorded or _cause(steady) == "full") and _asks_each_time(calls, steady, steps) >= least
 
 
 def _hits(steady: Calls, group: Calls, idle: IdleTime, *, off: bool) -> Hits:
