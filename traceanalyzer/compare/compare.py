@@ -1,0 +1,78 @@
+"""The library's `compare`: recordings, folders, traces or baselines -> Comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from traceanalyzer.compare.comparison import Side, compared
+from traceanalyzer.compare.recorded import snapshot_of
+from traceanalyzer.compare.result import Comparison
+from traceanalyzer.compare.snapshot import Snapshot
+from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.report.diagnosis import analyses_of, report_of
+
+Capture = Trace | Mapping[int, Trace] | str | Path
+Given = Capture | Sequence[Capture]
+
+
+def compare(base: Given, new: Given) -> Comparison:
+    """What changed from `base` to `new`, by how much, and whether it is more than noise.
+
+    Args:
+        base, new: each a trace, the traces of a job by rank, the path of a file or of a folder, the name of a baseline
+            (`baseline:NAME`), or a list of several captures of the same program. The files of a folder are the ranks of
+            a job where each declares a rank of its own, else captures of one program.
+
+    Raises:
+        UnreadableTrace, NotATrace: a file cannot be read.
+        BadOption: a list without a capture, or no baseline of that name.
+    """
+    return compared(side_of(base), side_of(new))
+
+
+def side_of(given: Given) -> Side:
+    """Snapshots of all captures; traces that are loaded here are let go one by one."""
+    if isinstance(given, Trace | Mapping | str | Path):
+        return _captures(given)
+    found = [capture for one in given for capture in _captures(one)]
+    if not found:
+        raise BadOption("nothing to compare: the list of captures is empty")
+    return found
+
+
+def _captures(given: Capture) -> list[Mapping[int | None, Snapshot]]:
+    if isinstance(given, Trace | Mapping):
+        return [snapshots(given)]
+    if str(given).startswith("baseline:"):
+        from traceanalyzer.compare.baseline import load_baseline
+
+        return list(load_baseline(str(given).removeprefix("baseline:")))
+    if Path(given).is_dir():
+        return _folder(Path(given))
+    from traceanalyzer.read.load import load
+
+    return [snapshots(load(given))]
+
+
+def _folder(path: Path) -> list[Mapping[int | None, Snapshot]]:
+    """A job where each trace declares a rank of its own, else one capture each."""
+    from traceanalyzer.read.load import load_job
+
+    job = load_job(path)
+    declared = [trace.meta.rank for trace in job.values()]
+    if None not in declared and len(set(declared)) == len(declared):
+        return [snapshots(job)]
+    return [snapshots(trace) for trace in job.values()]
+
+
+def snapshots(traces: Trace | Mapping[int, Trace]) -> Mapping[int | None, Snapshot]:
+    """Snapshots of one capture, by rank; None is the rank of a process alone."""
+    analysed = analyses_of(traces)
+    report = report_of(analysed)
+    heads = {head.rank: head for head in report.traces}
+    alone = len(analysed) == 1
+    return {
+        None if alone else rank: snapshot_of(analysis, heads[rank], report.findings) for rank, analysis in analysed
+    }

@@ -1,0 +1,166 @@
+"""Snapshots of two sides -> what changed between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from traceanalyzer.compare.exact import changed_calls, counted, program_changed
+from traceanalyzer.compare.faults import fault_changes
+from traceanalyzer.compare.matching import RUNGS, Pair, matched
+from traceanalyzer.compare.merging import Captures
+from traceanalyzer.compare.notes import notes_of, other_inputs
+from traceanalyzer.compare.reasons import reasons
+from traceanalyzer.compare.result import (
+    Axes,
+    Comparison,
+    DeviceAxis,
+    RankChange,
+    Row,
+    Source,
+    StepAxis,
+    Waterfall,
+    Word,
+)
+from traceanalyzer.compare.rows import Drafted, corrected, drafted, floors
+from traceanalyzer.compare.snapshot import TABLES, Snapshot
+from traceanalyzer.compare.step_axis import step_axis
+from traceanalyzer.compare.verdict import verdict_of
+from traceanalyzer.compare.waterfall import waterfall_of
+
+Side = Sequence[Mapping[int | None, Snapshot]]
+"""Captures of one program, each the snapshots of its ranks."""
+
+_REAL_SHARE = 0.01  # of the GPU time: less is no difference, however sure; noise/
+_SAME = (Word.SAME, Word.UNKNOWN)
+
+
+def compared(base: Side, new: Side) -> Comparison:
+    """What changed from one side to the other.
+
+    Args:
+        base, new: one capture at least each, and one rank at least in each capture.
+    """
+    sides = _by_rank(base), _by_rank(new)
+    both = [rank for rank in sides[0] if rank in sides[1]]
+    pairs = [(rank, rank) for rank in both] or [(next(iter(sides[0])), next(iter(sides[1])))]
+    slowest = max(pairs, key=lambda pair: max(_step_ns(sides[at][pair[at]]) for at in (0, 1)))
+    chosen = sides[0][slowest[0]], sides[1][slowest[1]]
+    result = _of_pair(*chosen)
+    ranks = _ranks(sides) if max(map(len, sides)) > 1 else ()
+    sources = [
+        _source(side, rank, own) for side, rank, own in zip((base, new), slowest, chosen, strict=True)
+    ]
+    return replace(result, base=sources[0], new=sources[1], ranks=ranks, notes=(*_missing(sides), *result.notes))
+
+
+def _by_rank(side: Side) -> dict[int | None, Captures]:
+    ranks = sorted({rank for capture in side for rank in capture}, key=lambda rank: -1 if rank is None else rank)
+    return {rank: Captures.of([capture[rank] for capture in side if rank in capture]) for rank in ranks}
+
+
+def _step_ns(side: Captures) -> int:
+    return side.together.step.ns if side.together.step else 0
+
+
+def _source(side: Side, rank: int | None, captures: Captures) -> Source:
+    one = captures.together
+    names = tuple(sorted({snapshot.source for capture in side for snapshot in capture.values()}))
+    ranks = tuple(sorted({rank for capture in side for rank in capture}, key=lambda rank: -1 if rank is None else rank))
+    return Source(names, len(side), ranks, rank, one.gpus, one.versions, one.steps, one.step_kind)
+
+
+def _of_pair(base: Captures, new: Captures) -> Comparison:
+    """Of one rank of each side; `base` and `new` of the result are the callers to fill."""
+    first, second = base.together, new.together
+    tables = first.tables["work"], second.tables["work"]
+    pairs = matched(*tables)
+    drafts = [drafted(pair, tables) for pair in pairs]
+    rows = corrected(drafts)
+    calls = changed_calls(first, second)
+    counters = counted(first, second, calls, rows)
+    changed = program_changed(counters)
+    device = _device(rows)
+    step = step_axis(base, new, device, changed)
+    waterfall = None
+    if step is not None:
+        waterfall = waterfall_of((step.base_ns, step.new_ns), [one.part for one in drafts], (first, second))
+        rows = _with_deltas(rows, drafts, step, (first, second), waterfall)
+    order = sorted(rows, key=lambda row: (row.word in _SAME, -abs(row.delta_ns), row.op, row.outer, row.kind))
+    inputs = other_inputs(drafts, (first, second))
+    got = None if step is None or inputs else -step.difference
+    faults = fault_changes(first.faults, second.faults, got)
+    differs = step is not None and step.word in (Word.SLOWER, Word.FASTER)
+    because = reasons(faults, order, calls, waterfall, differs)
+    axes = Axes(counters, device, step)
+    verdict = verdict_of(axes, because, inputs, _identical(base, new), (first, second), waterfall)
+    notes = ([inputs] if inputs else []) + notes_of(first, second, step.pace if step else 1.0)
+    source = Source((), 1, (), None, (), {}, 0, "")
+    return Comparison(
+        source, source, verdict, axes, waterfall, tuple(order), calls, faults, _rungs(pairs, tables), (), tuple(notes)
+    )
+
+
+def _device(rows: Sequence[Row]) -> DeviceAxis | None:
+    base, new = (sum(getattr(row, side).ns for row in rows if getattr(row, side)) for side in ("base", "new"))
+    if base <= 0 or new <= 0:
+        return None
+    real = sum((row.new.ns if row.new else 0.0) - (row.base.ns if row.base else 0.0) for row in rows if row.word not in _SAME)
+    word = Word.SAME
+    if abs(real) > _REAL_SHARE * base:
+        word = Word.SLOWER if real > 0 else Word.FASTER
+    return DeviceAxis(round(base), round(new), round(real), word, floors())
+
+
+def _with_deltas(
+    rows: Sequence[Row],
+    drafts: Sequence[Drafted],
+    step: StepAxis,
+    sides: tuple[Snapshot, Snapshot],
+    waterfall: Waterfall,
+) -> list[Row]:
+    """The rows with their part of the waterfall, in whole ns as there."""
+    deltas = [round(one.part.new.exposed_ns) - round(one.part.base.exposed_ns) for one in drafts]
+    return [replace(row, delta_ns=delta) for row, delta in zip(rows, deltas, strict=True)]
+
+
+def _rungs(pairs: Sequence[Pair], tables: tuple[object, object]) -> Mapping[str, float]:
+    """Share of the GPU time of both sides that each rung matched."""
+    times = [table["ns"].to_numpy() for table in tables]  # type: ignore[index]
+    total = sum(float(one.sum()) for one in times)
+    sums = dict.fromkeys(RUNGS, 0.0)
+    for pair in pairs:
+        for ns, parts in zip(times, (pair.base, pair.new), strict=True):
+            sums[pair.rung] += sum(float(ns[row]) * share for row, share in parts.items())
+    return {str(rung): ns / total if total else 0.0 for rung, ns in sums.items()}
+
+
+def _identical(base: Captures, new: Captures) -> bool:
+    """Whether the recordings say the same to the last nanosecond."""
+    if len(base) != len(new):
+        return False
+    return all(
+        one.step == other.step and all(one.tables[name].equals(other.tables[name]) for name in TABLES)
+        for one, other in zip(base.each, new.each, strict=True)
+    )
+
+
+def _ranks(sides: tuple[Mapping[int | None, Captures], Mapping[int | None, Captures]]) -> tuple[RankChange, ...]:
+    """All ranks of both jobs, and how their steps changed."""
+    found = []
+    for rank in sorted({*sides[0], *sides[1]}, key=lambda rank: -1 if rank is None else rank):
+        base, new = (side.get(rank) for side in sides)
+        step = None if base is None or new is None else step_axis(base, new, None, True)
+        ns = [None if one is None or one.together.step is None else one.together.step.ns for one in (base, new)]
+        waits = [None if one is None else one.together.waiting_ns for one in (base, new)]
+        found.append(RankChange(rank, *ns, *waits, step.word if step else Word.UNKNOWN))
+    return tuple(found)
+
+
+def _missing(sides: tuple[Mapping[int | None, Captures], Mapping[int | None, Captures]]) -> list[str]:
+    found = []
+    for name, own, other in (("BASE", sides[0], sides[1]), ("NEW", sides[1], sides[0])):
+        only = sorted(rank for rank in own if rank not in other and rank is not None)
+        if only and len(own) + len(other) > 2:
+            found.append(f"ranks in {name} only: {', '.join(map(str, only))}")
+    return found

@@ -1,0 +1,77 @@
+"""The exact axis: what a program does per step is the same each time it runs, so that one recording a side tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from traceanalyzer.compare.result import CallRow, Counted, Row, Word
+from traceanalyzer.compare.rows import ENGINE, label_of
+from traceanalyzer.compare.snapshot import Snapshot
+from traceanalyzer.model.lazy import pd
+
+_ROUNDING = 1e-9
+_PLACES = 3  # of a counter that are named
+_KEYS = ["counter", "outer", "op", "name"]
+_KINDS = {"kernels": "compute", "memsets": "memset", "collectives": "communication"}
+MINOR = ("ops",)  # counters that count no work and no wait: they alone make no other program
+
+
+def counted(base: Snapshot, new: Snapshot, calls: Sequence[CallRow], rows: Sequence[Row]) -> tuple[Counted, ...]:
+    """All counters of both sides, and where those that changed did."""
+    both = base.tables["totals"].merge(new.tables["totals"], on="counter", suffixes=("_base", "_new"), how="outer")
+    both = both.fillna(0.0).sort_values("counter")
+    found = []
+    for row in both.itertuples():
+        ranges = (row.least_base, row.most_base), (row.least_new, row.most_new)
+        word = _word(ranges, (row.count_base, row.count_new))
+        where = _where(str(row.counter), calls, rows) if word in (Word.MORE, Word.FEWER) else ()
+        found.append(Counted(str(row.counter), row.count_base, row.count_new, *ranges, word, where))
+    return tuple(found)
+
+
+def _word(ranges: tuple[tuple[float, float], tuple[float, float]], means: tuple[float, float]) -> Word:
+    """More or fewer where the numbers of single steps do not overlap; unknown where they do and differ."""
+    (least, most), (new_least, new_most) = ranges
+    slack = _ROUNDING * max(abs(most), abs(new_most))
+    if new_least > most + slack:
+        return Word.MORE
+    if new_most < least - slack:
+        return Word.FEWER
+    return Word.SAME if abs(means[0] - means[1]) <= slack else Word.UNKNOWN
+
+
+def _where(counter: str, calls: Sequence[CallRow], rows: Sequence[Row]) -> tuple[str, ...]:
+    """The ops at which a counter changed most."""
+    found: dict[str, float] = {}
+    for call in calls:
+        if call.counter == counter:
+            name = call.outer or call.call
+            found[name] = found.get(name, 0.0) + call.new - call.base
+    kind = _KINDS.get(counter) or ("copy_" + counter.split()[0] if counter.endswith(("copies", "bytes")) else "")
+    for row in rows:
+        if row.kind == kind:
+            change = (row.new.count if row.new else 0.0) - (row.base.count if row.base else 0.0)
+            found[label_of(row)] = found.get(label_of(row), 0.0) + change
+    changed = sorted((name for name, by in found.items() if by), key=lambda name: (-abs(found[name]), name))
+    return tuple(changed[:_PLACES])
+
+
+def changed_calls(base: Snapshot, new: Snapshot) -> tuple[CallRow, ...]:
+    """Calls that one side makes more often, by op; the largest difference first."""
+    tables = [side.tables["calls"].groupby(_KEYS, as_index=False)[["count", "least", "most"]].sum() for side in (base, new)]
+    both = pd.merge(*tables, on=_KEYS, suffixes=("_base", "_new"), how="outer")
+    numbers = [name for name in both.columns if name not in _KEYS]
+    both[numbers] = both[numbers].fillna(0.0)
+    found = []
+    for row in both.itertuples():
+        word = _word(((row.least_base, row.most_base), (row.least_new, row.most_new)), (row.count_base, row.count_new))
+        if word in (Word.MORE, Word.FEWER):
+            outer = str(row.outer).removeprefix(ENGINE)
+            found.append(CallRow(str(row.counter), str(row.op), outer, str(row.name), row.count_base, row.count_new, word))
+    found.sort(key=lambda call: (call.counter in MINOR, -abs(call.new - call.base), call.counter, call.outer, call.call))
+    return tuple(found)
+
+
+def program_changed(counters: Sequence[Counted]) -> bool:
+    """Whether the two do different things: other counts of calls, work, or waits."""
+    return any(one.word in (Word.MORE, Word.FEWER) and one.counter not in MINOR for one in counters)

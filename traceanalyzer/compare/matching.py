@@ -1,0 +1,169 @@
+"""Work of two recordings that is the same: by where it is, else by its op, its kernel, its region, its family.
+
+Each rung of the ladder takes what the rungs before it left. What a rung matches one to one leaves a remainder where
+counts differ, for the rungs after it; what stays then belongs to the pair that has the rest of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from traceanalyzer.compare.names import family_of
+from traceanalyzer.model.lazy import pd
+
+Rung = Literal["path", "op", "kernel", "region", "family", "none"]
+RUNGS: tuple[Rung, ...] = ("path", "op", "kernel", "region", "family", "none")
+
+Key = Callable[[Any], Hashable | None]
+Parts = dict[int, float]  # row of a work table -> share of it (0 to 1)
+
+_LEAST = 1e-9  # of a row: less is a rounding error
+
+
+@dataclass(slots=True)
+class Pair:
+    """Work of the two sides that counts as the same; one side is empty for what is new or gone."""
+
+    rung: Rung
+    base: Parts = field(default_factory=dict)
+    new: Parts = field(default_factory=dict)
+
+
+def matched(base: pd.DataFrame, new: pd.DataFrame) -> list[Pair]:
+    """All work of both tables, each row in pairs that together hold it whole."""
+    sides = [_Side(table) for table in (base, new)]
+    pairs: list[Pair] = []
+    for rung, key, whole in _LADDER:
+        if whole and rung == "region":
+            _give_back(pairs, sides)
+        pairs += _by_key(rung, key, whole, sides)
+    return pairs + [pair for at, side in enumerate(sides) for pair in side.alone(at)]
+
+
+class _Side:
+    """A work table, and how much of each row is not matched yet."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        self.rows = list(table.itertuples(index=False))
+        self.count = table["count"].to_numpy(np.float64)
+        self.left = np.ones(len(table))
+        self.holder: dict[int, Pair] = {}  # the first pair that has a part of the row
+
+    def groups(self, key: Key) -> dict[Hashable, list[int]]:
+        """Key -> rows that are not matched whole."""
+        found: dict[Hashable, list[int]] = {}
+        for row in np.flatnonzero(self.left > _LEAST).tolist():
+            made = key(self.rows[row])
+            if made is not None:
+                found.setdefault(made, []).append(row)
+        return found
+
+    def take(self, rows: Sequence[int], share: float, pair: Pair, at: int) -> None:
+        """Put this share of what is left of the rows into the pair."""
+        parts = (pair.base, pair.new)[at]
+        for row in rows:
+            part = share * float(self.left[row])
+            parts[row] = parts.get(row, 0.0) + part
+            self.left[row] = 0.0 if share >= 1 - _LEAST else self.left[row] - part
+            self.holder.setdefault(row, pair)
+
+    def alone(self, at: int) -> list[Pair]:
+        """What nothing matches, op by op."""
+        pairs = []
+        for rows in self.groups(_same_op).values():
+            pair = Pair("none")
+            self.take(rows, 1.0, pair, at)
+            pairs.append(pair)
+        return pairs
+
+
+def _by_key(rung: Rung, key: Key, whole: bool, sides: Sequence[_Side]) -> list[Pair]:
+    """Pairs of what has the same key; if `whole`, all of it, else as many executions as both sides have."""
+    groups = [side.groups(key) for side in sides]
+    pairs = []
+    for made, rows in groups[0].items():
+        others = groups[1].get(made)
+        if others is None:
+            continue
+        counts = [
+            float((side.count[own] * side.left[own]).sum())
+            for side, own in zip(sides, (rows, others), strict=True)
+        ]
+        pair = Pair(rung)
+        for at, (side, own) in enumerate(zip(sides, (rows, others), strict=True)):
+            share = 1.0 if whole or counts[at] <= 0 else min(counts) / counts[at]
+            side.take(own, share, pair, at)
+        pairs.append(pair)
+    return pairs
+
+
+def _give_back(pairs: Sequence[Pair], sides: Sequence[_Side]) -> None:
+    """Remainders go to the pair that has the rest of their row: it occurs more often on one side."""
+    for at, side in enumerate(sides):
+        for row, pair in side.holder.items():
+            if side.left[row] > _LEAST:
+                side.take([row], 1.0, pair, at)
+
+
+def _same_path_and_kernel(row: Any) -> Hashable:
+    return row.annotation, row.outer, row.op, row.dims, row.types, row.kernel, row.kind, row.blocks
+
+
+def _same_path(row: Any) -> Hashable | None:
+    return (row.annotation, row.outer, row.op, row.dims, row.types, row.kind) if row.op else None
+
+
+def _same_shapes_and_kernel(row: Any) -> Hashable | None:
+    return (row.op, row.dims, row.kernel, row.kind) if row.op else None
+
+
+def _same_shapes(row: Any) -> Hashable | None:
+    return (row.op, row.dims, row.kind) if row.op and row.dims else None
+
+
+def _same_kernel_and_size(row: Any) -> Hashable:
+    return row.kernel, row.kind, int(row.blocks).bit_length()
+
+
+def _same_kernel(row: Any) -> Hashable:
+    return row.kernel, row.kind
+
+
+def _same_op(row: Any) -> Hashable:
+    return row.annotation, row.outer, row.op, row.kind, "" if row.op else row.kernel
+
+
+def _same_inner_op(row: Any) -> Hashable | None:
+    return (row.op, row.kind) if row.op else None
+
+
+def _same_region(row: Any) -> Hashable | None:
+    return (row.annotation, row.kind) if row.annotation else None
+
+
+def _same_outer_op(row: Any) -> Hashable | None:
+    return (row.outer, row.kind) if row.outer else None
+
+
+def _same_family(row: Any) -> Hashable | None:
+    family = family_of(row.kernel, row.kind)
+    return None if family == "other" else family
+
+
+_LADDER: tuple[tuple[Rung, Key, bool], ...] = (
+    ("path", _same_path_and_kernel, False),
+    ("path", _same_path, False),
+    ("op", _same_shapes_and_kernel, False),
+    ("op", _same_shapes, False),
+    ("kernel", _same_kernel_and_size, False),
+    ("kernel", _same_kernel, False),
+    ("region", _same_op, True),
+    ("region", _same_inner_op, True),
+    ("region", _same_outer_op, True),
+    ("region", _same_region, True),
+    ("family", _same_family, True),
+)

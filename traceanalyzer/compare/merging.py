@@ -1,0 +1,77 @@
+"""Several captures of one program as one snapshot: means per step, and what differs from capture to capture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traceanalyzer.compare.snapshot import TABLES, Snapshot, StepTime
+from traceanalyzer.model.lazy import pd
+
+_MEANS = ("count", "ns", "exposed_ns", "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """One rank of one side.
+
+    Attributes:
+        each: the captures.
+        together: their means; its work has one more column, `medians`, with the median execution of each capture.
+    """
+
+    each: tuple[Snapshot, ...]
+    together: Snapshot
+
+    @classmethod
+    def of(cls, snapshots: Sequence[Snapshot]) -> Captures:
+        """The captures of one rank, one at least."""
+        first = snapshots[0]
+        tables = {name: _merged(name, [one.tables[name] for one in snapshots]) for name in TABLES}
+        step = _mean_step([one.step for one in snapshots if one.step is not None])
+        return cls(tuple(snapshots), replace(first, tables=tables, step=step))
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+
+def _mean_step(steps: Sequence[StepTime]) -> StepTime | None:
+    if len(steps) < 2:
+        return steps[0] if steps else None
+    names = ("ns", "low_ns", "high_ns", "recorded_ns")
+    means = {name: round(float(np.mean([getattr(one, name) for one in steps]))) for name in names}
+    spread = tuple(ns for one in steps for ns in one.each_ns)
+    return replace(steps[0], **means, each_ns=spread)
+
+
+def _merged(name: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Rows with the same texts as one: what is missing in a capture counts as 0 there."""
+    if name == "work":
+        medians = [[float(np.median(row))] if len(row) else [] for row in tables[0]["samples"]]
+        if len(tables) == 1:
+            return tables[0].assign(medians=medians)
+        tables = [one.assign(medians=[[float(np.median(row))] for row in one["samples"]]) for one in tables]
+    if len(tables) == 1:
+        return tables[0]
+    columns = TABLES[name]
+    texts = [column for column, kind in columns.items() if kind == "str" and column != "name"]
+    texts += [column for column in ("blocks", "part") if column in columns]
+    texts += ["name"] if name in ("calls", "host") else []
+    how: dict[str, object] = {column: "sum" for column in (*_MEANS, "mean_ns") if column in columns}
+    how |= {column: rule for column, rule in (("least", "min"), ("most", "max")) if column in columns}
+    how |= {column: "sum" for column in ("samples", "medians") if name == "work"}  # lists, one after the other
+    how |= {"name": "first"} if name == "work" else {}
+    every = pd.concat(tables, ignore_index=True)
+    groups = every.groupby(texts, sort=True, dropna=False)
+    merged = groups.agg(how)
+    seen = groups.size()
+    if "least" in columns:
+        merged.loc[seen < len(tables), "least"] = 0
+    for column in _MEANS:
+        if column in columns:
+            merged[column] /= len(tables)
+    if name == "host":
+        merged["mean_ns"] /= seen
+    return merged.reset_index()

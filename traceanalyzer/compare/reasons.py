@@ -1,0 +1,104 @@
+"""What made the difference: faults that came or went, then ops, by what they add to the step or take off it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from traceanalyzer.compare.exact import MINOR
+from traceanalyzer.compare.result import CallRow, FaultChange, Row, Waterfall, Word
+from traceanalyzer.compare.rows import label_of
+from traceanalyzer.model.units import format_ns
+
+_NAMED = 6
+_LEAST_SHARE = 0.1  # of the step's difference, for what is not proven to be named; chosen
+_SILENT = (Word.SAME, Word.UNKNOWN)
+
+
+@dataclass(slots=True)
+class _Change:
+    """What changed at one op."""
+
+    label: str
+    delta_ns: int = 0
+    idle_ns: int = 0
+    real: bool = False
+    waits: float = 0.0
+    phrases: list[str] = field(default_factory=list)
+
+
+def reasons(
+    faults: Sequence[FaultChange],
+    rows: Sequence[Row],
+    calls: Sequence[CallRow],
+    waterfall: Waterfall | None,
+    differs: bool,
+) -> tuple[str, ...]:
+    """Phrases, the most telling first.
+
+    Args:
+        differs: whether the step is slower or faster: only then idle time without a proven change says anything.
+    """
+    told = [_fault_phrase(one) for one in faults if one.status in ("gone", "new", "worse", "better")]
+    changes = _changes(rows, calls, waterfall)
+    total = 0 if waterfall is None else waterfall.new_ns - waterfall.base_ns
+    telling = [one for one in changes if one.real or (differs and abs(one.idle_ns) > _LEAST_SHARE * abs(total))]
+    telling.sort(key=lambda one: (not one.real, -_weight(one), one.label))
+    return tuple(told + [_phrase(one) for one in telling])[:_NAMED]
+
+
+def _weight(change: _Change) -> float:
+    return abs(change.delta_ns + change.idle_ns)
+
+
+def _fault_phrase(fault: FaultChange) -> str:
+    said = "" if fault.said_share is None else f"said {fault.said_share:.0%}".replace("%", " %")
+    if fault.got_share is not None:
+        said += f", got {fault.got_share:.0%}".replace("%", " %")
+    return f"{fault.title} is {fault.status}" + f" ({said})" * bool(said)
+
+
+def _changes(rows: Sequence[Row], calls: Sequence[CallRow], waterfall: Waterfall | None) -> list[_Change]:
+    found: dict[str, _Change] = {}
+
+    def at(label: str) -> _Change:
+        return found.setdefault(label, _Change(label))
+
+    for row in rows:
+        one = at(label_of(row))
+        one.delta_ns += row.delta_ns
+        if row.word not in _SILENT:
+            one.real = True
+            one.phrases.append(_row_phrase(row))
+    for call in calls:
+        if call.counter in MINOR or call.counter == "launches":
+            continue
+        one = at(call.outer or call.call)
+        one.real = True
+        one.waits += call.new - call.base
+        one.phrases.insert(0, f"{call.call} {call.base:g} -> {call.new:g} a step")
+    for part in waterfall.parts if waterfall else ():
+        if part.group == "idle":
+            one = at(part.name.partition(": ")[2] or part.name)
+            one.idle_ns += part.delta_ns
+    return list(found.values())
+
+
+def _row_phrase(row: Row) -> str:
+    what = f"{row.kind} {row.op}" if row.kind != "compute" else row.op
+    base, new = row.base, row.new
+    if base is None or new is None:
+        some = new or base
+        assert some is not None
+        return f"{what} is {row.word} ({some.count:g} a step, {format_ns(some.ns)})"
+    if row.word in (Word.MORE, Word.FEWER):
+        return f"{what} {base.count:g} -> {new.count:g} a step"
+    return f"{what} {format_ns(base.ns)} -> {format_ns(new.ns)}" + f", {row.note}" * bool(row.note)
+
+
+def _phrase(change: _Change) -> str:
+    total = change.delta_ns + change.idle_ns
+    shown = f"{change.label}: {'+' if total >= 0 else '-'}{format_ns(abs(total))} of the step"
+    if change.idle_ns and abs(change.idle_ns) >= abs(change.delta_ns):
+        shown += ", most of it idle time"
+    return shown + "".join(f"; {phrase}" for phrase in change.phrases[:2])

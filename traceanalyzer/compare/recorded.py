@@ -1,0 +1,133 @@
+"""Analysis and report of one recording -> its snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from traceanalyzer.compare.snapshot import TABLES, KnownFault, Snapshot, StepTime
+from traceanalyzer.compare.tables import Chosen, host_table, tables_of
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.report import TraceReport
+from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.run import run_at
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.steps import Steps
+
+_PACES = (0.4, 0.55, 0.75, 1.0, 1.33, 1.8, 2.5)  # times as quick as the CPU was: what hosts differ by, and more
+
+
+def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Finding]) -> Snapshot:
+    """The snapshot of one trace.
+
+    Args:
+        head: of its report.
+        findings: of the report; those of other ranks are left out.
+    """
+    meta, forecast = analysis.trace.meta, _forecast(analysis)
+    tables = {name: _empty(name) for name in TABLES}
+    kind, phase, batch, count, step = "window", None, None, 0, None
+    with suppress(Unavailable):
+        work, steps = analysis.index(DeviceWork), analysis.index(Steps)
+        chosen = _chosen(work, steps, _main_device(work))
+        at = int(np.flatnonzero(chosen.place[:-1] >= 0)[0])
+        kind, phase = (steps.kind if steps.marked else "window"), steps.phase[at]
+        batch = int(steps.batch[at]) if steps.batch[at] >= 0 else None
+        count = chosen.count
+        tables |= tables_of(analysis, chosen)
+        if forecast is not None:
+            tables["host"] = host_table(analysis.trace, forecast.program)
+        step = _step_time(steps, chosen, head, forecast)
+    return Snapshot(
+        source=Path(meta.source).name,
+        rank=head.rank,
+        gpus=tuple(sorted({device.name for device in meta.devices if device.name})),
+        versions=dict(meta.versions),
+        recorded=tuple(sorted(name for name, there in meta.capabilities.items() if there)),
+        step_kind=kind,
+        phase=phase,
+        batch=batch,
+        steps=count,
+        step=step,
+        waiting_ns=head.waiting_ns,
+        tables=tables,
+        faults=known_faults(head, findings),
+    )
+
+
+def _forecast(analysis: Analysis) -> Forecast | None:
+    try:
+        return analysis.index(Forecast)
+    except Unavailable:
+        return None
+
+
+def _empty(name: str) -> pd.DataFrame:
+    return pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in TABLES[name].items()})
+
+
+def _main_device(work: DeviceWork) -> int:
+    """On which work takes longest."""
+    devices = np.unique(work.device)
+    taken = [int((work.end_ns - work.start_ns)[work.device == one].sum()) for one in devices.tolist()]
+    return int(devices[int(np.argmax(taken))])
+
+
+def _chosen(work: DeviceWork, steps: Steps, device: int) -> Chosen:
+    """Warm steps of the phase and batch size that most of them have; where there are several, not the first."""
+    launched = np.bincount(steps.of_work[steps.of_work >= 0], minlength=len(steps)) > 0
+    usable = np.flatnonzero(steps.steady & launched & ~steps.cut)
+    if len(usable) == 0:
+        usable = np.arange(len(steps))
+    usable = _alike(usable, steps)
+    usable = usable[1:] if len(usable) > 1 else usable
+    place = np.full(len(steps) + 1, -1, np.int64)
+    place[usable] = np.arange(len(usable))
+    return Chosen(place, len(usable), device)
+
+
+def _alike(usable: Rows, steps: Steps) -> Rows:
+    kinds = [(steps.phase[at] or "", int(steps.batch[at])) for at in usable.tolist()]
+    commonest = max(sorted(set(kinds)), key=kinds.count)
+    return usable[[kind == commonest for kind in kinds]]
+
+
+def _step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Forecast | None) -> StepTime:
+    own = chosen.place[:-1] >= 0
+    on_device, on_cpu = steps.durations_ns(chosen.device)[own], steps.durations_ns()[own]
+    each = on_device if on_device.sum() >= on_cpu.sum() or not steps.marked else on_cpu
+    recorded = round(float(each.mean()))
+    spread = tuple(each.tolist())
+    if forecast is None or head.step is None:
+        return StepTime(recorded, recorded, recorded, recorded, False, each_ns=spread)
+    said, typical = head.step, forecast.slowdown.typical
+    replays = run_at(Draft(forecast.program), [typical * pace for pace in _PACES])
+    paces = tuple((pace, step.ns) for pace, step in zip(_PACES, replays, strict=True))
+    cpu = round(forecast.base[0].cpu_ns)
+    return StepTime(
+        said.unprofiled_ns, said.low_ns, said.high_ns, recorded, True, cpu, said.bound, paces, spread
+    )
+
+
+def known_faults(head: TraceReport, findings: Sequence[Finding]) -> tuple[KnownFault, ...]:
+    """What the report says is wrong with the rank, above `info`, ranked as there."""
+    own = [found for found in findings if found.rank == head.rank]
+    return tuple(_known(found) for found in own if found.severity is not Severity.INFO)
+
+
+def _known(found: Finding) -> KnownFault:
+    key = "|".join((found.rule, found.cause, found.by or ""))
+    title = f"{found.rule}: {found.by}" if found.by else found.rule
+    if found.saving is None:
+        return KnownFault(key, found.rule, title, str(found.severity))
+    said = found.saving
+    share = said.share, said.low_share, said.high_share
+    return KnownFault(key, found.rule, title, str(found.severity), *share, said.step_ns)

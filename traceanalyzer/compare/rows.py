@@ -1,0 +1,188 @@
+"""Matched work -> rows: how often, how long, and whether a difference is more than noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traceanalyzer.compare.matching import Pair, Parts
+from traceanalyzer.compare.names import family_of
+from traceanalyzer.compare.result import Row, Word, WorkSide
+from traceanalyzer.compare.statistics import holm, permutation_p, spread
+from traceanalyzer.compare.waterfall import Busy, BusyPart
+from traceanalyzer.model.lazy import pd
+from traceanalyzer.rule.evidence import short_name
+
+_PRODUCTS = ("GEMM", "convolution", "attention")
+PRODUCT_FLOOR = 0.08  # their clock follows the power: matmuls of one program differ by 7 % from process to process; H200
+OTHER_FLOOR = 0.05  # 99 of 100 other kernels of over 5 us differ by less from process to process; H200
+_TICKS_NS = 500.0  # medians of short kernels differ by so much; H200
+_SMALLEST_SHARE = 0.01  # with several captures a side; chosen
+_TIMES_SPREAD = 3.0  # standard errors between captures that are more than noise
+_MANY = 3  # captures a side whose spread is trusted
+_WORK_FLOOR = 0.02  # of regions and families, whose work differs anyway: the total time; chosen
+_SAME_COUNT = 1e-6
+_NOTED = 60  # characters of a note's texts
+
+ENGINE = "autograd::engine::evaluate_function: "
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A row before the tests are corrected for their number, and its place in the waterfall."""
+
+    row: Row
+    part: BusyPart
+    tested: bool
+    other_inputs: bool
+
+
+def drafted(pair: Pair, tables: tuple[pd.DataFrame, pd.DataFrame]) -> Drafted:
+    """One row, its verdict as if it were the only one."""
+    base, new = (_side(table, parts) for table, parts in zip(tables, (pair.base, pair.new), strict=True))
+    some = tables[0] if pair.base else tables[1]
+    at = next(iter(pair.base or pair.new))
+    lead = some.iloc[max(pair.base or pair.new, key=lambda row: (some["ns"].iat[row], -row)) if len(pair.base or pair.new) > 1 else at]
+    kind = str(lead["kind"])
+    name = str(lead["op"]) or short_name(str(lead["name"]))
+    note, other_inputs = _note(base, new)
+    row = Row(
+        op=name,
+        outer=str(lead["outer"]).removeprefix(ENGINE),
+        region=str(lead["annotation"]),
+        kind=kind,
+        rung=pair.rung,
+        word=Word.SAME,
+        axis="exact",
+        base=base,
+        new=new,
+        ratio=None,
+        p=None,
+        delta_ns=0,
+        note=note,
+    )
+    row, tested = _judged(row, pair, tables)
+    busy = [Busy(0.0, 0.0, 0.0) if one is None else Busy(one.count, one.ns, one.exposed_ns) for one in (base, new)]
+    return Drafted(row, BusyPart(kind, label_of(row), *busy), tested, other_inputs)
+
+
+def corrected(rows: Sequence[Drafted]) -> list[Row]:
+    """The rows with Holm's correction: a test that does not hold among so many is no difference."""
+    kept = iter(holm([one.row.p for one in rows if one.tested]))
+    return [
+        replace(one.row, word=Word.SAME) if one.tested and not next(kept) else one.row for one in rows
+    ]
+
+
+def label_of(row: Row) -> str:
+    """What the user called: the outermost op, else the annotation, else the kernel."""
+    return row.outer or row.region or row.op
+
+
+def _side(table: pd.DataFrame, parts: Parts) -> WorkSide | None:
+    if not parts:
+        return None
+    rows, shares = list(parts), np.array(list(parts.values()))
+    own = table.iloc[rows]
+    sums = {name: float((own[name].to_numpy(np.float64) * shares).sum()) for name in ("count", "ns", "exposed_ns")}
+    order = np.argsort(-own["ns"].to_numpy(), kind="stable").tolist()
+    samples = [float(ns) for row in own["samples"] for ns in row]
+    return WorkSide(
+        **sums,
+        median_ns=float(np.median(samples)) if samples else None,
+        kernels=tuple(dict.fromkeys(short_name(str(own["name"].iat[i])) for i in order)),
+        shapes=" | ".join(dict.fromkeys(str(own["dims"].iat[i]) for i in order)),
+        types=" | ".join(dict.fromkeys(str(own["types"].iat[i]) for i in order)),
+    )
+
+
+def _note(base: WorkSide | None, new: WorkSide | None) -> tuple[str, bool]:
+    """(what differs beside time, whether the same op got inputs of other sizes)."""
+    if base is None or new is None:
+        return "", False
+    notes = []
+    if base.kernels != new.kernels:
+        notes.append(f"kernel {_shown(base.kernels)} became {_shown(new.kernels)}")
+    if base.types != new.types:
+        notes.append(f"types {_cut(base.types)} became {_cut(new.types)}")
+    other = bool(base.shapes and new.shapes and base.shapes != new.shapes)
+    if other:
+        notes.append(f"shapes {_cut(base.shapes)} became {_cut(new.shapes)}")
+    return "; ".join(notes), other and abs(base.count - new.count) <= _SAME_COUNT
+
+
+def _shown(kernels: Sequence[str]) -> str:
+    return kernels[0] + (f" and {len(kernels) - 1} more" if len(kernels) > 1 else "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _NOTED else text[: _NOTED - 1] + "…"
+
+
+def _judged(row: Row, pair: Pair, tables: tuple[pd.DataFrame, pd.DataFrame]) -> tuple[Row, bool]:
+    """(the row with its verdict, whether a test decided it)."""
+    base, new = row.base, row.new
+    if base is None or new is None:
+        return replace(row, word=Word.NEW if base is None else Word.GONE), False
+    if pair.rung in ("region", "family"):
+        return replace(row, word=_by_total(base, new)), False
+    ratio = (new.ns / new.count) / (base.ns / base.count) if base.ns and new.ns else None
+    single = len(pair.base) == len(pair.new) == 1
+    if single and base.median_ns and new.median_ns:
+        ratio = new.median_ns / base.median_ns
+    row = replace(row, ratio=ratio)
+    if abs(base.count - new.count) > _SAME_COUNT:
+        return replace(row, word=_by_count(row, pair, tables)), False
+    if ratio is None:
+        return row, False
+    first, second = (table.iloc[next(iter(parts))] for table, parts in zip(tables, (pair.base, pair.new), strict=True))
+    word = _by_time(row, ratio, (first["medians"], second["medians"]))
+    if base.kernels != new.kernels or not single:
+        return replace(row, word=word), False
+    p = permutation_p(first["samples"], second["samples"])
+    return replace(row, word=word, axis="device", p=p), True
+
+
+def _by_total(base: WorkSide, new: WorkSide) -> Word:
+    change = new.ns - base.ns
+    if abs(change) <= _WORK_FLOOR * max(base.ns, new.ns):
+        return Word.SAME
+    return Word.SLOWER if change > 0 else Word.FASTER
+
+
+def _by_count(row: Row, pair: Pair, tables: tuple[pd.DataFrame, pd.DataFrame]) -> Word:
+    """More or fewer, where the numbers of single steps do not overlap."""
+    least, most = (
+        [float((table.iloc[list(parts)][name].to_numpy(np.float64) * list(parts.values())).sum()) for table, parts in zip(tables, (pair.base, pair.new), strict=True)]
+        for name in ("least", "most")
+    )
+    if most[0] < least[1]:
+        return Word.MORE
+    return Word.FEWER if most[1] < least[0] else Word.UNKNOWN
+
+
+def _by_time(row: Row, ratio: float, medians: tuple[Sequence[float], Sequence[float]]) -> Word:
+    assert row.base is not None and row.new is not None
+    apart = abs((row.new.median_ns or 0.0) - (row.base.median_ns or 0.0))
+    if abs(math.log(ratio)) <= math.log1p(_floor(row, medians)) or apart <= _TICKS_NS:
+        return Word.SAME
+    return Word.SLOWER if ratio > 1 else Word.FASTER
+
+
+def _floor(row: Row, medians: tuple[Sequence[float], Sequence[float]]) -> float:
+    """The share by which one execution must differ: measured where there are captures enough, else as usual."""
+    counts = [len(side) for side in medians]
+    if min(counts) >= _MANY:
+        error = math.sqrt(sum(spread(side) ** 2 / len(side) for side in medians))
+        return max(_SMALLEST_SHARE, _TIMES_SPREAD * error)
+    assert row.base is not None
+    products = family_of(row.base.kernels[0], row.kind) in _PRODUCTS
+    return PRODUCT_FLOOR if products else OTHER_FLOOR
+
+
+def floors() -> Mapping[str, float]:
+    """Shares that one execution must differ by, with one capture a side."""
+    return {"products": PRODUCT_FLOOR, "others": OTHER_FLOOR}

@@ -1,0 +1,136 @@
+"""What one recording says of its program, per step: all that a comparison needs, small enough to be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SNAPSHOT_SCHEMA = 1
+"""Of snapshots and baselines. Raised when a table's columns change, or what they mean."""
+
+WORK = {
+    "annotation": "str",  # innermost annotation around the launch, step marks apart
+    "outer": "str",  # outermost op
+    "op": "str",  # innermost op
+    "dims": "str",  # shapes of its inputs
+    "types": "str",
+    "kernel": "str",  # canonical name
+    "name": "str",  # one of the names that it stands for
+    "kind": "str",
+    "blocks": "int64",  # of the grid, 0 for none
+    "count": "float64",  # per step
+    "least": "int64",  # count in the step that has fewest
+    "most": "int64",
+    "ns": "float64",  # per step
+    "exposed_ns": "float64",  # per step, beside no work of a kind that goes before
+    "bytes": "float64",  # per step
+    "samples": "object",  # up to `SAMPLES` durations in ns, spread over the steps
+}
+CALLS = {
+    "counter": "str",
+    "outer": "str",
+    "op": "str",
+    "name": "str",
+    "count": "float64",
+    "least": "int64",
+    "most": "int64",
+}
+TOTALS = {"counter": "str", "count": "float64", "least": "float64", "most": "float64"}
+IDLE = {"cause": "str", "outer": "str", "op": "str", "ns": "float64"}  # ns per recorded step
+HOST = {"name": "str", "part": "int64", "count": "float64", "mean_ns": "float64"}  # without the profiler
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "work": WORK,
+    "calls": CALLS,
+    "totals": TOTALS,
+    "idle": IDLE,
+    "host": HOST,
+}
+SAMPLES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One step.
+
+    Attributes:
+        ns, low_ns, high_ns: without the profiler; where it could not be replayed as recorded, and `predicted` is False.
+        recorded_ns: mean of the chosen steps, on the device or on the CPU, whichever is longer.
+        cpu_ns: time of the CPU in it, without waiting; None where it could not be replayed.
+        bound: gpu, cpu, wait or communication; None where it could not be replayed.
+        paces: (factor, ns): the step if the CPU were so many times as quick as it was.
+        each_ns: the recorded steps.
+    """
+
+    ns: int
+    low_ns: int
+    high_ns: int
+    recorded_ns: int
+    predicted: bool
+    cpu_ns: int | None = None
+    bound: str | None = None
+    paces: tuple[tuple[float, float], ...] = ()
+    each_ns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFault:
+    """A fault as the report told it.
+
+    Attributes:
+        key: what tells it from others: rule, cause and what it is named by.
+        title: one phrase.
+        share, low_share, high_share: what it would save of the step (0 to 1); None where that is unknown.
+        step_ns: the same in ns.
+    """
+
+    key: str
+    rule: str
+    title: str
+    severity: str
+    share: float | None = None
+    low_share: float | None = None
+    high_share: float | None = None
+    step_ns: int | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Snapshot:
+    """One recording of one process.
+
+    Attributes:
+        source: name of the file.
+        rank: None for a process alone.
+        gpus: names of the devices that worked.
+        versions: of torch, CUDA and others, as the trace tells.
+        recorded: what the profiler was asked to record, such as "shapes".
+        step_kind: what marks steps; "window" where nothing does, and the recording is one step.
+        phase, batch: of the chosen steps, where the marks say so.
+        steps: how many were chosen.
+        step: None where there is no device work.
+        waiting_ns: waiting for other ranks in a recorded step; None where that is unknown.
+        tables: frames with the columns of `TABLES`.
+        faults: above `info`, as the report ranks them.
+    """
+
+    source: str
+    rank: int | None
+    gpus: tuple[str, ...]
+    versions: Mapping[str, str]
+    recorded: tuple[str, ...]
+    step_kind: str
+    phase: str | None
+    batch: int | None
+    steps: int
+    step: StepTime | None
+    waiting_ns: int | None
+    tables: Mapping[str, pd.DataFrame]
+    faults: tuple[KnownFault, ...] = ()
+
+    @property
+    def marked(self) -> bool:
+        """Whether steps are marked."""
+        return self.step_kind != "window"

@@ -1,0 +1,106 @@
+"""The step axis: which of two programs takes longer without the profiler, and whether that can be told."""
+
+from __future__ import annotations
+
+import math
+
+from traceanalyzer.compare.merging import Captures
+from traceanalyzer.compare.pace import at_pace, host_pace
+from traceanalyzer.compare.result import DeviceAxis, StepAxis, Word
+from traceanalyzer.compare.snapshot import Snapshot, StepTime
+from traceanalyzer.compare.statistics import log_interval
+
+# What one recording a side leaves open: predicted steps of one program differ by less in nine of ten pairs of processes.
+DEVICE_NOISE = 0.14  # where the GPU sets the pace; noise/, H200: clocks that follow the power
+HOST_NOISE = 0.21  # where the CPU does
+PACED_NOISE = 0.14  # where the CPU does, both at one pace of the host; slowdown/, H200 host
+CHANGED_NOISE = 0.10  # the same, where the program changed: that it takes as long as before is no likelier than not
+DEVICE_SHARE = 0.5  # of the step's difference that real differences on the device make, for them to explain it; half
+_LEAST = 0.01  # no step is known better from run to run; noise/
+_BY_DEVICE = ("gpu", "communication")
+_MANY = 3  # captures a side whose spread is trusted
+
+
+def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed: bool) -> StepAxis | None:
+    """Both steps at one pace, and the verdict; None where a side has none.
+
+    Args:
+        device: the device axis.
+        changed: whether the exact axis says that the program changed.
+    """
+    first, second = base.together, new.together
+    if first.step is None or second.step is None or first.step.ns <= 0 or second.step.ns <= 0:
+        return None
+    several = min(len(base), len(new)) >= _MANY
+    predicted = first.step.predicted and second.step.predicted
+    pace = 1.0 if several or not predicted else host_pace(first, second)
+    ns = at_pace(first.step, math.sqrt(1 / pace)), at_pace(second.step, math.sqrt(pace))
+    difference = math.log(ns[1] / ns[0])
+    interval = _interval(base, new) if several else None
+    needed = _needed(first.step, second.step, pace, changed)
+    if interval is not None:
+        word = _by_interval(interval)
+        needed = max((interval[1] - interval[0]) / 2, _LEAST)
+    else:
+        word = _by_size(difference, needed, ns, device, (first.step, second.step))
+    return StepAxis(
+        word=word,
+        base_ns=ns[0],
+        new_ns=ns[1],
+        difference=ns[1] / ns[0] - 1,
+        low=None if interval is None else math.expm1(interval[0]),
+        high=None if interval is None else math.expm1(interval[1]),
+        needed=needed,
+        pace=pace,
+        predicted=predicted,
+        base_recorded_ns=first.step.recorded_ns,
+        new_recorded_ns=second.step.recorded_ns,
+        base_raw_ns=first.step.ns,
+        new_raw_ns=second.step.ns,
+        base_bound=first.step.bound,
+        new_bound=second.step.bound,
+        captures=(len(base), len(new)),
+    )
+
+
+def _interval(base: Captures, new: Captures) -> tuple[float, float]:
+    return log_interval([_steps(one) for one in base.each], [_steps(one) for one in new.each])
+
+
+def _steps(capture: Snapshot) -> list[float]:
+    """The capture's predicted step, spread as its recorded ones are."""
+    step = capture.step
+    assert step is not None
+    mean = sum(step.each_ns) / max(len(step.each_ns), 1)
+    return [step.ns * each / mean for each in step.each_ns] if mean > 0 else [float(step.ns)]
+
+
+def _by_interval(interval: tuple[float, float]) -> Word:
+    low, high = interval
+    if low > 0 and high > math.log1p(_LEAST):
+        return Word.SLOWER
+    if high < 0 and low < -math.log1p(_LEAST):
+        return Word.FASTER
+    return Word.SAME
+
+
+def _needed(base: StepTime, new: StepTime, pace: float, changed: bool) -> float:
+    """How far two steps must be apart, with fewer than three captures a side."""
+    if base.bound in _BY_DEVICE and new.bound in _BY_DEVICE:
+        return DEVICE_NOISE
+    if pace == 1.0:
+        return HOST_NOISE
+    return CHANGED_NOISE if changed else PACED_NOISE
+
+
+def _by_size(
+    difference: float, needed: float, ns: tuple[int, int], device: DeviceAxis | None, steps: tuple[StepTime, StepTime]
+) -> Word:
+    word = Word.SLOWER if difference > 0 else Word.FASTER
+    if abs(difference) > math.log1p(needed):
+        return word
+    quicker = steps[0] if word is Word.SLOWER else steps[1]
+    if device is None or device.word is not word or quicker.bound not in _BY_DEVICE:
+        return Word.UNKNOWN  # only where the quicker one has no idle time to give must the other take longer
+    explained = abs(device.real_ns) >= DEVICE_SHARE * abs(ns[1] - ns[0])
+    return word if explained and abs(difference) > math.log1p(_LEAST) else Word.UNKNOWN

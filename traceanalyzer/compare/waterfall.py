@@ -1,0 +1,135 @@
+"""From one step to the other: every nanosecond of both belongs to one part, and the parts' differences add up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.compare.result import Part, Waterfall
+from traceanalyzer.compare.snapshot import Snapshot
+
+_GROUPS = ("compute", "communication", "copies", "memsets", "idle", "unexplained")
+UNEXPLAINED = "work that the prediction does not wait for"
+_NO_CAUSE = "idle time of no recorded cause"
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """One matched piece of work on one side, per step: executions, time, and what nothing hides of it."""
+
+    count: float
+    ns: float
+    exposed_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class BusyPart:
+    """Work that counts as the same, on both sides."""
+
+    kind: str
+    name: str
+    base: Busy
+    new: Busy
+
+
+def waterfall_of(steps: tuple[int, int], work: Sequence[BusyPart], sides: tuple[Snapshot, Snapshot]) -> Waterfall:
+    """The parts of both steps.
+
+    Work is what it was in the recording, where nothing that goes before it runs; what is left of the compared step is
+    idle time, shared out over causes and ops as in the recording. Where nothing is left, because the recording waited
+    for what the prediction does not, that is a part of its own.
+
+    Args:
+        steps: the compared steps of both sides, ns.
+        work: all matched work.
+        sides: the snapshots that the idle time is from.
+    """
+    names = _idle_names(sides)
+    columns = []
+    for at, side in enumerate(sides):
+        exposed = [(one.base, one.new)[at].exposed_ns for one in work]
+        idle = _idle(side, steps[at] - sum(exposed), names)
+        columns.append(_whole([*exposed, *idle], steps[at]))
+    base, new = columns
+    parts = [_busy_part(one, base[i], new[i]) for i, one in enumerate(work)]
+    for i, (cause, op) in enumerate(names, start=len(work)):
+        group = "unexplained" if cause == UNEXPLAINED else "idle"
+        parts.append(Part(group, f"{cause}: {op}" if op else cause, base[i], new[i], new[i] - base[i]))
+    parts = [part for part in parts if part.base_ns or part.new_ns]
+    parts.sort(key=lambda part: (-abs(part.delta_ns), part.group, part.name))
+    return Waterfall(*steps, tuple(parts), _grouped(parts))
+
+
+def _idle_names(sides: Sequence[Snapshot]) -> list[tuple[str, str]]:
+    found = {
+        (str(row.cause), str(row.outer or row.op)) for side in sides for row in side.tables["idle"].itertuples()
+    }
+    return [*sorted(found), (_NO_CAUSE, ""), (UNEXPLAINED, "")]
+
+
+def _idle(side: Snapshot, left_ns: float, names: Sequence[tuple[str, str]]) -> list[float]:
+    """What is left of the step, by cause and op."""
+    table = side.tables["idle"]
+    recorded: dict[tuple[str, str], float] = {}
+    for row in table.itertuples():
+        key = str(row.cause), str(row.outer or row.op)
+        recorded[key] = recorded.get(key, 0.0) + float(row.ns)
+    total = sum(recorded.values())
+    if left_ns <= 0:
+        return [left_ns if name == (UNEXPLAINED, "") else 0.0 for name in names]
+    if total <= 0:
+        return [left_ns if name == (_NO_CAUSE, "") else 0.0 for name in names]
+    return [recorded.get(name, 0.0) * left_ns / total for name in names]
+
+
+def _whole(values: Sequence[float], total: int) -> list[int]:
+    """The values as whole numbers that sum to the total: the largest fractions are rounded up."""
+    floors = [math.floor(value) for value in values]
+    missing = total - sum(floors)
+    order = sorted(range(len(values)), key=lambda i: (floors[i] - values[i], i))
+    for i in range(missing):
+        floors[order[i % len(order)]] += 1
+    for i in range(-missing):
+        floors[order[-1 - i % len(order)]] -= 1
+    return floors
+
+
+def _busy_part(one: BusyPart, base_ns: int, new_ns: int) -> Part:
+    delta = new_ns - base_ns
+    count, duration = _shares(one.base, one.new, base_ns, new_ns)
+    by_count = round(count)
+    by_duration = round(duration)
+    return Part(
+        _group(one.kind), one.name, base_ns, new_ns, delta, by_count, by_duration, delta - by_count - by_duration
+    )
+
+
+def _shares(base: Busy, new: Busy, base_ns: int, new_ns: int) -> tuple[float, float]:
+    """What other counts and other durations make of the difference: shares of the logarithm, which add up."""
+    delta = new_ns - base_ns
+    if min(base.count, new.count) <= 0:
+        return float(delta), 0.0
+    if min(base_ns, new_ns, base.ns, new.ns) <= 0 or base_ns == new_ns:
+        return 0.0, 0.0
+    mean = delta / math.log(new_ns / base_ns)
+    count = math.log(new.count / base.count)
+    return mean * count, mean * (math.log(new.ns / base.ns) - count)
+
+
+def _group(kind: str) -> str:
+    if kind.startswith("copy"):
+        return "copies"
+    return "memsets" if kind == "memset" else kind
+
+
+def _grouped(parts: Sequence[Part]) -> Mapping[str, tuple[int, int, int]]:
+    found = {}
+    for group in _GROUPS:
+        own = [part for part in parts if part.group == group]
+        if own:
+            sums = np.array([(part.base_ns, part.new_ns, part.delta_ns) for part in own], np.int64).sum(axis=0)
+            found[group] = (int(sums[0]), int(sums[1]), int(sums[2]))
+    return found
