@@ -12,32 +12,69 @@ import re
 import statistics
 import sys
 import time
+from contextlib import suppress
 from functools import cache
 from itertools import permutations
 from pathlib import Path
 
-from traceanalyzer.compare.comparison import compared
-from traceanalyzer.compare.compare import side_of
-from traceanalyzer.compare.result import Comparison, Row, Word
+from traceanalyzer.comparison.compare import side_of
+from traceanalyzer.comparison.result import Comparison, Row, Word
+from traceanalyzer.comparison.sides import compared
 
 # What differs between bad and fixed, as a fault's rule or the op that shows it.
 PLANTED = {
     "pairs": {
-        "addmm_copy": "hidden-dtod-copy|addmm", "contended": "kernel-variance", "cpu_roundtrip": "host-round-trip|exposed-copy|implicit-sync|aten::to",
-        "dataloader": "dataloader", "device_sync": "long-device-sync|cudaDeviceSynchronize", "fp32_gemm": "no-tensor-cores|mm|linear", "gc_pause": "host-gap",
-        "graph_break": "compile|graph|Region", "h2d_in_compute": "exposed-copy|copy_h2d|aten::to|aten::copy_", "item_sync": "implicit-sync|item", "launch_bound": "launch-bound|repeated-calls|launches",
-        "low_occupancy": "low-occupancy|cumsum", "malloc_thrash": "allocator-thrash", "nchw_conv": "layout-conversion", "nonzero": "implicit-sync|nonzero|index", "optimizer_loop": "unfused-optimizer|Optimizer|repeated-calls",
-        "pageable_h2d": "exposed-copy|copy_h2d", "python_between": "host-gap", "recompile": "compile|recompil", "unfused_pointwise": "unfused-pointwise",
+        "addmm_copy": "hidden-dtod-copy|addmm",
+        "contended": "kernel-variance",
+        "cpu_roundtrip": "host-round-trip|exposed-copy|implicit-sync|aten::to",
+        "dataloader": "dataloader",
+        "device_sync": "long-device-sync|cudaDeviceSynchronize",
+        "fp32_gemm": "no-tensor-cores|mm|linear",
+        "gc_pause": "host-gap",
+        "graph_break": "compile|graph|Region",
+        "h2d_in_compute": "exposed-copy|copy_h2d|aten::to|aten::copy_",
+        "item_sync": "implicit-sync|item",
+        "launch_bound": "launch-bound|repeated-calls|launches",
+        "low_occupancy": "low-occupancy|cumsum",
+        "malloc_thrash": "allocator-thrash",
+        "nchw_conv": "layout-conversion",
+        "nonzero": "implicit-sync|nonzero|index",
+        "optimizer_loop": "unfused-optimizer|Optimizer|repeated-calls",
+        "pageable_h2d": "exposed-copy|copy_h2d",
+        "python_between": "host-gap",
+        "recompile": "compile|recompil",
+        "unfused_pointwise": "unfused-pointwise",
     },
     "pairs4": {
-        "moe_loop": "implicit-sync|repeated-calls|launch-bound|index", "small_h2d": "repeated-calls|launch-bound|copy_h2d|tensor", "float64_leak": "float64-math|dtype|double|mm", "checkpointing": "recomputation", "amp_scaler": "implicit-sync|gradient-scaling",
-        "effnet_nchw": "layout-conversion|conv", "norm_upcast": "unfused-pointwise|rms_norm|dtype", "gpt2_attn_eager": "hand-written-attention|softmax|attention", "metric_checks": "implicit-sync|item|nonzero|unique", "anomaly_mode": "recomputation|anomaly",
-        "cpu_index": "exposed-copy|implicit-sync|index", "logits_cpu": "host-round-trip|exposed-copy|implicit-sync", "sample_loop": "repeated-calls|launch-bound", "unbatched_generate": "repeated-calls|launch-bound", "dense_embedding": "dense-gradient|embedding",
+        "moe_loop": "implicit-sync|repeated-calls|launch-bound|index",
+        "small_h2d": "repeated-calls|launch-bound|copy_h2d|tensor",
+        "float64_leak": "float64-math|dtype|double|mm",
+        "checkpointing": "recomputation",
+        "amp_scaler": "implicit-sync|gradient-scaling",
+        "effnet_nchw": "layout-conversion|conv",
+        "norm_upcast": "unfused-pointwise|rms_norm|dtype",
+        "gpt2_attn_eager": "hand-written-attention|softmax|attention",
+        "metric_checks": "implicit-sync|item|nonzero|unique",
+        "anomaly_mode": "recomputation|anomaly",
+        "cpu_index": "exposed-copy|implicit-sync|index",
+        "logits_cpu": "host-round-trip|exposed-copy|implicit-sync",
+        "sample_loop": "repeated-calls|launch-bound",
+        "unbatched_generate": "repeated-calls|launch-bound",
+        "dense_embedding": "dense-gradient|embedding",
         "zero_grad": "zeroed-gradients|unfused-optimizer|repeated-calls|zero_",
     },
     "third": {
-        "attention_math": "hand-written-attention|softmax", "bert_fp32": "no-tensor-cores|linear|mm", "clip_loop": "implicit-sync|repeated-calls|item", "decode_sync": "implicit-sync|item|any", "kv_cat": "strided-copy|cat",
-        "numpy_metric": "host-round-trip|exposed-copy|implicit-sync", "print_loss": "implicit-sync|item", "resnet18": "dataloader", "streams_serial": "", "tiny_batch": "repeated-calls|launch-bound", "transpose_copies": "strided-copy|layout|transpose|contiguous|clone",
+        "attention_math": "hand-written-attention|softmax",
+        "bert_fp32": "no-tensor-cores|linear|mm",
+        "clip_loop": "implicit-sync|repeated-calls|item",
+        "decode_sync": "implicit-sync|item|any",
+        "kv_cat": "strided-copy|cat",
+        "numpy_metric": "host-round-trip|exposed-copy|implicit-sync",
+        "print_loss": "implicit-sync|item",
+        "resnet18": "dataloader",
+        "streams_serial": "",
+        "tiny_batch": "repeated-calls|launch-bound",
+        "transpose_copies": "strided-copy|layout|transpose|contiguous|clone",
         "weight_cast": "dtype-casts|aten::to|copy_",
     },
 }
@@ -79,14 +116,22 @@ def noise(traces: Traces) -> None:
             exact += sum(one.word is not Word.SAME for one in found.axes.exact)
             sums &= _sums(found)
         wrong = sum(word in ("slower", "faster") for pair in told for word in pair)
-        print(f"{program}: {len(told)} ordered pairs of the same: {wrong} verdicts slower or faster on step or device axis;")
+        print(
+            f"{program}: {len(told)} ordered pairs of the same: {wrong} verdicts slower or faster on an axis;"
+        )
         print(f"  rows with one: {rows} of {all_rows}; counters that differ: {exact}; waterfalls sum: {sums}")
         for change in changes:
             for base in again:
                 found = traces.compare(base, f"noise/{program}.{change}")
-                counters = [f"{one.counter} {one.base:g} -> {one.new:g} ({', '.join(one.where)})" for one in found.axes.exact if one.word is not Word.SAME and one.counter != "ops"]
+                counters = [
+                    f"{one.counter} {one.base:g} -> {one.new:g} ({', '.join(one.where)})"
+                    for one in found.axes.exact
+                    if one.word is not Word.SAME and one.counter != "ops"
+                ]
                 print(f"  {base[6:]} -> {change}: {found.verdict.headline[:110]}")
-                print(f"      exact {counters[:3]}; device {found.axes.device.word}; first row {_shown(found.rows[0])}; sums {_sums(found)}")
+                print(
+                    f"      {counters[:3]}; device {found.axes.device.word}; {_shown(found.rows[0])}; {_sums(found)}"
+                )
 
 
 def _sided(row: Row) -> bool:
@@ -121,18 +166,25 @@ def pairs(traces: Traces) -> None:
                 asked += 1
                 signs += (step.word is Word.SLOWER) == (true > 0) and _told(step.word)
                 unknown += not _told(step.word)
-            got += [(one.said_share, one.got_share, -true) for one in found.faults if one.got_share is not None]
+            got += [
+                (one.said_share, one.got_share, -true) for one in found.faults if one.got_share is not None
+            ]
             mark = " " if hit else "x"
-            print(f"{mark} {folder}/{name:20} true {true:+7.1%} said {step.difference:+7.1%} {step.word:8} {first[:100]}")
+            print(
+                f"{mark} {folder}/{name:20} true {true:+7.1%} said {step.difference:+7.1%} {step.word:8} {first[:100]}"
+            )
     print(f"planted difference named first: {named} of {every}")
-    print(f"sign of the verdict where the truth is over 10 %: right {signs}, unknown {unknown}, wrong {asked - signs - unknown}, of {asked}")
+    print(f"sign of {asked} verdicts where the truth is over 10 %: right {signs}, unknown {unknown}")
+    mean, median = statistics.mean(errors), statistics.median(errors)
     near = sum(error <= 10 for error in errors) / len(errors)
-    print(f"step's difference: mean error {statistics.mean(errors):.1f}, median {statistics.median(errors):.1f} points, {near:.0%} within 10")
+    print(f"step's difference: mean error {mean:.1f}, median {median:.1f} points, {near:.0%} within 10")
     print(f"all waterfalls sum to the ns: {sums}; the way back is the inverse: {back} of {every}")
     if got:
         off = [abs(gained - true) * 100 for _, gained, true in got]
         said = [abs(told - true) * 100 for told, _, true in got]
-        print(f"one fault gone: {len(got)}; said is {statistics.median(said):.1f}, got {statistics.median(off):.1f} points from the truth (median)")
+        print(
+            f"one fault gone: {len(got)}; error {statistics.median(said):.1f} said, {statistics.median(off):.1f} got"
+        )
 
 
 def _told(word: Word) -> bool:
@@ -164,22 +216,44 @@ def _told_whole(traces: Traces, base: str, new: str) -> None:
     print(f"{base} -> {new}\n  {found.verdict.headline}")
     for reason in found.verdict.because:
         print(f"    {reason[:150]}")
-    counters = [f"{one.counter} {one.base:.6g} -> {one.new:.6g}" for one in found.axes.exact if one.word is not Word.SAME]
+    counters = [
+        f"{one.counter} {one.base:.6g} -> {one.new:.6g}"
+        for one in found.axes.exact
+        if one.word is not Word.SAME
+    ]
     print("  exact:", "; ".join(counters))
+    step = found.axes.step
+    if step and step.base_cpu_ns and step.new_cpu_ns:
+        print(f"  CPU: {step.base_cpu_ns / 1e6:.3f} -> {step.new_cpu_ns / 1e6:.3f} ms a step")
     fall = found.waterfall
     if fall:
-        print("  waterfall:", {group: [round(ns / 1e6, 3) for ns in of] for group, of in fall.groups.items()}, "sums", _sums(found))
+        print(
+            "  waterfall:",
+            {group: [round(ns / 1e6, 3) for ns in of] for group, of in fall.groups.items()},
+            "sums",
+            _sums(found),
+        )
     print("  rungs:", {rung: f"{share:.0%}" for rung, share in found.rungs.items()}, "notes:", found.notes)
-    gemms = [row for row in found.rows if row.base and row.new and row.base.kernels[:1] == row.new.kernels[:1] and "nvjet" in row.base.kernels[0]]
+    gemms = [
+        row
+        for row in found.rows
+        if row.base
+        and row.new
+        and row.base.kernels[:1] == row.new.kernels[:1]
+        and "nvjet" in row.base.kernels[0]
+    ]
     if gemms:
-        print(f"  the same GEMM kernel on both sides: {len(gemms)} rows, such as {gemms[0].base.kernels[0]} by {gemms[0].rung}")
+        print(
+            f"  same GEMM kernel on both: {len(gemms)} rows, such as {gemms[0].base.kernels[0]}, {gemms[0].rung}"
+        )
 
 
 def compiled(traces: Traces) -> None:
     """Eager against torch.compile."""
     for base, new in _COMPILED:
         _told_whole(traces, base, new)
-        print(f"  truth: {traces.true_ms(new) / traces.true_ms(base) - 1:+.1%}")
+        with suppress(KeyError):
+            print(f"  truth: {traces.true_ms(new) / traces.true_ms(base) - 1:+.1%}")
 
 
 def public(traces: Traces) -> None:

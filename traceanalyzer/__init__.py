@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from traceanalyzer.version import __version__
 
 if TYPE_CHECKING:
+    from traceanalyzer.comparison.compare import compare
+    from traceanalyzer.comparison.result import Comparison
     from traceanalyzer.model.analysis import Analysis
     from traceanalyzer.model.errors import (
         BadOption,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Analysis": "model.analysis",
     "BadOption": "model.errors",
+    "Comparison": "comparison.result",
     "Confidence": "model.finding",
     "Finding": "model.finding",
     "Job": "model.trace",
@@ -52,6 +55,7 @@ _HOMES = {
     "TraceReport": "model.report",
     "Unavailable": "model.errors",
     "UnreadableTrace": "model.errors",
+    "compare": "comparison.compare",
     "diagnose": "report.diagnosis",
     "kernels": "report.tables",
     "load": "read.load",
@@ -62,6 +66,7 @@ _HOMES = {
 __all__ = [
     "Analysis",
     "BadOption",
+    "Comparison",
     "Confidence",
     "Finding",
     "Job",
@@ -79,6 +84,7 @@ __all__ = [
     "Unavailable",
     "UnreadableTrace",
     "__version__",
+    "compare",
     "diagnose",
     "kernels",
     "load",

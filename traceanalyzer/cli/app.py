@@ -9,6 +9,8 @@ from difflib import get_close_matches
 import click
 
 from traceanalyzer.cli.annotate import annotate
+from traceanalyzer.cli.baseline import baseline
+from traceanalyzer.cli.compare import compare
 from traceanalyzer.cli.diagnose import diagnose
 from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, guarded
 from traceanalyzer.cli.explain import explain
@@ -79,7 +81,7 @@ def cli() -> None:
 
 
 for command in (
-    *(annotate, diagnose, explain, export, facts, indexes, memory, open_, ops, report),
+    *(annotate, baseline, compare, diagnose, explain, export, facts, indexes, memory, open_, ops, report),
     *(rules, table),
 ):
     cli.add_command(command)

@@ -20,7 +20,7 @@ _LAMBDA = re.compile(r"\b(\w+?)(_cuda)?\(at::TensorIteratorBase")
 _FUNCTOR = re.compile(r"\b(\w*?(?:Functor|ReduceOp|Ops)\w*)")
 _PLAIN = re.compile(r"^(?:void )?(?:[\w:]|\(anonymous namespace\)::)*?(\w+)(?=[<(]|$)")
 _ENGINE = "autograd::engine::evaluate_function: "
-_TYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Half": "float16"}
+TYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Half": "float16"}
 _MAX_LETTERS = 60
 _MAX_SHAPES = 3
 
@@ -92,7 +92,7 @@ def largest_shapes(work: Work) -> str:
 
 def conversion_of(types: Sequence[str]) -> str:
     """`from float32 to bfloat16`, of a copy's target and source; empty where they were not recorded."""
-    names = [_TYPES.get(kind, kind) for kind in (one.removeprefix("c10::") for one in types[:2])]
+    names = [TYPES.get(kind, kind) for kind in (one.removeprefix("c10::") for one in types[:2])]
     return f"from {names[1]} to {names[0]}" if len(names) == 2 else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +52,11 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 SAMPLES = 16
 
 
+def rows_of(table: pd.DataFrame) -> list[Any]:
+    """The rows, each with the columns as attributes."""
+    return list(table.itertuples(index=False))
+
+
 @dataclass(frozen=True, slots=True)
 class StepTime:
     """One step.
@@ -81,14 +86,15 @@ class KnownFault:
     """A fault as the report told it.
 
     Attributes:
-        key: what tells it from others: rule, cause and what it is named by.
+        key: what tells it from others: rule, cause and name of the finding that saves most of it.
+        rules: of all its findings, that one's first.
         title: one phrase.
         share, low_share, high_share: what it would save of the step (0 to 1); None where that is unknown.
         step_ns: the same in ns.
     """
 
     key: str
-    rule: str
+    rules: tuple[str, ...]
     title: str
     severity: str
     share: float | None = None

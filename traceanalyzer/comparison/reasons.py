@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from traceanalyzer.compare.exact import MINOR
-from traceanalyzer.compare.result import CallRow, FaultChange, Row, Waterfall, Word
-from traceanalyzer.compare.rows import label_of
+from traceanalyzer.comparison.exact import MINOR
+from traceanalyzer.comparison.result import CallRow, FaultChange, Row, Waterfall, Word
+from traceanalyzer.comparison.rows import label_of
 from traceanalyzer.model.units import format_ns
 
 _NAMED = 6
@@ -42,7 +42,9 @@ def reasons(
     told = [_fault_phrase(one) for one in faults if one.status in ("gone", "new", "worse", "better")]
     changes = _changes(rows, calls, waterfall)
     total = 0 if waterfall is None else waterfall.new_ns - waterfall.base_ns
-    telling = [one for one in changes if one.real or (differs and abs(one.idle_ns) > _LEAST_SHARE * abs(total))]
+    telling = [
+        one for one in changes if one.real or (differs and abs(one.idle_ns) > _LEAST_SHARE * abs(total))
+    ]
     telling.sort(key=lambda one: (not one.real, -_weight(one), one.label))
     return tuple(told + [_phrase(one) for one in telling])[:_NAMED]
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from traceanalyzer.compare.snapshot import TABLES, KnownFault, Snapshot, StepTime
-from traceanalyzer.compare.tables import Chosen, host_table, tables_of
+from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Snapshot, StepTime
+from traceanalyzer.comparison.tables import Chosen, host_table, tables_of
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.report import TraceReport
@@ -22,7 +23,15 @@ from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
-_PACES = (0.4, 0.55, 0.75, 1.0, 1.33, 1.8, 2.5)  # times as quick as the CPU was: what hosts differ by, and more
+_PACES = (
+    0.4,
+    0.55,
+    0.75,
+    1.0,
+    1.33,
+    1.8,
+    2.5,
+)  # times as quick as the CPU was: what hosts differ by, and more
 
 
 def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Finding]) -> Snapshot:
@@ -119,15 +128,20 @@ def _step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Foreca
 
 def known_faults(head: TraceReport, findings: Sequence[Finding]) -> tuple[KnownFault, ...]:
     """What the report says is wrong with the rank, above `info`, ranked as there."""
-    own = [found for found in findings if found.rank == head.rank]
-    return tuple(_known(found) for found in own if found.severity is not Severity.INFO)
+    return tuple(
+        _known(fault, [findings[number - 1] for number in fault.findings])
+        for fault in head.faults
+        if fault.severity is not Severity.INFO and fault.findings
+    )
 
 
-def _known(found: Finding) -> KnownFault:
-    key = "|".join((found.rule, found.cause, found.by or ""))
-    title = f"{found.rule}: {found.by}" if found.by else found.rule
-    if found.saving is None:
-        return KnownFault(key, found.rule, title, str(found.severity))
-    said = found.saving
+def _known(fault: Fault, evidence: Sequence[Finding]) -> KnownFault:
+    """The fault, known again by the rule, the cause and the name of the finding that saves most of it."""
+    lead, rules = evidence[0], tuple(dict.fromkeys(found.rule for found in evidence))
+    key = "|".join((lead.rule, lead.cause, lead.by or ""))
+    title = f"{lead.rule}: {lead.by}" if lead.by else lead.rule
+    if fault.saving is None:
+        return KnownFault(key, rules, title, str(fault.severity))
+    said = fault.saving
     share = said.share, said.low_share, said.high_share
-    return KnownFault(key, found.rule, title, str(found.severity), *share, said.step_ns)
+    return KnownFault(key, rules, title, str(fault.severity), *share, said.step_ns)

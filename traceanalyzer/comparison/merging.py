@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from traceanalyzer.compare.snapshot import TABLES, Snapshot, StepTime
+from traceanalyzer.comparison.snapshot import TABLES, Snapshot, StepTime
 from traceanalyzer.model.lazy import pd
 
 _MEANS = ("count", "ns", "exposed_ns", "bytes")
@@ -40,28 +41,40 @@ class Captures:
 def _mean_step(steps: Sequence[StepTime]) -> StepTime | None:
     if len(steps) < 2:
         return steps[0] if steps else None
-    names = ("ns", "low_ns", "high_ns", "recorded_ns")
-    means = {name: round(float(np.mean([getattr(one, name) for one in steps]))) for name in names}
-    spread = tuple(ns for one in steps for ns in one.each_ns)
-    return replace(steps[0], **means, each_ns=spread)
+    return replace(
+        steps[0],
+        ns=_mean([one.ns for one in steps]),
+        low_ns=_mean([one.low_ns for one in steps]),
+        high_ns=_mean([one.high_ns for one in steps]),
+        recorded_ns=_mean([one.recorded_ns for one in steps]),
+        each_ns=tuple(ns for one in steps for ns in one.each_ns),
+    )
+
+
+def _mean(values: Sequence[int]) -> int:
+    return round(float(np.mean(values)))
+
+
+def _with_medians(work: pd.DataFrame) -> pd.DataFrame:
+    medians: Any = [[float(np.median(row))] if len(row) else [] for row in work["samples"]]
+    return work.assign(medians=medians)
 
 
 def _merged(name: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Rows with the same texts as one: what is missing in a capture counts as 0 there."""
     if name == "work":
-        medians = [[float(np.median(row))] if len(row) else [] for row in tables[0]["samples"]]
-        if len(tables) == 1:
-            return tables[0].assign(medians=medians)
-        tables = [one.assign(medians=[[float(np.median(row))] for row in one["samples"]]) for one in tables]
+        tables = [_with_medians(one) for one in tables]
     if len(tables) == 1:
         return tables[0]
     columns = TABLES[name]
     texts = [column for column, kind in columns.items() if kind == "str" and column != "name"]
     texts += [column for column in ("blocks", "part") if column in columns]
     texts += ["name"] if name in ("calls", "host") else []
-    how: dict[str, object] = {column: "sum" for column in (*_MEANS, "mean_ns") if column in columns}
+    how: dict[str, Any] = {column: "sum" for column in (*_MEANS, "mean_ns") if column in columns}
     how |= {column: rule for column, rule in (("least", "min"), ("most", "max")) if column in columns}
-    how |= {column: "sum" for column in ("samples", "medians") if name == "work"}  # lists, one after the other
+    how |= {
+        column: "sum" for column in ("samples", "medians") if name == "work"
+    }  # lists, one after the other
     how |= {"name": "first"} if name == "work" else {}
     every = pd.concat(tables, ignore_index=True)
     groups = every.groupby(texts, sort=True, dropna=False)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceanalyzer.compare.exact import program_changed
-from traceanalyzer.compare.result import Axes, StepAxis, Verdict, Waterfall, Word
-from traceanalyzer.compare.rows import PRODUCT_FLOOR
-from traceanalyzer.compare.snapshot import Snapshot
+from traceanalyzer.comparison.exact import program_changed
+from traceanalyzer.comparison.result import Axes, StepAxis, Verdict, Waterfall, Word
+from traceanalyzer.comparison.rows import PRODUCT_FLOOR
+from traceanalyzer.comparison.snapshot import Snapshot
 from traceanalyzer.model.units import format_ns
 
 _SETTLE = "record 3 more captures of each, in processes of their own"
-_OPPOSED = 0.05  # of the step, that two groups must gain and lose for it to be said that one ate the other; chosen
+_OPPOSED = (
+    0.05  # of the step, that two groups must gain and lose for it to be said that one ate the other; chosen
+)
 
 
 def verdict_of(
@@ -64,7 +66,9 @@ def _of_step(
         head = f"same within {within:.0%}".replace("%", " %") + f": {times}; {why}"
         return Verdict(Word.SAME, within, why, settle, tuple(because), head)
     what = "the program changed" if changed else "its work changed"
-    why = f"{what}, but one recording a side cannot tell steps less than {step.needed:.0%} apart".replace("%", " %")
+    why = f"{what}, but one recording a side cannot tell steps less than {step.needed:.0%} apart".replace(
+        "%", " %"
+    )
     why += opposed
     return Verdict(Word.UNKNOWN, None, why, _SETTLE, tuple(because), f"unknown: {times}; {why}")
 
@@ -82,10 +86,15 @@ def _no_step(sides: tuple[Snapshot, Snapshot]) -> str:
 
 def _why(step: StepAxis) -> str:
     if step.low is not None:
-        return f"{step.captures[0]} and {step.captures[1]} captures, interval {_signed(step.low)} to {_signed(step.high or 0.0)}"
+        interval = f"{_signed(step.low)} to {_signed(step.high or 0.0)}"
+        return f"{step.captures[0]} and {step.captures[1]} captures, interval {interval}"
     kind = "predicted without the profiler" if step.predicted else "as recorded"
     if abs(step.difference) > step.needed or step.difference < -step.needed / (1 + step.needed):
-        return f"{kind}; recordings of one program differ by {step.needed:.0%} at most in nine of ten".replace("%", " %")
+        return (
+            f"{kind}; recordings of one program differ by {step.needed:.0%} at most in nine of ten".replace(
+                "%", " %"
+            )
+        )
     return f"{kind}; work on the GPU explains it"
 
 

@@ -88,6 +88,7 @@ class StepAxis:
         pace: how long the calls that both have took in NEW, as a multiple of BASE; 1 where that was not told apart.
         predicted: whether the steps could be replayed; else they are as recorded.
         base_recorded_ns, new_recorded_ns, base_raw_ns, new_raw_ns: recorded, and predicted at each recording's pace.
+        base_cpu_ns, new_cpu_ns: of that, what the CPU works, each at its own pace; None where it is not replayed.
         base_bound, new_bound: what sets the pace.
     """
 
@@ -104,6 +105,8 @@ class StepAxis:
     new_recorded_ns: int
     base_raw_ns: int
     new_raw_ns: int
+    base_cpu_ns: int | None
+    new_cpu_ns: int | None
     base_bound: str | None
     new_bound: str | None
     captures: tuple[int, int]
@@ -215,11 +218,11 @@ class FaultChange:
         status: new, gone, worse, better or unchanged.
         said_share: what BASE's report said that fixing it saves; of a new one NEW's.
         low_share, high_share: the interval that was said.
-        got_share: what the step really lost, where this is the only fault above `info` that is gone.
+        got_share: what the step really lost, where this is the only fault above `info` that is gone, and none is new.
     """
 
     status: str
-    rule: str
+    rules: tuple[str, ...]
     title: str
     severity: str
     said_share: float | None

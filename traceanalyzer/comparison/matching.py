@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from traceanalyzer.compare.names import family_of
+from traceanalyzer.comparison.names import family_of
+from traceanalyzer.comparison.snapshot import rows_of
 from traceanalyzer.model.lazy import pd
 
 Rung = Literal["path", "op", "kernel", "region", "family", "none"]
@@ -48,7 +49,7 @@ class _Side:
     """A work table, and how much of each row is not matched yet."""
 
     def __init__(self, table: pd.DataFrame) -> None:
-        self.rows = list(table.itertuples(index=False))
+        self.rows = rows_of(table)
         self.count = table["count"].to_numpy(np.float64)
         self.left = np.ones(len(table))
         self.holder: dict[int, Pair] = {}  # the first pair that has a part of the row

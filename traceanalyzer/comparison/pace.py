@@ -12,9 +12,11 @@ import re
 
 import numpy as np
 
-from traceanalyzer.compare.snapshot import Snapshot, StepTime
+from traceanalyzer.comparison.snapshot import Snapshot, StepTime
 
-_WAITING = re.compile(r"Synchronize|Malloc|Free|HostAlloc|Memcpy|ProfilerStep#")  # how long these take is the device's
+_WAITING = re.compile(
+    r"Synchronize|Malloc|Free|HostAlloc|Memcpy|ProfilerStep#"
+)  # how long these take is the device's
 _ALIKE = math.log(2.5)  # what changed more is another program; chosen
 _SHORT_NS = 1_000.0  # added to both: ops of some ns differ by multiples of themselves
 _LEAST_SHARE = 0.15  # of the CPU time, to tell the host's pace by; chosen
@@ -25,12 +27,14 @@ def host_pace(base: Snapshot, new: Snapshot) -> float:
     if base.gpus != new.gpus or base.versions.get("torch") != new.versions.get("torch"):
         return 1.0
     both = base.tables["host"].merge(new.tables["host"], on=["name", "part"], suffixes=("_base", "_new"))
-    both = both[~both["name"].str.contains(_WAITING)]
+    both = both[~np.array([bool(_WAITING.search(name)) for name in both["name"]], bool)]
     first, second = (both[f"mean_ns_{side}"].to_numpy(np.float64) for side in ("base", "new"))
     alike = np.abs(np.log((second + _SHORT_NS) / (first + _SHORT_NS))) <= _ALIKE
-    count = np.minimum(both["count_base"], both["count_new"]).to_numpy(np.float64)[alike]
+    count = both[["count_base", "count_new"]].min(axis=1).to_numpy(np.float64)[alike]
     sums = float((first[alike] * count).sum()), float((second[alike] * count).sum())
-    totals = [float((one.tables["host"]["count"] * one.tables["host"]["mean_ns"]).sum()) for one in (base, new)]
+    totals = [
+        float((one.tables["host"]["count"] * one.tables["host"]["mean_ns"]).sum()) for one in (base, new)
+    ]
     if min(sums) <= 0 or sums[0] < _LEAST_SHARE * totals[0] or sums[1] < _LEAST_SHARE * totals[1]:
         return 1.0
     return sums[1] / sums[0]

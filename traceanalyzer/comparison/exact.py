@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceanalyzer.compare.result import CallRow, Counted, Row, Word
-from traceanalyzer.compare.rows import ENGINE, label_of
-from traceanalyzer.compare.snapshot import Snapshot
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.comparison.result import CallRow, Counted, Row, Word
+from traceanalyzer.comparison.rows import label_of
+from traceanalyzer.comparison.snapshot import Snapshot, rows_of
+from traceanalyzer.comparison.waterfall import plain_op
 
 _ROUNDING = 1e-9
 _PLACES = 3  # of a counter that are named
@@ -16,12 +16,16 @@ _KINDS = {"kernels": "compute", "memsets": "memset", "collectives": "communicati
 MINOR = ("ops",)  # counters that count no work and no wait: they alone make no other program
 
 
-def counted(base: Snapshot, new: Snapshot, calls: Sequence[CallRow], rows: Sequence[Row]) -> tuple[Counted, ...]:
+def counted(
+    base: Snapshot, new: Snapshot, calls: Sequence[CallRow], rows: Sequence[Row]
+) -> tuple[Counted, ...]:
     """All counters of both sides, and where those that changed did."""
-    both = base.tables["totals"].merge(new.tables["totals"], on="counter", suffixes=("_base", "_new"), how="outer")
+    both = base.tables["totals"].merge(
+        new.tables["totals"], on="counter", suffixes=("_base", "_new"), how="outer"
+    )
     both = both.fillna(0.0).sort_values("counter")
     found = []
-    for row in both.itertuples():
+    for row in rows_of(both):
         ranges = (row.least_base, row.most_base), (row.least_new, row.most_new)
         word = _word(ranges, (row.count_base, row.count_new))
         where = _where(str(row.counter), calls, rows) if word in (Word.MORE, Word.FEWER) else ()
@@ -47,7 +51,9 @@ def _where(counter: str, calls: Sequence[CallRow], rows: Sequence[Row]) -> tuple
         if call.counter == counter:
             name = call.outer or call.call
             found[name] = found.get(name, 0.0) + call.new - call.base
-    kind = _KINDS.get(counter) or ("copy_" + counter.split()[0] if counter.endswith(("copies", "bytes")) else "")
+    kind = _KINDS.get(counter) or (
+        "copy_" + counter.split()[0] if counter.endswith(("copies", "bytes")) else ""
+    )
     for row in rows:
         if row.kind == kind:
             change = (row.new.count if row.new else 0.0) - (row.base.count if row.base else 0.0)
@@ -58,17 +64,34 @@ def _where(counter: str, calls: Sequence[CallRow], rows: Sequence[Row]) -> tuple
 
 def changed_calls(base: Snapshot, new: Snapshot) -> tuple[CallRow, ...]:
     """Calls that one side makes more often, by op; the largest difference first."""
-    tables = [side.tables["calls"].groupby(_KEYS, as_index=False)[["count", "least", "most"]].sum() for side in (base, new)]
-    both = pd.merge(*tables, on=_KEYS, suffixes=("_base", "_new"), how="outer")
+    tables = [
+        side.tables["calls"].groupby(_KEYS, as_index=False)[["count", "least", "most"]].sum()
+        for side in (base, new)
+    ]
+    both = tables[0].merge(tables[1], on=_KEYS, suffixes=("_base", "_new"), how="outer")
     numbers = [name for name in both.columns if name not in _KEYS]
     both[numbers] = both[numbers].fillna(0.0)
     found = []
-    for row in both.itertuples():
-        word = _word(((row.least_base, row.most_base), (row.least_new, row.most_new)), (row.count_base, row.count_new))
+    for row in rows_of(both):
+        word = _word(
+            ((row.least_base, row.most_base), (row.least_new, row.most_new)), (row.count_base, row.count_new)
+        )
         if word in (Word.MORE, Word.FEWER):
-            outer = str(row.outer).removeprefix(ENGINE)
-            found.append(CallRow(str(row.counter), str(row.op), outer, str(row.name), row.count_base, row.count_new, word))
-    found.sort(key=lambda call: (call.counter in MINOR, -abs(call.new - call.base), call.counter, call.outer, call.call))
+            outer = plain_op(str(row.outer))
+            found.append(
+                CallRow(
+                    str(row.counter), str(row.op), outer, str(row.name), row.count_base, row.count_new, word
+                )
+            )
+    found.sort(
+        key=lambda call: (
+            call.counter in MINOR,
+            -abs(call.new - call.base),
+            call.counter,
+            call.outer,
+            call.call,
+        )
+    )
     return tuple(found)
 
 

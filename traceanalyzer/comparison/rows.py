@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
 
-import numpy as np
+from traceanalyzer.comparison.matching import Pair, Parts
+from traceanalyzer.comparison.names import family_of
+from traceanalyzer.comparison.result import Row, Word, WorkSide
+from traceanalyzer.comparison.statistics import holm, permutation_p, spread
+from traceanalyzer.comparison.waterfall import Busy, BusyPart, plain_op
+from traceanalyzer.rule.evidence import TYPES, short_name
 
-from traceanalyzer.compare.matching import Pair, Parts
-from traceanalyzer.compare.names import family_of
-from traceanalyzer.compare.result import Row, Word, WorkSide
-from traceanalyzer.compare.statistics import holm, permutation_p, spread
-from traceanalyzer.compare.waterfall import Busy, BusyPart
-from traceanalyzer.model.lazy import pd
-from traceanalyzer.rule.evidence import short_name
+Table = Sequence[Any]
+"""The rows of a work table with the column `medians`, as `rows_of` gives them."""
 
 _PRODUCTS = ("GEMM", "convolution", "attention")
-PRODUCT_FLOOR = 0.08  # their clock follows the power: matmuls of one program differ by 7 % from process to process; H200
+PRODUCT_FLOOR = (
+    0.08  # their clock follows the power: matmuls of one program differ by 7 % from process to process; H200
+)
 OTHER_FLOOR = 0.05  # 99 of 100 other kernels of over 5 us differ by less from process to process; H200
 _TICKS_NS = 500.0  # medians of short kernels differ by so much; H200
 _SMALLEST_SHARE = 0.01  # with several captures a side; chosen
@@ -25,9 +29,6 @@ _TIMES_SPREAD = 3.0  # standard errors between captures that are more than noise
 _MANY = 3  # captures a side whose spread is trusted
 _WORK_FLOOR = 0.02  # of regions and families, whose work differs anyway: the total time; chosen
 _SAME_COUNT = 1e-6
-_NOTED = 60  # characters of a note's texts
-
-ENGINE = "autograd::engine::evaluate_function: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +41,18 @@ class Drafted:
     other_inputs: bool
 
 
-def drafted(pair: Pair, tables: tuple[pd.DataFrame, pd.DataFrame]) -> Drafted:
+def drafted(pair: Pair, tables: tuple[Table, Table]) -> Drafted:
     """One row, its verdict as if it were the only one."""
     base, new = (_side(table, parts) for table, parts in zip(tables, (pair.base, pair.new), strict=True))
     some = tables[0] if pair.base else tables[1]
-    at = next(iter(pair.base or pair.new))
-    lead = some.iloc[max(pair.base or pair.new, key=lambda row: (some["ns"].iat[row], -row)) if len(pair.base or pair.new) > 1 else at]
-    kind = str(lead["kind"])
-    name = str(lead["op"]) or short_name(str(lead["name"]))
+    lead = some[max(pair.base or pair.new, key=lambda row: (some[row].ns, -row))]
+    kind = str(lead.kind)
+    name = lead.op or short_name(lead.name)
     note, other_inputs = _note(base, new)
     row = Row(
         op=name,
-        outer=str(lead["outer"]).removeprefix(ENGINE),
-        region=str(lead["annotation"]),
+        outer=plain_op(lead.outer),
+        region=lead.annotation,
         kind=kind,
         rung=pair.rung,
         word=Word.SAME,
@@ -65,16 +65,16 @@ def drafted(pair: Pair, tables: tuple[pd.DataFrame, pd.DataFrame]) -> Drafted:
         note=note,
     )
     row, tested = _judged(row, pair, tables)
-    busy = [Busy(0.0, 0.0, 0.0) if one is None else Busy(one.count, one.ns, one.exposed_ns) for one in (base, new)]
+    busy = [
+        Busy(0.0, 0.0, 0.0) if one is None else Busy(one.count, one.ns, one.exposed_ns) for one in (base, new)
+    ]
     return Drafted(row, BusyPart(kind, label_of(row), *busy), tested, other_inputs)
 
 
 def corrected(rows: Sequence[Drafted]) -> list[Row]:
     """The rows with Holm's correction: a test that does not hold among so many is no difference."""
     kept = iter(holm([one.row.p for one in rows if one.tested]))
-    return [
-        replace(one.row, word=Word.SAME) if one.tested and not next(kept) else one.row for one in rows
-    ]
+    return [replace(one.row, word=Word.SAME) if one.tested and not next(kept) else one.row for one in rows]
 
 
 def label_of(row: Row) -> str:
@@ -82,20 +82,19 @@ def label_of(row: Row) -> str:
     return row.outer or row.region or row.op
 
 
-def _side(table: pd.DataFrame, parts: Parts) -> WorkSide | None:
+def _side(table: Table, parts: Parts) -> WorkSide | None:
     if not parts:
         return None
-    rows, shares = list(parts), np.array(list(parts.values()))
-    own = table.iloc[rows]
-    sums = {name: float((own[name].to_numpy(np.float64) * shares).sum()) for name in ("count", "ns", "exposed_ns")}
-    order = np.argsort(-own["ns"].to_numpy(), kind="stable").tolist()
-    samples = [float(ns) for row in own["samples"] for ns in row]
+    own = sorted(parts, key=lambda row: (-table[row].ns, row))
+    samples = [float(ns) for row in own for ns in table[row].samples]
     return WorkSide(
-        **sums,
-        median_ns=float(np.median(samples)) if samples else None,
-        kernels=tuple(dict.fromkeys(short_name(str(own["name"].iat[i])) for i in order)),
-        shapes=" | ".join(dict.fromkeys(str(own["dims"].iat[i]) for i in order)),
-        types=" | ".join(dict.fromkeys(str(own["types"].iat[i]) for i in order)),
+        count=sum(table[row].count * share for row, share in parts.items()),
+        ns=sum(table[row].ns * share for row, share in parts.items()),
+        exposed_ns=sum(table[row].exposed_ns * share for row, share in parts.items()),
+        median_ns=median(samples) if samples else None,
+        kernels=tuple(dict.fromkeys(short_name(table[row].name) for row in own)),
+        shapes=" | ".join(dict.fromkeys(table[row].dims for row in own)),
+        types=" | ".join(dict.fromkeys(table[row].types for row in own)),
     )
 
 
@@ -106,11 +105,12 @@ def _note(base: WorkSide | None, new: WorkSide | None) -> tuple[str, bool]:
     notes = []
     if base.kernels != new.kernels:
         notes.append(f"kernel {_shown(base.kernels)} became {_shown(new.kernels)}")
-    if base.types != new.types:
-        notes.append(f"types {_cut(base.types)} became {_cut(new.types)}")
+    types = _other_types(base.types, new.types)
+    if types:
+        notes.insert(0, types)
     other = bool(base.shapes and new.shapes and base.shapes != new.shapes)
     if other:
-        notes.append(f"shapes {_cut(base.shapes)} became {_cut(new.shapes)}")
+        notes.append(f"shapes {_first(base.shapes)} became {_first(new.shapes)}")
     return "; ".join(notes), other and abs(base.count - new.count) <= _SAME_COUNT
 
 
@@ -118,11 +118,25 @@ def _shown(kernels: Sequence[str]) -> str:
     return kernels[0] + (f" and {len(kernels) - 1} more" if len(kernels) > 1 else "")
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _NOTED else text[: _NOTED - 1] + "…"
+def _other_types(base: str, new: str) -> str:
+    """`bfloat16 became float32`: the first input that has another type."""
+    for text, other in zip(_first(base).split(","), _first(new).split(","), strict=False):
+        if _type(text) != _type(other):
+            return f"{_type(text)} became {_type(other)}"
+    return ""
 
 
-def _judged(row: Row, pair: Pair, tables: tuple[pd.DataFrame, pd.DataFrame]) -> tuple[Row, bool]:
+def _type(text: str) -> str:
+    bare = text.strip('[]" ').removeprefix("c10::")
+    return TYPES.get(bare, bare.lower())
+
+
+def _first(text: str) -> str:
+    """The first of several lists."""
+    return text.partition(" | ")[0]
+
+
+def _judged(row: Row, pair: Pair, tables: tuple[Table, Table]) -> tuple[Row, bool]:
     """(the row with its verdict, whether a test decided it)."""
     base, new = row.base, row.new
     if base is None or new is None:
@@ -138,11 +152,13 @@ def _judged(row: Row, pair: Pair, tables: tuple[pd.DataFrame, pd.DataFrame]) -> 
         return replace(row, word=_by_count(row, pair, tables)), False
     if ratio is None:
         return row, False
-    first, second = (table.iloc[next(iter(parts))] for table, parts in zip(tables, (pair.base, pair.new), strict=True))
-    word = _by_time(row, ratio, (first["medians"], second["medians"]))
+    first, second = (
+        table[next(iter(parts))] for table, parts in zip(tables, (pair.base, pair.new), strict=True)
+    )
+    word = _by_time(row, ratio, (first.medians, second.medians))
     if base.kernels != new.kernels or not single:
         return replace(row, word=word), False
-    p = permutation_p(first["samples"], second["samples"])
+    p = permutation_p(first.samples, second.samples)
     return replace(row, word=word, axis="device", p=p), True
 
 
@@ -153,19 +169,19 @@ def _by_total(base: WorkSide, new: WorkSide) -> Word:
     return Word.SLOWER if change > 0 else Word.FASTER
 
 
-def _by_count(row: Row, pair: Pair, tables: tuple[pd.DataFrame, pd.DataFrame]) -> Word:
+def _by_count(row: Row, pair: Pair, tables: tuple[Table, Table]) -> Word:
     """More or fewer, where the numbers of single steps do not overlap."""
-    least, most = (
-        [float((table.iloc[list(parts)][name].to_numpy(np.float64) * list(parts.values())).sum()) for table, parts in zip(tables, (pair.base, pair.new), strict=True)]
-        for name in ("least", "most")
-    )
+    both = list(zip(tables, (pair.base, pair.new), strict=True))
+    least = [sum(table[row].least * share for row, share in parts.items()) for table, parts in both]
+    most = [sum(table[row].most * share for row, share in parts.items()) for table, parts in both]
     if most[0] < least[1]:
         return Word.MORE
     return Word.FEWER if most[1] < least[0] else Word.UNKNOWN
 
 
 def _by_time(row: Row, ratio: float, medians: tuple[Sequence[float], Sequence[float]]) -> Word:
-    assert row.base is not None and row.new is not None
+    assert row.base is not None
+    assert row.new is not None
     apart = abs((row.new.median_ns or 0.0) - (row.base.median_ns or 0.0))
     if abs(math.log(ratio)) <= math.log1p(_floor(row, medians)) or apart <= _TICKS_NS:
         return Word.SAME

@@ -1,13 +1,14 @@
-"""What makes two recordings hard to compare: said, and where they ran other inputs, not compared as if they were the same."""
+"""What makes two recordings hard to compare, such as other inputs, another GPU, or another host."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceanalyzer.compare.rows import Drafted
-from traceanalyzer.compare.snapshot import Snapshot
+from traceanalyzer.comparison.rows import Drafted
+from traceanalyzer.comparison.snapshot import Snapshot
 
 _OTHER_INPUTS = 0.3  # of the GPU time of both sides in ops that got other sizes as often as before; chosen
+_AS_OFTEN = 0.02  # of all pieces of work, by which their number may differ; chosen
 _PACE = 0.05  # of another pace of the host that is worth a note; chosen
 
 
@@ -22,7 +23,8 @@ def other_inputs(rows: Sequence[Drafted], sides: tuple[Snapshot, Snapshot]) -> s
     if not other or own < _OTHER_INPUTS * total or not _as_often(rows):
         return ""
     lead = max(other, key=lambda one: (one.part.base.ns + one.part.new.ns, one.row.op)).row
-    assert lead.base is not None and lead.new is not None
+    assert lead.base is not None
+    assert lead.new is not None
     return f"other shapes: {lead.op} got {lead.base.shapes} and gets {lead.new.shapes}"
 
 
@@ -33,7 +35,7 @@ def _step(side: Snapshot) -> str:
 def _as_often(rows: Sequence[Drafted]) -> bool:
     """Whether both do as many pieces of work, so that only sizes differ."""
     counts = [sum(getattr(one.part, side).count for one in rows) for side in ("base", "new")]
-    return abs(counts[0] - counts[1]) <= 0.02 * max(counts)
+    return bool(abs(counts[0] - counts[1]) <= _AS_OFTEN * max(counts))
 
 
 def notes_of(base: Snapshot, new: Snapshot, pace: float) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from traceanalyzer.compare.comparison import Side, compared
-from traceanalyzer.compare.recorded import snapshot_of
-from traceanalyzer.compare.result import Comparison
-from traceanalyzer.compare.snapshot import Snapshot
+from traceanalyzer.comparison.recorded import snapshot_of
+from traceanalyzer.comparison.result import Comparison
+from traceanalyzer.comparison.sides import Side, compared
+from traceanalyzer.comparison.snapshot import Snapshot
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.report.diagnosis import analyses_of, report_of
@@ -46,7 +46,7 @@ def _captures(given: Capture) -> list[Mapping[int | None, Snapshot]]:
     if isinstance(given, Trace | Mapping):
         return [snapshots(given)]
     if str(given).startswith("baseline:"):
-        from traceanalyzer.compare.baseline import load_baseline
+        from traceanalyzer.comparison.baseline import load_baseline
 
         return list(load_baseline(str(given).removeprefix("baseline:")))
     if Path(given).is_dir():
@@ -74,5 +74,6 @@ def snapshots(traces: Trace | Mapping[int, Trace]) -> Mapping[int | None, Snapsh
     heads = {head.rank: head for head in report.traces}
     alone = len(analysed) == 1
     return {
-        None if alone else rank: snapshot_of(analysis, heads[rank], report.findings) for rank, analysis in analysed
+        None if alone else rank: snapshot_of(analysis, heads[rank], report.findings)
+        for rank, analysis in analysed
     }

@@ -16,11 +16,11 @@ _REGION = re.compile(r"^(Torch-Compiled Region): \d+/\d+")
 _INSTANCE = re.compile(r"(?<=[a-z])_\d+$")
 _HIP = re.compile(r"^hip(?=[A-Z])")
 
-# What a library picks anew for another GPU, another size, or another release: it does not tell one product from another.
+# What a library picks anew for another GPU, size or release: it does not tell one product from another.
 _TILES = re.compile(r"_?\d+x\d+(x\d+)*")
 _ARCHITECTURE = re.compile(r"(?<![a-z0-9])sm_?\d+[a-z]?(?![0-9])|^(ampere|volta|turing|hopper)_")
 _TUNING = re.compile(
-    r"(?<=_)(stages?_?\w*?|ldg\d+|sliced\d+x\d+|tilesize\w*|warpgroupsize\w*|warpspecialized\w*|align\w*|coop[AB]?|bz|h?v"
+    r"(?<=_)(stages?_?\w*?|ldg\d+|sliced\d+x\d+|tilesize\w*|warpgroupsize\w*|warpspecialized\w*|align\w*|coop[AB]?|bz|badd|[hv]"
     r"|splitK|execute|kernel__5x_cudnn|f2f|relu)(?=_|$)",
 )
 _TRITON = re.compile(r"^(triton_(?:poi|red|per|tem|unk|for|mm)_.*?)_?\d*$")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.compare.exposure import exposed_ns
-from traceanalyzer.compare.names import canonical_kernel, plain_name, region_name
-from traceanalyzer.compare.snapshot import SAMPLES, TABLES
+from traceanalyzer.comparison.exposure import exposed_ns
+from traceanalyzer.comparison.names import canonical_kernel, plain_name, region_name
+from traceanalyzer.comparison.snapshot import SAMPLES, TABLES
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
@@ -77,9 +78,7 @@ def tables_of(analysis: Analysis, chosen: Chosen) -> dict[str, pd.DataFrame]:
 # -- work -----------------------------------------------------------------------------------------------
 
 
-def _work_table(
-    trace: Trace, nesting: Nesting, work: DeviceWork, step: Rows, chosen: Chosen
-) -> pd.DataFrame:
+def _work_table(trace: Trace, nesting: Nesting, work: DeviceWork, step: Rows, chosen: Chosen) -> pd.DataFrame:
     own = np.flatnonzero(step >= 0)
     around = np.where(work.op >= 0, work.op, work.call)[own]
     marks = nesting.annotation & ~matching(trace.cpu, "name", lambda name: name.startswith(_STEP))
@@ -156,13 +155,13 @@ def _samples(number: Rows, dur: Rows, size: int) -> list[list[int]]:
 # -- calls ----------------------------------------------------------------------------------------------
 
 
-def _counted_calls(
-    trace: Trace, nesting: Nesting, syncs: SyncCalls, step: Rows
-) -> Mapping[str, Rows]:
+def _counted_calls(trace: Trace, nesting: Nesting, syncs: SyncCalls, step: Rows) -> Mapping[str, Rows]:
     """Counter -> rows of `trace.cpu` within the steps that it counts."""
     is_call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
     inside = step >= 0
-    outer = is_call & inside & ~np.append(is_call, False)[nesting.parent]  # runtime calls, not the driver's in them
+    outer = (
+        is_call & inside & ~np.append(is_call, False)[nesting.parent]
+    )  # runtime calls, not the driver's in them
     launches = outer & matching(trace.cpu, "name", LAUNCH.search)
     driver = matching(
         trace.cpu, "name", lambda name: ALLOCATOR.search(name) and not STREAM_ORDERED.search(name)
@@ -205,7 +204,7 @@ def _totals(
     trace: Trace, work: DeviceWork, step: Rows, calls: Mapping[str, Rows], cpu_step: Rows, chosen: Chosen
 ) -> pd.DataFrame:
     """One row per counter: mean, least and most of the steps."""
-    counted: list[tuple[str, Rows, Rows | None]] = [
+    counted: list[tuple[str, Rows, NDArray[Any] | None]] = [
         (name, cpu_step[rows], None) for name, rows in calls.items()
     ]
     moved = np.maximum(ints(trace.gpu, "bytes")[work.row], 0)
@@ -229,11 +228,16 @@ def _totals(
 # -- idle time and the host -----------------------------------------------------------------------------
 
 
-def _idle_table(trace: Trace, nesting: Nesting, books: Accounting, idle: Idle, chosen: Chosen) -> pd.DataFrame:
-    own = np.flatnonzero((books.device == chosen.device) & (books.piece >= 0) & (chosen.place[books.step] >= 0))
+def _idle_table(
+    trace: Trace, nesting: Nesting, books: Accounting, idle: Idle, chosen: Chosen
+) -> pd.DataFrame:
+    own = np.flatnonzero(
+        (books.device == chosen.device) & (books.piece >= 0) & (chosen.place[books.step] >= 0)
+    )
     piece = books.piece[own]
     op, outer = (
-        _named(trace.cpu, "name", rows, plain_name) for rows in (idle.op[piece], nesting.top_op(idle.op[piece]))
+        _named(trace.cpu, "name", rows, plain_name)
+        for rows in (idle.op[piece], nesting.top_op(idle.op[piece]))
     )
     number, first = grouped([idle.cause[piece], op[0], outer[0]]) if len(own) else (own, own)
     table = pd.DataFrame({"op": op[1][op[0][first]], "outer": outer[1][outer[0][first]]})

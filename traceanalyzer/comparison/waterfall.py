@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.compare.result import Part, Waterfall
-from traceanalyzer.compare.snapshot import Snapshot
+from traceanalyzer.comparison.result import Part, Waterfall
+from traceanalyzer.comparison.snapshot import Snapshot, rows_of
 
+ENGINE = "autograd::engine::evaluate_function: "
 _GROUPS = ("compute", "communication", "copies", "memsets", "idle", "unexplained")
 UNEXPLAINED = "work that the prediction does not wait for"
 _NO_CAUSE = "idle time of no recorded cause"
@@ -35,7 +36,9 @@ class BusyPart:
     new: Busy
 
 
-def waterfall_of(steps: tuple[int, int], work: Sequence[BusyPart], sides: tuple[Snapshot, Snapshot]) -> Waterfall:
+def waterfall_of(
+    steps: tuple[int, int], work: Sequence[BusyPart], sides: tuple[Snapshot, Snapshot]
+) -> Waterfall:
     """The parts of both steps.
 
     Work is what it was in the recording, where nothing that goes before it runs; what is left of the compared step is
@@ -63,9 +66,16 @@ def waterfall_of(steps: tuple[int, int], work: Sequence[BusyPart], sides: tuple[
     return Waterfall(*steps, tuple(parts), _grouped(parts))
 
 
+def plain_op(name: str) -> str:
+    """`XBackward0` of autograd's `evaluate_function: XBackward0`."""
+    return name.removeprefix(ENGINE)
+
+
 def _idle_names(sides: Sequence[Snapshot]) -> list[tuple[str, str]]:
     found = {
-        (str(row.cause), str(row.outer or row.op)) for side in sides for row in side.tables["idle"].itertuples()
+        (str(row.cause), plain_op(str(row.outer or row.op)))
+        for side in sides
+        for row in rows_of(side.tables["idle"])
     }
     return [*sorted(found), (_NO_CAUSE, ""), (UNEXPLAINED, "")]
 
@@ -74,8 +84,8 @@ def _idle(side: Snapshot, left_ns: float, names: Sequence[tuple[str, str]]) -> l
     """What is left of the step, by cause and op."""
     table = side.tables["idle"]
     recorded: dict[tuple[str, str], float] = {}
-    for row in table.itertuples():
-        key = str(row.cause), str(row.outer or row.op)
+    for row in rows_of(table):
+        key = str(row.cause), plain_op(str(row.outer or row.op))
         recorded[key] = recorded.get(key, 0.0) + float(row.ns)
     total = sum(recorded.values())
     if left_ns <= 0:
@@ -103,7 +113,14 @@ def _busy_part(one: BusyPart, base_ns: int, new_ns: int) -> Part:
     by_count = round(count)
     by_duration = round(duration)
     return Part(
-        _group(one.kind), one.name, base_ns, new_ns, delta, by_count, by_duration, delta - by_count - by_duration
+        _group(one.kind),
+        one.name,
+        base_ns,
+        new_ns,
+        delta,
+        by_count,
+        by_duration,
+        delta - by_count - by_duration,
     )
 
 
@@ -130,6 +147,8 @@ def _grouped(parts: Sequence[Part]) -> Mapping[str, tuple[int, int, int]]:
     for group in _GROUPS:
         own = [part for part in parts if part.group == group]
         if own:
-            sums = np.array([(part.base_ns, part.new_ns, part.delta_ns) for part in own], np.int64).sum(axis=0)
+            sums = np.array([(part.base_ns, part.new_ns, part.delta_ns) for part in own], np.int64).sum(
+                axis=0
+            )
             found[group] = (int(sums[0]), int(sums[1]), int(sums[2]))
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from traceanalyzer.compare.result import FaultChange
-from traceanalyzer.compare.snapshot import KnownFault
+from traceanalyzer.comparison.result import FaultChange
+from traceanalyzer.comparison.snapshot import KnownFault
 
 _ORDER = ("gone", "new", "worse", "better", "unchanged")
 _CHANGED = 0.2  # of the larger saving, for a fault to be worse or better; savings are said no nearer
@@ -24,7 +24,8 @@ def fault_changes(
     pairs = _pairs(base, new)
     found = [_change(first, second) for first, second in pairs]
     gone = [one for one in found if one.status == "gone"]
-    if len(gone) == 1 and gone[0].said_share is not None:
+    alone = len(gone) == 1 and not any(one.status == "new" for one in found)
+    if alone and gone[0].said_share is not None:
         found[found.index(gone[0])] = replace(gone[0], got_share=got_share)
     found.sort(key=lambda one: (_ORDER.index(one.status), -(one.said_share or 0.0), one.title))
     return tuple(found)
@@ -36,7 +37,7 @@ def _pairs(
     """By what tells a fault from others, else by the rule: an op or line may have got another name."""
     pairs: list[tuple[KnownFault | None, KnownFault | None]] = []
     first, second = list(base), list(new)
-    for same in (lambda a, b: a.key == b.key, lambda a, b: a.rule == b.rule):
+    for same in (_same_key, _same_rule):
         for one in list(first):
             other = next((each for each in second if same(one, each)), None)
             if other is not None:
@@ -46,12 +47,20 @@ def _pairs(
     return pairs + [(one, None) for one in first] + [(None, one) for one in second]
 
 
+def _same_key(one: KnownFault, other: KnownFault) -> bool:
+    return one.key == other.key
+
+
+def _same_rule(one: KnownFault, other: KnownFault) -> bool:
+    return one.rules[0] == other.rules[0]
+
+
 def _change(base: KnownFault | None, new: KnownFault | None) -> FaultChange:
     told = base or new
     assert told is not None
     return FaultChange(
         _status(base, new),
-        told.rule,
+        told.rules,
         told.title,
         told.severity,
         told.share,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from traceanalyzer.compare.exact import changed_calls, counted, program_changed
-from traceanalyzer.compare.faults import fault_changes
-from traceanalyzer.compare.matching import RUNGS, Pair, matched
-from traceanalyzer.compare.merging import Captures
-from traceanalyzer.compare.notes import notes_of, other_inputs
-from traceanalyzer.compare.reasons import reasons
-from traceanalyzer.compare.result import (
+from traceanalyzer.comparison.exact import changed_calls, counted, program_changed
+from traceanalyzer.comparison.faults import fault_changes
+from traceanalyzer.comparison.matching import RUNGS, Pair, matched
+from traceanalyzer.comparison.merging import Captures
+from traceanalyzer.comparison.notes import notes_of, other_inputs
+from traceanalyzer.comparison.reasons import reasons
+from traceanalyzer.comparison.result import (
     Axes,
     Comparison,
     DeviceAxis,
@@ -22,11 +22,11 @@ from traceanalyzer.compare.result import (
     Waterfall,
     Word,
 )
-from traceanalyzer.compare.rows import Drafted, corrected, drafted, floors
-from traceanalyzer.compare.snapshot import TABLES, Snapshot
-from traceanalyzer.compare.step_axis import step_axis
-from traceanalyzer.compare.verdict import verdict_of
-from traceanalyzer.compare.waterfall import waterfall_of
+from traceanalyzer.comparison.rows import Drafted, corrected, drafted, floors
+from traceanalyzer.comparison.snapshot import TABLES, Snapshot, rows_of
+from traceanalyzer.comparison.step_axis import step_axis
+from traceanalyzer.comparison.verdict import verdict_of
+from traceanalyzer.comparison.waterfall import waterfall_of
 
 Side = Sequence[Mapping[int | None, Snapshot]]
 """Captures of one program, each the snapshots of its ranks."""
@@ -48,14 +48,16 @@ def compared(base: Side, new: Side) -> Comparison:
     chosen = sides[0][slowest[0]], sides[1][slowest[1]]
     result = _of_pair(*chosen)
     ranks = _ranks(sides) if max(map(len, sides)) > 1 else ()
-    sources = [
-        _source(side, rank, own) for side, rank, own in zip((base, new), slowest, chosen, strict=True)
-    ]
-    return replace(result, base=sources[0], new=sources[1], ranks=ranks, notes=(*_missing(sides), *result.notes))
+    sources = [_source(side, rank, own) for side, rank, own in zip((base, new), slowest, chosen, strict=True)]
+    return replace(
+        result, base=sources[0], new=sources[1], ranks=ranks, notes=(*_missing(sides), *result.notes)
+    )
 
 
 def _by_rank(side: Side) -> dict[int | None, Captures]:
-    ranks = sorted({rank for capture in side for rank in capture}, key=lambda rank: -1 if rank is None else rank)
+    ranks = sorted(
+        {rank for capture in side for rank in capture}, key=lambda rank: -1 if rank is None else rank
+    )
     return {rank: Captures.of([capture[rank] for capture in side if rank in capture]) for rank in ranks}
 
 
@@ -66,7 +68,9 @@ def _step_ns(side: Captures) -> int:
 def _source(side: Side, rank: int | None, captures: Captures) -> Source:
     one = captures.together
     names = tuple(sorted({snapshot.source for capture in side for snapshot in capture.values()}))
-    ranks = tuple(sorted({rank for capture in side for rank in capture}, key=lambda rank: -1 if rank is None else rank))
+    ranks = tuple(
+        sorted({rank for capture in side for rank in capture}, key=lambda rank: -1 if rank is None else rank)
+    )
     return Source(names, len(side), ranks, rank, one.gpus, one.versions, one.steps, one.step_kind)
 
 
@@ -75,7 +79,8 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
     first, second = base.together, new.together
     tables = first.tables["work"], second.tables["work"]
     pairs = matched(*tables)
-    drafts = [drafted(pair, tables) for pair in pairs]
+    rows_of_both = rows_of(tables[0]), rows_of(tables[1])
+    drafts = [drafted(pair, rows_of_both) for pair in pairs]
     rows = corrected(drafts)
     calls = changed_calls(first, second)
     counters = counted(first, second, calls, rows)
@@ -97,7 +102,17 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
     notes = ([inputs] if inputs else []) + notes_of(first, second, step.pace if step else 1.0)
     source = Source((), 1, (), None, (), {}, 0, "")
     return Comparison(
-        source, source, verdict, axes, waterfall, tuple(order), calls, faults, _rungs(pairs, tables), (), tuple(notes)
+        source,
+        source,
+        verdict,
+        axes,
+        waterfall,
+        tuple(order),
+        calls,
+        faults,
+        _rungs(pairs, tables),
+        (),
+        tuple(notes),
     )
 
 
@@ -105,7 +120,11 @@ def _device(rows: Sequence[Row]) -> DeviceAxis | None:
     base, new = (sum(getattr(row, side).ns for row in rows if getattr(row, side)) for side in ("base", "new"))
     if base <= 0 or new <= 0:
         return None
-    real = sum((row.new.ns if row.new else 0.0) - (row.base.ns if row.base else 0.0) for row in rows if row.word not in _SAME)
+    real = sum(
+        (row.new.ns if row.new else 0.0) - (row.base.ns if row.base else 0.0)
+        for row in rows
+        if row.word not in _SAME
+    )
     word = Word.SAME
     if abs(real) > _REAL_SHARE * base:
         word = Word.SLOWER if real > 0 else Word.FASTER
@@ -145,15 +164,20 @@ def _identical(base: Captures, new: Captures) -> bool:
     )
 
 
-def _ranks(sides: tuple[Mapping[int | None, Captures], Mapping[int | None, Captures]]) -> tuple[RankChange, ...]:
+def _ranks(
+    sides: tuple[Mapping[int | None, Captures], Mapping[int | None, Captures]],
+) -> tuple[RankChange, ...]:
     """All ranks of both jobs, and how their steps changed."""
     found = []
     for rank in sorted({*sides[0], *sides[1]}, key=lambda rank: -1 if rank is None else rank):
         base, new = (side.get(rank) for side in sides)
         step = None if base is None or new is None else step_axis(base, new, None, True)
-        ns = [None if one is None or one.together.step is None else one.together.step.ns for one in (base, new)]
+        ns = [
+            None if one is None or one.together.step is None else one.together.step.ns for one in (base, new)
+        ]
         waits = [None if one is None else one.together.waiting_ns for one in (base, new)]
-        found.append(RankChange(rank, *ns, *waits, step.word if step else Word.UNKNOWN))
+        word = step.word if step else Word.UNKNOWN
+        found.append(RankChange(rank, ns[0], ns[1], waits[0], waits[1], word))
     return tuple(found)
 
 

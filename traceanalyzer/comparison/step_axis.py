@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 
-from traceanalyzer.compare.merging import Captures
-from traceanalyzer.compare.pace import at_pace, host_pace
-from traceanalyzer.compare.result import DeviceAxis, StepAxis, Word
-from traceanalyzer.compare.snapshot import Snapshot, StepTime
-from traceanalyzer.compare.statistics import log_interval
+from traceanalyzer.comparison.merging import Captures
+from traceanalyzer.comparison.pace import at_pace, host_pace
+from traceanalyzer.comparison.result import DeviceAxis, StepAxis, Word
+from traceanalyzer.comparison.snapshot import Snapshot, StepTime
+from traceanalyzer.comparison.statistics import log_interval
 
-# What one recording a side leaves open: predicted steps of one program differ by less in nine of ten pairs of processes.
+# What one recording a side leaves open: predicted steps of one program differ by less in nine of ten pairs.
 DEVICE_NOISE = 0.14  # where the GPU sets the pace; noise/, H200: clocks that follow the power
 HOST_NOISE = 0.21  # where the CPU does
 PACED_NOISE = 0.14  # where the CPU does, both at one pace of the host; slowdown/, H200 host
-CHANGED_NOISE = 0.10  # the same, where the program changed: that it takes as long as before is no likelier than not
-DEVICE_SHARE = 0.5  # of the step's difference that real differences on the device make, for them to explain it; half
+CHANGED_NOISE = (
+    0.10  # the same, where the program changed: that it takes as long as before is no likelier than not
+)
+DEVICE_SHARE = (
+    0.5  # of the step's difference that real differences on the device make, for them to explain it; half
+)
 _LEAST = 0.01  # no step is known better from run to run; noise/
 _BY_DEVICE = ("gpu", "communication")
 _MANY = 3  # captures a side whose spread is trusted
@@ -57,6 +61,8 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
         new_recorded_ns=second.step.recorded_ns,
         base_raw_ns=first.step.ns,
         new_raw_ns=second.step.ns,
+        base_cpu_ns=first.step.cpu_ns,
+        new_cpu_ns=second.step.cpu_ns,
         base_bound=first.step.bound,
         new_bound=second.step.bound,
         captures=(len(base), len(new)),
@@ -94,7 +100,11 @@ def _needed(base: StepTime, new: StepTime, pace: float, changed: bool) -> float:
 
 
 def _by_size(
-    difference: float, needed: float, ns: tuple[int, int], device: DeviceAxis | None, steps: tuple[StepTime, StepTime]
+    difference: float,
+    needed: float,
+    ns: tuple[int, int],
+    device: DeviceAxis | None,
+    steps: tuple[StepTime, StepTime],
 ) -> Word:
     word = Word.SLOWER if difference > 0 else Word.FASTER
     if abs(difference) > math.log1p(needed):

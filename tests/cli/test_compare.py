@@ -1,0 +1,123 @@
+"""`traceanalyzer compare` and `baseline save`: forms, gates, exit codes, errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.commands import call, refused
+from tests.comparison.programs import ADDED, MM, built
+from tests.rules.kernel_programs import Op
+
+SLOW = Op(MM.name, MM.kernel, 700, MM.dims, MM.types)
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> tuple[Path, Path]:
+    """Before, and after a kernel got slower and a read-back was added."""
+    before = built([MM, ADDED]).write(tmp_path / "before.json")
+    return before, built([SLOW, ADDED], syncs=1).write(tmp_path / "after.json")
+
+
+def test_the_text_leads_with_the_verdict_and_fits_the_page(traces: tuple[Path, Path]) -> None:
+    result = call("compare", *traces)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].endswith("slower")
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 80
+    assert any("synchronisations" in line and "0 -> 1" in line for line in lines)
+
+
+def test_quiet_keeps_the_verdict(traces: tuple[Path, Path]) -> None:
+    assert len(call("compare", *traces, "--quiet").stdout.splitlines()) < 16
+
+
+def test_the_json_adds_up_and_is_always_the_same(traces: tuple[Path, Path]) -> None:
+    first, second = (call("compare", *traces, "--format", "json").stdout for _ in range(2))
+    assert first == second
+    told = json.loads(first)
+    assert {"verdict", "axes", "waterfall", "rows", "faults", "schema_version"} <= told.keys()
+    fall = told["waterfall"]
+    assert fall["base_ns"] + sum(part["delta_ns"] for part in fall["parts"]) == fall["new_ns"]
+    assert told["verdict"]["word"] == "slower"
+
+
+def test_the_parquet_has_the_rows_and_all_else_beside_them(traces: tuple[Path, Path], tmp_path: Path) -> None:
+    rows = tmp_path / "rows.parquet"
+    assert call("compare", *traces, "--parquet", rows).exit_code == 0
+    table = pq.read_table(rows)
+    told = json.loads(call("compare", *traces, "--format", "json").stdout)
+    assert table.column("op").to_pylist() == [row["op"] for row in told["rows"]]
+    rest = json.loads(table.schema.metadata[b"traceanalyzer.comparison"])
+    assert rest["waterfall"] == told["waterfall"]
+
+
+def test_markdown_is_for_a_pull_request(traces: tuple[Path, Path]) -> None:
+    text = call("compare", *traces, "--format", "markdown").stdout
+    assert text.startswith("### traceanalyzer: slower\n")
+    assert "| synchronisations | 0 -> 1 | aten::item |" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--fail-on", "slower"), 1),
+        (("--gate", "launches=0"), 0),
+        (("--gate", "syncs=0"), 1),
+        (("--gate", "syncs=1"), 0),
+        (("--gate", "step=5%"), 1),
+        (("--gate", "step=90%"), 0),
+        (("--gate", "gpu=5%", "--gate", "launches=10%"), 1),
+    ],
+)
+def test_gates_decide_the_exit_code(traces: tuple[Path, Path], options: tuple[str, ...], code: int) -> None:
+    assert call("compare", *traces, *options).exit_code == code
+
+
+def test_the_way_back_fails_no_gate(traces: tuple[Path, Path]) -> None:
+    result = call(
+        "compare", *reversed(traces), "--fail-on", "slower", "--gate", "syncs=0", "--gate", "step=0%"
+    )
+    assert result.exit_code == 0
+
+
+def test_gates_that_make_no_sense_are_refused(traces: tuple[Path, Path]) -> None:
+    assert "not NAME=NUMBER" in refused("compare", *traces, "--gate", "launches")
+    assert "no such counter" in refused("compare", *traces, "--gate", "lunches=0")
+    assert "needs a share" in refused("compare", *traces, "--gate", "step=5")
+
+
+def test_a_missing_file_and_an_output_that_is_there_are_refused(
+    traces: tuple[Path, Path], tmp_path: Path
+) -> None:
+    assert "no such file" in refused("compare", traces[0], tmp_path / "none.json")
+    assert "overwrite" in refused("compare", *traces, "--output", traces[0], "--force")
+    there = tmp_path / "there.json"
+    there.write_text("")
+    assert "already there" in refused("compare", *traces, "--format", "json", "--output", there)
+
+
+def test_a_baseline_is_saved_once_and_compared(
+    traces: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("baseline", "save", "main", traces[0]).exit_code == 0
+    assert (tmp_path / ".traceanalyzer/main.parquet").stat().st_size < 200_000
+    assert "already there" in refused("baseline", "save", "main", traces[0])
+    same = call("compare", "baseline:main", traces[0])
+    assert same.stdout.splitlines()[0].endswith("identical")
+    assert call("compare", "baseline:main", traces[1], "--fail-on", "slower").exit_code == 1
+
+
+def test_a_folder_of_files_without_ranks_is_captures(tmp_path: Path) -> None:
+    for side, slow in (("a", MM), ("b", SLOW)):
+        (tmp_path / side).mkdir()
+        for seed in (7, 11, 13):
+            built([slow, ADDED], jitter=seed).write(tmp_path / side / f"{seed}.json")
+    told = json.loads(call("compare", tmp_path / "a", tmp_path / "b", "--format", "json").stdout)
+    assert told["axes"]["step"]["captures"] == [3, 3]
+    assert told["axes"]["step"]["low"] > 0

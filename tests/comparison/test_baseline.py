@@ -1,0 +1,90 @@
+"""Baselines: what is saved compares as the traces themselves, and what is no baseline is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.comparison.programs import ADDED, MM, built
+from traceanalyzer import BadOption, UnreadableTrace, compare
+from traceanalyzer.comparison import baseline
+from traceanalyzer.comparison.baseline import baseline_bytes, baseline_path, load_baseline
+from traceanalyzer.comparison.compare import side_of
+from traceanalyzer.comparison.result import Word
+from traceanalyzer.comparison.snapshot import TABLES
+
+
+def saved(path: Path, *captures: object) -> str:
+    path.write_bytes(baseline_bytes(side_of(list(captures))))  # type: ignore[arg-type]
+    return f"baseline:{path}"
+
+
+def test_a_baseline_says_what_the_trace_says(tmp_path: Path) -> None:
+    trace = built([MM, ADDED], syncs=1).load()
+    name = saved(tmp_path / "main.parquet", trace)
+    (capture,) = load_baseline(str(tmp_path / "main.parquet"))
+    (told,) = side_of(trace)
+    for table in TABLES:
+        assert capture[None].tables[table].equals(told[None].tables[table]), table
+    assert capture[None].step == told[None].step
+    assert capture[None].faults == told[None].faults
+    assert compare(name, trace).verdict.word is Word.IDENTICAL
+
+
+def test_the_same_captures_give_the_same_bytes() -> None:
+    side = side_of([built([MM, ADDED], jitter=seed).load() for seed in (7, 11, 13)])
+    assert baseline_bytes(side) == baseline_bytes(side)
+
+
+def test_several_captures_stay_apart(tmp_path: Path) -> None:
+    captures = [built([MM, ADDED], jitter=seed).load() for seed in (7, 11, 13)]
+    name = saved(tmp_path / "three.parquet", *captures)
+    found = compare(name, captures)
+    assert found.axes.step is not None
+    assert found.axes.step.captures == (3, 3)
+    assert found.verdict.word is Word.IDENTICAL
+
+
+def test_a_large_baseline_keeps_fewer_durations_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = side_of(built([MM, ADDED], steps=40).load())
+    whole = len(baseline_bytes(side))
+    monkeypatch.setattr(baseline, "MAX_BYTES", whole - 1)
+    assert len(baseline_bytes(side)) < whole
+    monkeypatch.setattr(baseline, "MAX_BYTES", 100)
+    with pytest.raises(BadOption, match="more than 100"):
+        baseline_bytes(side)
+
+
+def test_names_are_files_below_the_folder_or_paths() -> None:
+    assert baseline_path("main") == Path(".traceanalyzer/main.parquet")
+    assert baseline_path("a/b.parquet") == Path("a/b.parquet")
+    with pytest.raises(BadOption, match="not a name"):
+        baseline_path("../main")
+
+
+def test_what_is_no_baseline_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match="no such baseline"):
+        compare(f"baseline:{tmp_path / 'none.parquet'}", "new.json")
+    text = tmp_path / "text.parquet"
+    text.write_text("hello")
+    with pytest.raises(UnreadableTrace, match="not a Parquet file"):
+        load_baseline(str(text))
+    other = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"a": [1]}), other)
+    with pytest.raises(UnreadableTrace, match="is no baseline"):
+        load_baseline(str(other))
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old.parquet"
+    saved(path, built([MM]).load())
+    table = pq.read_table(path)
+    key = b"traceanalyzer.baseline"
+    described = json.loads(table.schema.metadata[key]) | {"schema": 0, "version": "0.0.1"}
+    pq.write_table(table.replace_schema_metadata({key: json.dumps(described).encode()}), path)
+    with pytest.raises(UnreadableTrace, match=r"made by traceanalyzer 0\.0\.1"):
+        load_baseline(str(path))

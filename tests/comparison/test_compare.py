@@ -1,0 +1,175 @@
+"""Comparisons of built programs and of the recorded fixtures: verdicts, axes, waterfall, and what must not matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.comparison.programs import ADDED, MM, TANH, built
+from tests.recorded import FIXTURES
+from traceanalyzer import Comparison, compare
+from traceanalyzer.comparison.result import Counted, Word
+from traceanalyzer.rule.registry import all_rules
+
+PAIRS = [folder for folder in sorted(FIXTURES.iterdir()) if (folder / "good.json.gz").exists()]
+SHOWN = [
+    folder for folder in PAIRS if folder.name in ("implicit-sync", "no-tensor-cores", "unfused-optimizer")
+]
+
+
+def counter(found: Comparison, name: str) -> Counted:
+    return next(one for one in found.axes.exact if one.counter == name)
+
+
+def sums(found: Comparison) -> bool:
+    fall = found.waterfall
+    assert fall is not None
+    assert all(part.new_ns - part.base_ns == part.delta_ns for part in fall.parts)
+    assert sum(part.base_ns for part in fall.parts) == fall.base_ns
+    assert sum(of[2] for of in fall.groups.values()) == fall.new_ns - fall.base_ns
+    busy = [part for part in fall.parts if part.by_count_ns is not None]
+    assert all(
+        (part.by_count_ns or 0) + (part.by_duration_ns or 0) + (part.by_overlap_ns or 0) == part.delta_ns
+        for part in busy
+    )
+    return fall.base_ns + sum(part.delta_ns for part in fall.parts) == fall.new_ns
+
+
+def test_a_trace_is_identical_to_itself() -> None:
+    trace = built([MM, ADDED])
+    found = compare(trace.load(), trace.load())
+    assert found.verdict.word is Word.IDENTICAL
+    assert {one.word for one in found.axes.exact} == {Word.SAME}
+    assert {row.word for row in found.rows} == {Word.SAME}
+    assert found.rungs["path"] == pytest.approx(1)
+    assert sums(found)
+
+
+@pytest.mark.parametrize("change", ["shuffled", "renumbered"])
+def test_order_of_events_ids_and_processes_do_not_matter(change: str) -> None:
+    trace = built([MM, ADDED], syncs=1)
+    other = trace.shuffled(3) if change == "shuffled" else trace.renumbered()
+    assert compare(trace.load(), other.load()).verdict.word is Word.IDENTICAL
+
+
+def test_a_later_clock_does_not_matter() -> None:
+    trace = built([MM, ADDED])
+    found = compare(trace.load(), trace.shifted(5_000_000).load())
+    assert found.verdict.word in (Word.IDENTICAL, Word.SAME)
+    assert found.axes.step is not None
+    assert found.axes.step.difference == pytest.approx(0, abs=1e-6)
+
+
+def test_jitter_of_kernels_is_the_same_program() -> None:
+    found = compare(built([MM, ADDED]).load(), built([MM, ADDED], jitter=11).load())
+    assert found.verdict.word is Word.SAME
+    assert not [one for one in found.axes.exact if one.word is not Word.SAME]
+    assert found.verdict.settle
+
+
+def test_one_copy_more_is_told_by_the_exact_axis_with_its_op() -> None:
+    found = compare(built([MM, ADDED]).load(), built([MM, ADDED], copies=1).load())
+    copies = counter(found, "d2d copies")
+    assert (copies.base, copies.new, copies.word, copies.where) == (0, 1, Word.MORE, ("aten::clone",))
+    assert counter(found, "d2d bytes").new == 1 << 20
+    first = found.rows[0]
+    assert (first.word, first.outer, first.kind) == (Word.NEW, "aten::clone", "copy_d2d")
+    assert sums(found)
+
+
+def test_a_read_back_is_told_with_its_op_and_makes_the_step_slower() -> None:
+    found = compare(built([MM, ADDED]).load(), built([MM, ADDED], syncs=1).load())
+    waits = counter(found, "synchronisations")
+    assert (waits.base, waits.new, waits.where) == (0, 1, ("aten::item",))
+    back = compare(built([MM, ADDED], syncs=1).load(), built([MM, ADDED]).load())
+    assert counter(back, "synchronisations").word is Word.FEWER
+    assert back.axes.step is not None
+    assert found.axes.step is not None
+    assert 1 / (1 + back.axes.step.difference) - 1 == pytest.approx(found.axes.step.difference, abs=1e-6)
+
+
+def test_a_slower_kernel_is_told_by_the_device_axis() -> None:
+    found = compare(built([MM, ADDED]).load(), built([replace(MM, dur=700), ADDED]).load())
+    row = found.rows[0]
+    assert (row.op, row.word, row.axis, row.rung) == ("aten::mm", Word.SLOWER, "device", "path")
+    assert row.ratio == pytest.approx(1.4, abs=0.01)
+    assert found.verdict.word is Word.SLOWER
+    assert found.axes.device is not None
+    assert found.axes.device.word is Word.SLOWER
+    assert sums(found)
+
+
+def test_less_than_the_floor_is_no_difference_however_sure() -> None:
+    found = compare(
+        built([MM, ADDED], jitter=1).load(), built([replace(MM, dur=520), ADDED], jitter=1).load()
+    )
+    row = next(row for row in found.rows if row.op == "aten::mm")
+    assert row.p is not None
+    assert row.p < 0.01
+    assert row.word is Word.SAME
+    assert found.verdict.word is Word.SAME
+
+
+def test_another_kernel_of_the_same_op_matches_by_path_and_says_so() -> None:
+    simt = "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Params)"
+    found = compare(built([MM]).load(), built([replace(MM, kernel=simt, dur=2_000)]).load())
+    row = found.rows[0]
+    assert (row.rung, row.word) == ("path", Word.SLOWER)
+    assert "cutlass_80_simt_sgemm" in row.note
+
+
+def test_other_sizes_as_often_are_other_inputs_and_no_verdict() -> None:
+    wider = replace(MM, dims=[[528, 512], [512, 512]], dur=520)
+    found = compare(built([MM]).load(), built([wider]).load())
+    assert found.verdict.word is Word.UNKNOWN
+    assert "other shapes" in found.verdict.why
+    assert "528" in found.verdict.why
+
+
+def test_more_executions_of_one_op_stay_one_row() -> None:
+    found = compare(built([MM, ADDED]).load(), built([MM, ADDED, ADDED, ADDED]).load())
+    rows = [row for row in found.rows if row.op == "aten::add"]
+    assert len(rows) == 1
+    assert rows[0].base is not None
+    assert rows[0].new is not None
+    assert (rows[0].word, rows[0].base.count, rows[0].new.count) == (Word.MORE, 1, 3)
+
+
+def test_pointwise_ops_and_what_a_compiler_makes_of_them_match_by_family() -> None:
+    eager = [replace(ADDED, name="aten::tanh", kernel=TANH), ADDED]
+    fused = replace(ADDED, name="triton_poi_fused_add_tanh_0", kernel="triton_poi_fused_add_tanh_0", dims=())
+    found = compare(built(eager).load(), built([fused]).load())
+    assert found.rungs["family"] == pytest.approx(1)
+
+
+def test_three_captures_a_side_give_an_interval() -> None:
+    base = [built([MM, ADDED], jitter=seed).load() for seed in (7, 11, 13)]
+    new = [built([replace(MM, dur=520), ADDED], jitter=seed).load() for seed in (7, 11, 13)]
+    found = compare(base, new)
+    step = found.axes.step
+    assert step is not None
+    assert step.captures == (3, 3)
+    assert step.low is not None
+    assert step.high is not None
+    assert 0 < step.low < step.difference < step.high
+    assert found.verdict.word is Word.SLOWER  # 3 %, which one capture a side cannot tell
+    again = compare(base, [built([MM, ADDED], jitter=seed).load() for seed in (17, 19, 5)])
+    assert again.verdict.word is Word.SAME
+
+
+@pytest.mark.parametrize("folder", PAIRS if all_rules() else [], ids=lambda folder: folder.name)
+def test_every_recorded_pair_adds_up(folder: Path) -> None:
+    assert sums(compare(folder / "bad.json.gz", folder / "good.json.gz"))
+
+
+@pytest.mark.parametrize("folder", SHOWN, ids=lambda folder: folder.name)
+def test_a_fault_that_is_gone_is_named_first(folder: Path) -> None:
+    found = compare(folder / "bad.json.gz", folder / "good.json.gz")
+    first = found.faults[0]
+    assert first.status == "gone"
+    assert folder.name in first.rules
+    assert folder.name in found.verdict.because[0]
+    back = compare(folder / "good.json.gz", folder / "bad.json.gz")
+    assert folder.name in next(fault for fault in back.faults if fault.status == "new").rules

@@ -1,0 +1,62 @@
+"""The statistics, against what is known of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceanalyzer.comparison.statistics import holm, log_interval, permutation_p, spread
+from traceanalyzer.comparison.waterfall import _whole
+
+
+def test_three_against_three_apart_are_one_in_ten() -> None:
+    assert permutation_p([1, 2, 3], [4, 5, 6]) == pytest.approx(2 / 20)
+
+
+def test_equal_samples_are_no_difference() -> None:
+    assert permutation_p([5] * 16, [5] * 16) == 1
+    assert permutation_p([1, 2], [1, 2]) == 1
+
+
+def test_nothing_to_test_is_none() -> None:
+    assert permutation_p([], [1.0]) is None
+
+
+def test_many_values_agree_with_the_exact_test() -> None:
+    first, second = [1.0, 2, 3, 4, 5.5, 7, 8], [4.5, 6, 9, 10, 11, 12, 13]  # 3,432 ways: by mean and variance
+    assert permutation_p(first, second) == pytest.approx(
+        0.0175, abs=0.004
+    )  # the exact value of the rank-sum test
+
+
+def test_chance_rejects_one_in_twenty() -> None:
+    generator = np.random.default_rng(1)
+    p = [permutation_p(generator.normal(size=12), generator.normal(size=12)) for _ in range(600)]
+    assert 0.02 < np.mean([one is not None and one <= 0.05 for one in p]) < 0.08
+
+
+def test_holm_stops_at_the_first_that_holds_no_more() -> None:
+    assert holm([0.01, 0.04, None, 0.03]) == [True, False, False, False]
+    assert holm([0.01, 0.02, 0.03]) == [True, True, True]
+    assert holm([]) == []
+
+
+def test_the_interval_covers_the_difference_of_captures() -> None:
+    low, high = log_interval([[100, 101], [102, 103], [99, 98]], [[110, 111], [112, 113], [109, 108]])
+    assert low < np.log(110.5 / 100.5) < high
+    assert low > 0
+
+
+def test_spread_of_one_capture_is_unknown() -> None:
+    assert spread([3.0]) == 0
+    assert spread([1.0, np.e]) == pytest.approx(1 / np.sqrt(2))
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40))
+def test_whole_parts_sum_to_the_whole(values: list[float]) -> None:
+    total = round(sum(values))
+    parts = _whole(values, total)
+    assert sum(parts) == total
+    assert all(abs(part - value) <= 2 for part, value in zip(parts, values, strict=True))

@@ -1,0 +1,115 @@
+"""`traceanalyzer compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from traceanalyzer.cli.files import check_outputs, written
+from traceanalyzer.cli.options import FILE, force_option, format_option
+from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, tell, width
+
+if TYPE_CHECKING:
+    from traceanalyzer.comparison.result import Comparison
+
+
+@click.command(short_help="What changed between two traces, and whether it is real.")
+@click.argument("base", type=str)
+@click.argument("new", type=str)
+@click.option(
+    "--base", "more_base", multiple=True, metavar="TRACE", help="Another capture of BASE; repeatable."
+)
+@click.option("--new", "more_new", multiple=True, metavar="TRACE", help="Another capture of NEW; repeatable.")
+@format_option("text", "json", "markdown")
+@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write there instead of to standard output.")
+@click.option("--parquet", type=FILE, metavar="FILE", help="Write the rows as Parquet, too.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["slower", "never"]),
+    default="never",
+    show_default=True,
+    help="Exit with 1 if NEW is slower.",
+)
+@click.option(
+    "--gate",
+    "gates",
+    multiple=True,
+    metavar="NAME=LIMIT",
+    help="Exit with 1 if NAME grew by more; repeatable.",
+)
+@click.option("--quiet", is_flag=True, help="The verdict and its reasons only.")
+@force_option
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    /,
+    base: str,
+    new: str,
+    more_base: tuple[str, ...],
+    more_new: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    parquet: Path | None,
+    fail_on: str,
+    gates: tuple[str, ...],
+    quiet: bool,
+    force: bool,
+) -> None:
+    """Say what got slower or faster from BASE to NEW, what made it so, and whether it is more than noise.
+
+    BASE and NEW are each a trace, a folder of ranks or of captures, or baseline:NAME. With three captures a side, in
+    processes of their own, the noise is measured instead of assumed.
+
+    Gates: `step=5%` and `gpu=5%` are met where the time is slower by more than that and beyond noise; every counter of
+    the exact axis, such as launches, synchronisations, kernels or "d2h copies", by a number or a share.
+
+    \b
+    Examples:
+      traceanalyzer compare before.json.gz after.json.gz
+      traceanalyzer compare a1.json b1.json --base a2.json --base a3.json --new b2.json --new b3.json
+      traceanalyzer compare ranks_before/ ranks_after/ --format json
+      traceanalyzer compare baseline:main trace.json --fail-on slower --gate step=5% --gate launches=0
+
+    \b
+    Exit codes: 0 it ran, 1 --fail-on or a --gate was met, 2 it could not run.
+    """
+    from traceanalyzer.comparison.compare import compare as compared
+    from traceanalyzer.comparison.gates import broken, gates_of
+
+    limits = gates_of(gates)
+    inputs = [Path(one) for one in (base, new, *more_base, *more_new) if not one.startswith("baseline:")]
+    check_outputs([one for one in (output, parquet) if one], inputs=inputs, force=force)
+    found = compared([base, *more_base], [new, *more_new])
+    failures = broken(found, limits)
+    if parquet is not None:
+        from traceanalyzer.render.data.comparison import write_comparison
+
+        with written(parquet) as stream:
+            write_comparison(found, stream)
+    _put(found, form, output, quiet)
+    for failure in failures:
+        tell(f"gate: {failure}")
+    if failures or (fail_on == "slower" and found.verdict.word == "slower"):
+        ctx.exit(1)
+
+
+def _put(found: Comparison, form: str, output: Path | None, quiet: bool) -> None:
+    from traceanalyzer.render.data import comparison as data
+
+    if form == "json":
+        put(data.comparison_json(found), output)
+    elif form == "markdown":
+        put_text(data.comparison_markdown(found), output)
+    else:
+        from traceanalyzer.render.text.comparison import render_comparison
+
+        text = render_comparison(
+            found,
+            width=width(output),
+            colour=output is None and colourful(),
+            ascii_only=ascii_only(output),
+            quiet=quiet,
+        )
+        put_text(text, output)

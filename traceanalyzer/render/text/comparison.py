@@ -1,0 +1,137 @@
+"""Comparison -> text for people: verdict and reasons first, then the waterfall, then the rows that matter."""
+
+from __future__ import annotations
+
+from traceanalyzer.comparison import shown
+from traceanalyzer.comparison.result import Comparison, Word
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.render.text.escape import printable, shortened
+from traceanalyzer.render.text.page import Page
+from traceanalyzer.version import __version__
+
+_COLOURS = {Word.SLOWER: "red", Word.FASTER: "green"}
+_REASONS, _COUNTERS, _PARTS, _ROWS, _FAULTS, _RANKS = 4, 5, 6, 6, 4, 4  # all together at most 60 lines
+_REASON_WIDTHS = 2  # lines that one reason may take
+_BAR = 12
+
+
+def render_comparison(
+    found: Comparison, *, width: int = 80, colour: bool = False, ascii_only: bool = False, quiet: bool = False
+) -> str:
+    """The comparison as text; `quiet` keeps the verdict and its reasons."""
+    page = Page(width, colour, ascii_only)
+    _verdict(page, found)
+    if not quiet:
+        _axes(page, found)
+        _waterfall(page, found)
+        _rows(page, found)
+        _faults(page, found)
+        _footer(page, found)
+    return page.text()
+
+
+def _verdict(page: Page, found: Comparison) -> None:
+    page.sides(
+        f"traceanalyzer {__version__}  compare",
+        str(found.verdict.word),
+        style=_COLOURS.get(found.verdict.word, "bold"),
+    )
+    for name, side in (("BASE", found.base), ("NEW", found.new)):
+        page.put(f"{name:4}  {shortened(printable(shown.source_line(side)), page.width - 6)}")
+    page.blank()
+    page.put(found.verdict.headline, style="bold")
+    room = _REASON_WIDTHS * (page.width - 4)
+    for reason in found.verdict.because[:_REASONS]:
+        page.put(f"- {shortened(printable(reason), room - 2)}", indent=2, hang=2)
+    if found.verdict.settle:
+        page.put(f"To settle it: {found.verdict.settle}.")
+
+
+def _axes(page: Page, found: Comparison) -> None:
+    page.blank()
+    step, device = found.axes.step, found.axes.device
+    if step is not None:
+        own_pace = step.base_raw_ns, step.new_raw_ns
+        recorded = f"recorded {shown.times(step.base_recorded_ns, step.new_recorded_ns)}"
+        if own_pace != (step.base_ns, step.new_ns):
+            recorded = f"own pace {shown.times(*own_pace)}"
+        _axis(page, "Step", step.base_ns, step.new_ns, str(step.word), recorded)
+    if step is not None and step.base_cpu_ns and step.new_cpu_ns:
+        _axis(page, "CPU", step.base_cpu_ns, step.new_cpu_ns, "", "own pace, predicted without the profiler")
+    if device is not None:
+        told = f"beyond noise {shown.signed_ns(device.real_ns)}"
+        _axis(page, "GPU", device.base_ns, device.new_ns, str(device.word), told)
+    counters = shown.changed(found)
+    if not counters:
+        page.put("Exact   no counter differs: launches, work, copies, waits and allocations are the same")
+    for at, one in enumerate(counters[:_COUNTERS]):
+        line = f"{'Exact' if at == 0 else '':7} {one.counter:20} {shown.counter_values(one):>18}  "
+        page.put(line + shortened(printable(", ".join(one.where)), page.width - len(line)))
+    if len(counters) > _COUNTERS:
+        page.put(f"{len(counters) - _COUNTERS} other counters differ", indent=8)
+
+
+def _axis(page: Page, name: str, base_ns: int, new_ns: int, word: str, note: str) -> None:
+    change = shown.percent(new_ns / base_ns - 1) if base_ns else ""
+    page.put(f"{name:7} {shown.times(base_ns, new_ns):22} {change:>9}  {word:8} {note}")
+
+
+def _waterfall(page: Page, found: Comparison) -> None:
+    fall = found.waterfall
+    if fall is None or (fall.base_ns == fall.new_ns and not any(part.delta_ns for part in fall.parts)):
+        return
+    page.blank()
+    page.put("From BASE's step to NEW's", style="bold")
+    parts = [part for part in fall.parts if part.delta_ns]
+    largest = max((abs(part.delta_ns) for part in parts), default=1)
+    page.put(f"{format_ns(fall.base_ns):>10}  BASE")
+    for part in parts[:_PARTS]:
+        bar = "█" * max(round(_BAR * abs(part.delta_ns) / largest), 1)
+        name = f"{part.group} {part.name}" if part.group != "compute" else part.name
+        left = f"{shown.signed_ns(part.delta_ns):>10}  {bar:{_BAR}}  "
+        page.lines.append((left + shortened(printable(name), page.width - len(left))).rstrip())
+    rest = sum(part.delta_ns for part in parts[_PARTS:])
+    if parts[_PARTS:]:
+        page.put(f"{shown.signed_ns(rest):>10}  {'':{_BAR}}  {len(parts) - _PARTS} other parts")
+    page.put(f"{format_ns(fall.new_ns):>10}  NEW")
+
+
+def _rows(page: Page, found: Comparison) -> None:
+    rows = shown.real(found)
+    if not rows:
+        return
+    page.blank()
+    page.put(f"Work that changed, beyond noise ({len(rows)} of {len(found.rows)})", style="bold")
+    for row in rows[:_ROWS]:
+        values = shown.row_values(row)
+        left = f"{row.word:7} {shown.signed_ns(row.delta_ns):>9}  "
+        name = shortened(printable(shown.row_name(row)), max(page.width - len(left) - len(values) - 2, 16))
+        page.put(shortened(f"{left}{name}  {values}", page.width))
+        if row.note:
+            page.put(shortened(printable(row.note), page.width - 19), indent=19)
+
+
+def _faults(page: Page, found: Comparison) -> None:
+    faults = [fault for fault in found.faults if fault.status != "unchanged"]
+    kept = len(found.faults) - len(faults)
+    if not found.faults:
+        return
+    page.blank()
+    page.put("Faults" + f" ({kept} unchanged)" * bool(kept), style="bold")
+    for fault in faults[:_FAULTS]:
+        page.put(shortened(printable(shown.fault_line(fault)), page.width - 2), indent=2)
+    if len(faults) > _FAULTS:
+        page.put(f"{len(faults) - _FAULTS} others", indent=2)
+
+
+def _footer(page: Page, found: Comparison) -> None:
+    page.blank()
+    rungs = ", ".join(f"{rung} {share:.0%}" for rung, share in found.rungs.items() if share >= 0.005)
+    page.put(f"GPU time matched by: {rungs}".replace("%", " %"))
+    for one in found.ranks[:_RANKS]:
+        ns = [("missing" if at is None else format_ns(at)) for at in (one.base_ns, one.new_ns)]
+        page.put(f"rank {one.rank}: {ns[0]} -> {ns[1]}  {one.word}")
+    if len(found.ranks) > _RANKS:
+        page.put(f"{len(found.ranks) - _RANKS} other ranks")
+    for note in found.notes[:5]:
+        page.put(f"note: {shortened(printable(note), 2 * page.width - 8)}", hang=6)
