@@ -1,21 +1,21 @@
 """How far replays are from the truth, into the package: `python -m benchmarks.calibrate_replay TRACES [--write]`.
 
-A saving's residual is how far the truth lies outside the range of the replays over the slowdowns, in units of
-sqrt(s (1 - s)); a step's is the same as a share of it. What is stored is the smallest residual that nine of ten new
-faults, or programs, stay within (split conformal); how often the interval holds is told leave-one-out.
+A saving's residual is truth less what was said in units of sqrt(s (1 - s)) of the said share s, of the rows of the
+ledger that are not fitted: findings as they were reported. Errors are one-sided, so what is stored is the shortest
+interval around what is said that nine of ten rows lie within, by what bounds the step and by kind of edit. A step's
+residual is the share by which the truth lies outside the range of the replays over the slowdowns (split conformal).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.ledger import Row, rows, unfitted
 from benchmarks.replay_case import Case
-from benchmarks.replay_fixes import FIXES
 from benchmarks.replay_truth import at_hand, truth_ms
 from traceanalyzer import load
 from traceanalyzer.replay import calibration, saving
@@ -23,47 +23,52 @@ from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.run import run
 
 QUANTILE = 0.9
-UNKNOWN = frozenset({"amp_scaler", "effnet_nchw"})  # what is fixed there is not what the selector sees
+LEAST_ROWS = 12  # of a bound and kind of edit; where there are fewer, those of the bound have to do
 STEP_FOLDERS = ("pairs", "pairs4", "real", "noise", "slowdown")
+GROUPS = [("gpu", "work"), ("gpu", "host"), ("other", "work"), ("other", "host")]
 
 
-@dataclass(frozen=True)
-class Residual:
-    """One pair: what was said, the range over slowdowns, the truth."""
-
-    name: str
-    kind: str
-    true: float
-    said: float
-    low: float
-    high: float
-
-    @property
-    def value(self) -> float:
-        """How far outside the range the truth is, in units of sqrt(s (1 - s)) at the range's nearer end."""
-        outside = max(self.low - self.true, self.true - self.high) - saving.LEAST
-        near = self.low if self.true < self.low else self.high
-        return max(outside, 0.0) / max(float(np.sqrt(abs(near) * abs(1 - near))), 1e-3)
+def group_of(row: Row) -> tuple[str, str]:
+    """What bounds the step, and the kind of edit."""
+    return ("gpu" if row.bound == "gpu" else "other"), row.kind
 
 
-def residuals(traces: Path) -> list[Residual]:
-    """Of every pair that has a selector."""
+def scaled(row: Row) -> float:
+    """Truth less what was said, beyond what no saving is known better than, in units of sqrt(s (1 - s))."""
+    error = row.true - row.said
+    beyond = np.sign(error) * max(abs(error) - saving.LEAST, 0.0)
+    return float(beyond / max(float(np.sqrt(abs(row.said) * abs(1 - row.said))), saving.LEAST))
+
+
+def shortest(values: Sequence[float]) -> tuple[float, float]:
+    """(below, above) of the shortest interval around 0 that holds as many of the values as a new one needs."""
+    sides = sorted({0.0, *(max(-value, 0.0) for value in values)})
+    wanted = int(np.ceil(len(values) * QUANTILE))
     found = []
-    for bad in sorted([*traces.glob("pairs/*.bad.json.gz"), *traces.glob("pairs4/*.bad.json.gz")]):
-        name = bad.name.split(".")[0]
-        if name in UNKNOWN or name not in FIXES:
-            continue
-        true = 1 - truth_ms(Path(str(bad).replace(".bad.", ".fixed."))) / truth_ms(bad)
-        case = Case.of(load(bad))
-        edits = FIXES[name](case)
-        before, after = Draft(case.program), Draft(case.program)
-        for edit in edits:
-            edit.apply(after)
-        known = case.program.segments.slowed.range
-        shares = [1 - run(after, s).ns / run(before, s).ns for s in (known.typical, known.low, known.high)]
-        kind = max((edit.kind for edit in edits), default="drop")
-        found.append(Residual(f"{bad.parent.name}/{name}", kind, true, shares[0], min(shares), max(shares)))
-    return found
+    for below in sides:
+        above = sorted(max(value, 0.0) if value >= -below else np.inf for value in values)[wanted - 1]
+        found.append((below + above, below, above))
+    _, below, above = min(found)
+    return below, above
+
+
+def residuals(found: Sequence[Row]) -> dict[tuple[str, str], tuple[float, float]]:
+    """(below, above) for each bound and kind of edit."""
+    by_group = {}
+    for group in GROUPS:
+        own = [row for row in found if group_of(row) == group]
+        wider = own if len(own) >= LEAST_ROWS else [row for row in found if group_of(row)[0] == group[0]]
+        by_group[group] = shortest([scaled(row) for row in wider])
+    return by_group
+
+
+def held(found: Sequence[Row]) -> float:
+    """How often the truth is within the interval that the other rows give."""
+    inside = 0
+    for one in found:
+        below, above = residuals([row for row in found if row is not one])[group_of(one)]
+        inside += -below <= scaled(one) <= above
+    return inside / len(found)
 
 
 def step_residuals(traces: Path) -> list[tuple[str, float, float]]:
@@ -95,50 +100,32 @@ def conformal(values: Sequence[float], quantile: float) -> float:
     return float(np.sort(values)[min(rank, len(values)) - 1])
 
 
-def residual_by_kind(found: Sequence[Residual]) -> dict[str, float]:
-    """Of a kind's own pairs where there are enough of them for a quantile, else of all."""
-    enough = int(np.ceil(QUANTILE / (1 - QUANTILE)))
-    by_kind = {}
-    for kind in ("drop", "work", "rewrite"):
-        own = [r.value for r in found if r.kind == kind]
-        by_kind[kind] = conformal(own if len(own) >= enough else [r.value for r in found], QUANTILE)
-    return by_kind
-
-
-def held(found: Sequence[Residual]) -> float:
-    """How often the truth was within the interval that the other faults give."""
-    inside = 0
-    for one in found:
-        others = residual_by_kind([r for r in found if r is not one])
-        inside += one.value <= others[one.kind]
-    return inside / len(found)
-
-
-def written(found: Sequence[Residual], steps: Sequence[tuple[str, float, float]]) -> str:
+def written(found: Sequence[Row], steps: Sequence[tuple[str, float, float]]) -> str:
     """The text of traceanalyzer/replay/calibration.py."""
-    kinds = ", ".join(f'"{kind}": {value:.3f}' for kind, value in residual_by_kind(found).items())
-    return f'''"""How far replays were from the truth; benchmarks/calibrate_replay.py writes it and says how."""
+    lines = "".join(
+        f'    ("{bound}", "{kind}"): ({below:.3f}, {above:.3f}),\n'
+        for (bound, kind), (below, above) in residuals(found).items()
+    )
+    gpus = ", ".join(f'"{name}"' for name in sorted({row.gpu for row in found}))
+    return f'''"""How far replays were from the truth; benchmarks/calibrate_replay.py writes it of benchmarks/truth and says how."""
 
 from __future__ import annotations
 
-PAIRS = {len(found)}  # bad and fixed, one thing apart, both measured without the profiler
+PAIRS = {len(found)}  # bad and fixed, one thing apart, both measured without the profiler; on none was anything fitted
 HELD = {held(found):.3f}  # share of them that lie within the interval that the others give
-RESIDUAL = {{{kinds}}}  # per sqrt(share x (1 - share)), by kind of edit
+GPUS = frozenset({{{gpus}}})  # on which they were measured
+# Truth below and above what is said, per sqrt(share x (1 - share)), by what bounds the step and by kind of edit.
+RESIDUAL = {{
+{lines}}}
 STEPS = {len(steps)}  # traces whose step without the profiler was measured
 STEP_RESIDUAL = {conformal([outside for _, _, outside in steps], QUANTILE):.3f}  # share of the step
 '''
 
 
 def main() -> None:
-    traces = Path(sys.argv[1])
-    found, steps = residuals(traces), step_residuals(traces)
-    for r in found:
-        shares = f"true {r.true:6.1%} said {r.said:6.1%} range {r.low:6.1%} {r.high:6.1%}"
-        print(f"{r.name:24} {r.kind:8} {shares} residual {r.value:.3f}")
+    found, steps = unfitted(rows()), step_residuals(Path(sys.argv[1]))
     errors = np.abs([error for _, error, _ in steps])
-    print(
-        f"steps: median error {np.median(errors):.1%}, within 20 % {np.mean(errors <= 0.2):.0%} of {len(errors)}"
-    )
+    print(f"steps: median error {np.median(errors):.1%}, within 20 % {np.mean(errors <= 0.2):.0%} of {len(errors)}")
     text = written(found, steps)
     print(text)
     if "--write" in sys.argv:
