@@ -107,7 +107,7 @@ def written(found: Sequence[Row], steps: Sequence[tuple[str, float, float]]) -> 
         for (bound, kind), (below, above) in residuals(found).items()
     )
     gpus = ", ".join(f'"{name}"' for name in sorted({row.gpu for row in found}))
-    return f'''"""How far replays were from the truth; benchmarks/calibrate_replay.py writes it of benchmarks/truth and says how."""
+    return f'''"""How far reported savings were from the truth; written by benchmarks/calibrate_replay.py."""
 
 from __future__ import annotations
 
@@ -125,7 +125,9 @@ STEP_RESIDUAL = {conformal([outside for _, _, outside in steps], QUANTILE):.3f} 
 def main() -> None:
     found, steps = unfitted(rows()), step_residuals(Path(sys.argv[1]))
     errors = np.abs([error for _, error, _ in steps])
-    print(f"steps: median error {np.median(errors):.1%}, within 20 % {np.mean(errors <= 0.2):.0%} of {len(errors)}")
+    print(
+        f"steps: median error {np.median(errors):.1%}, within 20 % {np.mean(errors <= 0.2):.0%} of {len(errors)}"
+    )
     text = written(found, steps)
     print(text)
     if "--write" in sys.argv:

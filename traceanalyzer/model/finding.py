@@ -16,7 +16,8 @@ MAX_OCCURRENCES = 1_000  # of a finding that are listed; all are counted
 class Severity(StrEnum):
     """Share of the unprofiled step that fixing it saves: high from 10 %, medium from 3 %, low from 0.5 %, else info.
 
-    Where the program cannot be replayed, the share of the analysed window that it cost.
+    The low end of the saving must reach the threshold of the class below. Where the program cannot be replayed, the
+    share of the analysed window that it cost.
     """
 
     HIGH = "high"
@@ -32,10 +33,20 @@ class Severity(StrEnum):
     @staticmethod
     def of(share: float) -> Severity:
         """Severity of what is this share (0 to 1) of the step or of the window."""
-        for severity, least in ((Severity.HIGH, 0.10), (Severity.MEDIUM, 0.03), (Severity.LOW, 0.005)):
-            if share >= least:
-                return severity
-        return Severity.INFO
+        return next((one for one in Severity if share >= one.least_share), Severity.INFO)
+
+    @property
+    def least_share(self) -> float:
+        """Share from which on it is this; of `info` nothing is too little."""
+        return _LEAST_SHARES[self.rank]
+
+    @property
+    def below(self) -> Severity:
+        """The next lower one; `info` has none."""
+        return list(Severity)[min(self.rank + 1, len(Severity) - 1)]
+
+
+_LEAST_SHARES = (0.10, 0.03, 0.005, -float("inf"))
 
 
 class Confidence(StrEnum):

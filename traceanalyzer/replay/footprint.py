@@ -55,8 +55,8 @@ class Footprint:
         return cls(cpu, work, dropped, ~draft.alive, woken)
 
     def holds(self, other: Footprint) -> bool:
-        """Whether most of what the other takes is gone with this."""
-        inside = other.cpu_ns[self.dropped].sum() + other.work_ns[self.dead].sum()
+        """Whether most of what the other drops is dropped by this; what the other only quickens is another change."""
+        inside = other.cpu_ns[self.dropped].sum() + other.work_ns[self.dead & other.dead].sum()
         return bool(inside >= _INSIDE * max(other.cpu_ns.sum() + other.work_ns.sum(), 1.0))
 
     def leads_to(self, other: Footprint, launch: NDArray[np.int64]) -> bool:

@@ -162,15 +162,20 @@ def _weighed(draft: Draft, costs: Rows) -> dict[str, Any]:
 
 
 def graded(cost_share: float, saving: Saving | None, usual: float) -> Severity:
-    """By what it saves; what cannot be told from nothing is no more than low, and info below medium."""
+    """By what it saves, at both ends: the low end must reach the threshold of the class below.
+
+    What cannot be told from nothing is no more than low, and info below medium.
+    """
     if (cost_share if saving is None else saving.share) < usual:
         return Severity.INFO
     if saving is None:
         return Severity.of(cost_share)
     severity = Severity.of(saving.share)
-    if saving.low_share > 0:
-        return severity
-    return Severity.LOW if severity.rank <= Severity.MEDIUM.rank else Severity.INFO
+    if saving.low_share <= 0:
+        return Severity.LOW if severity.rank <= Severity.MEDIUM.rank else Severity.INFO
+    while severity.rank <= Severity.MEDIUM.rank and saving.low_share < severity.below.least_share:
+        severity = severity.below
+    return severity
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

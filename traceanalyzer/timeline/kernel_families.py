@@ -85,6 +85,7 @@ VECTOR_PRODUCT = re.compile(r"gemv|gemvx|dot_kernel|splitKreduce|split_k_reduce|
 FP64_ARITHMETIC = re.compile(
     r"f64f64|(?<![a-z])d(gemm|gemv|884|syrk|trsm)|_d884|dmma|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_D_?B_|(igemm|conv)\w*_fp64"
     r"|(Functor\w*|ReduceOp|Ops|std::plus|std::multiplies|_kernel\w*)<double|<double, double|lambda\(double\)"
+    r"|complex<double|_fft\w*<.*\bdouble\b"
 )
 
 # Half-precision products whose loads are narrower than 16 bytes, and tensor-core kernels of an older architecture.

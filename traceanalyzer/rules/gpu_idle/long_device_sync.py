@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, rule
+from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.timeline.synchronisation import SyncCalls
+
+_ON_EVENT = re.compile(r"EventSynchronize$")
+_EVENTS = (
+    r"^(cuda|hip)Event(Create|CreateWithFlags|Record|RecordWithFlags|ElapsedTime|Destroy|Query)$"
+    r"|^(cuda|hip)StreamIsCapturing$|^INVALID$"  # before each record; cudaEventElapsedTime as CUPTI 13 names it
+)
+_ORDERS = r"StreamWaitEvent$"
 
 
 @rule(since="0.1", claims=Claims.EVENT)
@@ -40,10 +49,17 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
             at=found,
             by=name,
             lost=Lost.all_of(charged[owner >= 0], owner[owner >= 0]),
-            fix=Drop(found.rows),
+            fix=Drop(np.union1d(found.rows, _timing(calls) if _ON_EVENT.search(name) else found.rows)),
             message="{by} {times_a_step}: the GPU drains and stays idle until the CPU launches again"
             + (", called at {lines}" if lines else ""),
             advice="Remove it from the loop: CUDA events time without stopping the CPU, and results need one "
             "synchronisation at the end.",
             evidence={"waited_ns": found.total_ns, "lines": lines},
         )
+
+
+def _timing(calls: Calls) -> Rows:
+    """Rows of the calls that make, record and read events outside any op: nothing but timing where no stream waits."""
+    events = calls[calls.is_call & ~calls.op.there]
+    orders = bool(events.name.matches(_ORDERS).any())
+    return events.rows[events.name.matches(_EVENTS) & (not orders)]

@@ -74,7 +74,10 @@ def _share(found: Work, spent: Rows, inputs: WorkInputs, peaks: Peaks | None, li
     reached, _ = call_times(number, name, inputs.signatures, peaks)
     longer = np.array([_padding(fft_lengths(op)) for op in inputs.signatures])
     target = np.maximum(reached * longer, limits.floor_ns)[number]
-    return np.where(reached[number] > 0, target / np.maximum(spent, 1), guess)
+    bounded = np.where(reached[number] > 0, target / np.maximum(spent, 1), guess)
+    return np.where(
+        one | passes, np.minimum(bounded, guess), bounded
+    )  # Bluestein is slower by that at any size
 
 
 def _awkward(lengths: tuple[int, ...]) -> list[int]:
