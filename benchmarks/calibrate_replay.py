@@ -23,6 +23,7 @@ from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.run import run
 
 QUANTILE = 0.9
+LEAST_SAID = 0.02  # of the step: the unit of what is said to save nothing is nothing
 LEAST_ROWS = 12  # of a bound and kind of edit; where there are fewer, those of the bound have to do
 STEP_FOLDERS = ("pairs", "pairs4", "real", "noise", "slowdown")
 GROUPS = [("gpu", "work"), ("gpu", "host"), ("other", "work"), ("other", "host")]
@@ -40,15 +41,21 @@ def scaled(row: Row) -> float:
     return float(beyond / max(float(np.sqrt(abs(row.said) * abs(1 - row.said))), saving.LEAST))
 
 
-def shortest(values: Sequence[float]) -> tuple[float, float]:
-    """(below, above) of the shortest interval around 0 that holds as many of the values as a new one needs."""
-    sides = sorted({0.0, *(max(-value, 0.0) for value in values)})
+def shortest(found: Sequence[Row]) -> tuple[float, float]:
+    """(below, above) of the shortest intervals that hold nine of ten rows: shortest as they are said, at most 1."""
+    found = [row for row in found if abs(row.said) >= LEAST_SAID]
+    values = np.array([scaled(row) for row in found])
+    share = np.array([row.said for row in found])
+    unit = np.sqrt(np.abs(share) * np.abs(1 - share))
     wanted = int(np.ceil(len(values) * QUANTILE))
-    found = []
-    for below in sides:
-        above = sorted(max(value, 0.0) if value >= -below else np.inf for value in values)[wanted - 1]
-        found.append((below + above, below, above))
-    _, below, above = min(found)
+    choices = []
+    for below in sorted({0.0, *np.maximum(-values, 0.0).tolist()}, reverse=True):
+        above = float(np.sort(np.where(values >= -below, np.maximum(values, 0.0), np.inf))[wanted - 1])
+        if np.isinf(above):
+            break
+        width = np.minimum(share + above * unit, 1.0) - (share - below * unit)
+        choices.append((float(width.mean()), below, above))
+    _, below, above = min(choices)
     return below, above
 
 
@@ -58,7 +65,7 @@ def residuals(found: Sequence[Row]) -> dict[tuple[str, str], tuple[float, float]
     for group in GROUPS:
         own = [row for row in found if group_of(row) == group]
         wider = own if len(own) >= LEAST_ROWS else [row for row in found if group_of(row)[0] == group[0]]
-        by_group[group] = shortest([scaled(row) for row in wider])
+        by_group[group] = shortest(wider)
     return by_group
 
 
