@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, numbered, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, codes_at, matching
@@ -19,7 +20,7 @@ from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.timeline import Timeline, threads
 from traceanalyzer.replay.waits import Waits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
-from traceanalyzer.timeline.names import STREAM_WAIT
+from traceanalyzer.timeline.names import DATA_LOADING, STREAM_WAIT
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -76,7 +77,7 @@ class Program:
         linked = work.call >= 0
         if not linked.any():
             raise Unavailable("no work is linked to its launch: the program cannot be replayed")
-        sample = Sample.of(steps, nesting)
+        sample = Sample.of(steps, nesting, _loading(trace, nesting, work))
         begins, ends = sample.begin_ns, sample.end_ns
         chosen = linked & _inside(work.call_start_ns, begins, ends)
         if not chosen.any():
@@ -89,6 +90,14 @@ class Program:
         segments = Segments.of(trace, nesting, work, device, timeline, waits)
         launch = timeline.at(work.call_start_ns[device.entry])
         return cls(sample, timeline, segments, device, launch, waits, nesting.start_ns, nesting.end_ns)
+
+
+def _loading(trace: Trace, nesting: Nesting, work: DeviceWork) -> intervals.Set:
+    """When threads that launch work waited for data."""
+    rows = np.flatnonzero(matching(trace.cpu, "name", lambda name: bool(DATA_LOADING.search(name))))
+    launching = nesting.thread[work.call[work.call >= 0]]
+    rows = rows[np.isin(nesting.thread[rows], launching)]
+    return intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])
 
 
 def _inside(at: Rows, begins: Rows, ends: Rows) -> Mask:

@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
@@ -24,6 +25,7 @@ _DISTURBED = (
 _SAME_ROWS = 0.02  # by which steps that do the same differ; H100 and H200 traces
 _PACED_ROWS = 100  # of a step: fewer tell little; steps of 61 rows differ by 1.6, H200
 _STALLS = 0.1  # share of a step's rows that may be followed by whatever long; by definition of "throughout"
+_MUCH = 0.25  # of the time, from which on it is said that it is left out; chosen
 _MAX_ROWS = 30_000  # of the CPU lane, so that a replay takes milliseconds
 
 
@@ -37,6 +39,7 @@ class Sample:
         part: share of its step that each of them is; below 1 where a single step is too long to be replayed whole.
         of_steps: how many steps the trace has.
         disturbed: whether others were left out because the host was busy with something else in them.
+        left_out: share of the steps' time that is in no step of the sample, though it is as long as it is (0 to 1).
     """
 
     steps: Rows
@@ -45,6 +48,7 @@ class Sample:
     part: float
     of_steps: int
     disturbed: bool = False
+    left_out: float = 0.0
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -55,14 +59,22 @@ class Sample:
         if self.part < 1:
             return f"{self.part:.0%} of a step"
         where = " (in others something else kept the host busy)" * self.disturbed
-        return f"{len(self)} of {self.of_steps} step{'s' * (self.of_steps != 1)}{where}"
+        left = f", {self.left_out:.0%} of the time is in the others" if self.left_out >= _MUCH else ""
+        return f"{len(self)} of {self.of_steps} step{'s' * (self.of_steps != 1)}{where}{left}"
 
     @classmethod
-    def of(cls, steps: Steps, nesting: Nesting) -> Self:
-        """A run of warm and typical steps from the middle of the trace."""
+    def of(cls, steps: Steps, nesting: Nesting, loading: intervals.Set = intervals.EMPTY) -> Self:
+        """A run of warm and typical steps from the middle of the trace.
+
+        Args:
+            loading: when the program waited for its data: that is the program's, however long, and no disturbance.
+        """
         begin, end = steps.cpu_start_ns, steps.cpu_end_ns
-        usual = _usual(end - begin, steps.capturing)
-        usable = _undisturbed(usual, *_paces(nesting, begin, end))
+        working = end - begin - intervals.covered(loading, begin, end)
+        usual = _usual(working, steps.capturing)
+        usable = _undisturbed(usual, *_paces(nesting, loading, begin, end))
+        took = (end - begin)[~steps.capturing].sum()
+        left = 1 - float((end - begin)[usable].sum()) / max(int(took), 1) if len(steps) > 1 else 0.0
         first, last = (_rows_before(nesting, edges[usable]) for edges in (begin, end))
         chosen = _middle(usable, last - first)
         begin, end = begin[chosen], end[chosen]
@@ -70,7 +82,8 @@ class Sample:
             whole = int(end[0] - begin[0])
             begin, end = _cut(nesting, int(begin[0]), int(end[0]), rows)
             return cls(chosen, begin, end, int(end[0] - begin[0]) / whole, len(steps))
-        return cls(chosen, begin, end, 1.0, len(steps), disturbed=usable is not usual)
+        disturbed = usable is not usual
+        return cls(chosen, begin, end, 1.0, len(steps), disturbed=disturbed, left_out=max(left, 0.0))
 
 
 def _usual(dur: Rows, capturing: Mask) -> Rows:
@@ -84,9 +97,14 @@ def _usual(dur: Rows, capturing: Mask) -> Rows:
     return usable[~slow] if slow.mean() <= _RARE or slow.sum() <= 1 else usable
 
 
-def _paces(nesting: Nesting, begin: Rows, end: Rows) -> tuple[Floats, Rows]:
-    """Of each step the usual time from row to row on the busiest thread, and how many rows it has there."""
+def _paces(nesting: Nesting, loading: intervals.Set, begin: Rows, end: Rows) -> tuple[Floats, Rows]:
+    """Of each step the usual time from row to row on the busiest thread, and how many rows it has there.
+
+    Rows within a wait for data do not count: how many there are, and how long they take, is the data's.
+    """
     busiest = max(nesting.thread_start_ns, key=len)
+    if len(loading[0]):
+        busiest = busiest[intervals.covered(loading, busiest, busiest + 1) == 0]
     first, last = np.searchsorted(busiest, begin), np.searchsorted(busiest, end)
     paces = [_pace(np.diff(busiest[low:high])) for low, high in zip(first, last, strict=True)]
     return np.array(paces), np.asarray(last - first, np.int64)

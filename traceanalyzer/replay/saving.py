@@ -66,10 +66,11 @@ class Forecast:
         times = [step.ns for step in base]
         typical = base[0]
         basis = f"{program.sample.text} replayed; slowdown {slowdown.typical:.1f}, {slowdown.basis}"
+        traced = round(_traced_ns(steps, program))
         low, high = min(times) * (1 - STEP_RESIDUAL), max(times) * (1 + STEP_RESIDUAL)
         step = StepEstimate(
-            round(_traced_ns(steps, program)),
-            round(typical.ns),
+            traced,
+            min(round(typical.ns), traced),  # recording makes no step shorter
             round(low),
             round(high),
             typical.bound,

@@ -109,6 +109,9 @@ def _window_and_marks(
 ) -> tuple[tuple[int, int], Marks]:
     start, end = _whole(trace, nesting, syncs, work)
     marks = find_marks(trace, nesting, start, end)
+    if marks.kind == "window" and work is not None:
+        end = min(end, _last_told(nesting, syncs, work))
+        marks = replace(marks, end_ns=np.array([end]))
     if marks.kind == "ProfilerStep":
         start, end = int(marks.start_ns[0]), int(marks.end_ns[-1])
         if work is not None:
@@ -155,6 +158,17 @@ def _within(
     if marks.open_end and own.any():
         ends[-1] = max(min(int(ends[-1]), int(nesting.end_ns[own].max())), int(begins[-1]) + 1)
     return replace(marks, start_ns=begins, end_ns=ends)
+
+
+def _last_told(nesting: Nesting, syncs: SyncCalls, work: DeviceWork) -> int:
+    """End of the last work, of the op or call that launched it, and of the last wait for the device.
+
+    Without marks nobody knows whether what the CPU does after that is a part of what repeats.
+    """
+    launched = work.call[work.call >= 0]
+    top = nesting.top_op(launched)
+    ends = work.end_ns, nesting.end_ns[np.where(top >= 0, top, launched)], syncs.end_ns[~syncs.profiler]
+    return int(max(end.max(initial=0) for end in ends))
 
 
 def _reached(work: DeviceWork, start: int) -> int:

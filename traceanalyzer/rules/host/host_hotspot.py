@@ -12,6 +12,7 @@ from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
 from traceanalyzer.rule.views.quiet_calls import HostCalls
+from traceanalyzer.timeline.names import VIEWING_OP
 from traceanalyzer.timeline.steps import Steps
 
 _WHOLE = 0.95  # of the time, in which the GPU is idle: said so, and not again as a number
@@ -35,8 +36,10 @@ class Limits:
     skew: float = limit(2.0, "the longest, in medians, from which on both are said; by definition")
 
 
-@rule(since="0.1", claims=Claims.HOST, min_share=0.02, limits=Limits)
-def host_hotspot(stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Limits) -> Iterator[Hits]:
+@rule(since="0.1", claims=Claims.HOST, min_share=0.02, limits=Limits, causes=("stalled",))
+def host_hotspot(
+    calls: Calls, stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Limits
+) -> Iterator[Hits]:
     """The CPU works on something itself while the GPU waits.
 
     What it looks for: stretches in which nothing is launched, by the op in them that takes most of the time without
@@ -44,6 +47,7 @@ def host_hotspot(stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Lim
     indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting. By total time over all steps.
     Why it costs: the device has nothing to do until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
+    A view that takes long computes nothing: its thread was preempted, or waited for a lock.
     How sure: an op without a call works on the CPU; how long, and how long the device was idle, is measured. A line
     takes what goes by while it is the innermost of the user's, which may be others' work that it called.
     When it is wrong: it is a net for what no rule knows: where specific rules have most of the time, they say more
@@ -64,17 +68,39 @@ def host_hotspot(stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Lim
         ops, _ = where.ops()
         own = _with_head(ops[ops.name.one_of(key)], charged, key)
         at: Calls = own if len(own) else where
+        stalled = bool(len(own)) and bool(VIEWING_OP.search(key))
+        at = at[at.dur_ns >= least_ns] if stalled else at
         lost = Lost.idle_within(idle, at.start_ns, at.end_ns)
         if intervals.length(lost.spans()) >= worth_ns:
             computes = ops.total_ns >= limits.most * where.total_ns
             parts = {} if len(own) or not computes else ops.name.sums(ops.dur_ns)
-            yield _hits(at, lost, key, parts, limits, again=len(steps) > 1)
+            if stalled:
+                yield _stalled(at, lost, key, usual_ns=int(np.median(calls[calls.name.one_of(key)].dur_ns)))
+            else:
+                yield _hits(at, lost, key, parts, limits, again=len(steps) > 1)
 
 
 def _with_head(own: Calls, charged: Calls, key: str) -> Calls:
     """These ops and those of the name that idle time is charged to: the first may come before any launch."""
     more = charged[charged.name.one_of(key)]
     return Calls(own.events, np.union1d(own.rows, more.rows)) if len(own) else own
+
+
+def _stalled(at: Calls, lost: Lost, key: str, usual_ns: int) -> Hits:
+    """Of an op that only makes a view, and touches no element."""
+    return Hits(
+        at=at,
+        by=key,
+        cause="stalled",
+        lost=lost,
+        fix=DropSpans(at.start_ns, at.end_ns),
+        message="{by} takes {longest} at most, {times_a_step}, where it usually takes {usual}: it only makes a view; "
+        "its thread was stalled, and the GPU is idle for {per_step} of each step",
+        advice="Give the process more cores, or cores of its own (taskset, numactl), and fewer threads "
+        "(torch.set_num_threads, num_workers); see what else runs on the host.",
+        confidence=Confidence.MEDIUM,
+        evidence={"host_ns": at.total_ns, "longest_ns": int(at.dur_ns.max()), "usual_ns": usual_ns},
+    )
 
 
 def _hits(at: Calls, lost: Lost, key: str, parts: dict[str, int], limits: Limits, *, again: bool) -> Hits:

@@ -1,0 +1,69 @@
+"""Which steps stand for the program: waits for data are the program's, what else kept the host busy is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer import diagnose
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.replay.saving import Forecast
+
+US = 1_000
+MS = 1_000 * US
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def training(*, slow: set[int], loading: bool) -> TraceBuilder:
+    """Ten steps of 120 ops; the slow ones wait 30 ms for data that 400 ops make, or run every op four times longer."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step in range(10):
+        begun = at
+        waits = step in slow and loading
+        inside = 400 if waits else 4
+        each = 75 * US if waits else 20 * US
+        trace.annotation(LOADER, at, inside * each + 5 * US)
+        for i in range(inside):
+            trace.op("aten::stack", at + i * each, each - 5 * US)
+        at += inside * each + 10 * US
+        pace = 4 if step in slow and not loading else 1
+        for _ in range(120):
+            number += 1
+            trace.op("aten::mm", at, 25 * US * pace)
+            trace.launch("cudaLaunchKernel", at + 10 * US * pace, 5 * US * pace, number)
+            trace.kernel(at + 18 * US * pace, 10 * US, number)
+            at += 30 * US * pace
+        trace.step(step, begun, at - begun)
+    return trace
+
+
+def forecast(trace: TraceBuilder) -> Forecast:
+    return Analysis(trace.load()).index(Forecast)
+
+
+@pytest.mark.parametrize("slow", [{2, 3, 4, 5, 6, 7, 8}, {5}])
+def test_steps_that_wait_for_data_are_the_program(slow: set[int]) -> None:
+    sample = forecast(training(slow=slow, loading=True)).program.sample
+    assert sample.steps.tolist() == list(range(1, 10))
+    assert not sample.disturbed
+
+
+def test_steps_in_which_the_host_was_busy_are_left_out_and_how_much_that_is_is_said() -> None:
+    made = forecast(training(slow={3, 4, 5, 6, 7}, loading=False))
+    sample = made.program.sample
+    assert set(sample.steps.tolist()) <= {0, 1, 2, 8, 9}
+    assert sample.disturbed
+    assert sample.left_out == pytest.approx(0.8, abs=0.05)
+    assert "80 % of the time is in the others" in made.step.basis.replace("80%", "80 %")
+
+
+def test_the_loader_comes_first_where_most_steps_wait_for_it() -> None:
+    report = diagnose(training(slow={2, 3, 4, 5, 6, 7, 8}, loading=True).load())
+    assert report.findings[0].rule == "dataloader-stall"
+
+
+def test_no_step_takes_longer_without_the_profiler() -> None:
+    """The CPU's time is the device's and the waits', which no recording stretches."""
+    for trace in (training(slow=set(), loading=True), training(slow={4}, loading=False)):
+        step = forecast(trace).step
+        assert step.unprofiled_ns <= step.traced_ns

@@ -1,0 +1,50 @@
+"""A view that takes long computes nothing: its thread stood still. And what comes after the last launch."""
+
+from __future__ import annotations
+
+from tests.builder import TraceBuilder
+from traceanalyzer import diagnose
+
+US = 1_000
+MS = 1_000 * US
+
+
+def launches(trace: TraceBuilder, at: int, first: int) -> None:
+    for i in range(20):
+        trace.op("aten::mm", at + (10 + 40 * i) * US, 30 * US)
+        trace.launch("cudaLaunchKernel", at + (20 + 40 * i) * US, 5 * US, first + i)
+        trace.kernel(at + (32 + 40 * i) * US, 10 * US, first + i)
+        trace.op("aten::transpose", at + (41 + 40 * i) * US, 3 * US)
+
+
+def test_a_view_of_28_ms_is_a_stalled_thread() -> None:
+    trace = TraceBuilder()
+    for step in range(4):
+        trace.step(step, step * 40 * MS, 40 * MS)
+        launches(trace, step * 40 * MS, 100 * step + 1)
+        trace.op("aten::transpose", step * 40 * MS + 900 * US, 28 * MS)
+    (one,) = [one for one in diagnose(trace.load()).findings if one.rule == "host-hotspot"]
+    assert one.cause == "stalled"
+    assert one.count == 3  # nothing is launched after the last one
+    assert "its thread was stalled" in one.message
+    assert "cores" in one.advice
+    assert "on the device" not in one.advice
+
+
+def test_what_follows_the_last_launch_in_a_mark_is_named_so() -> None:
+    trace = TraceBuilder()
+    launches(trace, 0, 1)
+    trace.op("aten::empty", 9 * MS, 5 * US)
+    trace.step(0, 0, 10 * MS)
+    verdict = diagnose(trace.load()).traces[0].verdict
+    assert "the GPU is idle after the last launch" in str(verdict)
+
+
+def test_without_a_mark_what_follows_the_last_launch_is_no_part_of_a_step() -> None:
+    trace = TraceBuilder()
+    launches(trace, 0, 1)
+    trace.op("aten::empty", 9 * MS, 5 * US)
+    report = diagnose(trace.load())
+    (head,) = report.traces
+    assert head.window.length_ns < MS
+    assert [one.rule for one in report.findings if one.severity.value != "info"] == ["launch-bound"]
