@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.report import Report
+from traceanalyzer.rule.registry import Kind, kind_of
 
 PROFILERS_OWN = "recording"  # group of the rules that find what the profiler itself did
-NOBODYS = "scheduler-gap"  # the rule that has what no other rule owns
 _MINOR_SHARE = 0.01  # of the window and of the step
 _UNOWNED_SHARE = 0.1  # of the window; more idle time than this wants to be seen, whoever's it is
 
@@ -79,5 +79,5 @@ def _is_minor(finding: Finding) -> bool:
     if finding.severity is not Severity.INFO or not finding.cost_ns:
         return False
     saved = 0.0 if finding.saving is None else abs(finding.saving.share)
-    least = _UNOWNED_SHARE if finding.rule == NOBODYS else _MINOR_SHARE
+    least = _UNOWNED_SHARE if kind_of(finding.rule) is Kind.REMAINDER else _MINOR_SHARE
     return finding.cost_share < least and saved < _MINOR_SHARE

@@ -6,7 +6,7 @@ Not called `diagnose`: a module of that name would take the place of the functio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from traceanalyzer.job.introduce import introduce
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.finding import Finding, Outcome, Status
 from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
@@ -27,7 +27,7 @@ from traceanalyzer.report.pace import at_pace, together_at_pace
 from traceanalyzer.report.summary import attempt, scope_of, span_of, summarise
 from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.judging import Judgement, indexes_of, judge
-from traceanalyzer.rule.registry import Rule, configured, select_rules
+from traceanalyzer.rule.registry import Rule, broken_files, configured, select_rules
 
 Traces = Trace | Mapping[int, Trace]
 Settings = Mapping[str, str | int | float]
@@ -89,7 +89,7 @@ def report_of(
     with uncollected():
         judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
     heads = [head for head, _, _ in judged]
-    outcomes = tuple(outcome for _, said, _ in judged for outcome in said.outcomes)
+    outcomes = (*(outcome for _, said, _ in judged for outcome in said.outcomes), *_broken(heads))
     paced = at_pace(heads, [finding for _, said, _ in judged for finding in said.findings])
     findings, faults = by_fault(paced, [said.faults for _, said, _ in judged])
     findings, faults = told_first(findings, faults, outcomes)
@@ -102,6 +102,13 @@ def report_of(
         outcomes=outcomes,
         limits={f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()},
     )
+
+
+def _broken(heads: Sequence[TraceReport]) -> Iterator[Outcome]:
+    """Rules that have not run, since their files cannot be imported."""
+    for head in heads:
+        for one in broken_files():
+            yield Outcome(one.slug, Status.FAILED, f"{one.file} cannot be imported: {one.error}", head.rank)
 
 
 def _with_verdict(head: TraceReport, findings: Sequence[Finding], analysis: Analysis) -> TraceReport:

@@ -12,6 +12,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.words import format_span, in_words
+from traceanalyzer.rule.registry import Kind, kind_of
 
 LARGEST = 3
 _NOTHING = "nothing found that needs a fix"
@@ -20,10 +21,7 @@ _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
 _SETTLES = "time a step without the profiler and pass --step-ms"
 _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
-_CHOICES, _DEAR = (
-    ("recomputation",),
-    0.05,
-)  # rules that find what is no fault; the least share that is worth a word
+_DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
 _KINDS = {
     "gpu": ("gpu", "communication"),
@@ -32,7 +30,6 @@ _KINDS = {
     "wait": ("idle",),
 }
 _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
-_COLD = "cold-start"  # the rule: what it finds is paid once, and a step without it is not in the trace
 _BOUNDS = {
     "gpu": "the GPU",
     "cpu": "the CPU",
@@ -52,7 +49,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     wrong = {n: finding for n, finding in numbered.items() if finding.severity is not Severity.INFO}
     if not trace.accounting:
         return Verdict(_step(trace), _NOT_JUDGED, _RECORD_DEVICE)
-    cold = next((finding for finding in wrong.values() if finding.rule == _COLD), None)
+    cold = next((finding for finding in wrong.values() if kind_of(finding.rule) is Kind.ONCE), None)
     if cold is not None and cold.severity is Severity.HIGH:
         return _cold(trace, cold)
     goes_to = _telling(trace, costs) if wrong else _goes_to(costs) or _largest(trace)
@@ -146,7 +143,9 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
     unsure = {
         number: (finding.saving.high_share, finding.rule)
         for number, finding in findings.items()
-        if finding.saving is not None and finding.severity is Severity.INFO and finding.rule not in _CHOICES
+        if finding.saving is not None
+        and finding.severity is Severity.INFO
+        and kind_of(finding.rule) is not Kind.CHOICE
     }
     if trace.step is None or not trace.step.open or not unsure:
         return ""
@@ -159,7 +158,9 @@ def _choices(findings: Mapping[int, Finding]) -> str:
     said = [
         f"{number} ({finding.rule}) is a choice that takes {_percent(finding.saving.share)} of the step"
         for number, finding in findings.items()
-        if finding.rule in _CHOICES and finding.saving is not None and finding.saving.low_share >= _DEAR
+        if kind_of(finding.rule) is Kind.CHOICE
+        and finding.saving is not None
+        and finding.saving.low_share >= _DEAR
     ]
     return said[0] if said else ""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from traceanalyzer.rule.claims import Claims
     from traceanalyzer.rule.hits import Hits, Lost
     from traceanalyzer.rule.limits import limit
-    from traceanalyzer.rule.registry import rule
+    from traceanalyzer.rule.registry import Kind, rule
     from traceanalyzer.rule.views import Calls, IdleTime, Work
 
 _HOMES = {
@@ -25,6 +25,7 @@ _HOMES = {
     "Confidence": "model.finding",
     "Hits": "rule.hits",
     "IdleTime": "rule.views",
+    "Kind": "rule.registry",
     "Lost": "rule.hits",
     "Unavailable": "model.errors",
     "Work": "rule.views",
@@ -33,7 +34,7 @@ _HOMES = {
 }
 
 __all__ = [
-    "Calls", "Claims", "Confidence", "Hits", "IdleTime", "Lost", "Unavailable", "Work", "limit", "rule",
+    "Calls", "Claims", "Confidence", "Hits", "IdleTime", "Kind", "Lost", "Unavailable", "Work", "limit", "rule",
 ]  # fmt: skip
 
 

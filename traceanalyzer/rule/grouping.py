@@ -18,10 +18,10 @@ from traceanalyzer.rule.messages import message_fields
 from traceanalyzer.rule.own_code import call_to_change
 from traceanalyzer.rule.places import event_ids, spans_of
 from traceanalyzer.rule.recorded_with import as_recorded
+from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.views import Calls, IdleTime
 from traceanalyzer.rule.views.selection import Mask, Rows
 
-_FACTS = ("hotspot",)  # rules that find what is no fault
 _NOT_HERE = "It does not pay here: the replayed step is longer with it. Elsewhere: "
 
 
@@ -186,7 +186,7 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     found = sorted(findings, key=_place)
     if any(one.severity is not Severity.INFO or _saves(one) for one in found):
         return tuple(found)
-    return tuple(sorted(found, key=lambda one: one.rule not in _FACTS))
+    return tuple(sorted(found, key=lambda one: kind_of(one.rule) is not Kind.FACT))
 
 
 def _saves(found: Finding) -> bool:

@@ -24,12 +24,24 @@ class Lost:
 
     Attributes:
         owner: position in `Hits.at` of the occurrence that lost it.
+
+    Raises:
+        ValueError: an owner is negative, as `owner(...)` gives it where nothing is around a row, or the lengths differ.
     """
 
     owner: Rows
     device: Rows
     start_ns: Rows
     end_ns: Rows
+
+    def __post_init__(self) -> None:
+        if len({len(column) for column in (self.owner, self.device, self.start_ns, self.end_ns)}) > 1:
+            raise ValueError(f"{len(self.owner):,} owners of {len(self.start_ns):,} lost stretches")
+        if len(self.owner) and self.owner.min() < 0:
+            lost = int((self.owner < 0).sum())
+            raise ValueError(
+                f"{lost:,} of {len(self.owner):,} lost stretches have no owner: leave out owner < 0"
+            )
 
     @classmethod
     def all_of(cls, spent: Work | IdleTime, owner: Rows | None = None) -> Self:
@@ -104,7 +116,7 @@ class Lost:
     def __getitem__(self, chosen: Mask | Rows) -> Self:
         if chosen.dtype == np.bool_ and chosen.all():  # on the only device, and in the only window
             return self
-        at = positions(chosen)
+        at = positions(chosen, len(self.owner))
         return type(self)(self.owner[at], self.device[at], self.start_ns[at], self.end_ns[at])
 
     def sums(self, owners: int) -> Rows:

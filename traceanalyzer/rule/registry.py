@@ -9,6 +9,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,29 @@ RuleFunction = Callable[..., Iterator[Hits]]
 MIN_SHARE = "min_share"  # the limit that every rule has, by this name
 
 
+class Kind(StrEnum):
+    """What the findings of a rule are, for whoever ranks and sums them up."""
+
+    FAULT = "fault"
+    FACT = "fact"  # worth knowing, and no fault: where the time goes
+    CHOICE = "choice"  # costs time for another gain, such as memory
+    ONCE = "once"  # paid once, when the program starts: no step without it is in the trace
+    REMAINDER = "remainder"  # time that no other rule claims
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A file of rules that cannot be imported: its rules are left out, and all others run.
+
+    Attributes:
+        slug: of the rule that it should hold, by the file's name.
+    """
+
+    slug: str
+    file: str
+    error: str
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule: its slug, the page that explains it, the indexes that it needs and its limits.
@@ -31,6 +55,7 @@ class Rule:
         min_share: findings that cost and save less are not said: a share of the window, or of the step.
         causes: what its findings may name as their cause; empty where they name none.
         limits: an instance of the rule's own dataclass, None where it has no limits.
+        kind: what its findings are.
     """
 
     slug: str
@@ -44,6 +69,7 @@ class Rule:
     causes: tuple[str, ...]
     limits: Any
     function: RuleFunction
+    kind: Kind = Kind.FAULT
 
     def hits(self, analysis: Analysis) -> Iterator[Hits]:
         """Every occurrence in the trace.
@@ -68,6 +94,7 @@ def rule(
     min_share: float = 0.005,
     causes: tuple[str, ...] = (),
     limits: type | None = None,
+    kind: Kind = Kind.FAULT,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Mark a function as a rule; its name is the slug, its docstring the page, its parameters the indexes.
 
@@ -77,26 +104,46 @@ def rule(
     """
 
     def mark(function: RuleFunction) -> RuleFunction:
-        function.__rule__ = (since, claims, min_share, causes, limits)  # type: ignore[attr-defined]
+        function.__rule__ = (since, claims, min_share, causes, limits, kind)  # type: ignore[attr-defined]
         return function
 
     return mark
 
 
-@cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule under `traceanalyzer.rules`, sorted by slug."""
+    """Every rule under `traceanalyzer.rules`, sorted by slug; without those of `broken_files()`."""
+    return _imported()[0]
+
+
+def broken_files() -> tuple[Broken, ...]:
+    """The files under `traceanalyzer.rules` that cannot be imported."""
+    return _imported()[1]
+
+
+def kind_of(slug: str) -> Kind:
+    """What the findings of a rule are; faults of a rule that is not known."""
+    return next((known.kind for known in all_rules() if known.slug == slug), Kind.FAULT)
+
+
+@cache
+def _imported() -> tuple[tuple[Rule, ...], tuple[Broken, ...]]:
     package = importlib.import_module("traceanalyzer.rules")
-    names = (info.name for info in pkgutil.walk_packages(package.__path__, "traceanalyzer.rules."))
-    modules = (importlib.import_module(name) for name in names)
+    modules, broken = [], []
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.", lambda _: None):
+        try:
+            modules.append(importlib.import_module(info.name))
+        except Exception as error:  # whatever an author's file does: the others run
+            steps = info.name.split(".")[2:]
+            file = "/".join([package.__path__[0], *steps]) + ("/__init__.py" if info.ispkg else ".py")
+            broken.append(Broken(steps[-1].replace("_", "-"), file, f"{type(error).__name__}: {error}"))
     marked = (
         f for m in modules for f in vars(m).values() if hasattr(f, "__rule__") and f.__module__ == m.__name__
     )
-    return tuple(sorted(map(_describe, marked), key=lambda found: found.slug))
+    return tuple(sorted(map(_describe, marked), key=lambda found: found.slug)), tuple(broken)
 
 
 def _describe(function: Any) -> Rule:
-    since, claims, min_share, causes, limits = function.__rule__
+    since, claims, min_share, causes, limits, kind = function.__rule__
     page = inspect.cleandoc(function.__doc__)
     return Rule(
         slug=function.__name__.replace("_", "-"),
@@ -110,6 +157,7 @@ def _describe(function: Any) -> Rule:
         causes=causes,
         limits=None if limits is None else limits(),
         function=function,
+        kind=kind,
     )
 
 

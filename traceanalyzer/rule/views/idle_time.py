@@ -32,8 +32,8 @@ class IdleTime(Selection):
     def build(cls, events: Events, books: Accounting, idle: Idle) -> Self:
         return cls(events, np.flatnonzero(books.piece >= 0), books, idle)
 
-    def __getitem__(self, chosen: Rows | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Self:
-        return type(self)(self.events, self._rows[positions(chosen)], self._books, self._idle)
+    def __getitem__(self, chosen: Chosen) -> Self:
+        return type(self)(self.events, self._rows[positions(chosen, len(self))], self._books, self._idle)
 
     @kept
     def start_ns(self) -> Rows:

@@ -13,7 +13,7 @@ from traceanalyzer.model.containment import innermost, running_at
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Key, Mask, Rows, kept, positions
+from traceanalyzer.rule.views.selection import Chosen, Key, Mask, Rows, kept, positions
 from traceanalyzer.timeline.names import ANNOTATION, COMPILATION, COMPILED_RUN
 from traceanalyzer.timeline.quiet_time import HostTime, QuietTime, Stretches
 
@@ -36,8 +36,8 @@ class QuietCalls(Calls):
     def build(cls, events: Events, quiet: QuietTime) -> Self:  # type: ignore[override]
         return cls(events, quiet, np.arange(len(quiet.start_ns)))
 
-    def __getitem__(self, chosen: Mask | Rows) -> Self:
-        return type(self)(self.events, self._quiet, self._at[positions(chosen)])
+    def __getitem__(self, chosen: Chosen) -> Self:
+        return type(self)(self.events, self._quiet, self._at[positions(chosen, len(self))])
 
     @kept
     def start_ns(self) -> Rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from traceanalyzer.rule.views.events import Events
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Chosen = Mask | Rows | Sequence[int] | slice | int
 Key = Texts | Rows
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class Selection(ABC):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, chosen: Mask | Rows) -> Self:
-        return type(self)(self.events, self._rows[positions(chosen)])
+    def __getitem__(self, chosen: Chosen) -> Self:
+        return type(self)(self.events, self._rows[positions(chosen, len(self))])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} rows)"
@@ -108,9 +109,25 @@ class Selection(ABC):
         """Of each row."""
 
 
-def positions(chosen: Mask | Rows) -> Rows:
-    """Of what is chosen; numpy takes four times longer by a mask than by the positions of what is True in it."""
-    return np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64, copy=False)
+def positions(chosen: Chosen, rows: int) -> Rows:
+    """Positions of what is chosen of so many rows: by a mask, positions, a slice, or one position.
+
+    Raises:
+        IndexError: a mask has another length, or a position lies outside of the rows.
+        TypeError: it is none of these.
+    """
+    if isinstance(chosen, slice):
+        return np.arange(rows)[chosen]
+    array = np.atleast_1d(np.asarray(chosen))
+    if array.dtype == np.bool_:
+        if len(array) != rows:
+            raise IndexError(f"a mask of {len(array):,} rows cannot choose of {rows:,}")
+        return np.flatnonzero(array)  # numpy takes four times longer by a mask than by positions
+    if len(array) and array.dtype.kind not in "iu":
+        raise TypeError(f"rows are chosen by a mask, positions or a slice, not by {array.dtype}")
+    if len(array) and not -rows <= array.min() <= array.max() < rows:
+        raise IndexError(f"positions from {array.min()} to {array.max()} cannot choose of {rows:,} rows")
+    return array.astype(np.int64, copy=False)
 
 
 def _value(key: Key, row: int) -> Any:

@@ -13,7 +13,7 @@ from traceanalyzer.model.arrays import distinct, grouped
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule import Claims, Hits, IdleTime, limit, rule
+from traceanalyzer.rule import Claims, Hits, IdleTime, Kind, limit, rule
 from traceanalyzer.rule.unprofiled import only_profiled
 from traceanalyzer.timeline.steps import Steps
 
@@ -34,6 +34,7 @@ class Limits:
     claims=Claims.REST,
     limits=Limits,
     causes=("start", *CAUSES, *(f"{cause}-once" for cause in CAUSES)),
+    kind=Kind.REMAINDER,
 )
 def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limits: Limits) -> Iterator[Hits]:
     """The GPU is idle between kernels, and no other rule says why.

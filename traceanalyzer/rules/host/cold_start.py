@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, Lost, limit, rule
 from traceanalyzer.rule.views.quiet_calls import QuietCalls
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.first_use import KINDS, FirstUse
@@ -43,7 +43,7 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.ONCE, limits=Limits)
+@rule(since="0.1", claims=Claims.ONCE, limits=Limits, kind=Kind.ONCE)
 def cold_start(
     calls: Calls,
     quiet: QuietCalls,

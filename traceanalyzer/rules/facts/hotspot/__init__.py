@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.op_work import OpWork
-from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, Kind, Lost, Work, limit, rule
 from traceanalyzer.rule.arrivals import without_waiting
 from traceanalyzer.rule.evidence import called_names, plain_name
 from traceanalyzer.rules.facts.hotspot.what_limits import LIMITS, TRANSFER, Bound, what_limits
@@ -30,7 +30,7 @@ class Limits:
     max_latency_ns: int = limit(5_000, "mean kernel: shorter ones are mostly their own start; H200, MI300X")
 
 
-@rule(since="0.1", claims=Claims.NET, min_share=0.0, limits=Limits, causes=LIMITS)
+@rule(since="0.1", claims=Claims.NET, min_share=0.0, limits=Limits, causes=LIMITS, kind=Kind.FACT)
 def hotspot(
     work: Work,
     steps: Steps,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from traceanalyzer.replay.edits import CapOps, Drop
-from traceanalyzer.rule import Calls, Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, Kind, Lost, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rules.kernels.recomputation.backward_nodes import gradient_checks, recomputed
 
@@ -20,7 +20,9 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("checkpoint", "anomaly-mode"))
+@rule(
+    since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("checkpoint", "anomaly-mode"), kind=Kind.CHOICE
+)
 def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward computes parts of forward again.
 
