@@ -15,7 +15,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Mask, Rows, Selection, kept, positions
+from traceanalyzer.rule.views.selection import Chosen, Mask, Rows, Selection, kept, positions
 from traceanalyzer.rule.views.work import Work
 
 
