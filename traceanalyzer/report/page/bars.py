@@ -45,7 +45,7 @@ def cpu_bars(events: Events, rows: Rows, own: Rows) -> tuple[int, tuple[Bar, ...
     columns = (
         ints(events.trace.cpu, "event_id")[rows].tolist(),
         names.values(),
-        _cpu_kinds(events, rows, names),
+        cpu_kinds(events, rows, names),
         events.nesting.start_ns[rows].tolist(),
         events.nesting.end_ns[rows].tolist(),
         level.tolist(),
@@ -72,7 +72,8 @@ def _levels(depth: Rows, own: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Row
     return np.asarray(level - first, np.int64)
 
 
-def _cpu_kinds(events: Events, rows: Rows, names: Texts) -> list[str]:
+def cpu_kinds(events: Events, rows: Rows, names: Texts) -> list[str]:
+    """annotation, op, call or wait, of each row of `trace.cpu`."""
     calls = Texts.column(events.trace.cpu, "category", rows).one_of(*CALL_CATEGORIES)
     waits = calls & names.matches(SYNCHRONISING)
     kinds = np.where(events.nesting.annotation[rows], "annotation", np.where(calls, "call", "op"))

@@ -1,0 +1,316 @@
+"""Which events the timeline has: those of occurrences, those that can be seen from afar, and all of a few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Rows, distinct, pick, sums_of
+from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.texts import Mask
+from traceanalyzer.model.trace import ints
+from traceanalyzer.rule.views.events import Events
+from traceanalyzer.timeline.steps import Steps
+
+_THREADS, _STREAMS = 4, 8
+_NEAR = 4  # occurrences of a finding whose surroundings are kept whole
+_PAD, _LEAST_NS = 0.5, 30_000  # of an occurrence on either side, and at least
+_FEW = 160  # events around an occurrence, the longest
+_FAR = 1_200  # parts of the window: what is longer than one is seen while all of it is
+_FAR_SHARE, _STEP_SHARE = 0.35, 0.8  # of all that may be kept
+_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A part of the time in which all events are kept that last `least_ns` or more; 0 where all are."""
+
+    start_ns: int
+    end_ns: int
+    least_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is kept: threads with their rows of `trace.cpu`, streams with their entries of `DeviceWork`, by start."""
+
+    threads: tuple[tuple[int, Rows], ...]
+    streams: tuple[tuple[int, int, Rows], ...]
+    bands: tuple[Band, ...]
+    least_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Masks of what is kept, (rows of trace.cpu,) and (work,); and what may be: rows on the tracks."""
+
+    cpu: Mask
+    gpu: Mask
+    on_cpu: Mask
+    on_gpu: Mask
+
+    @property
+    def count(self) -> int:
+        return int(self.cpu.sum() + self.gpu.sum())
+
+
+def chosen(analysis: Analysis, findings: Sequence[Finding], most: int) -> Chosen:
+    """About `most` events of the trace.
+
+    Raises:
+        Unavailable: the trace has no events that can be placed.
+    """
+    events, steps = analysis.index(Events), analysis.index(Steps)
+    threads, streams = _threads(events, findings), _streams(events, findings)
+    kept = _nothing(events, threads, streams, steps)
+    length = max(steps.window_end_ns - steps.window_start_ns, 1)
+    _keep_occurrences(events, findings, kept, most // 2)
+    least = _keep_long(events, kept, length // _FAR, int(_FAR_SHARE * most))
+    bands = _keep_steps(events, steps, findings, kept, most)
+    _keep_launches(events, kept)
+    work = events.work
+    return Chosen(
+        tuple((int(thread), _of_thread(events, kept, thread)) for thread in threads),
+        tuple(
+            (device, stream, np.flatnonzero(kept.gpu & (work.device == device) & (work.stream == stream)))
+            for device, stream in streams
+            if work is not None
+        ),
+        bands,
+        least,
+    )
+
+
+def _of_thread(events: Events, kept: _Kept, thread: int) -> Rows:
+    rows = events.nesting.thread_rows[thread]
+    return rows[kept.cpu[rows]]
+
+
+def _nothing(
+    events: Events, threads: Sequence[int], streams: Sequence[tuple[int, int]], steps: Steps
+) -> _Kept:
+    low, high = steps.window_start_ns, steps.window_end_ns
+    nesting, work = events.nesting, events.work
+    on_cpu = np.isin(nesting.thread, threads) & (nesting.end_ns >= low) & (nesting.start_ns < high)
+    size = 0 if work is None else len(work.row)
+    on_gpu = np.zeros(size, np.bool_)
+    if work is not None:
+        for device, stream in streams:
+            on_gpu |= (work.device == device) & (work.stream == stream)
+        on_gpu &= (work.end_ns >= low) & (work.start_ns < high)
+    return _Kept(np.zeros(len(nesting.thread), np.bool_), np.zeros(size, np.bool_), on_cpu, on_gpu)
+
+
+def _threads(events: Events, findings: Sequence[Finding]) -> list[int]:
+    """Threads that launch most work, those of findings, and without work those with most rows; in their order."""
+    nesting = events.nesting
+    count = len(nesting.thread_rows)
+    rows = np.array([len(of) for of in nesting.thread_rows], np.int64)
+    launched = np.zeros(count, np.int64)
+    if events.work is not None:
+        calls = events.work.call[events.work.call >= 0]
+        on = nesting.thread[calls]
+        launched = np.bincount(on[on >= 0], minlength=count).astype(np.int64)
+    wanted = {finding.thread for finding in findings}
+    tid = np.array([int(events.tid[of[0]]) if len(of) else -1 for of in nesting.thread_rows], np.int64)
+    named = np.isin(tid, [one for one in wanted if one is not None])
+    order = np.lexsort((tid, -rows, ~named, -launched))[:_THREADS]
+    useful = [int(i) for i in order if launched[i] or named[i] or not launched.any()]
+    return sorted(useful, key=lambda i: (-int(launched[i]), int(tid[i])))
+
+
+def _streams(events: Events, findings: Sequence[Finding]) -> list[tuple[int, int]]:
+    """(device, stream) of the streams with most work."""
+    work = events.work
+    if work is None:
+        return []
+    pair = work.device * (1 << 40) + work.stream
+    known, number = np.unique(pair, return_inverse=True)
+    busy = sums_of(number, work.end_ns - work.start_ns, len(known))
+    largest = known[np.lexsort((known, -busy))[:_STREAMS]]
+    return [(int(one >> 40), int(one & ((1 << 40) - 1))) for one in np.sort(largest)]
+
+
+def _keep_occurrences(events: Events, findings: Sequence[Finding], kept: _Kept, most: int) -> None:
+    """The first occurrences of each finding, and the typical one, with what is around them."""
+    for finding in findings:
+        spans = [(finding.start_ns, finding.end_ns, finding.event_ids)]
+        spans += [(one.start_ns, one.end_ns, one.event_ids) for one in finding.occurrences[:_NEAR]]
+        for start, end, ids in spans:
+            _keep_own(events, kept, ids[:_FEW])
+            if kept.count < most:
+                pad = max(int(_PAD * (end - start)), _LEAST_NS)
+                _keep_around(events, kept, start - pad, end + pad)
+    later = [one.event_ids[:_FEW] for finding in findings for one in finding.occurrences[_NEAR:]]
+    ids = [event for own in later for event in own][: max(most - kept.count, 0)]
+    _keep_own(events, kept, ids)
+
+
+def _keep_own(events: Events, kept: _Kept, ids: Sequence[int]) -> None:
+    """Events that belong to occurrences."""
+    wanted = np.array(ids, np.int64)
+    rows = rows_of(ints(events.trace.cpu, "event_id"), wanted)
+    kept.cpu[rows[kept.on_cpu[rows]]] = True
+    if events.work is not None:
+        entries = entries_of(events, wanted)
+        kept.gpu[entries[kept.on_gpu[entries]]] = True
+
+
+def rows_of(known: Rows, ids: Rows) -> Rows:
+    """Rows of a frame that have these event ids; frames are in order of event_id."""
+    at = np.searchsorted(known, ids)
+    at = at[at < len(known)]
+    return distinct(at[np.isin(known[at], ids)])
+
+
+def entries_of(events: Events, ids: Rows) -> Rows:
+    """Entries of `DeviceWork` that have these event ids."""
+    assert events.work is not None
+    rows = rows_of(ints(events.trace.gpu, "event_id"), ids)
+    place = events.once("page: entry of row", lambda: _entry_of_row(events))
+    found: Rows = place[rows]
+    return found[found >= 0]
+
+
+def _entry_of_row(events: Events) -> Rows:
+    assert events.work is not None
+    place = np.full(len(events.trace.gpu), -1, np.int64)
+    place[events.work.row] = np.arange(len(events.work.row))
+    return place
+
+
+def _keep_around(events: Events, kept: _Kept, low: int, high: int) -> None:
+    """The longest events that overlap [low, high)."""
+    cpu, gpu = _overlapping(events, kept, low, high)
+    nesting = events.nesting
+    kept.cpu[_longest(cpu, nesting.end_ns - nesting.start_ns, _FEW)] = True
+    if events.work is not None:
+        kept.gpu[_longest(gpu, events.work.end_ns - events.work.start_ns, _FEW)] = True
+
+
+def _overlapping(events: Events, kept: _Kept, low: int, high: int) -> tuple[Rows, Rows]:
+    """Rows and entries on the tracks that begin in [low, high), and rows that are open at its begin."""
+    nesting, found = events.nesting, [np.empty(0, np.int64)]
+    for rows, starts in zip(nesting.thread_rows, nesting.thread_start_ns, strict=True):
+        first, last = np.searchsorted(starts, [low, high])
+        if first < len(rows) or first:
+            found += [rows[first:last], _open_at(events, rows, int(first), low)]
+    cpu = np.concatenate(found)
+    gpu = np.empty(0, np.int64)
+    if events.work is not None:
+        first, last = np.searchsorted(events.work.start_ns, [low, high])
+        early = max(int(first) - _FEW, 0)
+        entries = np.arange(early, int(last))
+        gpu = entries[kept.on_gpu[entries] & (events.work.end_ns[entries] > low)]
+    return cpu[kept.on_cpu[cpu]], gpu
+
+
+def _open_at(events: Events, rows: Rows, first: int, low: int) -> Rows:
+    opened, row = [], int(rows[first - 1]) if first else -1
+    while row >= 0:
+        if events.nesting.end_ns[row] > low:
+            opened.append(row)
+        row = int(events.nesting.parent[row])
+    return np.array(opened, np.int64)
+
+
+def _longest(rows: Rows, durations: Rows, most: int) -> Rows:
+    if len(rows) <= most:
+        return rows
+    return rows[np.lexsort((rows, -durations[rows]))[:most]]
+
+
+def _keep_long(events: Events, kept: _Kept, least: int, most: int) -> int:
+    """What lasts long enough to be seen from afar, at most `most`; the shortest that is kept."""
+    nesting = events.nesting
+    dur = [np.where(kept.on_cpu, nesting.end_ns - nesting.start_ns, -1)]
+    if events.work is not None:
+        dur.append(np.where(kept.on_gpu, events.work.end_ns - events.work.start_ns, -1))
+    both = np.concatenate(dur)
+    least = max(least, _bound(both[both >= max(least, 1)], most))
+    kept.cpu[dur[0] >= max(least, 1)] = True
+    if events.work is not None:
+        kept.gpu[dur[1] >= max(least, 1)] = True
+    return least
+
+
+def _bound(durations: Rows, most: int) -> int:
+    """The duration that at most `most` of these exceed; 0 where there are no more of them."""
+    if len(durations) <= most:
+        return 0
+    return int(np.partition(durations, len(durations) - most)[len(durations) - most]) + 1
+
+
+def _keep_steps(
+    events: Events, steps: Steps, findings: Sequence[Finding], kept: _Kept, most: int
+) -> tuple[Band, ...]:
+    """All events of a few steps; of the first of them, where it has too many, the longest."""
+    bands: list[Band] = []
+    for position in _representative(steps, findings):
+        cpu, gpu, low, high = _of_step(events, steps, kept, position)
+        room = most - kept.count
+        fresh = int((~kept.cpu[cpu]).sum() + (~kept.gpu[gpu]).sum())
+        if fresh > room and bands:
+            continue
+        least = _thinned(events, kept, cpu, gpu, int(_STEP_SHARE * max(room, 0)), fresh > room)
+        bands.append(Band(low, high, least))
+    return tuple(sorted(bands, key=lambda band: band.start_ns))
+
+
+def _thinned(events: Events, kept: _Kept, cpu: Rows, gpu: Rows, room: int, thin: bool) -> int:
+    """Keep what lasts at least as long as leaves room for it; returns that."""
+    long_cpu = events.nesting.end_ns[cpu] - events.nesting.start_ns[cpu]
+    long_gpu = gpu if events.work is None else events.work.end_ns[gpu] - events.work.start_ns[gpu]
+    least = _bound(np.concatenate((long_cpu, long_gpu)), room) if thin else 0
+    kept.cpu[cpu[long_cpu >= least]] = True
+    kept.gpu[gpu[long_gpu >= least]] = True
+    return least
+
+
+def _representative(steps: Steps, findings: Sequence[Finding]) -> Iterator[int]:
+    """Positions of the step of median length, of the one where most findings are, and of the longest."""
+    durations = steps.durations_ns(min(steps.bounds_ns, default=None))
+    first, last = steps.in_use
+    inside = np.arange(first, last)
+    if not len(inside):
+        return
+    steady = inside[steps.steady[first:last]]
+    order = steady if len(steady) else inside
+    by_length = order[np.argsort(durations[order], kind="stable")]
+    numbers = [finding.step for finding in findings if finding.step is not None]
+    positions = np.searchsorted(steps.number, numbers) if numbers else np.empty(0, np.int64)
+    positions = positions[(positions >= first) & (positions < last)]
+    found = [int(by_length[len(by_length) // 2])]
+    if len(positions):
+        found.append(int(np.bincount(positions).argmax()))
+    found.append(int(inside[np.argmax(durations[inside])]))
+    yield from list(dict.fromkeys(found))[:_STEPS]
+
+
+def _of_step(events: Events, steps: Steps, kept: _Kept, position: int) -> tuple[Rows, Rows, int, int]:
+    """Rows that begin in the step, work that it launched, and from when to when both last."""
+    low, high = int(steps.cpu_start_ns[position]), int(steps.cpu_end_ns[position])
+    cpu, running = _overlapping(events, kept, low, high)
+    gpu = np.empty(0, np.int64)
+    if events.work is not None:
+        own = kept.on_gpu & (steps.of_work == position)
+        gpu = np.union1d(np.flatnonzero(own), running)
+        if own.any():
+            high = max(high, int(events.work.end_ns[own].max()))
+    return cpu, gpu, low, high
+
+
+def _keep_launches(events: Events, kept: _Kept) -> None:
+    """The launches of kept work, so that arrows have both ends, with the op around each."""
+    work = events.work
+    if work is None:
+        return
+    entries = np.flatnonzero(kept.gpu)
+    calls = work.call[entries]
+    calls = calls[calls >= 0]
+    ops = pick(events.nesting.op, calls)
+    rows = np.concatenate((calls, ops[ops >= 0]))
+    kept.cpu[rows[kept.on_cpu[rows]]] = True
