@@ -19,7 +19,7 @@ from traceanalyzer.cli.app import run
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.render.html.summary import MOST_BYTES, summary_svg
-from traceanalyzer.render.html.templates import filled, style, template
+from traceanalyzer.render.html.templates import filled, script, style, template
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.report.apart import apart
 from traceanalyzer.report.diagnosis import report_of
@@ -30,8 +30,8 @@ SOME = [path for path in TRACES if path.name == "good.json.gz"][::6]
 
 
 def test_script_and_style_are_small() -> None:
-    names = ("report.js", "report.html", "flame.html", "filter.html")
-    assert len(style().encode()) + sum(len(template(name).encode()) for name in names) < 150_000
+    names = ("report.html", "flame.html", "filter.html", "timeline.html", "timeline_one.html")
+    assert len((style() + script()).encode()) + sum(len(template(name).encode()) for name in names) < 150_000
 
 
 def test_every_style_sheet_is_in_the_page() -> None:
@@ -102,7 +102,7 @@ def test_many_ranks_and_findings_stay_small() -> None:
     assert len(render_html(page_of(job, [(rank, analysis) for rank in ranks]))) < 5_000_000
     crowd = replace(report, findings=report.findings * 200)
     whole = page_of(crowd, [(report.traces[0].rank, analysis)])
-    assert sum(strip is not None for strip in whole.strips) == 250
+    assert sum(strip is not None for strip in whole.strips) == 60
     assert len(render_html(whole)) < 5_000_000
 
 

@@ -16,7 +16,7 @@ _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A finding, its place in the report, and the trace that it is of."""
+    """A finding, its place in the report, and the trace that it is of; whether it is on a timeline."""
 
     index: int
     finding: Finding
@@ -25,6 +25,7 @@ class Card:
     strip: Strip | None
     several: bool
     confidential: bool
+    timeline: bool
 
     def at(self, *keys: object) -> str:
         """Where something of the finding stands in the JSON."""

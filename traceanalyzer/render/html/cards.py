@@ -59,7 +59,8 @@ def _cards(page: Page) -> Iterator[Card]:
     several = len(places) > 1
     for i, (finding, strip) in enumerate(zip(page.report.findings, page.strips, strict=True)):
         at = places[finding.rank]
-        yield Card(i, finding, page.report.traces[at], at, strip, several, page.confidential)
+        there = page.traces[at].timeline is not None
+        yield Card(i, finding, page.report.traces[at], at, strip, several, page.confidential, there)
 
 
 def _card(card: Card) -> Html:
@@ -116,10 +117,18 @@ def _where(card: Card) -> Html:
         if getattr(finding, name) is not None
     ]
     when = f"{format_offset(finding.start_ns - origin)}, {length} long"
+    link = tag(
+        "a",
+        "Show on the timeline",
+        href="#timeline",
+        data_at=f"#at-{card.index + 1}-1",
+        class_="to-timeline script-only",
+    )
     summary = tag("summary", which, tag("span", joined_units(when), class_="drawn"), *places)
     picture = None if card.strip is None else _picture(card, card.strip)
     body = (picture, _commands(card), _evidence(card))
-    return tag("details", summary, *body, class_="where", open=card.index < _OPEN)
+    where = tag("details", summary, *body, class_="where", open=card.index < _OPEN)
+    return together((link if card.timeline else None, where))
 
 
 def _picture(card: Card, strip: Strip) -> Html:

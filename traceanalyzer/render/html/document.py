@@ -14,7 +14,8 @@ from traceanalyzer.render.html.flames import flame, flame_data
 from traceanalyzer.render.html.head import ranks, recorded, step_bars, verdicts
 from traceanalyzer.render.html.markup import Html, json_block, number, pointer, quoted, tag, together
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
-from traceanalyzer.render.html.templates import filled, style, template
+from traceanalyzer.render.html.templates import filled, script, style
+from traceanalyzer.render.html.timelines import packed_timelines, timeline_section
 from traceanalyzer.report.apart import apart
 from traceanalyzer.report.page.page import Page
 from traceanalyzer.version import __version__
@@ -24,8 +25,8 @@ _WHOLE = "Of the whole trace, not of the window alone."
 
 def render_html(page: Page) -> bytes:
     """The page as UTF-8; the same page gives the same bytes."""
-    script = template("report.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    code = script()
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     alone = len(page.traces) == 1
     slots = {
         "title": _title(page),
@@ -34,11 +35,14 @@ def render_html(page: Page) -> bytes:
         "script-hash": f"sha256-{digest}",
         "version": __version__,
         "style": Html(style()),
-        "script": Html(script),
+        "script": Html(code),
         "counts": _counts(page.report),
         "contents": _contents(page),
         "verdicts": verdicts(page),
+        "skip": _skip(page),
+        "timeline": timeline_section(page) or "",
         "findings": cards(page),
+        "timelines": packed_timelines(page) or "",
         "traces": together(_traces(page)),
         "rules": _rules(page.report),
         "data": json_block("data", {"flames": [flame_data(one.flame) for one in page.traces]}),
@@ -85,8 +89,21 @@ def _counts(report: Report) -> Html:
     return tag("ul", *chips, class_="counts drawn", aria_label="Findings by severity")
 
 
+def _skip(page: Page) -> Html | None:
+    """For who has no mouse: the first finding's place on the timeline, and the findings."""
+    first = tag(
+        "a", "To the first finding on the timeline", class_="skip", href="#timeline", data_at="#at-1-1"
+    )
+    findings = tag("a", "To the findings", class_="skip", href="#findings")
+    return together((first if _there(page) and page.report.findings else None, findings))
+
+
+def _there(page: Page) -> bool:
+    return any(trace.timeline is not None for trace in page.traces)
+
+
 def _contents(page: Page) -> Html:
-    links = [("findings", "Findings")]
+    links = [("timeline", "Timeline")] * _there(page) + [("findings", "Findings")]
     several = len(page.traces) > 1
     links += [("ranks", "Ranks")] * several
     for i, trace in enumerate(page.traces):

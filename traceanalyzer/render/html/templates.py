@@ -1,4 +1,4 @@
-"""The parts of the page that are written by hand: `*.html` with slots, `*.css`, `report.js`."""
+"""The parts of the page that are written by hand: `*.html` with slots, `*.css`, `scripts/*.js`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from importlib.resources import files
 
 from traceanalyzer.render.html.markup import Html, escaped
 
-_STYLES = ("report.css", "drawings.css", "media.css")  # a later one overrules those before it
+_STYLES = ("report.css", "drawings.css", "timeline.css", "media.css")  # a later one overrules those before it
+
+
+# The first has what the others share.
+_SCRIPTS = ("base", "strips", "copy", "flame", "tables", "cards")
+_TIMELINE = ("timeline_model", "timeline_draw", "timeline_panel", "timeline")
 
 
 @cache
@@ -20,6 +25,11 @@ def template(name: str) -> str:
 def style() -> str:
     """The whole style sheet."""
     return "\n".join(map(template, _STYLES))
+
+
+def script() -> str:
+    """The whole script."""
+    return "\n".join(template(f"scripts/{name}.js") for name in (*_SCRIPTS, *_TIMELINE))
 
 
 def filled(name: str, slots: Mapping[str, object]) -> Html:

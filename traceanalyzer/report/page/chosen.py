@@ -119,7 +119,9 @@ def _threads(events: Events, findings: Sequence[Finding]) -> list[int]:
     named = np.isin(tid, [one for one in wanted if one is not None])
     order = np.lexsort((tid, -rows, ~named, -launched))[:_THREADS]
     useful = [int(i) for i in order if launched[i] or named[i] or not launched.any()]
-    return sorted(useful, key=lambda i: (-int(launched[i]), int(tid[i])))
+    return sorted(
+        useful, key=lambda i: (int(nesting.thread_start_ns[i][:1].min(initial=1 << 62)), int(tid[i]))
+    )
 
 
 def _streams(events: Events, findings: Sequence[Finding]) -> list[tuple[int, int]]:
@@ -145,8 +147,8 @@ def _keep_occurrences(events: Events, findings: Sequence[Finding], kept: _Kept, 
                 pad = max(int(_PAD * (end - start)), _LEAST_NS)
                 _keep_around(events, kept, start - pad, end + pad)
     later = [one.event_ids[:_FEW] for finding in findings for one in finding.occurrences[_NEAR:]]
-    ids = [event for own in later for event in own][: max(most - kept.count, 0)]
-    _keep_own(events, kept, ids)
+    others = [event for own in later for event in own][: max(most - kept.count, 0)]
+    _keep_own(events, kept, others)
 
 
 def _keep_own(events: Events, kept: _Kept, ids: Sequence[int]) -> None:

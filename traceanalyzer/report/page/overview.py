@@ -40,7 +40,7 @@ def overviews(analysis: Analysis, parts: int = PARTS) -> tuple[Overview, ...]:
     Raises:
         Unavailable: the trace has no GPU work.
     """
-    books, idle, steps = (analysis.index(kind) for kind in (Accounting, Idle, Steps))
+    books, idle, steps = analysis.index(Accounting), analysis.index(Idle), analysis.index(Steps)
     low, high = steps.window_start_ns, steps.window_end_ns
     edges = np.unique(np.linspace(low, high, parts + 1).astype(np.int64))
     code = np.where(books.piece >= 0, len(CLASSES) + pick(idle.cause, books.piece), books.time_class)

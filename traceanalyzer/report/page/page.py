@@ -25,6 +25,7 @@ from traceanalyzer.report.page.plots import (
     step_series,
 )
 from traceanalyzer.report.page.strip import MOST_BARS, Earlier, Lane, Strip, strip_of
+from traceanalyzer.report.page.timeline import Timeline, timeline_of
 from traceanalyzer.report.page.veil import NO_VEIL, Veil, veil_of
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.roofline.op_work import OpWork
@@ -91,6 +92,7 @@ class TracePage:
     kernels: tuple[KernelSpread, ...] = ()
     memory: tuple[MemoryCurve, ...] = ()
     ops: OpTable | None = None
+    timeline: Timeline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,13 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """How much of everything is drawn: less of each where there is more of them, so that a page stays below 5 MB.
+    """How much of everything is drawn: less of each where there is more of them, so that a page stays below 600 kB.
 
     Attributes:
         strips: findings that have one.
         bars: of a strip; 400 bytes each.
         nodes, steps, ops: of each trace; 60 bytes, 500 bytes and 4 kB each.
+        events, marks: of the timeline of each trace; 8 bytes each.
     """
 
     strips: int
@@ -125,16 +128,20 @@ class _Room:
     nodes: int
     steps: int
     ops: int
+    events: int
+    marks: int
 
     @classmethod
     def of(cls, traces: int, findings: int) -> Self:
-        strips = min(findings, 250)
+        strips = min(findings, 60)
         return cls(
             strips=strips,
-            bars=min(MOST_BARS, 6_000 // max(strips, 1)),
-            nodes=min(MOST_NODES, 8_000 // max(traces, 1)),
-            steps=max(min(MOST_STEPS, 960 // max(traces, 1)), 20),
-            ops=max(min(MOST_OPS, 200 // max(traces, 1)), 5),
+            bars=min(MOST_BARS, 900 // max(strips, 1)),
+            nodes=min(MOST_NODES, 3_000 // max(traces, 1)),
+            steps=max(min(MOST_STEPS, 240 // max(traces, 1)), 20),
+            ops=max(min(MOST_OPS, 80 // max(traces, 1)), 5),
+            events=max(14_000 // max(traces, 1), 1_000),
+            marks=max(5_000 // max(traces, 1), 500),
         )
 
 
@@ -146,18 +153,25 @@ def page_of(report: Report, analysed: Analysed, *, confidential: bool = False) -
     drawn = [_strip(by_rank[found.rank], found, room.bars, veil) for found in report.findings[: room.strips]]
     return Page(
         report=veil.report(report),
-        traces=tuple(_trace_page(rank, one, room, veil) for rank, one in analysed),
+        traces=tuple(_trace_page(rank, one, room, veil, _of_rank(report, rank)) for rank, one in analysed),
         strips=(*drawn, *[None] * (len(report.findings) - len(drawn))),
         confidential=confidential,
     )
 
 
-def _trace_page(rank: int | None, one: Analysis, room: _Room, veil: Veil) -> TracePage:
+def _of_rank(report: Report, rank: int | None) -> list[tuple[int, Finding]]:
+    return [(i, finding) for i, finding in enumerate(report.findings) if finding.rank == rank]
+
+
+def _trace_page(
+    rank: int | None, one: Analysis, room: _Room, veil: Veil, findings: Sequence[tuple[int, Finding]]
+) -> TracePage:
     """Each part by itself: one that fails costs none of the others. Ops, memory and facts are of the whole trace, as
     the commands that print them have no window."""
     lost: dict[str, str] = {}
     whole = one.within(None) if one.window.asked_ns else one
     flame = attempt(lost, "flame", partial(flame_of, one, room.nodes), None)
+    said = veil.text if veil.on else None
     curves: tuple[MemoryCurve, ...] = attempt(lost, "memory", lambda: memory_curves(whole), ())
     facts: tuple[Fact, ...] = attempt(lost, "facts", lambda: facts_of(whole), ())
     return TracePage(
@@ -168,6 +182,9 @@ def _trace_page(rank: int | None, one: Analysis, room: _Room, veil: Veil) -> Tra
         kernels=attempt(lost, "kernels", partial(kernel_spreads, one), ()),
         memory=tuple(_veiled_curve(curve, veil) for curve in curves),
         ops=attempt(lost, "ops", partial(_ops, whole, room.ops), None),
+        timeline=attempt(
+            lost, "timeline", partial(timeline_of, one, findings, room.events, room.marks, said), None
+        ),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -162,9 +163,7 @@ class _Writer:
         self.kinds: dict[str, int] = {}
         self.parts: list[dict[str, Rows | list[int | None]]] = []
 
-    def written(
-        self, kept: Chosen
-    ) -> tuple[tuple[Track, ...], Columns, tuple[str, ...], tuple[str, ...]]:
+    def written(self, kept: Chosen) -> tuple[tuple[Track, ...], Columns, tuple[str, ...], tuple[str, ...]]:
         """Tracks that have events, and their columns."""
         tracks, first = [], 0
         place = np.full(len(self.events.nesting.thread) + 1, -1, np.int64)
@@ -181,8 +180,10 @@ class _Writer:
                 self._work(entries, place)
                 tracks.append(Track("stream", device, stream, 1, first, len(entries)))
                 first += len(entries)
-        names = Columns.__slots__
-        joined = {name: tuple(one for part in self.parts for one in _plain(part[name])) for name in names}
+        joined: dict[str, Any] = {
+            name: tuple(one for part in self.parts for one in _plain(part[name]))
+            for name in Columns.__slots__
+        }
         return tuple(tracks), Columns(**joined), tuple(self.texts), tuple(self.kinds)
 
     def _calls(self, rows: Rows) -> int:
@@ -262,9 +263,7 @@ def _shown_levels(events: Events, rows: Rows) -> Rows:
     return level
 
 
-def _marks(
-    position: int, finding: Finding, columns: Columns, tracks: Sequence[Track], share: int
-) -> Marks:
+def _marks(position: int, finding: Finding, columns: Columns, tracks: Sequence[Track], share: int) -> Marks:
     """The first occurrences, and the costliest as far as there is room."""
     every = finding.occurrences
     numbers = list(range(len(every)))

@@ -1,0 +1,185 @@
+"""The timeline in a real browser: by keyboard alone and by mouse, to the raw kernel of an occurrence, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import Visit, serious, started, visited
+from tests.chosen import ALL
+from tests.html.pages import documents, page, rendered, wrong
+from tests.html.test_browser import LOOSE, QUOTED
+from tests.loaded import analysed, loaded, reported
+from tests.recorded import FIXTURES
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+ONE = FIXTURES / "exposed-copy" / "bad.json.gz"
+Browser = Any
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with started() as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Visit]:
+    path = tmp_path / "report.html"
+    path.write_bytes(rendered(ONE))
+    with visited(browser, path) as visit:
+        ready(visit)
+        yield visit
+
+
+def ready(visit: Visit) -> None:
+    visit.page.wait_for_function("document.documentElement.dataset.timeline === 'ready'")
+
+
+def panel(visit: Visit) -> str:
+    return str(visit.page.locator(".tl-panel").inner_text())
+
+
+def seen(visit: Visit) -> tuple[int, int]:
+    """The part of the time that is looked at."""
+    view = visit.page.locator(".tl-view")
+    return int(view.get_attribute("data-low")), int(view.get_attribute("data-high"))
+
+
+def third(trace: Path) -> tuple[str, int]:
+    """Name and event id of the work of the first finding's third occurrence."""
+    ids = reported(trace).findings[0].occurrences[2].event_ids
+    gpu = loaded(trace).gpu
+    row = gpu[gpu["event_id"].isin(ids)].iloc[0]
+    return str(row["name"]), int(row["event_id"])
+
+
+def test_by_keyboard_to_the_third_occurrence_in_four(opened: Visit) -> None:
+    name, event = third(ONE)
+    for key in ("Tab", "Enter", "n", "n"):
+        opened.page.keyboard.press(key)
+    opened.page.wait_for_function("document.querySelector('.tl-count').textContent.startsWith('3 of ')")
+    said = panel(opened)
+    assert "Occurrence 3 of " in said
+    assert name in said
+    assert f"event in the file\n{event}" in said
+    low, high = seen(opened)
+    start = reported(ONE).findings[0].occurrences[2].start_ns - loaded(ONE).meta.origin_ns
+    assert low <= start < high
+    assert opened.page.evaluate("document.activeElement.className") == "tl-view"
+    assert opened.complaints == []
+
+
+def test_by_mouse_to_the_third_occurrence_in_three(opened: Visit) -> None:
+    name, event = third(ONE)
+    opened.page.locator("#finding-1 .to-timeline").click()
+    opened.page.get_by_role("button", name="Next").click()
+    opened.page.get_by_role("button", name="Next").click()
+    assert name in panel(opened)
+    assert f"event in the file\n{event}" in panel(opened)
+    assert opened.page.evaluate("location.hash") == "#at-1-1"
+
+
+def test_from_work_to_its_launch_and_back(opened: Visit) -> None:
+    page = opened.page
+    for key in ("Tab", "Enter"):
+        page.keyboard.press(key)
+    work = panel(opened)
+    assert "launched by" in work
+    page.keyboard.press("Enter")
+    call = panel(opened)
+    assert "started" in call
+    assert "runtime call" in call
+    page.keyboard.press("Enter")
+    assert panel(opened) == work
+    page.keyboard.press("ArrowRight")
+    assert panel(opened) != work
+    page.keyboard.press("ArrowLeft")
+    assert panel(opened) == work
+
+
+def test_keys_and_buttons_zoom_and_move(opened: Visit) -> None:
+    page = opened.page
+    whole = seen(opened)
+    page.locator(".tl-view").focus()
+    page.keyboard.press("w")
+    near = seen(opened)
+    assert near[1] - near[0] == pytest.approx((whole[1] - whole[0]) / 2, abs=2)
+    page.keyboard.press("d")
+    assert seen(opened)[0] > near[0]
+    page.keyboard.press("a")
+    assert seen(opened)[0] == pytest.approx(near[0], abs=2)
+    page.get_by_role("button", name="Zoom out").click()
+    page.keyboard.press("0")
+    page.get_by_role("button", name="Whole").click()
+    assert seen(opened) == whole
+
+
+def test_the_mouse_drags_and_zooms(opened: Visit) -> None:
+    page = opened.page
+    whole = seen(opened)
+    box = page.locator(".tl-over").bounding_box()
+    y = box["y"] + 10
+    page.mouse.move(box["x"] + box["width"] * 0.4, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, y, steps=4)
+    page.mouse.move(box["x"] + box["width"] * 0.6, y, steps=4)
+    page.mouse.up()
+    part = seen(opened)
+    assert part[1] - part[0] == pytest.approx(0.2 * (whole[1] - whole[0]), rel=0.05)
+    view = page.locator(".tl-view").bounding_box()
+    x, y = view["x"] + view["width"] / 2, view["y"] + 12
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 100, y, steps=4)
+    page.mouse.up()
+    moved = seen(opened)
+    assert moved[0] < part[0]
+    assert moved[1] - moved[0] == pytest.approx(part[1] - part[0], abs=4)
+    page.mouse.wheel(0, -100)
+    page.wait_for_function(
+        "(wide) => { const { low, high } = document.querySelector('.tl-view').dataset;"
+        " return high - low < wide; }",
+        arg=moved[1] - moved[0],
+    )
+
+
+def test_links_open_at_an_occurrence(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_bytes(rendered(ONE))
+    with visited(browser, path) as visit:
+        visit.page.goto(f"{path.as_uri()}#at-1-3")
+        visit.page.reload()
+        ready(visit)
+        assert "Occurrence 3 of " in panel(visit)
+        said = visit.page.evaluate(QUOTED)
+        assert any("/occurrences/2/cost_ns" in one[0] for one in said)
+        assert wrong(said, documents(page(ONE), [analysed(ONE)])) == []
+        assert visit.page.evaluate(LOOSE) == []
+
+
+WANTED = ("public/hta_cpu_only", "real/gpt2_train.eager", "public/hta_a100_nccl")
+LARGEST = 600_000
+
+
+@pytest.mark.of_shared(wanted=lambda name: ALL or name in WANTED)
+def test_every_page_is_small_quiet_and_fits(browser: Browser, shared_trace: Path, tmp_path: Path) -> None:
+    """Of any trace: no complaint, no request, no sideways page at three widths in light and dark, and axe is silent."""
+    html = rendered(shared_trace)
+    assert len(html) <= LARGEST
+    path = tmp_path / "report.html"
+    path.write_bytes(html)
+    for scheme in ("light", "dark"):
+        with visited(browser, path, scheme=scheme) as visit:
+            if b'id="timelines"' in html:
+                ready(visit)
+            for width in (1280, 800, 390):
+                visit.page.set_viewport_size({"width": width, "height": 900})
+                assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+            assert serious(visit) == []
+            assert visit.asked == [path.as_uri()]
+            assert visit.complaints == []

@@ -1,0 +1,74 @@
+// The timeline's data as arrays, and what can be asked of it. Times are ns since the trace's first event.
+ta.timelineModel = (packed) => {
+  const { ev: columns, tracks, texts, kinds } = packed;
+  const size = columns.n.length;
+  const start = new Float64Array(size);
+  const end = new Float64Array(size);
+  const id = new Float64Array(size);
+  const trackOf = new Uint16Array(size);
+  const levels = [];
+  tracks.forEach(([, , , count, first, length], position) => {
+    const own = Array.from({ length: count }, () => []);
+    let at = 0;
+    let event = 0;
+    for (let i = first; i < first + length; i += 1) {
+      at += columns.s[i];
+      event += columns.e[i];
+      start[i] = at;
+      end[i] = at + columns.d[i];
+      id[i] = event;
+      trackOf[i] = position;
+      own[columns.l[i]].push(i);
+    }
+    levels.push(own);
+  });
+  const works = new Map(); // launch -> what it started
+  columns.p.forEach((launch, work) => {
+    if (launch >= 0) works.set(launch, [...(works.get(launch) ?? []), work]);
+  });
+  for (const mark of packed.marks) {
+    let at = 0;
+    mark.s = mark.s.map((by) => { at += by; return at; });
+  }
+  const text = (code) => (code < 0 ? "" : texts[code]);
+  // The first of these events (by start, none over another) that ends after an instant.
+  const after = (list, instant) => {
+    let low = 0;
+    let high = list.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (end[list[middle]] > instant) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  };
+  const parent = (i) => {
+    for (let level = columns.l[i] - 1; level >= 0; level -= 1) {
+      const list = levels[trackOf[i]][level];
+      const found = list[after(list, start[i])];
+      if (found !== undefined && start[found] <= start[i] && end[found] >= end[i]) return found;
+    }
+    return -1;
+  };
+  const child = (i) => {
+    const list = levels[trackOf[i]][columns.l[i] + 1];
+    const found = list && list[after(list, start[i])];
+    return found !== undefined && start[found] < end[i] ? found : -1;
+  };
+  const beside = (i, by) => {
+    const list = levels[trackOf[i]][columns.l[i]];
+    return list[list.indexOf(i) + by] ?? -1;
+  };
+  return {
+    ...packed, size, start, end, id, trackOf, levels, works, text, after, parent, child, beside,
+    name: (i) => text(columns.n[i]),
+    kind: (i) => kinds[columns.k[i]],
+    isWork: (i) => tracks[trackOf[i]][0] === "stream",
+    trackName: ([kind, device, number]) =>
+      (kind === "stream" ? `GPU ${device}, stream ${number}` : `CPU thread ${number}`),
+  };
+};
+// A name without what all names of its kind begin with.
+ta.shortName = (name) => name
+  .replace(/^void /, "").replaceAll("(anonymous namespace)::", "").replace(/^at::native::/, "")
+  .replace(/^autograd::engine::evaluate_function: /, "");

@@ -1,0 +1,172 @@
+"""The timeline: its place in the page, and its data, packed for the script that draws it."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from traceanalyzer.model.report import IDLE, Report
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.render.data.encode import to_json
+from traceanalyzer.render.html.markup import Html, said, tag, together
+from traceanalyzer.render.html.plots import class_of
+from traceanalyzer.render.html.templates import filled
+from traceanalyzer.report.page.page import Page
+from traceanalyzer.report.page.timeline import Columns, Marks, Timeline, Track
+from traceanalyzer.report.words import in_words
+
+_LONGEST = 200  # characters of a name
+_CAUSES = 5  # with a colour of their own; the others share one
+
+
+def timeline_section(page: Page) -> Html | None:
+    """Where the script draws; one trace at a time where there are several. None where nothing can be drawn."""
+    drawn = [(i, trace.timeline) for i, trace in enumerate(page.traces) if trace.timeline is not None]
+    if not drawn:
+        return None
+    several = len(page.traces) > 1
+    options = (
+        tag("option", f"rank {page.traces[i].rank}", value=place) for place, (i, _) in enumerate(drawn)
+    )
+    choice = tag(
+        "label", "Rank ", tag("select", *options, id="timeline-trace"), class_="script-only tools drawn"
+    )
+    boxes = (_box(page, i, timeline) for i, timeline in drawn)
+    return filled("timeline.html", {"choice": choice if several else "", "timelines": together(boxes)})
+
+
+def _box(page: Page, i: int, timeline: Timeline) -> Html:
+    several = len(page.traces) > 1
+    label = f"Timeline of rank {page.traces[i].rank}" if several else "Timeline of the trace"
+    found = page.report.findings
+    options = (
+        tag("option", f"{mark.finding + 1} {found[mark.finding].rule}", value=k)
+        for k, mark in enumerate(timeline.marks)
+    )
+    slots = {
+        "label": label,
+        "findings": together(options),
+        "legend": _legend(timeline),
+        "note": _note(timeline),
+    }
+    return filled("timeline_one.html", slots)
+
+
+def _note(timeline: Timeline) -> str:
+    """How much is there, and where."""
+    whole = sum(band.least_ns == 0 for band in timeline.bands)
+    parts = [f"All events of {whole} step{'s' * (whole > 1)} (tinted)"] if whole else []
+    thin = [band.least_ns for band in timeline.bands if band.least_ns]
+    parts += [f"of one step the events from {format_ns(max(thin))}"] if thin else []
+    far = f"from {format_ns(timeline.least_ns)}" if timeline.least_ns > 0 else "all"
+    parts.append(f"the surroundings of each finding’s first occurrences; elsewhere events {far}")
+    return f"{', '.join(parts)}."
+
+
+def _legend(timeline: Timeline) -> Html:
+    """Kinds of events, and the largest causes of idle time."""
+    kinds = sorted({class_of(name)[2:].split("-")[0] for name in timeline.kinds if name in _WORK})
+    items = [tag("li", tag("span", class_=f"swatch b-{kind}"), _KINDS.get(kind, kind)) for kind in _THREAD]
+    items += [tag("li", tag("span", class_=f"swatch b-{kind}"), _KINDS.get(kind, kind)) for kind in kinds]
+    causes = _causes(timeline)
+    items += [
+        tag("li", tag("span", class_=f"swatch i-{k}"), f"idle: {in_words(name)}")
+        for k, name in enumerate(causes[:_CAUSES])
+    ]
+    if len(causes) > _CAUSES:
+        items.append(tag("li", tag("span", class_=f"swatch i-{_CAUSES}"), "idle: other causes"))
+    return tag("ul", *items, class_="legend script-only")
+
+
+_THREAD = ("annotation", "op", "call", "wait")
+_WORK = frozenset({"compute", "communication", "memset"}) | {
+    f"copy_{way}" for way in ("h2d", "d2h", "p2p", "d2d", "other")
+}
+_KINDS = {"compute": "kernel", "call": "runtime call", "wait": "call that waits"}
+
+
+def _causes(timeline: Timeline) -> list[str]:
+    """Causes of idle time, those that are the main one in most parts of the window first."""
+    count: dict[str, int] = {}
+    for one in timeline.overviews:
+        for at, busy in zip(one.why, one.busy, strict=True):
+            if at >= 0:
+                count[one.names[at]] = count.get(one.names[at], 0) + 100 - busy
+    return sorted(count, key=lambda name: (-count[name], name))
+
+
+def packed_timelines(page: Page) -> Html | None:
+    """The data of all timelines, deflated: most of it are small differences that repeat."""
+    known = [
+        _data(trace.timeline, page.report, page.report.traces[i].meta.origin_ns)
+        for i, trace in enumerate(page.traces)
+        if trace.timeline is not None
+    ]
+    if not known:
+        return None
+    text = base64.b64encode(zlib.compress(to_json(known), 9)).decode()
+    return Html(f'<script type="text/plain" id="timelines">{text}</script>')
+
+
+def _data(timeline: Timeline, report: Report, origin: int) -> dict[str, Any]:
+    """Times count from `origin`, which is no number that JavaScript can hold."""
+    causes = _causes(timeline)
+    return {
+        "origin": str(origin),
+        "from": timeline.start_ns - origin,
+        "to": timeline.end_ns - origin,
+        "bands": [[one.start_ns - origin, one.end_ns - origin, one.least_ns] for one in timeline.bands],
+        "steps": [[number, start - origin, end - origin] for number, start, end in timeline.steps],
+        "causes": causes,
+        "labels": {name: f"{IDLE}: {in_words(name)}" for name in causes},
+        "over": [
+            {"device": one.device, "names": one.names, "busy": one.busy, "doing": one.doing, "why": one.why}
+            for one in timeline.overviews
+        ],
+        "tracks": [
+            [one.kind, one.device, one.number, one.levels, one.first, one.size] for one in timeline.tracks
+        ],
+        "kinds": timeline.kinds,
+        "texts": [said(text, _LONGEST) for text in timeline.texts],
+        "ev": _events(timeline.events, timeline.tracks, origin),
+        "marks": [_mark(one, report, origin) for one in timeline.marks if one.position],
+    }
+
+
+def _events(events: Columns, tracks: Sequence[Track], origin: int) -> dict[str, Any]:
+    """Columns by one letter; starts and ids as differences along each track."""
+    spans = [(one.first, one.first + one.size) for one in tracks]
+    return {
+        "n": events.name,
+        "k": events.kind,
+        "s": [by for a, b in spans for by in _steps([at - origin for at in events.start_ns[a:b]])],
+        "d": events.dur_ns,
+        "l": events.level,
+        "p": events.launch,
+        "w": events.delay_ns,
+        "o": events.op,
+        "h": events.shapes,
+        "i": events.line,
+        "e": [by for a, b in spans for by in _steps(events.event_id[a:b])],
+    }
+
+
+def _steps(values: Sequence[int]) -> Iterable[int]:
+    return (value - before for value, before in zip(values, (0, *values[:-1]), strict=True))
+
+
+def _mark(marks: Marks, report: Report, origin: int) -> dict[str, Any]:
+    found = report.findings[marks.finding]
+    return {
+        "f": marks.finding,
+        "rule": found.rule,
+        "severity": str(found.severity),
+        "count": found.count,
+        "j": marks.position,
+        "s": list(_steps([start - origin for start in marks.start_ns])),
+        "t": [end - start for start, end in zip(marks.start_ns, marks.end_ns, strict=True)],
+        "c": [found.occurrences[j].cost_ns for j in marks.position],
+        "e": marks.event,
+    }
