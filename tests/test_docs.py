@@ -23,8 +23,15 @@ from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.device_work import KINDS
 
 REPOSITORY = Path(__file__).parent.parent
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/output.md", "docs/cheatsheet.md"]
+README, RULES, USE = (
+    (REPOSITORY / name).read_text(encoding="utf-8")
+    for name in ("README.md", "docs/rules.md", "docs/commands.md")
+)
+MOST_LINES = 130  # of README.md
+DOCUMENTS = [
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
+    *(f"docs/{page.name}" for page in sorted((REPOSITORY / "docs").glob("*.md"))),
+]
 
 
 def generator() -> ModuleType:
@@ -86,14 +93,18 @@ def test_check_and_write(
     for choice, expected in (("--check", 1), ("--write", 0), ("--check", 0)):
         monkeypatch.setattr("sys.argv", ["docs.py", choice])
         assert module.main() == expected
-    assert "README.md, docs/accounting.md" in capsys.readouterr().err
+    assert "README.md, docs/rules.md, docs/accounting.md" in capsys.readouterr().err
     with pytest.raises(ValueError, match="no part marked 'picture'"):
         module.generated("no marks", module.PAGES["README.md"])
 
 
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= MOST_LINES
+
+
 def test_every_rule_is_in_the_table_with_its_page() -> None:
     for rule in all_rules():
-        assert f"| `{rule.slug}` |" in README
+        assert f"| `{rule.slug}` |" in RULES
         assert len(rule.page.splitlines()) > 1, f"{rule.slug} has a title, but no page"
 
 
@@ -109,10 +120,10 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in lines]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/output.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/output.md", "docs/commands.md"])
 def test_shown_commands_have_only_options_that_exist(document: str) -> None:
     shown = commands((REPOSITORY / document).read_text(encoding="utf-8"))
-    assert shown or document != "README.md"
+    assert shown or document == "docs/output.md"
     for arguments in shown:
         named = arguments if arguments[0] in cli.commands else ["diagnose", *arguments]
         cli.commands[named[0]].make_context(named[0], named[1:])
@@ -148,14 +159,14 @@ def test_makefile_has_the_targets_that_documents_name() -> None:
     assert {"demo", "test", "lint", "fixtures", "bench"} <= targets
 
 
-def test_the_notebook_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_in_the_documents_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = REPOSITORY / "fixtures" / "exposed-copy" / "bad.json.gz"
     (tmp_path / "traces").mkdir()
     for name in ("trace.json.gz", "traces/rank0.json.gz", "traces/rank1.json.gz"):
         shutil.copy(bad, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(README.partition("## In a notebook")[2].partition("```python\n")[2].partition("```")[0], names)
+    exec(USE.partition("## In a notebook")[2].partition("```python\n")[2].partition("```")[0], names)
     assert names["report"].traces[0].verdict
     assert list(names["ranks"]) == [0, 1]
 

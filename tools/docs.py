@@ -22,6 +22,7 @@ from traceanalyzer.rule.registry import all_rules
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PICTURED = Path("fixtures/exposed-copy/bad.json.gz")
+_SECOND = "\n2  "  # where the second finding begins
 _CHEAT_HEAD = """# What you see, and what answers it
 
 A rule is found by `traceanalyzer diagnose TRACE` and explained by `traceanalyzer explain RULE`; a fact is stated by
@@ -34,10 +35,10 @@ A rule is found by `traceanalyzer diagnose TRACE` and explained by `traceanalyze
 
 
 def picture() -> str:
-    """What the tool prints about one fixture, with the command that prints it."""
+    """The first screen of one fixture up to its first finding, with the command that prints it."""
     trace = load(REPOSITORY / PICTURED)
-    text = render_text(diagnose(trace), width=80).replace(str(REPOSITORY / PICTURED), str(PICTURED))
-    return f"```console\n$ traceanalyzer diagnose {PICTURED}\n{text}```"
+    text = render_text(diagnose(trace), width=80)
+    return f"```console\n$ traceanalyzer {PICTURED}\n{text.partition(_SECOND)[0].rstrip()}\n```"
 
 
 def rules() -> str:
@@ -93,7 +94,8 @@ def _shown(trace: str) -> str:
 
 Parts = Mapping[str, Callable[[], str]]
 PAGES: dict[str, Parts] = {
-    "README.md": {"picture": picture, "rules": rules},
+    "README.md": {"picture": picture},
+    "docs/rules.md": {"rules": rules},
     "docs/accounting.md": {"proven": proven, "judged": judged},
 }
 

@@ -11,7 +11,7 @@ from traceanalyzer.model.finding import Finding, Severity, Status
 from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.bars import device_bar
-from traceanalyzer.render.text.escape import JOINED, printable, shortened
+from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.finding import put_short
 from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.page import Page
@@ -162,7 +162,7 @@ def _next(page: Page, report: Report, parts: Apart) -> None:
         lines += sorted({f.advice for f in parts.profilers_own.values() if not f.cost_ns and f.advice})
     for line in lines:
         if line.startswith("traceanalyzer"):  # stays on one line, to be copied
-            page.put(label + line.replace(" ", JOINED), hang=_LABEL)
+            page.lines.append(printable(label + line))
         else:
             put_fitted(page, label + line, 2, hang=_LABEL)
         label = " " * _LABEL
