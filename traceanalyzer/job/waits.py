@@ -26,11 +26,13 @@ class CollectiveWaits:
         entry: int64, entry of `DeviceWork`, ascending.
         waiting_ns: int64, own duration less the shortest of all ranks.
         last: int64, the rank that came last.
+        number: int64, which collective of the job it is: the same on all ranks that take part.
     """
 
     entry: Rows
     waiting_ns: Rows
     last: Rows
+    number: Rows
 
     @classmethod
     def build(cls) -> Self:
@@ -48,6 +50,13 @@ class CollectiveWaits:
         waiting_ns, last = (np.where(known, pick(column, at), -1) for column in (self.waiting_ns, self.last))
         return waiting_ns, last
 
+    def numbers(self, entries: Rows) -> Rows:
+        """Which collective of the job entries of `DeviceWork` are; -1 for none that another rank's trace has."""
+        if len(self.entry) == 0:
+            return np.full(len(entries), -1, np.int64)
+        at = np.minimum(np.searchsorted(self.entry, entries), len(self.entry) - 1)
+        return np.where(self.entry[at] == entries, self.number[at], -1)
+
 
 def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
     """Rank -> its waiting; without the ranks none of whose collectives any other trace has.
@@ -56,6 +65,8 @@ def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
     """
     shortest = {rank: one.dur_ns.copy() for rank, one in runs.items()}
     last = {rank: np.full(len(one), -1, np.int64) for rank, one in runs.items()}
+    number = {rank: np.full(len(one), -1, np.int64) for rank, one in runs.items()}
+    begin = 0
     for group in dict.fromkeys(name for one in runs.values() for name in one.group if name is not None):
         members = {rank: np.flatnonzero(one.group == group) for rank, one in runs.items()}
         table = _table(runs, {rank: own for rank, own in members.items() if len(own)})
@@ -65,8 +76,12 @@ def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
         for rank, own in table.items():
             seen = (own >= 0) & (ranks > 1)
             shortest[rank][own[seen]], last[rank][own[seen]] = least[seen], comer[seen]
+            number[rank][own[seen]] = begin + np.flatnonzero(seen)
+        begin += len(comer)
     return {
-        rank: CollectiveWaits(one.entry[known], (one.dur_ns - shortest[rank])[known], last[rank][known])
+        rank: CollectiveWaits(
+            one.entry[known], (one.dur_ns - shortest[rank])[known], last[rank][known], number[rank][known]
+        )
         for rank, one in runs.items()
         if (known := last[rank] >= 0).any()
     }

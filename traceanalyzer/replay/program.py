@@ -14,7 +14,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, numbered, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, codes_at, matching
-from traceanalyzer.replay.sample import Sample
+from traceanalyzer.replay.sample import JointSteps, Sample
 from traceanalyzer.replay.segments import Segments
 from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.timeline import Timeline, threads
@@ -66,6 +66,7 @@ class Program:
         steps: Steps,
         syncs: SyncCalls,
         waiting: CollectiveWaits | None = None,
+        joint: JointSteps | None = None,
     ) -> Self:
         """Of the representative steps; the rest is left out, so that the cost is bounded.
 
@@ -77,7 +78,7 @@ class Program:
         linked = work.call >= 0
         if not linked.any():
             raise Unavailable("no work is linked to its launch: the program cannot be replayed")
-        sample = Sample.of(steps, nesting, _loading(trace, nesting, work))
+        sample = Sample.of(steps, nesting, loading(trace, nesting, work), joint)
         begins, ends = sample.begin_ns, sample.end_ns
         chosen = linked & _inside(work.call_start_ns, begins, ends)
         if not chosen.any():
@@ -92,7 +93,7 @@ class Program:
         return cls(sample, timeline, segments, device, launch, waits, nesting.start_ns, nesting.end_ns)
 
 
-def _loading(trace: Trace, nesting: Nesting, work: DeviceWork) -> intervals.Set:
+def loading(trace: Trace, nesting: Nesting, work: DeviceWork) -> intervals.Set:
     """When threads that launch work waited for data."""
     rows = np.flatnonzero(matching(trace.cpu, "name", lambda name: bool(DATA_LOADING.search(name))))
     launching = nesting.thread[work.call[work.call >= 0]]
@@ -111,4 +112,4 @@ def _device(
     category = codes_at(trace.gpu, "category", work.row)
     talks = work.kind == KINDS.index("communication")
     waits = matching(trace.cpu, "name", STREAM_WAIT.search)
-    return SteadyWork.of(work, category, talks, chosen, np.sort(nesting.start_ns[waits]), waiting)
+    return SteadyWork.of(work, category, talks, chosen, np.sort(nesting.start_ns[waits]), trace, waiting)

@@ -39,6 +39,8 @@ class Stretch:
         launched: pieces of work launched in the block when it ends.
         launch_ns: CPU time of its last launch.
         stream: of its last work.
+        meet: number of the collective at which ranks meet, where it is the only work here; -1 for none.
+        meet_ns: how long that takes once all are there.
     """
 
     waits: list[Wait]
@@ -47,6 +49,8 @@ class Stretch:
     launched: int
     launch_ns: float
     stream: int
+    meet: int = -1
+    meet_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,18 @@ class Block:
     stretches: list[Stretch]
 
     @classmethod
-    def of(cls, schedule: Schedule) -> Self:
-        """Cut where something waits, where something is waited for by another stream, and every few launches."""
+    def of(cls, schedule: Schedule, *, meeting: bool = False) -> Self:
+        """Cut where something waits, where something is waited for by another stream, and every few launches.
+
+        Args:
+            meeting: cut around the collectives at which ranks meet, too.
+        """
         size = len(schedule.stream)
         every = np.arange(0, size, _STRETCH)
         edges = schedule.edge_to, schedule.edge_from + 1
-        cuts = distinct(np.concatenate((every, schedule.wait_after, *edges, [0, size])))
+        meets = np.flatnonzero(schedule.meet >= 0) if meeting else np.empty(0, np.int64)
+        cuts = distinct(np.concatenate((every, schedule.wait_after, *edges, meets, meets + 1, [0, size])))
+        meet, meet_ns = _meets(schedule, cuts, meets)
         last = np.maximum(np.append(cuts[1:], size) - 1, 0)
         ends = np.append(cuts[1:], size)
         launches = schedule.launch_ns[last] if size else np.zeros(len(cuts))
@@ -82,6 +92,8 @@ class Block:
             ends.tolist(),
             launches.tolist(),
             streams.tolist(),
+            meet.tolist(),
+            meet_ns.tolist(),
         )
         return cls(schedule.cpu_ns, schedule.taken_ns.tolist(), list(map(Stretch, *columns)))
 
@@ -92,7 +104,7 @@ class Block:
             blocks: how many to run at most after the first.
             settled: share by which two may differ.
         """
-        state = _State(self)
+        state = State(self)
         first = before = state.run()
         last = 0.0
         for _ in range(blocks):
@@ -104,7 +116,7 @@ class Block:
         return (before - first) / blocks
 
 
-class _State:
+class State:
     """What the loop carries along: when each stream is done, and by how much the CPU is late."""
 
     def __init__(self, block: Block) -> None:
@@ -119,17 +131,26 @@ class _State:
     def run(self) -> float:
         """Run the block once; when it and all its work are done."""
         ends: list[float] = []
-        lead, done = self.lead, self.done
+        done = self.done
         for stretch in self.block.stretches:
-            if stretch.waits:
-                self._wait(stretch.waits)
-            for stream, source, offset in stretch.edges:
-                ready = ends[source] + offset
-                if ready > lead[stream]:
-                    lead[stream] = ready
-            if stretch.runs:
-                self._launch(stretch)
+            self.enter(stretch, ends)
             ends.append(done[stretch.stream] if done else _NOTHING)
+        return self.repeat()
+
+    def enter(self, stretch: Stretch, ends: list[float]) -> None:
+        """Run one stretch, after those whose ends are given."""
+        lead = self.lead
+        if stretch.waits:
+            self._wait(stretch.waits)
+        for stream, source, offset in stretch.edges:
+            ready = ends[source] + offset
+            if ready > lead[stream]:
+                lead[stream] = ready
+        if stretch.runs:
+            self._launch(stretch)
+
+    def repeat(self) -> float:
+        """Make ready for the block's next run; when this one and all its work are done."""
         self.launched += self.block.stretches[-1].launched
         self.late += self.block.cpu_ns
         self.lead = [lead + taken for lead, taken in zip(self.lead, self.block.taken_ns, strict=True)]
@@ -160,6 +181,14 @@ class _State:
             if last > end:
                 end = last
         queue.append((launched, end))
+
+
+def _meets(schedule: Schedule, cuts: Rows, meets: Rows) -> tuple[Rows, Floats]:
+    """Of each stretch the collective that it is, -1 for none, and how long that takes."""
+    number, took = np.full(len(cuts), -1, np.int64), np.zeros(len(cuts))
+    at = np.searchsorted(cuts, meets)
+    number[at], took[at] = schedule.meet[meets], schedule.dur_ns[meets]
+    return number, took
 
 
 def _before(schedule: Schedule) -> Floats:

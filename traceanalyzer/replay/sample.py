@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
@@ -27,6 +28,25 @@ _PACED_ROWS = 100  # of a step: fewer tell little; steps of 61 rows differ by 1.
 _STALLS = 0.1  # share of a step's rows that may be followed by whatever long; by definition of "throughout"
 _MUCH = 0.25  # of the time, from which on it is said that it is left out; chosen
 _MAX_ROWS = 30_000  # of the CPU lane, so that a replay takes milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class JointSteps:
+    """Steps that are replayed on every rank of a job; only the job gives it.
+
+    Attributes:
+        number: int64, as in the marks, which all ranks count alike.
+    """
+
+    number: Rows
+
+    @classmethod
+    def build(cls) -> Self:
+        """
+        Raises:
+            Unavailable: always.
+        """
+        raise Unavailable("one rank's trace alone: which steps stand for all ranks shows in those of several")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +83,21 @@ class Sample:
         return f"{len(self)} of {self.of_steps} step{'s' * (self.of_steps != 1)}{where}{left}"
 
     @classmethod
-    def of(cls, steps: Steps, nesting: Nesting, loading: intervals.Set = intervals.EMPTY) -> Self:
-        """A run of warm and typical steps from the middle of the trace.
+    def of(
+        cls,
+        steps: Steps,
+        nesting: Nesting,
+        loading: intervals.Set = intervals.EMPTY,
+        joint: JointSteps | None = None,
+    ) -> Self:
+        """A run of warm and typical steps from the middle of the trace; of a job those that stand for all ranks.
 
         Args:
             loading: when the program waited for its data: that is the program's, however long, and no disturbance.
         """
         begin, end = steps.cpu_start_ns, steps.cpu_end_ns
+        if joint is not None and (same := np.isin(steps.number, joint.number)).any():
+            return cls(np.flatnonzero(same), begin[same], end[same], 1.0, len(steps))
         working = end - begin - intervals.covered(loading, begin, end)
         usual = _usual(working, steps.capturing)
         usable = _undisturbed(usual, *_paces(nesting, loading, begin, end))

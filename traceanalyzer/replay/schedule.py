@@ -31,6 +31,7 @@ class Schedule:
         wait_streams: bool (waits, streams of the program), for which streams' newest work it waits.
         edge_to, edge_from: int64 (edges,), positions of work: the first starts when the second has ended.
         streams: how many there are.
+        meet: int64 (work,), number of the collective at which ranks meet, -1 for other work.
     """
 
     cpu_ns: float
@@ -46,6 +47,7 @@ class Schedule:
     edge_to: Rows
     edge_from: Rows
     streams: int
+    meet: Rows
 
     @property
     def taken_ns(self) -> Floats:
@@ -86,6 +88,7 @@ class Schedules:
             edge_to=self._edges[0],
             edge_from=self._edges[1],
             streams=draft.streams,
+            meet=draft.program.work.meet[position],
         )
 
     def unprofiled_cpu(self, slowdown: float) -> Floats:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows, distinct, numbered, pick
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.beside import undisturbed_ns
 from traceanalyzer.timeline.device_work import DeviceWork
 
 Floats = NDArray[np.float64]
@@ -34,6 +36,7 @@ class SteadyWork:
         dur_ns: float64, as traced.
         gap_ns: float64, least time from the end of the work before it on its stream to its start.
         communication: bool, collectives and the like.
+        meet: int64, number of the collective in the job, at which ranks meet; -1 for other work.
         edge_to, edge_from: int64 of shape (edges,), positions: the first starts when the second has ended.
         before: int64, position of the work before it on its stream, -1 where that is not among them.
         category: int64, kernel, copy or memset, as numbers below `len(pair_gap_ns)`.
@@ -47,6 +50,7 @@ class SteadyWork:
     dur_ns: Floats
     gap_ns: Floats
     communication: Mask
+    meet: Rows
     edge_to: Rows
     edge_from: Rows
     before: Rows
@@ -74,6 +78,7 @@ class SteadyWork:
         talks: Mask,
         chosen: Mask,
         stream_waits: Rows,
+        trace: Trace,
         waiting: CollectiveWaits | None = None,
     ) -> Self:
         """The chosen entries.
@@ -83,11 +88,12 @@ class SteadyWork:
             talks: bool (entries,), which of them communicate.
             chosen: bool (entries,).
             stream_waits: starts of the calls that make a stream wait for another, sorted.
-            waiting: what collectives wait for other ranks; their time is without it.
+            waiting: what collectives wait for other ranks; their time is without it, and what ran beside as if alone.
         """
         entry = np.flatnonzero(chosen)
         entry = entry[np.lexsort((work.start_ns[entry], work.call_start_ns[entry]))]
-        waited = np.full(len(entry), -1) if waiting is None else waiting.of(entry)[0]
+        none = np.full(len(entry), -1, np.int64)
+        waited, meet = (none, none) if waiting is None else (waiting.of(entry)[0], waiting.numbers(entry))
         key, _ = numbered(work.device * (1 << 20) + work.stream)
         stream, _ = numbered(key[entry])
         before = _previous(work, key, entry)
@@ -98,12 +104,14 @@ class SteadyWork:
         latency = _latencies(work, entry, idle)
         to, source = _edges(work, entry, stream, stream_waits, waited >= 0)
         gap[to] = np.minimum(gap[to], _TYPICAL_GAP_NS)
-        dur = (work.end_ns - work.start_ns)[entry] - np.maximum(waited, 0).astype(np.float64)
+        dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
+        if waiting is not None:
+            dur = undisturbed_ns(trace, work, entry, waiting) - np.maximum(waited, 0)
         place = np.full(len(work.call) + 1, -1, np.int64)
         place[entry] = np.arange(len(entry))
         end = int(work.end_ns[entry].max(initial=0))
         neighbours = place[before], code[entry], pair_gap
-        return cls(entry, stream, dur, gap, talks[entry], to, source, *neighbours, latency, end)
+        return cls(entry, stream, dur, gap, talks[entry], meet, to, source, *neighbours, latency, end)
 
 
 def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:

@@ -1,0 +1,102 @@
+"""The clocks of ranks against one of them, from the ends of collectives: all ranks leave one at about the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model.arrays import Rows
+
+Floats = NDArray[np.float64]
+
+_FEW = 8  # collectives that both ranks have; of fewer no drift is told
+_SECONDS = 0.05  # of overlap: in less a drift of 40 us/s is lost among ends that differ by 10 us; chosen
+_MAD = 1.4826  # from median absolute deviation to standard deviation; of a normal distribution
+_PASSES, _OUTLIER = 4, 4.0  # of the fit, without what lies so many deviations off: a rank that was descheduled
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How one rank's clock reads against the reference's.
+
+    Attributes:
+        reference: the rank whose clock is taken for right.
+        offset_ns: what it reads more at `at_ns`; of that rank's times, with the base time of its file.
+        drift_ppm: by how many microseconds it gains in a second; 0 where the recording is too short to tell.
+        uncertainty_ns: of the offset anywhere in the recording: what ends differ by is no more.
+        at_ns: where the offset is taken, on the reference's clock.
+        pairs: collectives that both have.
+        broken: collectives that would have ended before another rank had come; none where the pairing is right.
+    """
+
+    reference: int
+    offset_ns: int = 0
+    drift_ppm: float = 0.0
+    uncertainty_ns: int = 0
+    at_ns: int = 0
+    pairs: int = 0
+    broken: int = 0
+
+    def ahead_ns(self, instants: Rows) -> Rows:
+        """What it reads more than the reference at each instant of its own time, int64."""
+        elapsed = instants - self.offset_ns - self.at_ns
+        return np.asarray(self.offset_ns + np.rint(elapsed * (self.drift_ppm * 1e-6)), np.int64)
+
+
+def clocks_of(
+    runs: Mapping[int, CollectiveRuns], waits: Mapping[int, CollectiveWaits], base_ns: Mapping[int, int]
+) -> dict[int, Clock]:
+    """Rank -> its clock, against the rank that shares most collectives; without those that share none.
+
+    Args:
+        base_ns: rank -> base time of its file, which its times are relative to.
+    """
+    if not waits:
+        return {}
+    reference = max(waits, key=lambda rank: (len(waits[rank].entry), -rank))
+    times = {rank: _times(runs[rank], one, base_ns[rank]) for rank, one in waits.items()}
+    return {
+        rank: clock for rank in waits if (clock := _clock(reference, times[reference], times[rank])) is not None
+    }
+
+
+def _times(runs: CollectiveRuns, waits: CollectiveWaits, base_ns: int) -> tuple[Rows, Rows, Rows]:
+    """(number, start, end) of what other ranks have, by number."""
+    at = np.searchsorted(runs.entry, waits.entry)
+    order = np.argsort(waits.number)
+    return waits.number[order], runs.start_ns[at][order] + base_ns, runs.end_ns[at][order] + base_ns
+
+
+def _clock(reference: int, known: tuple[Rows, Rows, Rows], own: tuple[Rows, Rows, Rows]) -> Clock | None:
+    both, here, there = np.intersect1d(known[0], own[0], assume_unique=True, return_indices=True)
+    if len(both) == 0:
+        return None
+    ends, apart = known[2][here], (own[2][there] - known[2][here]).astype(np.float64)
+    at_ns = int(ends[0])
+    seconds = (ends - at_ns) / 1e9
+    offset, drift, error = _line(seconds, apart)
+    clock = Clock(reference, round(offset), drift / 1e3, round(error), at_ns, len(both))
+    begins = own[1][there] - clock.ahead_ns(own[1][there])
+    broken = int((begins > ends + clock.uncertainty_ns).sum())
+    return Clock(reference, clock.offset_ns, clock.drift_ppm, clock.uncertainty_ns, at_ns, len(both), broken)
+
+
+def _line(seconds: Floats, apart: Floats) -> tuple[float, float, float]:
+    """(offset, drift per second, what a single end may be off) of most of the points, in ns."""
+    kept = np.ones(len(apart), bool)
+    offset, drift, spread = float(np.median(apart)), 0.0, 0.0
+    for _ in range(_PASSES):
+        drift = 0.0
+        if kept.sum() >= _FEW and np.ptp(seconds[kept]) >= _SECONDS:
+            drift = float(np.polyfit(seconds[kept], apart[kept], 1)[0])
+        left = apart - drift * seconds
+        offset = float(np.median(left[kept]))
+        off = abs(left - offset)
+        spread = _MAD * float(np.median(off[kept]))
+        kept = off <= max(_OUTLIER * spread, 1.0)
+    return offset, drift, max(_OUTLIER * spread, 1_000.0)

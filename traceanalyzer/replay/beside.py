@@ -1,0 +1,73 @@
+"""Compute beside a collective that waits for another rank: it takes longer, and would not if that rank came in time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Rows, grouped, starts_of_runs
+from traceanalyzer.model.trace import Trace, codes_at
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_FREE, _BESIDE = 0.02, 0.9  # share of a kernel's time beside communication: none of it, and all; chosen
+_FEW = 3  # executions of a kind that tell its usual time; chosen
+_SLOWER = 1.35  # beside a collective where no kind ran both ways; 1.2 to 1.9 by kernel, DDP on 2 H200, NVLink
+_MOST = 3.0  # times; more is no matter of sharing the device
+
+
+def undisturbed_ns(trace: Trace, work: DeviceWork, entry: Rows, waits: CollectiveWaits) -> Floats:
+    """What each entry would take if no collective beside it waited for other ranks; float64 (entries,).
+
+    A kernel that ran alone elsewhere in the recording says how long it takes; of others the mean of those is taken.
+    """
+    took = (work.end_ns - work.start_ns)[entry].astype(np.float64)
+    computes = (work.kind == KINDS.index("compute"))[entry]
+    talks = np.flatnonzero(work.kind == KINDS.index("communication"))
+    waiting, beside = np.zeros(len(entry)), np.zeros(len(entry))
+    for device in np.unique(work.device[entry]).tolist():
+        own = computes & (work.device[entry] == device)
+        there = talks[work.device[talks] == device]
+        starts, ends = work.start_ns[entry[own]], work.end_ns[entry[own]]
+        late = waits.entry[work.device[waits.entry] == device]
+        until = work.start_ns[late] + np.maximum(waits.of(late)[0], 0)
+        waiting[own] = _covered(work.start_ns[late], until, starts, ends)
+        beside[own] = _covered(work.start_ns[there], work.end_ns[there], starts, ends)
+    if not waiting.any():
+        return took
+    slower = _slower(trace, work, entry, took, np.where(computes, beside, -1.0))
+    return took - waiting * (1 - 1 / slower)
+
+
+def _covered(begins: Rows, finishes: Rows, starts: Rows, ends: Rows) -> Rows:
+    return intervals.covered(intervals.union(begins, finishes), starts, ends)
+
+
+def _slower(trace: Trace, work: DeviceWork, entry: Rows, took: Floats, beside: Floats) -> Floats:
+    """By how much each entry's kind is slower beside communication than alone; float64 (entries,)."""
+    columns = (codes_at(trace.gpu, name, work.row[entry]) for name in ("name", "grid", "block"))
+    kind, first = grouped(list(columns))
+    share = beside / np.maximum(took, 1.0)
+    alone = _medians(kind, took, (share >= 0) & (share < _FREE), len(first))
+    shared = _medians(kind, took, share > _BESIDE, len(first))
+    ratio = np.clip(shared / alone, 1.0, _MOST)
+    known = ~np.isnan(ratio)
+    weight = np.bincount(kind, weights=took * (share > _BESIDE), minlength=len(first))
+    usual = float(np.average(ratio[known], weights=weight[known])) if weight[known].sum() else _SLOWER
+    return np.where(known, ratio, usual)[kind]
+
+
+def _medians(kind: Rows, values: Floats, among: Mask, kinds: int) -> Floats:
+    """Median of each kind's values; NaN where there are few."""
+    chosen = np.flatnonzero(among)
+    order = chosen[np.lexsort((values[chosen], kind[chosen]))]
+    begins = np.flatnonzero(starts_of_runs(kind[order]))
+    count = np.diff(begins, append=len(order))
+    found = np.full(kinds, np.nan)
+    enough = count >= _FEW
+    found[kind[order[begins[enough]]]] = values[order[begins + count // 2]][enough]
+    return found

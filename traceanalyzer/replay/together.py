@@ -1,0 +1,139 @@
+"""All ranks' programs in one replay: each runs alone until it meets the others at a collective.
+
+A collective ends on every rank when the last one has come and the data has moved: end = latest start + transfer. No
+common clock is needed for that, since all ranks begin the block of steps at once and repeat it until it is steady.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.recurrence import Block, State, Stretch
+from traceanalyzer.replay.schedule import Schedules
+
+_MIN_STEPS = 12  # as for one rank: so often has a GPU-bound program filled its queue
+_NOWHERE = -1e18
+
+Meeting = tuple[int, int]  # which run of the block, which collective
+Arrivals = Generator[tuple[Meeting, float], float, None]  # when it comes -> when the last one comes
+
+
+@dataclass(frozen=True, slots=True)
+class JobStep:
+    """One step of the job's steady state.
+
+    Attributes:
+        ns: from step to step of the slowest rank.
+        steps: of how many steps it is the mean.
+        waiting_ns: rank -> what it waits for others in collectives, in a step.
+        last: rank -> share of the collectives to which it comes last (0 to 1).
+    """
+
+    ns: float
+    steps: float
+    waiting_ns: Mapping[int, float]
+    last: Mapping[int, float]
+
+
+class _Rank(State):
+    """One rank's program, which stops at every collective until it is told when the last rank comes."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__(block)
+        self.finished: list[float] = []
+
+    def arrivals(self, blocks: int) -> Arrivals:
+        """Runs the block so often; yields at each collective."""
+        for count in range(blocks):
+            ends: list[float] = []
+            for stretch in self.block.stretches:
+                self.enter(stretch, ends)
+                if stretch.meet >= 0:
+                    start = self.done[stretch.stream] - stretch.meet_ns
+                    self._leave(stretch, start, (yield (count, stretch.meet), start))
+                ends.append(self.done[stretch.stream] if self.done else _NOWHERE)
+            self.finished.append(self.repeat())
+
+    def _leave(self, stretch: Stretch, start: float, last: float) -> None:
+        """What the stream's work ends later because another rank came later."""
+        if last > start:
+            self.done[stretch.stream] += last - start
+            self.lead[stretch.stream] += last - start
+            launched, _ = self.queue.pop()
+            self.queue.append((launched, self.done[stretch.stream]))
+
+
+def blocks_at(drafts: Mapping[int, Draft], slowdowns: Mapping[int, float]) -> dict[int, Block]:
+    """Rank -> its program as it is replayed, without a profiler that slowed its CPU so."""
+    return {
+        rank: Block.of(Schedules(draft).at(slowdowns[rank]), meeting=True) for rank, draft in drafts.items()
+    }
+
+
+def job_step(blocks: Mapping[int, Block], steps: float) -> JobStep:
+    """Replay all ranks together.
+
+    Args:
+        blocks: rank -> its program; all of the same steps.
+        steps: how many steps a block has.
+    """
+    runs = max(-(-_MIN_STEPS // max(int(steps), 1)), 3) + 1
+    ranks = {rank: _Rank(block) for rank, block in blocks.items()}
+    expected = Counter(stretch.meet for block in blocks.values() for stretch in block.stretches)
+    waited, last = _met(ranks, expected, runs)
+    first, end = (max(rank.finished[at] for rank in ranks.values()) for at in (0, -1))
+    meetings = max(sum(last.values()), 1)
+    taken = (runs - 1) * steps
+    return JobStep(
+        (end - first) / taken,
+        steps,
+        {rank: waited[rank] / (runs * steps) for rank in ranks},
+        {rank: last[rank] / meetings for rank in ranks},
+    )
+
+
+def _met(
+    ranks: Mapping[int, _Rank], expected: Mapping[int, int], runs: int
+) -> tuple[Counter[int], Counter[int]]:
+    """Run all to their end; (ns that each rank waited, to how many collectives it came last).
+
+    Where programs wait for each other in a circle, which NCCL could not run either, the first to come goes on.
+    """
+    going = {rank: one.arrivals(runs) for rank, one in ranks.items()}
+    here: dict[Meeting, dict[int, float]] = {}
+    waited: Counter[int] = Counter()
+    last: Counter[int] = Counter()
+    ready: list[tuple[int, float | None]] = [(rank, None) for rank in ranks]
+    while ready or here:
+        if not ready:
+            first = min(here, key=lambda meeting: min(here[meeting].values()))
+            ready = _released(here.pop(first), waited, last)
+        rank, answer = ready.pop()
+        try:
+            meeting, start = next(going[rank]) if answer is None else going[rank].send(answer)
+        except StopIteration:
+            continue
+        arrived = here.setdefault(meeting, {})
+        arrived[rank] = start
+        if len(arrived) == expected[meeting[1]]:
+            ready += _released(here.pop(meeting), waited, last)
+    return waited, last
+
+
+def _released(
+    arrived: Mapping[int, float], waited: Counter[int], last: Counter[int]
+) -> list[tuple[int, float | None]]:
+    latest = max(arrived.values())
+    if len(arrived) > 1:
+        last[max(arrived, key=lambda rank: (arrived[rank], -rank))] += 1
+        for rank, start in arrived.items():
+            waited[rank] += int(latest - start)
+    return [(rank, latest) for rank in arrived]
+
+
+def same_steps(numbers: Sequence[frozenset[int]]) -> frozenset[int]:
+    """The steps that all ranks would have replayed."""
+    return frozenset.intersection(*numbers) if numbers else frozenset()
