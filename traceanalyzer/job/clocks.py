@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.job_report import Clock
 
 Floats = NDArray[np.float64]
 
@@ -18,34 +18,7 @@ _FEW = 8  # collectives that both ranks have; of fewer no drift is told
 _SECONDS = 0.05  # of overlap: in less a drift of 40 us/s is lost among ends that differ by 10 us; chosen
 _MAD = 1.4826  # from median absolute deviation to standard deviation; of a normal distribution
 _PASSES, _OUTLIER = 4, 4.0  # of the fit, without what lies so many deviations off: a rank that was descheduled
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """How one rank's clock reads against the reference's.
-
-    Attributes:
-        reference: the rank whose clock is taken for right.
-        offset_ns: what it reads more at `at_ns`; of that rank's times, with the base time of its file.
-        drift_ppm: by how many microseconds it gains in a second; 0 where the recording is too short to tell.
-        uncertainty_ns: of the offset anywhere in the recording: what ends differ by is no more.
-        at_ns: where the offset is taken, on the reference's clock.
-        pairs: collectives that both have.
-        broken: collectives that would have ended before another rank had come; none where the pairing is right.
-    """
-
-    reference: int
-    offset_ns: int = 0
-    drift_ppm: float = 0.0
-    uncertainty_ns: int = 0
-    at_ns: int = 0
-    pairs: int = 0
-    broken: int = 0
-
-    def ahead_ns(self, instants: Rows) -> Rows:
-        """What it reads more than the reference at each instant of its own time, int64."""
-        elapsed = instants - self.offset_ns - self.at_ns
-        return np.asarray(self.offset_ns + np.rint(elapsed * (self.drift_ppm * 1e-6)), np.int64)
+_LEAST_NS = 1_000.0  # the finest unit of a trace's times
 
 
 def clocks_of(
@@ -99,4 +72,8 @@ def _line(seconds: Floats, apart: Floats) -> tuple[float, float, float]:
         off = abs(left - offset)
         spread = _MAD * float(np.median(off[kept]))
         kept = off <= max(_OUTLIER * spread, 1.0)
-    return offset, drift, max(_OUTLIER * spread, 1_000.0)
+    error = max(_OUTLIER * spread, _LEAST_NS)
+    if abs(drift) * np.ptp(seconds) <= error and drift:
+        offset = float(np.median(apart[kept]))
+        return offset, 0.0, error
+    return offset, drift, error

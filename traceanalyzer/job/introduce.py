@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from traceanalyzer.job.joint_ends import RankKernels, waiting_together, with_waiting
+from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.job.view import JobView
 from traceanalyzer.job.waits import measured
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
@@ -23,6 +25,11 @@ def introduce(analyses: Mapping[int, Analysis]) -> None:
         with suppress(Unavailable):
             runs[rank] = analysis.index(CollectiveRuns)
     waits = measured(runs) if len(runs) > 1 else {}
+    if waits:
+        bases = {rank: analyses[rank].trace.meta.base_time_ns for rank in waits}
+        view = JobView(runs, waits, clocks_of(runs, waits, bases))
+        for rank in waits:
+            analyses[rank].give(view)
     loads: dict[int, Load] = {}
     for rank, waiting in waits.items():
         analyses[rank].give(waiting)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from traceanalyzer.model.fault import Fault as Fault
 from traceanalyzer.model.finding import Finding, Outcome, Severity
+from traceanalyzer.model.job_report import JobReport as JobReport
 from traceanalyzer.model.saving import Saving as Saving
 from traceanalyzer.model.saving import StepEstimate as StepEstimate
 
@@ -204,12 +205,14 @@ class Report:
         findings: ranked.
         outcomes: one per rule and trace.
         limits: `rule.limit` -> value in force.
+        job: what is known of all ranks together; None of one trace, and of traces that have nothing in common.
     """
 
     traces: tuple[TraceReport, ...]
     findings: tuple[Finding, ...]
     outcomes: tuple[Outcome, ...]
     limits: Mapping[str, int | float]
+    job: JobReport | None = None
 
     def __repr__(self) -> str:
         counts = [f"{sum(f.severity is level for f in self.findings)} {level}" for level in Severity]

@@ -29,6 +29,7 @@ def document(report: Report) -> dict[str, Any]:
     """The whole report as one mapping; its values may still be dataclasses."""
     return {
         **head(report),
+        **({} if report.job is None else {"job": report.job}),
         "traces": [_trace(trace) for trace in report.traces],
         "accounting": [
             {"rank": trace.rank, **asdict(device)} for trace in report.traces for device in trace.accounting
@@ -51,6 +52,8 @@ def render_jsonl(report: Report) -> bytes:
 def _records(report: Report) -> Iterator[dict[str, Any]]:
     whole = orjson.loads(to_json(document(report)))
     yield {"record": "report", **head(report)}
+    if "job" in whole:
+        yield {"record": "job", **whole["job"]}
     for name in ("traces", "accounting", "findings", "outcomes"):
         for item in whole[name]:
             yield {"record": name.removesuffix("s"), **item}

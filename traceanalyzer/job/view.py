@@ -1,0 +1,63 @@
+"""What all ranks of a job have in common, as any of them sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.job_report import Clock
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """
+    Attributes:
+        runs: rank -> its collectives.
+        waits: rank -> what it waited in those that another rank's trace has, too.
+        clocks: rank -> its clock.
+    """
+
+    runs: Mapping[int, CollectiveRuns]
+    waits: Mapping[int, CollectiveWaits]
+    clocks: Mapping[int, Clock]
+
+    @classmethod
+    def build(cls) -> Self:
+        """Only a job gives it.
+
+        Raises:
+            Unavailable: always.
+        """
+        raise Unavailable("one rank's trace alone: what ranks have in common shows in those of several")
+
+    def held_up_ns(self) -> dict[int, Floats]:
+        """Rank -> what the others wait for it in each of its collectives, on average; float64, as its waits."""
+        size = 1 + max((int(one.number.max(initial=-1)) for one in self.waits.values()), default=-1)
+        waited, ranks = np.zeros(size), np.zeros(size, np.int64)
+        last = np.full(size, -1, np.int64)
+        for one in self.waits.values():
+            np.add.at(waited, one.number, one.waiting_ns)
+            np.add.at(ranks, one.number, 1)
+            last[one.number] = one.last
+        others = waited / np.maximum(ranks - 1, 1)
+        return {
+            rank: np.where(pick(last, one.number) == rank, others[one.number], 0.0)
+            for rank, one in self.waits.items()
+        }
+
+    def collective_ends(self, rank: int) -> tuple[Rows, Rows]:
+        """(number, end in ns) of a rank's collectives that others have, by number."""
+        one = self.waits[rank]
+        order = np.argsort(one.number)
+        at = np.searchsorted(self.runs[rank].entry, one.entry)
+        return one.number[order], self.runs[rank].end_ns[at][order]
