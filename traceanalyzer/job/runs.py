@@ -16,8 +16,8 @@ from traceanalyzer.timeline.collectives import collective_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.step_marks import StepMarks
 
-_TOGETHER = frozenset({"allreduce", "allgather", "reducescatter", "alltoall", "barrier"})
-"""In these no rank is done before the last one has come; a broadcast's root or a sender may be."""
+_APART = frozenset({"broadcast", "reduce", "send", "recv", "sendrecv", "scatter", "gather"})
+"""In these a rank may be done before the last one has come: a broadcast's root, a sender. In all others none is."""
 _OF_ONE_SIZE = frozenset(
     {"allreduce", "allgather", "reducescatter"}
 )  # on all ranks; an all-to-all need not be
@@ -56,7 +56,7 @@ class CollectiveRuns:
         """
         talks = np.flatnonzero(work.kind == KINDS.index("communication"))
         what = _names(trace, work, talks)
-        chosen = np.isin(what, list(_TOGETHER))
+        chosen = ~np.isin(what, list(_APART))
         entry, what = talks[chosen], what[chosen]
         if len(entry) == 0:
             raise Unavailable("no collectives of all ranks in the trace")

@@ -104,6 +104,8 @@ class Finding:
         count: occurrences of the pattern; `steps`: in how many steps they are.
         occurrences: at most `MAX_OCCURRENCES`, the costliest, by start.
         saving: what fixing it takes off the unprofiled step; None where it cannot be replayed.
+        ranks: of a job, the ranks that have it; `rank` is the one that the rest of the finding is about.
+        cost_by_rank_ns: `cost_per_step_ns` of each of these.
         fault: id of the fault that it is evidence of, in `TraceReport.faults`.
     """
 
@@ -131,6 +133,12 @@ class Finding:
     cost_per_step_ns: int = 0
     saving: Saving | None = None
     fault: str | None = None
+    ranks: tuple[int, ...] = ()
+    cost_by_rank_ns: tuple[int, ...] = ()
+
+    def is_of(self, rank: int | None) -> bool:
+        """Whether this rank has it."""
+        return rank in self.ranks if self.ranks else rank == self.rank
 
     def __repr__(self) -> str:
         return f"Finding({self.rule}: {self.cause}, {self.severity}, cost {format_ns(self.cost_ns)})"

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.replay.draft import Draft
@@ -40,6 +40,7 @@ class Hours:
 
     Attributes:
         name: of each segment: its outermost op, or `before OP`, or the annotation around a gap.
+        row: int64, of each segment the row of `trace.cpu` that its name is of.
         cpu_ns: name -> CPU time in a step, as recorded.
         calls: name -> how many segments of it are in a step.
         compute_ns: of the device in a step.
@@ -47,6 +48,7 @@ class Hours:
     """
 
     name: NDArray[np.object_]
+    row: Rows
     cpu_ns: Mapping[str, float]
     calls: Mapping[str, float]
     compute_ns: float
@@ -55,7 +57,7 @@ class Hours:
     @classmethod
     def of(cls, trace: Trace, program: Program) -> Self:
         """Of the program's segments."""
-        names = _names(trace, program)
+        names, rows = _names(trace, program)
         steps = len(program.sample) * program.sample.part
         traced = program.segments.cpu_ns
         found, code = np.unique(names.astype(str), return_inverse=True)
@@ -64,7 +66,7 @@ class Hours:
         computes = ~program.work.communication
         took = float(program.work.dur_ns[computes].sum()) / steps
         by_name = [dict(zip(found.tolist(), values.tolist(), strict=True)) for values in (sums, calls)]
-        return cls(names, by_name[0], by_name[1], took, float(computes.sum()) / steps)
+        return cls(names, rows, by_name[0], by_name[1], took, float(computes.sum()) / steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Behind:
         peers_ns: name -> what they take.
         compute_ns, peers_compute_ns: of the device in a step, its own and its peers'.
         same_kernels: whether it launches as many kernels that compute as its peers.
+        rows: int64, rows of `trace.cpu` in which the CPU time is spent, or which it comes before.
         edit: makes it as its peers.
         waits_ns: what the others wait for it in a recorded step.
     """
@@ -87,6 +90,7 @@ class Behind:
     compute_ns: float
     peers_compute_ns: float
     same_kernels: bool
+    rows: Rows
     edit: AsPeers
     waits_ns: float
 
@@ -121,9 +125,13 @@ class AsPeers:
         work_left: share of the compute that stays.
     """
 
-    kind: ClassVar[Kind] = "balance"
     left: Left
     work_left: float
+
+    @property
+    def kind(self) -> Kind:
+        """Work that others do takes their time; what the CPU does needlessly does not."""
+        return "balance" if self.work_left != 1 else "drop"
 
     def apply(self, draft: Draft) -> None:
         gone = self.left.share <= _DROPPED
@@ -153,9 +161,9 @@ def behind(hours: Mapping[int, Hours], rank: int, waits_ns: float) -> Behind | N
         return None
     ordered = dict(sorted(more.items(), key=lambda item: -item[1]))
     kernels = float(np.median([peer.kernels for peer in peers]))
-    return Behind(
-        rank, ordered, usual, own.compute_ns, compute, own.kernels == kernels, AsPeers(Left(left), work_left), waits_ns
-    )
+    spent = own.row[(own.name == next(iter(ordered), None)) & (own.row >= 0)]
+    edit, same = AsPeers(Left(left), work_left), own.kernels == kernels
+    return Behind(rank, ordered, usual, own.compute_ns, compute, same, distinct(spent), edit, waits_ns)
 
 
 def _usual(peers: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -165,8 +173,8 @@ def _usual(peers: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def _names(trace: Trace, program: Program) -> NDArray[np.object_]:
-    """What each segment is: the same on all ranks that run one program."""
+def _names(trace: Trace, program: Program) -> tuple[NDArray[np.object_], Rows]:
+    """(what each segment is: the same on all ranks that run one program; the row that it is named by)."""
     texts = np.append(texts_of(trace.cpu, "name"), "")
     top, call, row = program.segments.top_op, program.segments.call, program.timeline.row
     named = np.where(top >= 0, top, call)
@@ -177,7 +185,7 @@ def _names(trace: Trace, program: Program) -> NDArray[np.object_]:
     plain = texts[code].astype(object)
     loads = np.char.startswith(around.astype(str), "enumerate(DataLoader)")
     gaps = np.where(loads, around, _GAP + texts[follows].astype(object))
-    return np.asarray(np.where(named >= 0, plain, gaps), object)
+    return np.asarray(np.where(named >= 0, plain, gaps), object), np.where(named >= 0, named, pick(named, after))
 
 
 def _next(named: Rows) -> Rows:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
-
-import numpy as np
 
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.saving import Saving, StepEstimate
@@ -71,7 +70,7 @@ class JobForecast:
             alone: what they save a rank whose peers come in time: as wide is the interval.
         """
         share = 1 - self.edited(edits).ns / self.base.ns
-        scale = np.sqrt(abs(share) * abs(1 - share) / max(alone.share * (1 - alone.share), LEAST**2, 1e-9))
+        scale = math.sqrt(abs(share) * abs(1 - share) / max(alone.share * (1 - alone.share), LEAST**2, 1e-9))
         low = share - max((alone.share - alone.low_share) * min(scale, 1.0), LEAST)
         high = min(share + max((alone.high_share - alone.share) * min(scale, 1.0), LEAST), 1.0)
         unit = self.step.unprofiled_ns

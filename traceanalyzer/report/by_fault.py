@@ -24,16 +24,20 @@ class _Members:
 
 
 def by_fault(
-    findings: Sequence[Finding], faults: Sequence[FaultOf]
+    findings: Sequence[Finding], faults: Sequence[FaultOf], leading: frozenset[str] = frozenset()
 ) -> tuple[tuple[Finding, ...], list[Faults]]:
     """(the findings ranked by fault, each with its fault's id; the faults of each trace, as ranked).
 
     Args:
         findings: of all traces, trace after trace, in the order of `FaultOf.number`.
         faults: one per trace.
+        leading: rules whose findings above `info` come before all others: who holds up a job.
     """
     groups = list(_groups(findings, faults))
-    turn = {id(found): place for place, found in enumerate(ranked([one.stands for one in groups]))}
+    order = ranked([one.stands for one in groups])
+    first = [one for one in order if one.rule in leading and one.severity is not Severity.INFO]
+    order = (*first, *(one for one in order if one not in first))
+    turn = {id(found): place for place, found in enumerate(order)}
     told: list[Finding] = []
     by_trace: list[list[Fault]] = [[] for _ in faults]
     for place, group in enumerate(sorted(groups, key=lambda one: turn[id(one.stands)]), start=1):

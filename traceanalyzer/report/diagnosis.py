@@ -22,7 +22,12 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.apart import told_first
 from traceanalyzer.report.by_fault import by_fault
+from traceanalyzer.model.fault import Fault
+from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.report.costs import Cost, largest_costs
+from traceanalyzer.report.job_facts import compares_ranks, job_report
+from traceanalyzer.report.job_replay import compare, job_forecast, ranks_of, sample_alike
+from traceanalyzer.report.of_job import of_job, outcomes_of
 from traceanalyzer.report.pace import at_pace, together_at_pace
 from traceanalyzer.report.summary import attempt, scope_of, span_of, summarise
 from traceanalyzer.report.verdict import verdict_of
@@ -86,8 +91,14 @@ def report_of(
     if step_ms is not None and not 0 < step_ms < math.inf:
         raise BadOption(f"step time {step_ms} ms: not a positive time")
     rules = configured(select_rules(select, ignore), settings or {})
+    ranks = ranks_of(analysed)
+    unavailable: dict[str, str] = {}
+    forecast = attempt(unavailable, "step", partial(_together, ranks, step_ms), None) if ranks else None
     with uncollected():
         judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
+    limits = {f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()}
+    if len(ranks) == len(analysed) > 1:
+        return _of_job(judged, ranks, forecast, limits, unavailable)
     heads = [head for head, _, _ in judged]
     outcomes = (*(outcome for _, said, _ in judged for outcome in said.outcomes), *_broken(heads))
     paced = at_pace(heads, [finding for _, said, _ in judged for finding in said.findings])
@@ -100,7 +111,7 @@ def report_of(
         ),
         findings=findings,
         outcomes=outcomes,
-        limits={f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()},
+        limits=limits,
     )
 
 
@@ -109,6 +120,57 @@ def _broken(heads: Sequence[TraceReport]) -> Iterator[Outcome]:
     for head in heads:
         for one in broken_files():
             yield Outcome(one.slug, Status.FAILED, f"{one.file} cannot be imported: {one.error}", head.rank)
+
+def _together(ranks: Mapping[int, Analysis], step_ms: float | None) -> JobForecast:
+    """The ranks replayed together; each of them is told what it does that its peers do not.
+
+    Raises:
+        Unavailable: they cannot be replayed together.
+    """
+    sample_alike(ranks)
+    compare(ranks)
+    return job_forecast(ranks, step_ms)
+
+
+def _of_job(
+    judged: Sequence[tuple[TraceReport, Judgement, Analysis]],
+    ranks: Mapping[int, Analysis],
+    forecast: JobForecast | None,
+    limits: Mapping[str, int | float],
+    unavailable: Mapping[str, str],
+) -> Report:
+    """What was said of the ranks as what is said of the job."""
+    said = of_job({head.rank: own for head, own, _ in judged if head.rank is not None}, forecast)
+    outcomes = outcomes_of([own.outcomes for _, own, _ in judged])
+    findings, faults_of_all = by_fault(said.findings, [said.faults], compares_ranks())
+    findings, (faults,) = told_first(findings, faults_of_all, outcomes)
+    step = together = None
+    if forecast is not None:
+        step, together = forecast.step, forecast.fixed(said.edits)
+    heads = [_head(head, forecast, together, faults, findings) for head, _, _ in judged]
+    return Report(
+        traces=tuple(
+            _with_verdict(head, findings, one) for head, (_, _, one) in zip(heads, judged, strict=True)
+        ),
+        findings=findings,
+        outcomes=outcomes,
+        limits=limits,
+        job=job_report(ranks, forecast, together, findings, unavailable),
+    )
+
+
+def _head(
+    head: TraceReport,
+    forecast: JobForecast | None,
+    together: StepEstimate | None,
+    faults: Sequence[Fault],
+    findings: Sequence[Finding],
+) -> TraceReport:
+    """A rank's, whose step is the job's; a fault stands with the rank that its first finding is about."""
+    own = tuple(fault for fault in faults if findings[fault.findings[0] - 1].rank == head.rank)
+    if forecast is None or head.rank is None:
+        return replace(head, faults=own)
+    return replace(head, faults=own, step=forecast.of_rank(head.rank), together=together)
 
 
 def _with_verdict(head: TraceReport, findings: Sequence[Finding], analysis: Analysis) -> TraceReport:

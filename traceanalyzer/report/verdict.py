@@ -45,7 +45,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         findings: all of the report, in the order of their numbers.
         costs: the largest items of the trace's step, largest first; without them the accounting's classes are named.
     """
-    numbered = {n: finding for n, finding in enumerate(findings, start=1) if finding.rank == trace.rank}
+    numbered = {n: finding for n, finding in enumerate(findings, start=1) if finding.is_of(trace.rank)}
     wrong = {n: finding for n, finding in numbered.items() if finding.severity is not Severity.INFO}
     if not trace.accounting:
         return Verdict(_step(trace), _NOT_JUDGED, _RECORD_DEVICE)

@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import DropWork, Resize
+from traceanalyzer.replay.edits import Drop, DropWork, Resize
 from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
 from traceanalyzer.rule.arrivals import Arrivals, parted
 from traceanalyzer.rule.collective_names import collective_names, collectives_of
@@ -100,7 +100,7 @@ def _measured(found: Work, name: str, lost: Lost, arrivals: Arrivals, limits: Li
         by=name,
         cause="transfer",
         lost=moving,
-        fix=DropWork(found.entries) if perhaps_needless(kind, found) else Resize(found.entries, left),
+        fix=_without(found) if perhaps_needless(kind, found) else Resize(found.entries, left),
         confidence=Confidence.MEDIUM,
         message="{by} {times_a_step}: "
         + ("all of the transfer ({transfer}) runs" if whole else "{exposed} of {transfer} of transfer run")
@@ -113,6 +113,11 @@ def _measured(found: Work, name: str, lost: Lost, arrivals: Arrivals, limits: Li
             "ops": found.outer_op.name.sums(moved_ns),
         },
     )
+
+
+def _without(found: Work) -> Drop | DropWork:
+    """The collectives go with their ops, where these are in the trace."""
+    return Drop(found.outer_op.distinct().rows) if found.op.there.all() else DropWork(found.entries)
 
 
 def _estimated(

@@ -1,0 +1,154 @@
+"""What a report says of all ranks together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from traceanalyzer.job.loads import RankLoads
+from traceanalyzer.job.view import JobView
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.job_report import JobReport, RankReport
+from traceanalyzer.model.saving import StepEstimate
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.replay.behind import Behind
+from traceanalyzer.replay.job_saving import JobForecast
+from traceanalyzer.report.words import format_span
+from traceanalyzer.rule.registry import all_rules
+from traceanalyzer.timeline.steps import Steps
+
+_SURE = 0.6  # of the waiting: then it is one rank's; chosen
+_MUCH = 0.03  # of the step: less waiting is not worth a word
+_BOUNDS = {"gpu": "its GPU", "cpu": "its CPU", "wait": "CPU and GPU waiting for one another", "communication": "communication"}
+
+
+def compares_ranks() -> frozenset[str]:
+    """Rules whose evidence is that a rank differs from its peers."""
+    return frozenset(
+        rule.slug for rule in all_rules() if any(need.kind in (Behind, RankLoads) for need in rule.needs.values())
+    )
+
+
+def culprits_of(findings: Sequence[Finding]) -> tuple[int, ...]:
+    """Ranks that others wait for, as the findings above `info` say, each once."""
+    comparing = compares_ranks()
+    found = [
+        one.rank
+        for one in findings
+        if one.rule in comparing and one.severity is not Severity.INFO and one.rank is not None
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def job_report(
+    ranks: Mapping[int, Analysis],
+    forecast: JobForecast | None,
+    together: StepEstimate | None,
+    findings: Sequence[Finding],
+    unavailable: Mapping[str, str],
+) -> JobReport:
+    """Of ranks that have a collective in common with another."""
+    view = next(iter(ranks.values())).index(JobView)
+    held = view.held_up_ns()
+    total = max(sum(float(one.sum()) for one in held.values()), 1.0)
+    reports = tuple(
+        _rank(rank, one, view, held[rank], float(held[rank].sum()) / total, forecast) for rank, one in ranks.items()
+    )
+    sizes = [one.trace.meta.world_size for one in ranks.values()]
+    world = max((size for size in sizes if size is not None), default=None)
+    missing = tuple(rank for rank in range(world or 0) if rank not in ranks)
+    culprits = culprits_of(findings)
+    step = None if forecast is None else forecast.step
+    verdict = _verdict(reports, step, together, culprits, findings)
+    return JobReport(
+        reports, world, missing, step, together, culprits, verdict, unavailable=unavailable or None
+    )
+
+
+def _rank(
+    rank: int, analysis: Analysis, view: JobView, held: np.ndarray, share: float, forecast: JobForecast | None
+) -> RankReport:
+    waits = view.waits[rank]
+    base, clock = analysis.trace.meta.base_time_ns, view.clocks.get(rank)
+    alone = None if forecast is None else forecast.forecasts[rank].step.unprofiled_ns
+    predicted = None if forecast is None else round(forecast.base.waiting_ns.get(rank, 0.0))
+    plain = RankReport(rank, base, clock, last_share=share, alone_ns=alone, predicted_waiting_ns=predicted)
+    with suppress(Unavailable):
+        return _with_steps(plain, analysis.index(Steps), waits.entry, waits.waiting_ns, held)
+    return plain
+
+
+def _with_steps(
+    plain: RankReport, steps: Steps, entry: np.ndarray, waiting_ns: np.ndarray, held: np.ndarray
+) -> RankReport:
+    device = min(steps.bounds_ns, default=None)
+    start = steps.cpu_start_ns if device is None else steps.bounds_ns[device][:-1]
+    of_step = steps.of_work[entry]
+    inside = of_step >= 0
+    size, working = len(steps), max(steps.working, 1)
+    waits = sums_of(of_step[inside], waiting_ns[inside], size)
+    holds = sums_of(of_step[inside], np.rint(held[inside]).astype(np.int64), size)
+    return RankReport(
+        plain.rank,
+        plain.base_ns,
+        plain.clock,
+        tuple(steps.number.tolist()),
+        tuple(np.asarray(start).tolist()),
+        tuple(steps.durations_ns(device).tolist()),
+        tuple(waits.tolist()),
+        tuple(holds.tolist()),
+        int(waits.sum()) // working,
+        int(holds.sum()) // working,
+        plain.last_share,
+        plain.alone_ns,
+        plain.predicted_waiting_ns,
+    )
+
+
+def _verdict(
+    ranks: Sequence[RankReport],
+    step: StepEstimate | None,
+    together: StepEstimate | None,
+    culprits: Sequence[int],
+    findings: Sequence[Finding],
+) -> str:
+    parts = [_pace(ranks, step), _whom(ranks, culprits)]
+    if step is not None and together is not None and together.unprofiled_ns < step.unprofiled_ns * 0.995:
+        above = sum(one.severity is not Severity.INFO for one in findings)
+        what = "the finding" if above == 1 else f"the {above} findings above info"
+        parts.append(f"predicted {format_ns(together.unprofiled_ns)} with {what} fixed")
+    return "; ".join(part for part in parts if part)
+
+
+def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
+    if step is None:
+        medians = [float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns]
+        return f"{format_ns(round(max(medians)))} a step, as recorded" if medians else ""
+    span = "as you measured" if step.measured else f"({format_span(step.low_ns, step.high_ns)})"
+    said = f"predicted {format_ns(step.unprofiled_ns)} a step without the profiler {span}, "
+    slowest = min(ranks, key=lambda rank: (rank.predicted_waiting_ns or 0, rank.rank))
+    bound = _BOUNDS.get(step.bound, step.bound)
+    return f"{said}recorded {format_ns(step.traced_ns)}; rank {slowest.rank} sets the pace, bound by {bound}"
+
+
+def _whom(ranks: Sequence[RankReport], culprits: Sequence[int]) -> str:
+    by_rank = {rank.rank: rank for rank in ranks}
+    if culprits:
+        held = max(by_rank[rank].holding_up_ns for rank in culprits)
+        names = " and ".join(str(rank) for rank in culprits[:3])
+        what = f"the others wait {format_ns(held)} a step for" if held else "the others wait for"
+        return f"{what} rank{'s' * (len(culprits) > 1)} {names}"
+    latest = max(ranks, key=lambda rank: (rank.holding_up_ns, -rank.rank))
+    recorded = max((float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns), default=0.0)
+    if latest.last_share < _SURE or latest.holding_up_ns < _MUCH * recorded:
+        return "no rank holds up the others"
+    predicted = max((rank.predicted_waiting_ns or 0 for rank in ranks), default=0)
+    return (
+        f"recorded, the others wait {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}, which does "
+        f"nothing that its peers do not; predicted without the profiler: {format_ns(predicted)}"
+    )

@@ -1,0 +1,151 @@
+"""Gradients are reduced in more parts than pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model.arrays import Rows, pick, starts_of_runs
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.trace import NULL_INT, ints
+from traceanalyzer.model.units import format_bytes
+from traceanalyzer.replay.edits import Drop, Resize
+from traceanalyzer.rule import Calls, Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule.arrivals import Arrivals
+from traceanalyzer.rule.collective_names import collectives_of
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    usual_bytes: int = limit(25 << 20, "of a bucket: DistributedDataParallel's default, bucket_cap_mb=25")
+    small_share: float = limit(0.2, "of that, below which the mean bucket is small; the first is 1 MB by design")
+    min_times: float = limit(2.0, "as many buckets as the default makes; fewer are no matter")
+    min_late: int = limit(4, "all-reduces after the backward pass in a step: fewer are no loop over parameters")
+    min_bytes: int = limit(65_536, "of one after the backward pass, on average: less are values to log")
+    gain_share: float = limit(
+        0.3, "of what is hidden is won: compute beside NCCL slows by the rest; DDP on 2 H200, NVLink"
+    )
+
+
+_REDUCER = r"AccumulateGrad|ddp\.reducer|distributed::reducer"
+_REDUCES = r"(?i)all_?reduce"
+_CALL, _LEVELS = r"^(c10d::|nccl:)", 3
+_BACKWARD = r"^autograd::engine::evaluate_function"
+_BYTES = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2}
+
+
+@rule(since="0.2", claims=Claims.EVENT, limits=Limits, causes=("small", "after-backward"))
+def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
+    """Gradients are reduced in more parts than pay.
+
+    What it looks for: all-reduces that the hooks of DistributedDataParallel launch, at least twice as many in a step
+    as buckets of 25 MB would be and small on average; and all-reduces of large tensors one by one after the backward
+    pass, four in a step or more.
+    Why it costs: every one costs a launch and the latency of a collective, and all ranks meet once more. After the
+    backward pass nothing runs beside them.
+    Bad: DistributedDataParallel(model, bucket_cap_mb=0.5). Good: the default, 25 MB, or more for large models.
+    Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel.
+    How sure: calls and sizes are recorded; what larger ones would take is estimated from these sizes, hence medium.
+    When it is wrong: where one bucket would be all, nothing overlaps the backward pass: two or three do.
+    Source: PyTorch's DDP notes; measured on two H200 with torch 2.11: 28 % of a step of 0.5 MB buckets.
+    """
+    every = collectives_of(work)
+    every = every[(every.step >= 0) & every.op.there]
+    arrivals, sizes = Arrivals.of(every, waits), _bytes(every)
+    if not (sizes > 0).any():
+        raise Unavailable("the sizes of its collectives are not recorded")
+    by_hook = every.outer_op.name.matches(_REDUCER)
+    reduces = every.outer_op.name.matches(_REDUCES) & (sizes > 0)
+    late = reduces & ~by_hook & _after_backward(calls, every)
+    for cause, chosen in (("small", by_hook & (sizes > 0)), ("after-backward", late)):
+        at = np.flatnonzero(chosen)
+        if len(at):
+            at = at[np.lexsort((every.launch.start_ns[at], every.step[at]))]
+            took = arrivals.transfer_ns[at].astype(np.float64)
+            yield from _of(cause, every[at], sizes[at], took, work, limits)
+
+
+def _of(cause: str, found: Work, sizes: Rows, took: Floats, work: Work, limits: Limits) -> Iterator[Hits]:
+    bucket, surplus = _buckets(found.step, sizes, limits.usual_bytes)
+    steps = len(np.unique(found.step))
+    count, needed = len(found) / steps, (len(found) - surplus.sum()) / steps
+    late = cause == "after-backward"
+    if late and (count < limits.min_late or sizes.sum() < limits.min_bytes * len(found)):
+        return
+    if not late and (sizes.mean() >= limits.small_share * limits.usual_bytes or count < limits.min_times * needed):
+        return
+    left = _joined_ns(sizes, took, bucket) * (1 - limits.gain_share * late)
+    gone = found if late else found[surplus]
+    total, hooks = format_bytes(round(sizes.sum() / steps)), "DistributedDataParallel reduces"
+    what = f"{total} of gradients are reduced one by one after the backward pass," if late else f"{hooks} {total} in"
+    yield Hits(
+        at=gone,
+        cause=cause,
+        lost=Lost.uncovered(gone, work.of_kind("compute")),
+        fix=(Resize(found[~surplus].entries, left), Drop(_calls_of(found[surplus]).rows)),
+        confidence=Confidence.MEDIUM,
+        message=f"{what} {count:.0f} all-reduces a step: {needed:.0f} bucket{'s' if needed > 1 else ''} would do",
+        advice="Let DistributedDataParallel reduce them, in buckets and beside the backward pass."
+        if late
+        else "Let bucket_cap_mb be the default of 25 MB, or larger: fewer collectives, launches and copies.",
+        evidence={"calls": round(count), "needed": round(needed), "mean_bytes": round(float(sizes.mean()))},
+    )
+
+
+def _calls_of(found: Work) -> Calls:
+    """What torch.distributed was called with: the op around that records the collective's parameters."""
+    op = found.op
+    for _ in range(_LEVELS):
+        around = op.parent
+        inner = around.name.matches(_CALL)
+        op = Calls(op.events, np.where(inner, around.rows, op.rows))
+    return op.distinct()
+
+
+def _after_backward(calls: Calls, every: Work) -> NDArray[np.bool_]:
+    """Which collectives are launched outside of the backward pass, after one in their step."""
+    nodes = calls[calls.name.matches(_BACKWARD)]
+    if len(nodes) == 0:
+        return np.zeros(len(every), np.bool_)
+    ends = np.full(max(int(every.step.max()), int(nodes.step.max())) + 1, np.iinfo(np.int64).max)
+    last = np.full(len(ends), -1)
+    np.maximum.at(last, nodes.step[nodes.step >= 0], nodes.end_ns[nodes.step >= 0])
+    ends[last >= 0] = last[last >= 0]
+    return np.asarray(every.launch.start_ns >= ends[every.step])
+
+
+def _bytes(found: Work) -> Rows:
+    """Of each collective's input; 0 where unknown."""
+    trace = found.events.trace
+    own = found.number("in_elements")
+    elements = np.where(own != NULL_INT, own, pick(ints(trace.cpu, "in_elements"), found.op.rows))
+    kinds = found.text("comm_dtype").or_else(found.op.text("comm_dtype")).values()
+    width = np.array([_BYTES.get(str(kind).lower(), 4) for kind in kinds], np.int64)
+    return np.where(elements > 0, elements * width, 0)
+
+
+def _buckets(step: Rows, sizes: Rows, cap: int) -> tuple[Rows, NDArray[np.bool_]]:
+    """(number of the larger bucket that each would be in, whether it is not the last in it); in order of launch."""
+    fresh = starts_of_runs(step)
+    total = np.cumsum(sizes)
+    before = (total - sizes)[np.maximum.accumulate(np.where(fresh, np.arange(len(step)), 0))]
+    part = (total - sizes - before) // cap
+    first = fresh | (np.diff(part, prepend=-1) != 0)
+    bucket = np.cumsum(first) - 1
+    return bucket, np.append(bucket[1:] == bucket[:-1], False)
+
+
+def _joined_ns(sizes: Rows, took: Floats, bucket: Rows) -> Floats:
+    """What each larger bucket takes: a latency once, and the time that its bytes take."""
+    a_byte = 0.0
+    if np.ptp(sizes) > 0:
+        a_byte = max(float(np.polyfit(sizes.astype(np.float64), took, 1)[0]), 0.0)
+    latency = max(float(np.median(took - a_byte * sizes)), 0.0)
+    return latency + a_byte * np.bincount(bucket, weights=sizes.astype(np.float64))
