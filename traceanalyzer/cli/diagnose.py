@@ -56,6 +56,8 @@ class Request:
     force: bool = False
     jobs: int | None = None
     cache: bool = False
+    rank: int | None = None
+    as_peers: tuple[int, ...] = ()
 
 
 @click.command(short_help="What cost GPU time, where, and what fixing it saves.")
@@ -97,6 +99,14 @@ class Request:
 )
 @click.option(
     "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
+)
+@click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Of a job: what this rank says alone.")
+@click.option(
+    "--as-peers",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Of a job: its step if this rank were as the others; repeatable, for several at once.",
 )
 @click.pass_context
 def diagnose(ctx: click.Context, /, **options: Any) -> None:
@@ -143,7 +153,7 @@ def _run(request: Request) -> bool:
     read_to = perf_counter_ns()
     from traceanalyzer.report.diagnosis import analyses_of, report_of
 
-    analysed = analyses_of(loaded, window)
+    analysed = _of_rank(analyses_of(loaded, window), request.rank)
     for _, analysis in analysed:
         analysis.threads = min(analysis.threads, request.jobs or analysis.threads)
     report = report_of(
@@ -152,6 +162,7 @@ def _run(request: Request) -> bool:
         ignore=request.ignore,
         settings=request.settings,
         step_ms=request.step_ms,
+        as_peers=request.as_peers,
     )
     _write_tables(request, report, analysed)
     _write_report(request, report)
@@ -161,6 +172,22 @@ def _run(request: Request) -> bool:
         around = {"start-up": read_from - STARTED_NS, "reading": read_to - read_from}
         print_times([analysis.times for _, analysis in analysed], around, perf_counter_ns() - STARTED_NS)
     return _met(request.fail_on, report)
+
+
+def _of_rank(
+    analysed: list[tuple[int | None, Analysis]], rank: int | None
+) -> list[tuple[int | None, Analysis]]:
+    """
+    Raises:
+        BadOption: no trace is of that rank.
+    """
+    chosen = [pair for pair in analysed if rank is None or pair[0] == rank]
+    if not chosen:
+        from traceanalyzer.model.errors import BadOption
+
+        known = ", ".join(str(known) for known, _ in analysed[:8])
+        raise BadOption(f"no trace of rank {rank}: the traces are of ranks {known}")
+    return chosen
 
 
 def _import_analysis() -> None:

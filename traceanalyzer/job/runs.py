@@ -16,7 +16,7 @@ from traceanalyzer.timeline.collectives import collective_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.step_marks import StepMarks
 
-_APART = frozenset({"broadcast", "reduce", "send", "recv", "sendrecv", "scatter", "gather"})
+_APART = frozenset({"broadcast", "reduce", "send", "recv", "scatter", "gather"})
 """In these a rank may be done before the last one has come: a broadcast's root, a sender. In all others none is."""
 _OF_ONE_SIZE = frozenset(
     {"allreduce", "allgather", "reducescatter"}

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.saving import StepEstimate
+from traceanalyzer.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ class JobReport:
         step: the job's step; None where it could not be replayed, with the reason in `unavailable`.
         together: the step when all findings above `info` are fixed.
         culprits: ranks that the others wait for, the one that costs most first.
-        verdict: one sentence.
+        verdict: `summary` as one sentence.
+        summary: how long a step takes, who sets its pace and whom the others wait for, and what the fixes give.
         as_peers: what-if: ranks -> the job's step if these ranks were as their peers.
         unavailable: part of this -> why it is not there.
     """
@@ -95,5 +97,6 @@ class JobReport:
     together: StepEstimate | None = None
     culprits: tuple[int, ...] = ()
     verdict: str = ""
+    summary: Verdict = Verdict()
     as_peers: Mapping[str, StepEstimate] | None = None
     unavailable: Mapping[str, str] | None = None

@@ -11,6 +11,7 @@ from traceanalyzer.model.fault import Fault as Fault
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.job_report import JobReport as JobReport
 from traceanalyzer.model.saving import Saving as Saving
+from traceanalyzer.model.verdict import Verdict as Verdict
 from traceanalyzer.model.saving import StepEstimate as StepEstimate
 
 if TYPE_CHECKING:
@@ -129,32 +130,6 @@ class DeviceTime:
         """Class -> ns, all idle time as one class, the last."""
         busy = {name: ns for name, ns in self.parts_ns.items() if name.partition(":")[0] != IDLE}
         return busy | {IDLE: sum(self.parts_ns.values()) - sum(busy.values())}
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The first three lines of a report; each may be empty.
-
-    Attributes:
-        step: how long a step takes, as recorded and as predicted without the profiler.
-        limit: what sets the pace of the step, and what most of its time goes to.
-        fix: what to fix first, and what fixing the findings gives.
-    """
-
-    step: str = ""
-    limit: str = ""
-    fix: str = ""
-
-    @property
-    def lines(self) -> Mapping[str, str]:
-        """Label -> line, of the lines that say something."""
-        lines = {"Step": self.step, "Limit": self.limit, "Fix": self.fix}
-        return {label: text for label, text in lines.items() if text}
-
-    @property
-    def sentence(self) -> str:
-        """The lines as one: `Step: 25.0 ms recorded; Limit: the GPU`."""
-        return "; ".join(f"{label}: {text}" for label, text in self.lines.items())
 
 
 @dataclass(frozen=True, slots=True)

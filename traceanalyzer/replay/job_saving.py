@@ -88,6 +88,27 @@ class JobForecast:
             whole, unprofiled_ns=round(whole.unprofiled_ns * factor), low_ns=low, high_ns=high, basis=basis
         )
 
+    def as_peers(self, ranks: Sequence[int]) -> StepEstimate:
+        """The job's step if these ranks ran the program of the median rank of the others.
+
+        Raises:
+            Unavailable: none is left.
+        """
+        others = sorted((rank for rank in self.blocks if rank not in ranks), key=self._alone_ns)
+        if not others:
+            raise Unavailable("all ranks would be as their peers: name some of them")
+        peer = others[len(others) // 2]
+        blocks = {rank: self.blocks[peer if rank in ranks else rank] for rank in self.blocks}
+        factor = job_step(blocks, self.base.steps).ns / self.base.ns
+        low, typical, high = (
+            round(ns * factor) for ns in (self.step.low_ns, self.step.unprofiled_ns, self.step.high_ns)
+        )
+        basis = f"all {len(self.blocks)} ranks replayed together, with the program of rank {peer} in place of theirs"
+        return replace(self.step, unprofiled_ns=typical, low_ns=low, high_ns=high, basis=basis)
+
+    def _alone_ns(self, rank: int) -> tuple[int, int]:
+        return self.forecasts[rank].step.unprofiled_ns, rank
+
     def of_rank(self, rank: int) -> StepEstimate:
         """The job's step as this rank's: it takes as long, and its device is as busy as its own program has it."""
         own = self.forecasts[rank].step

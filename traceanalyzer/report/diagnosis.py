@@ -15,6 +15,9 @@ from traceanalyzer.job.introduce import introduce
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Finding, Outcome, Status
+
+from traceanalyzer.model.errors import BadOption, Unavailable
+from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
@@ -82,11 +85,15 @@ def report_of(
     ignore: Iterable[str] = (),
     settings: Settings | None = None,
     step_ms: float | None = None,
+    as_peers: Sequence[int] = (),
 ) -> Report:
     """As `diagnose`, of what `analyses_of` returned.
 
+    Args:
+        as_peers: ranks of a job; what its step would be if these were as the others.
+
     Raises:
-        BadOption: an unknown rule or limit, or a step time that is not positive.
+        BadOption: an unknown rule or limit, a step time that is not positive, or a rank that is not there.
     """
     if step_ms is not None and not 0 < step_ms < math.inf:
         raise BadOption(f"step time {step_ms} ms: not a positive time")
@@ -98,7 +105,9 @@ def report_of(
         judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
     limits = {f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()}
     if len(ranks) == len(analysed) > 1:
-        return _of_job(judged, ranks, forecast, limits, unavailable)
+        return _of_job(judged, ranks, forecast, limits, unavailable, as_peers)
+    if as_peers:
+        raise BadOption("--as-peers needs the traces of several ranks that have collectives in common")
     heads = [head for head, _, _ in judged]
     outcomes = (*(outcome for _, said, _ in judged for outcome in said.outcomes), *_broken(heads))
     paced = at_pace(heads, [finding for _, said, _ in judged for finding in said.findings])
@@ -137,9 +146,12 @@ def _of_job(
     ranks: Mapping[int, Analysis],
     forecast: JobForecast | None,
     limits: Mapping[str, int | float],
-    unavailable: Mapping[str, str],
+    unavailable: dict[str, str],
+    as_peers: Sequence[int],
 ) -> Report:
     """What was said of the ranks as what is said of the job."""
+    if set(as_peers) - set(ranks):
+        raise BadOption(f"rank {min(set(as_peers) - set(ranks))} is not among the traces")
     said = of_job({head.rank: own for head, own, _ in judged if head.rank is not None}, forecast)
     outcomes = outcomes_of([own.outcomes for _, own, _ in judged])
     findings, faults_of_all = by_fault(said.findings, [said.faults], compares_ranks())
@@ -147,6 +159,7 @@ def _of_job(
     step = together = None
     if forecast is not None:
         step, together = forecast.step, forecast.fixed(said.edits)
+    what_if = attempt(unavailable, "as peers", partial(_as_peers, forecast, as_peers), None) if as_peers else None
     heads = [_head(head, forecast, together, faults, findings) for head, _, _ in judged]
     return Report(
         traces=tuple(
@@ -155,8 +168,14 @@ def _of_job(
         findings=findings,
         outcomes=outcomes,
         limits=limits,
-        job=job_report(ranks, forecast, together, findings, unavailable),
+        job=replace(job_report(ranks, forecast, together, findings, unavailable), as_peers=what_if),
     )
+
+
+def _as_peers(forecast: JobForecast | None, ranks: Sequence[int]) -> Mapping[str, StepEstimate]:
+    if forecast is None:
+        raise Unavailable("the job could not be replayed")
+    return {",".join(map(str, ranks)): forecast.as_peers(ranks)}
 
 
 def _head(

@@ -15,6 +15,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.job_report import JobReport, RankReport
 from traceanalyzer.model.saving import StepEstimate
+from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.behind import Behind
 from traceanalyzer.replay.job_saving import JobForecast
@@ -23,6 +24,7 @@ from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.steps import Steps
 
 _SURE = 0.6  # of the waiting: then it is one rank's; chosen
+_LESS = 0.995  # of the step: more is next to nothing saved
 _MUCH = 0.03  # of the step: less waiting is not worth a word
 _BOUNDS = {"gpu": "its GPU", "cpu": "its CPU", "wait": "CPU and GPU waiting for one another", "communication": "communication"}
 
@@ -64,9 +66,9 @@ def job_report(
     missing = tuple(rank for rank in range(world or 0) if rank not in ranks)
     culprits = culprits_of(findings)
     step = None if forecast is None else forecast.step
-    verdict = _verdict(reports, step, together, culprits, findings)
+    summary = _summary(reports, step, together, culprits, findings)
     return JobReport(
-        reports, world, missing, step, together, culprits, verdict, unavailable=unavailable or None
+        reports, world, missing, step, together, culprits, summary.sentence, summary, unavailable=unavailable or None
     )
 
 
@@ -110,30 +112,44 @@ def _with_steps(
     )
 
 
-def _verdict(
+def _summary(
     ranks: Sequence[RankReport],
     step: StepEstimate | None,
     together: StepEstimate | None,
     culprits: Sequence[int],
     findings: Sequence[Finding],
-) -> str:
-    parts = [_pace(ranks, step), _whom(ranks, culprits)]
-    if step is not None and together is not None and together.unprofiled_ns < step.unprofiled_ns * 0.995:
-        above = sum(one.severity is not Severity.INFO for one in findings)
-        what = "the finding" if above == 1 else f"the {above} findings above info"
-        parts.append(f"predicted {format_ns(together.unprofiled_ns)} with {what} fixed")
-    return "; ".join(part for part in parts if part)
+) -> Verdict:
+    limit = "; ".join(part for part in (_pace(ranks, step), _whom(ranks, culprits)) if part)
+    return Verdict(_step(ranks, step), limit, _fix(step, together, findings))
+
+
+def _step(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
+    if step is None:
+        medians = [float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns]
+        return f"{format_ns(round(max(medians)))} recorded" if medians else ""
+    recorded = f"{format_ns(step.traced_ns)} recorded"
+    if step.measured:
+        return f"{recorded}, {format_ns(step.unprofiled_ns)} without the profiler, as you measured"
+    span = format_span(step.low_ns, step.high_ns)
+    return f"{recorded}, {format_ns(step.unprofiled_ns)} predicted without the profiler ({span})"
+
+
+def _fix(step: StepEstimate | None, together: StepEstimate | None, findings: Sequence[Finding]) -> str:
+    above = [number for number, one in enumerate(findings, 1) if one.severity is not Severity.INFO]
+    if not above:
+        return "nothing found to fix"
+    first = f"{above[0]} ({findings[above[0] - 1].rule})" + (" first" if len(above) > 1 else "")
+    if step is None or together is None or together.unprofiled_ns > _LESS * step.unprofiled_ns:
+        return first
+    left = f"{format_ns(together.unprofiled_ns)} predicted with {'all' if len(above) > 1 else 'it'} fixed"
+    return f"{first}; {left}"
 
 
 def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
     if step is None:
-        medians = [float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns]
-        return f"{format_ns(round(max(medians)))} a step, as recorded" if medians else ""
-    span = "as you measured" if step.measured else f"({format_span(step.low_ns, step.high_ns)})"
-    said = f"predicted {format_ns(step.unprofiled_ns)} a step without the profiler {span}, "
+        return ""
     slowest = min(ranks, key=lambda rank: (rank.predicted_waiting_ns or 0, rank.rank))
-    bound = _BOUNDS.get(step.bound, step.bound)
-    return f"{said}recorded {format_ns(step.traced_ns)}; rank {slowest.rank} sets the pace, bound by {bound}"
+    return f"rank {slowest.rank} sets the pace, limited by {_BOUNDS.get(step.bound, step.bound)}"
 
 
 def _whom(ranks: Sequence[RankReport], culprits: Sequence[int]) -> str:

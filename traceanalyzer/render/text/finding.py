@@ -11,6 +11,7 @@ from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.fitting import put_fitted
+from traceanalyzer.render.text.job import ranks_in_words
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.savings import amount_words, finding_name, grade, short_amounts
 from traceanalyzer.report.words import short_ops
@@ -84,7 +85,9 @@ def _step(finding: Finding, report: Report) -> StepEstimate | None:
 def _whose(finding: Finding, report: Report) -> str:
     """The rank or device that the finding is about, where there are several."""
     if len(report.traces) > 1:
-        return f" (rank {finding.rank})"
+        every = len(finding.ranks) == len(report.traces)
+        own = finding.ranks or (() if finding.rank is None else (finding.rank,))
+        return f" (all {len(finding.ranks)} ranks)" if every else f" ({ranks_in_words(own)})"
     several = any(len(trace.meta.devices) > 1 or len(trace.accounting) > 1 for trace in report.traces)
     return f" (device {finding.device})" if several and finding.device is not None else ""
 

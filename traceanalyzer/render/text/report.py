@@ -8,6 +8,7 @@ from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.finding import put_finding, put_places
 from traceanalyzer.render.text.footer import footer
+from traceanalyzer.render.text.job import put_job, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.screen import put_screen, put_title, put_verdict
 from traceanalyzer.render.text.trace import put_trace
@@ -40,7 +41,11 @@ def _all(page: Page, report: Report, *, quiet: bool) -> None:
     findings = parts.others
     if not quiet:
         put_title(page, report, findings.values())
-        _verdicts(page, report.traces)
+        if report.job is not None:
+            put_job(page, report.job)
+            put_ranks(page, report.job)
+        else:
+            _verdicts(page, report.traces)
     for number, finding in findings.items():
         put_finding(page, number, finding, report)
     if findings:

@@ -14,6 +14,7 @@ from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.finding import put_short
 from traceanalyzer.render.text.fitting import put_fitted
+from traceanalyzer.render.text.job import put_job, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.report.apart import Apart, apart
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
@@ -66,7 +67,9 @@ def _head(page: Page, report: Report, parts: Apart) -> None:
     put_title(page, report, parts.others.values())
     if len(report.traces) == 1:
         put_fitted(page, _what(report.traces[0]), 1, style="dim")
-    for trace, rank in _speaking(report.traces):
+    if report.job is not None:
+        put_job(page, report.job)
+    for trace, rank in _speaking(report.traces) if report.job is None else ():
         page.blank()
         if rank and trace.summary.lines:
             page.put(f"{rank}:", style="bold")
@@ -136,6 +139,9 @@ def _block(page: Page, number: int, finding: Finding, report: Report, lines: int
 def _tail(page: Page, report: Report, parts: Apart) -> None:
     several = len(report.traces) > 1
     devices = [(trace.rank, time) for trace in report.traces for time in trace.accounting]
+    if report.job is not None:
+        put_ranks(page, report.job)
+        devices = []
     for number, (rank, time) in enumerate(devices[:_DEVICES]):
         rows = _ROWS if len(devices) == 1 else max(_ROWS // len(devices), 2)
         device_bar(page, time, rank=rank if several else None, most=rows, apart=number == 0)

@@ -1,0 +1,83 @@
+"""The report of a job as text: what it says of all ranks together, at most a screen or two for any number of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from traceanalyzer.model.job_report import JobReport, RankReport
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.render.text.page import Page
+
+_RANKS = 16  # in the table: of more the ones that stand out
+_LABEL = 6  # columns of `Step`, `Limit` and `Fix`
+
+
+def put_job(page: Page, job: JobReport) -> None:
+    """The verdict, and a table of the ranks."""
+    page.blank()
+    for label, text in job.summary.lines.items():
+        page.pair(label, text, width=_LABEL, style="bold")
+    for ranks, step in (job.as_peers or {}).items():
+        now = "" if job.step is None else f", now {format_ns(job.step.unprofiled_ns)}"
+        page.put(f"with rank {ranks} as its peers: predicted {format_ns(step.unprofiled_ns)} a step{now}")
+    if job.missing:
+        page.put(f"not given: {ranks_in_words(job.missing)} of {job.world_size} ranks", style="dim")
+
+
+def put_ranks(page: Page, job: JobReport) -> None:
+    """A line per rank: its step, who waits, and its clock; of many ranks those that stand out."""
+    rows = [_TITLES, *(_row(rank) for rank in _shown(job))]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_TITLES))]
+    page.blank()
+    for place, row in enumerate(rows):
+        line = "  ".join(f"{cell:>{size}}" for cell, size in zip(row, widths, strict=True))
+        page.lines.append(page.styled(line[: page.width], "dim") if not place else line[: page.width])
+    left = len(job.ranks) - len(rows) + 1
+    if left > 0:
+        page.put(f"and {left} ranks between these; `--rank N` says what one rank says alone", style="dim")
+    for part, why in (job.unavailable or {}).items():
+        page.put(f"{part}: {why}", style="dim")
+
+
+_TITLES = ("rank", "recorded", "alone", "waits", "holds up", "clock off by", "drift", "+-")
+
+
+def _shown(job: JobReport) -> Sequence[RankReport]:
+    if len(job.ranks) <= _RANKS:
+        return job.ranks
+    first = {rank for rank in job.culprits}
+    by_hold = sorted(job.ranks, key=lambda one: (one.rank not in first, -one.holding_up_ns, one.rank))
+    chosen = {one.rank for one in by_hold[: _RANKS // 2]}
+    by_wait = sorted(job.ranks, key=lambda one: (-one.waiting_ns, one.rank))
+    chosen |= {one.rank for one in by_wait[: _RANKS - len(chosen)]}
+    return [one for one in job.ranks if one.rank in chosen]
+
+
+def _row(rank: RankReport) -> tuple[str, ...]:
+    clock = rank.clock
+    steps = sorted(rank.dur_ns)
+    return (
+        str(rank.rank),
+        format_ns(steps[len(steps) // 2]) if steps else "",
+        "" if rank.alone_ns is None else format_ns(rank.alone_ns),
+        format_ns(rank.waiting_ns),
+        format_ns(rank.holding_up_ns),
+        "" if clock is None else format_ns(clock.offset_ns) if clock.offset_ns >= 0 else f"-{format_ns(-clock.offset_ns)}",
+        "" if clock is None or not clock.drift_ppm else f"{clock.drift_ppm:.1f} us/s",
+        "" if clock is None else format_ns(clock.uncertainty_ns),
+    )
+
+
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0 to 7`, `ranks 1, 4 and 12 more`."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    texts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    shown = ", ".join(texts[:4])
+    return f"ranks {shown}" + (f" and {sum(map(len, runs[4:]))} more" if len(runs) > 4 else "")
