@@ -110,17 +110,18 @@ def jobs_findings(shared: Shared, name: str) -> list[Finding]:
 
 def test_an_all_gather_that_may_be_needless_saves_all_of_its_transfer(shared: Shared) -> None:
     """Without it the step takes 34 % less, measured; its waiting is not counted."""
-    said = {(one.by, one.cause, one.rank): one for one in jobs_findings(shared, "ranks/tensor_parallel.bad")}
-    gathers = said["allgather", "transfer", 0]
+    said = {(one.by, one.cause): one for one in jobs_findings(shared, "ranks/tensor_parallel.bad")}
+    gathers = said["allgather", "transfer"]
     assert gathers.saving is not None
-    assert 0.2 < gathers.saving.share < 0.34
-    assert gathers.evidence["transfer_ns"] < gathers.evidence["all_ns"] / 2
+    assert gathers.ranks == (0, 1)
+    assert abs(gathers.saving.share - 0.34) <= 0.1
+    assert gathers.evidence["transfer_ns"] <= gathers.evidence["all_ns"]
     assert "makes it needless and is what is counted" in gathers.advice
-    waits = said["allgather", "waiting", 0]
+    waits = said["allgather", "waiting"]
     assert waits.confidence is Confidence.HIGH
     assert set(waits.evidence["late"]) == {"rank 1"}
     assert waits.severity is Severity.INFO  # rank 1 is late only under the profiler
-    assert ("allgather", "waiting", 1) not in said
+    assert waits.ranks == (0,)
 
 
 def test_gradients_are_spoken_of_where_there_is_a_backward_pass(shared: Shared) -> None:

@@ -17,7 +17,10 @@ Floats = NDArray[np.float64]
 _FEW = 8  # collectives that both ranks have; of fewer no drift is told
 _SECONDS = 0.05  # of overlap: in less a drift of 40 us/s is lost among ends that differ by 10 us; chosen
 _MAD = 1.4826  # from median absolute deviation to standard deviation; of a normal distribution
-_PASSES, _OUTLIER = 4, 4.0  # of the fit, without what lies so many deviations off: a rank that was descheduled
+_PASSES, _OUTLIER = (
+    4,
+    4.0,
+)  # of the fit, without what lies so many deviations off: a rank that was descheduled
 _LEAST_NS = 1_000.0  # the finest unit of a trace's times
 
 
@@ -34,7 +37,9 @@ def clocks_of(
     reference = max(waits, key=lambda rank: (len(waits[rank].entry), -rank))
     times = {rank: _times(runs[rank], one, base_ns[rank]) for rank, one in waits.items()}
     return {
-        rank: clock for rank in waits if (clock := _clock(reference, times[reference], times[rank])) is not None
+        rank: clock
+        for rank in waits
+        if (clock := _clock(reference, times[reference], times[rank])) is not None
     }
 
 

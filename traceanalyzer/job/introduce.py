@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from traceanalyzer.job.joint_ends import RankKernels, waiting_together, with_waiting
 from traceanalyzer.job.clocks import clocks_of
+from traceanalyzer.job.joint_ends import RankKernels, waiting_together, with_waiting
 from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.view import JobView

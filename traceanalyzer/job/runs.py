@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Self
 
@@ -21,6 +22,9 @@ _APART = frozenset({"broadcast", "reduce", "send", "recv", "scatter", "gather"})
 _OF_ONE_SIZE = frozenset(
     {"allreduce", "allgather", "reducescatter"}
 )  # on all ranks; an all-to-all need not be
+
+PAIR = "sendrecv"
+_ENDS = re.compile(r"^nccl:(?:send|recv) (?P<own>\d+)(?P<way>->|<-)(?P<peer>\d+)")
 
 _NUMBERED = "ProfilerStep"  # the only marks whose numbers all ranks count alike
 
@@ -56,8 +60,10 @@ class CollectiveRuns:
         """
         talks = np.flatnonzero(work.kind == KINDS.index("communication"))
         what = _names(trace, work, talks)
+        pairs = _pairs(trace, work, talks, what)
+        what = np.where(np.equal(pairs, None), what, PAIR)
         chosen = ~np.isin(what, list(_APART))
-        entry, what = talks[chosen], what[chosen]
+        entry, what, pairs = talks[chosen], what[chosen], pairs[chosen]
         if len(entry) == 0:
             raise Unavailable("no collectives of all ranks in the trace")
         sent, received = (_numbers(trace, work, entry, name) for name in ("in_elements", "out_elements"))
@@ -66,9 +72,9 @@ class CollectiveRuns:
             work.start_ns[entry],
             work.end_ns[entry],
             what,
-            _groups(trace, work, entry),
+            np.where(np.equal(pairs, None), _groups(trace, work, entry), pairs),
             np.where(np.isin(what, list(_OF_ONE_SIZE)), np.maximum(sent, received), -1),
-            _numbers(trace, work, entry, "comm_seq"),
+            np.where(np.equal(pairs, None), _numbers(trace, work, entry, "comm_seq"), -1),
             _step_numbers(marks, entry),
         )
 
@@ -79,6 +85,33 @@ class CollectiveRuns:
     def dur_ns(self) -> Rows:
         """Duration of each, int64 (runs,)."""
         return self.end_ns - self.start_ns
+
+
+def _pairs(trace: Trace, work: DeviceWork, entry: Rows, what: NDArray[np.object_]) -> NDArray[np.object_]:
+    """`0 to 1` of what one rank sends and the other receives, None of all else and where the ends are not told.
+
+    Both are there until the data has moved, so that they meet as in a collective of two. The annotation that
+    torch.distributed puts around the launch names the ends.
+    """
+    found = np.full(len(entry), None, object)
+    between = np.flatnonzero(np.isin(what, ("send", "recv", PAIR)))
+    names = Texts.column(trace.cpu, "name", np.arange(len(trace.cpu))) if len(between) else None
+    rows = np.flatnonzero(names.matches(_ENDS.pattern)) if names is not None else np.empty(0, np.int64)
+    if names is None or len(rows) == 0:
+        return found
+    start = ints(trace.cpu, "start_ns")[rows]
+    order = np.argsort(start, kind="stable")
+    rows, start = rows[order], start[order]
+    end = start + ints(trace.cpu, "dur_ns")[rows]
+    launched = work.call_start_ns[entry[between]]
+    at = np.searchsorted(start, launched, side="right") - 1
+    inside = (at >= 0) & (launched <= pick(end, at)) & (work.call[entry[between]] >= 0)
+    told = names[rows[at[inside]]].values()
+    for place, name in zip(between[inside].tolist(), told, strict=True):
+        if ends := _ENDS.match(str(name)):
+            own, peer = ends["own"], ends["peer"]
+            found[place] = f"{own} to {peer}" if ends["way"] == "->" else f"{peer} to {own}"
+    return found
 
 
 def _texts(trace: Trace, work: DeviceWork, entry: Rows, column: str) -> Texts:

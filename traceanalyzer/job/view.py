@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.job.runs import PAIR, CollectiveRuns
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.errors import Unavailable
@@ -39,6 +39,11 @@ class JobView:
             Unavailable: always.
         """
         raise Unavailable("one rank's trace alone: what ranks have in common shows in those of several")
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether ranks send to each other, as stages of a pipeline do: these run other programs."""
+        return any(bool((one.what == PAIR).any()) for one in self.runs.values())
 
     def held_up_ns(self) -> dict[int, Floats]:
         """Rank -> what the others wait for it in each of its collectives, on average; float64, as its waits."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.saving import StepEstimate
-from traceanalyzer.model.verdict import Verdict
+from traceanalyzer.model.verdict import NO_VERDICT, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,6 @@ class JobReport:
     together: StepEstimate | None = None
     culprits: tuple[int, ...] = ()
     verdict: str = ""
-    summary: Verdict = Verdict()
+    summary: Verdict = NO_VERDICT
     as_peers: Mapping[str, StepEstimate] | None = None
     unavailable: Mapping[str, str] | None = None

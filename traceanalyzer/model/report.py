@@ -11,8 +11,9 @@ from traceanalyzer.model.fault import Fault as Fault
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.job_report import JobReport as JobReport
 from traceanalyzer.model.saving import Saving as Saving
-from traceanalyzer.model.verdict import Verdict as Verdict
 from traceanalyzer.model.saving import StepEstimate as StepEstimate
+from traceanalyzer.model.verdict import NO_VERDICT
+from traceanalyzer.model.verdict import Verdict as Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,7 +164,7 @@ class TraceReport:
     faults: tuple[Fault, ...] = ()
     waiting_ns: int | None = None
     verdict: str = ""
-    summary: Verdict = Verdict()
+    summary: Verdict = NO_VERDICT
     missing: tuple[str, ...] = ()
     unavailable: Mapping[str, str] | None = None
 

@@ -30,3 +30,6 @@ class Verdict:
     def sentence(self) -> str:
         """The lines as one: `Step: 25.0 ms recorded; Limit: the GPU`."""
         return "; ".join(f"{label}: {text}" for label, text in self.lines.items())
+
+
+NO_VERDICT = Verdict()

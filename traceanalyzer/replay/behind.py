@@ -24,14 +24,18 @@ from traceanalyzer.replay.program import Program
 
 Floats = NDArray[np.float64]
 
-_MORE_TIMES = 3.0  # what the peers take, in as many calls: a thread of equal hosts differs by up to 2.1, 2 H200
+_MORE_TIMES = (
+    3.0  # what the peers take, in as many calls: a thread of equal hosts differs by up to 2.1, 2 H200
+)
 _MORE_CALLS = 1.5  # times the peers' calls: then it does what they do not
 _MORE_NS = 100_000.0  # a step, beyond what the peers take: less is noise of a host; chosen
 _MORE_WORK = 1.1  # times the peers' compute: equal work differs by up to 6 % between two H200
 _ALIKE = 0.5  # share of a rank's CPU time in what its peers do, too: else it runs another program; chosen
 _DROPPED = 0.02  # of its time that is left: then it is not there; chosen
 _GAP = "before "
-_TALKS = re.compile(r"c10d|nccl|rccl|gloo|(?<!before )record_param_comms", re.IGNORECASE)  # waiting shows there, too
+_TALKS = re.compile(
+    r"c10d|nccl|rccl|gloo|(?<!before )record_param_comms", re.IGNORECASE
+)  # waiting shows there, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +172,7 @@ def behind(hours: Mapping[int, Hours], rank: int, waits_ns: float) -> Behind | N
 
 def _usual(peers: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Median over the peers of each name's value, 0 where one lacks it."""
-    return {
-        name: float(np.median([peer.get(name, 0.0) for peer in peers])) for name in set().union(*peers)
-    }
+    return {name: float(np.median([peer.get(name, 0.0) for peer in peers])) for name in set().union(*peers)}
 
 
 def _names(trace: Trace, program: Program) -> tuple[NDArray[np.object_], Rows]:
@@ -185,7 +187,9 @@ def _names(trace: Trace, program: Program) -> tuple[NDArray[np.object_], Rows]:
     plain = texts[code].astype(object)
     loads = np.char.startswith(around.astype(str), "enumerate(DataLoader)")
     gaps = np.where(loads, around, _GAP + texts[follows].astype(object))
-    return np.asarray(np.where(named >= 0, plain, gaps), object), np.where(named >= 0, named, pick(named, after))
+    return np.asarray(np.where(named >= 0, plain, gaps), object), np.where(
+        named >= 0, named, pick(named, after)
+    )
 
 
 def _next(named: Rows) -> Rows:

@@ -47,7 +47,9 @@ class JobForecast:
             raise Unavailable("no steps that all ranks have: the job cannot be replayed as one")
         if not all((one.program.work.meet >= 0).any() for one in forecasts.values()):
             raise Unavailable("ranks without a collective that another rank's trace has")
-        blocks = blocks_at(_drafts(forecasts), {rank: one.slowdown.typical for rank, one in forecasts.items()})
+        blocks = blocks_at(
+            _drafts(forecasts), {rank: one.slowdown.typical for rank, one in forecasts.items()}
+        )
         base = job_step(blocks, samples.pop())
         ends = (
             job_step(_at(forecasts, side), base.steps).ns if not _pinned(forecasts) else base.ns
@@ -145,5 +147,10 @@ def _estimate(forecasts: Mapping[int, Forecast], base: JobStep, ends: Sequence[f
         return replace(own, traced_ns=traced)
     low, high = min(ends) * (1 - STEP_RESIDUAL), max(ends) * (1 + STEP_RESIDUAL)
     return replace(
-        own, traced_ns=traced, unprofiled_ns=round(base.ns), low_ns=round(low), high_ns=round(high), basis=basis
+        own,
+        traced_ns=traced,
+        unprofiled_ns=round(base.ns),
+        low_ns=round(low),
+        high_ns=round(high),
+        basis=basis,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ class Schedule:
         wait_streams: bool (waits, streams of the program), for which streams' newest work it waits.
         edge_to, edge_from: int64 (edges,), positions of work: the first starts when the second has ended.
         streams: how many there are.
-        meet: int64 (work,), number of the collective at which ranks meet, -1 for other work.
+        meet: int64 (work,), number of the collective at which ranks meet, -1 for other work; may be empty.
     """
 
     cpu_ns: float
@@ -47,7 +48,7 @@ class Schedule:
     edge_to: Rows
     edge_from: Rows
     streams: int
-    meet: Rows
+    meet: Rows = field(default_factory=partial(np.empty, 0, np.int64))
 
     @property
     def taken_ns(self) -> Floats:

@@ -34,9 +34,8 @@ def by_fault(
         leading: rules whose findings above `info` come before all others: who holds up a job.
     """
     groups = list(_groups(findings, faults))
-    order = ranked([one.stands for one in groups])
-    first = [one for one in order if one.rule in leading and one.severity is not Severity.INFO]
-    order = (*first, *(one for one in order if one not in first))
+    by_rank = ranked([one.stands for one in groups])
+    order = sorted(by_rank, key=lambda one: one.rule not in leading or one.severity is Severity.INFO)
     turn = {id(found): place for place, found in enumerate(order)}
     told: list[Finding] = []
     by_trace: list[list[Fault]] = [[] for _ in faults]

@@ -17,16 +17,16 @@ from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Finding, Outcome, Status
 
 from traceanalyzer.model.errors import BadOption, Unavailable
+from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.apart import told_first
 from traceanalyzer.report.by_fault import by_fault
-from traceanalyzer.model.fault import Fault
-from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.job_facts import compares_ranks, job_report
 from traceanalyzer.report.job_replay import compare, job_forecast, ranks_of, sample_alike
@@ -156,10 +156,12 @@ def _of_job(
     outcomes = outcomes_of([own.outcomes for _, own, _ in judged])
     findings, faults_of_all = by_fault(said.findings, [said.faults], compares_ranks())
     findings, (faults,) = told_first(findings, faults_of_all, outcomes)
-    step = together = None
+    together = None
     if forecast is not None:
-        step, together = forecast.step, forecast.fixed(said.edits)
-    what_if = attempt(unavailable, "as peers", partial(_as_peers, forecast, as_peers), None) if as_peers else None
+        together = forecast.fixed(said.edits)
+    what_if = (
+        attempt(unavailable, "as peers", partial(_as_peers, forecast, as_peers), None) if as_peers else None
+    )
     heads = [_head(head, forecast, together, faults, findings) for head, _, _ in judged]
     return Report(
         traces=tuple(

@@ -15,8 +15,8 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.job_report import JobReport, RankReport
 from traceanalyzer.model.saving import StepEstimate
-from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.replay.behind import Behind
 from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.report.words import format_span
@@ -26,13 +26,20 @@ from traceanalyzer.timeline.steps import Steps
 _SURE = 0.6  # of the waiting: then it is one rank's; chosen
 _LESS = 0.995  # of the step: more is next to nothing saved
 _MUCH = 0.03  # of the step: less waiting is not worth a word
-_BOUNDS = {"gpu": "its GPU", "cpu": "its CPU", "wait": "CPU and GPU waiting for one another", "communication": "communication"}
+_BOUNDS = {
+    "gpu": "its GPU",
+    "cpu": "its CPU",
+    "wait": "CPU and GPU waiting for one another",
+    "communication": "communication",
+}
 
 
 def compares_ranks() -> frozenset[str]:
     """Rules whose evidence is that a rank differs from its peers."""
     return frozenset(
-        rule.slug for rule in all_rules() if any(need.kind in (Behind, RankLoads) for need in rule.needs.values())
+        rule.slug
+        for rule in all_rules()
+        if any(need.kind in (Behind, RankLoads) for need in rule.needs.values())
     )
 
 
@@ -59,7 +66,8 @@ def job_report(
     held = view.held_up_ns()
     total = max(sum(float(one.sum()) for one in held.values()), 1.0)
     reports = tuple(
-        _rank(rank, one, view, held[rank], float(held[rank].sum()) / total, forecast) for rank, one in ranks.items()
+        _rank(rank, one, view, held[rank], float(held[rank].sum()) / total, forecast)
+        for rank, one in ranks.items()
     )
     sizes = [one.trace.meta.world_size for one in ranks.values()]
     world = max((size for size in sizes if size is not None), default=None)
@@ -68,7 +76,15 @@ def job_report(
     step = None if forecast is None else forecast.step
     summary = _summary(reports, step, together, culprits, findings)
     return JobReport(
-        reports, world, missing, step, together, culprits, summary.sentence, summary, unavailable=unavailable or None
+        reports,
+        world,
+        missing,
+        step,
+        together,
+        culprits,
+        summary.sentence,
+        summary,
+        unavailable=unavailable or None,
     )
 
 

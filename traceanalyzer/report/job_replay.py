@@ -57,7 +57,7 @@ def job_forecast(ranks: Ranks, step_ms: float | None) -> JobForecast:
 
 
 def compare(ranks: Ranks) -> None:
-    """Give `Behind` to every rank that takes more than its peers."""
+    """Give `Behind` to every rank that takes more than its peers; stages of a pipeline may compute more."""
     hours = {}
     for rank, one in ranks.items():
         with suppress(Unavailable):
@@ -69,5 +69,5 @@ def compare(ranks: Ranks) -> None:
     for rank in hours:
         steps = max(ranks[rank].index(Steps).working, 1)
         found = behind(hours, rank, float(held[rank].sum()) / steps)
-        if found is not None:
+        if found is not None and not (found.computes_more and view.pipelined):
             ranks[rank].give(found)

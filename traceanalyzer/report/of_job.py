@@ -50,9 +50,9 @@ def of_job(said: Said, forecast: JobForecast | None) -> OfJob:
     """Join what is said of several ranks, and ask what its fixes save the job."""
     groups: dict[tuple[str, str, str | None], list[_Member]] = {}
     for rank, judged in said.items():
-        for finding, fix, number in zip(judged.findings, judged.fixes, judged.faults.number, strict=True):
+        for finding, fix, fault in zip(judged.findings, judged.fixes, judged.faults.number, strict=True):
             key = finding.rule, finding.cause, finding.by
-            groups.setdefault(key, []).append(_Member(rank, finding, fix, (rank, number)))
+            groups.setdefault(key, []).append(_Member(rank, finding, fix, (rank, fault)))
     joined = [_first(group) for group in groups.values()]
     replayed = _worth(joined)
     findings = tuple(
@@ -86,7 +86,7 @@ def _worth(joined: Sequence[_Member]) -> set[int]:
 def _joined(first: _Member, group: Sequence[_Member], forecast: JobForecast | None, *, job: bool) -> Finding:
     found = first.finding
     ranks = tuple(sorted({one.rank for one in group}))
-    costs = {rank: 0 for rank in ranks}
+    costs = dict.fromkeys(ranks, 0)
     for one in group:
         costs[one.rank] += one.finding.cost_per_step_ns
     most = max(MAX_OCCURRENCES // max(len(ranks), 1), 10)

@@ -43,6 +43,8 @@ _STEPS: _Columns = [
     ("cost_per_step_ns", pa.int64()),
     ("saving", _SAVING),
     ("fault", pa.string()),
+    ("ranks", _IDS),
+    ("cost_by_rank_ns", _IDS),
 ]
 FINDINGS = pa.schema([*_TEXTS, ("rank", pa.int64()), *_PLACE, *_TIMES, *_SHARES, *_PROOF, *_STEPS])
 """Times are int64 ns; `evidence` is JSON text, since every rule names numbers of its own."""

@@ -45,7 +45,7 @@ _TITLES = ("rank", "recorded", "alone", "waits", "holds up", "clock off by", "dr
 def _shown(job: JobReport) -> Sequence[RankReport]:
     if len(job.ranks) <= _RANKS:
         return job.ranks
-    first = {rank for rank in job.culprits}
+    first = set(job.culprits)
     by_hold = sorted(job.ranks, key=lambda one: (one.rank not in first, -one.holding_up_ns, one.rank))
     chosen = {one.rank for one in by_hold[: _RANKS // 2]}
     by_wait = sorted(job.ranks, key=lambda one: (-one.waiting_ns, one.rank))
@@ -62,7 +62,11 @@ def _row(rank: RankReport) -> tuple[str, ...]:
         "" if rank.alone_ns is None else format_ns(rank.alone_ns),
         format_ns(rank.waiting_ns),
         format_ns(rank.holding_up_ns),
-        "" if clock is None else format_ns(clock.offset_ns) if clock.offset_ns >= 0 else f"-{format_ns(-clock.offset_ns)}",
+        ""
+        if clock is None
+        else format_ns(clock.offset_ns)
+        if clock.offset_ns >= 0
+        else f"-{format_ns(-clock.offset_ns)}",
         "" if clock is None or not clock.drift_ppm else f"{clock.drift_ppm:.1f} us/s",
         "" if clock is None else format_ns(clock.uncertainty_ns),
     )

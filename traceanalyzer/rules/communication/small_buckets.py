@@ -25,9 +25,13 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class Limits:
     usual_bytes: int = limit(25 << 20, "of a bucket: DistributedDataParallel's default, bucket_cap_mb=25")
-    small_share: float = limit(0.2, "of that, below which the mean bucket is small; the first is 1 MB by design")
+    small_share: float = limit(
+        0.2, "of that, below which the mean bucket is small; the first is 1 MB by design"
+    )
     min_times: float = limit(2.0, "as many buckets as the default makes; fewer are no matter")
-    min_late: int = limit(4, "all-reduces after the backward pass in a step: fewer are no loop over parameters")
+    min_late: int = limit(
+        4, "all-reduces after the backward pass in a step: fewer are no loop over parameters"
+    )
     min_bytes: int = limit(65_536, "of one after the backward pass, on average: less are values to log")
     gain_share: float = limit(
         0.3, "of what is hidden is won: compute beside NCCL slows by the rest; DDP on 2 H200, NVLink"
@@ -79,12 +83,18 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, work: Work, limits: 
     late = cause == "after-backward"
     if late and (count < limits.min_late or sizes.sum() < limits.min_bytes * len(found)):
         return
-    if not late and (sizes.mean() >= limits.small_share * limits.usual_bytes or count < limits.min_times * needed):
+    if not late and (
+        sizes.mean() >= limits.small_share * limits.usual_bytes or count < limits.min_times * needed
+    ):
         return
     left = _joined_ns(sizes, took, bucket) * (1 - limits.gain_share * late)
     gone = found if late else found[surplus]
     total, hooks = format_bytes(round(sizes.sum() / steps)), "DistributedDataParallel reduces"
-    what = f"{total} of gradients are reduced one by one after the backward pass," if late else f"{hooks} {total} in"
+    what = (
+        f"{total} of gradients are reduced one by one after the backward pass,"
+        if late
+        else f"{hooks} {total} in"
+    )
     yield Hits(
         at=gone,
         cause=cause,
@@ -148,4 +158,5 @@ def _joined_ns(sizes: Rows, took: Floats, bucket: Rows) -> Floats:
     if np.ptp(sizes) > 0:
         a_byte = max(float(np.polyfit(sizes.astype(np.float64), took, 1)[0]), 0.0)
     latency = max(float(np.median(took - a_byte * sizes)), 0.0)
-    return latency + a_byte * np.bincount(bucket, weights=sizes.astype(np.float64))
+    taken = np.bincount(bucket, weights=sizes.astype(np.float64))
+    return np.asarray(latency + a_byte * taken, np.float64)

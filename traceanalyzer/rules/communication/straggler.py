@@ -1,4 +1,4 @@
-"""One rank comes late to the collectives, because of what its host does."""
+"""One rank does what its peers do not, and they wait for it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NAMED = 3  # ops in a message
 _LOADS = "enumerate(DataLoader)"
 
 
-@rule(since="0.2", claims=Claims.NET, causes=("host-pause", "host-work", "late-input"))
+@rule(since="0.2", claims=Claims.NET, causes=("host-pause", "host-work", "late-input", "more-work"))
 def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
-    """One rank comes late to the collectives, because of what its host does.
+    """One rank does what its peers do not, and they wait for it.
 
     What it looks for: CPU time of a rank in ops, or in Python before an op, that its peers do not have or that takes
     them a third of it. It needs the traces of several ranks of one program.
@@ -30,19 +30,14 @@ def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
     if not behind.cpu_ns:
         return
     names = list(behind.cpu_ns)
-    first = names[0]
     more, usual = sum(behind.cpu_ns.values()), sum(behind.peers_ns.get(name, 0.0) for name in names)
-    cause = "late-input" if first.startswith(_LOADS) else "host-pause" if gap_of(first) else "host-work"
-    where = f"in Python before {gap_of(first)}" if gap_of(first) else f"in {names_of(names, _NAMED)}"
-    held = f", and the others wait {format_ns(round(behind.waits_ns))} a step for it" if behind.waits_ns else ""
     yield Hits(
         at=Calls(calls.events, behind.rows),
-        by=gap_of(first) or first,
-        cause=cause,
+        by=gap_of(names[0]) or names[0],
+        cause=_cause(behind, names[0]),
         lost=Lost.none(),
         fix=behind.edit,
-        message=f"rank {behind.rank} spends {format_ns(round(more + usual))} a step {where}, "
-        f"its peers {format_ns(round(usual))}{held}",
+        message=_message(behind, names, more, usual),
         advice="Take that work off this rank's loop: do it rarely, on a thread or another process, or share it out "
         "among the ranks.",
         evidence={
@@ -52,3 +47,23 @@ def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
             "waits_ns": round(behind.waits_ns),
         },
     )
+
+
+def _cause(behind: Behind, first: str) -> str:
+    if first.startswith(_LOADS):
+        return "late-input"
+    if gap_of(first):
+        return "host-pause"
+    return "more-work" if behind.computes_more else "host-work"
+
+
+def _message(behind: Behind, names: list[str], more: float, usual: float) -> str:
+    where = f"in Python before {gap_of(names[0])}" if gap_of(names[0]) else f"in {names_of(names, _NAMED)}"
+    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}, its peers {_ms(usual)}"
+    if behind.computes_more:
+        said += f"; its GPU computes {_ms(behind.compute_ns)}, theirs {_ms(behind.peers_compute_ns)}"
+    return said + (f"; the others wait {_ms(behind.waits_ns)} a step for it" if behind.waits_ns else "")
+
+
+def _ms(ns: float) -> str:
+    return format_ns(round(ns))

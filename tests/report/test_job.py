@@ -1,0 +1,104 @@
+"""Recorded jobs of two ranks: the step without the profiler, who holds up whom, and what the fixes save the job."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from traceanalyzer import Report, diagnose, load_job
+from traceanalyzer.model.finding import Severity
+
+Shared = Callable[[str], Path]
+
+
+def job(shared: Shared, name: str) -> Report:
+    return diagnose(load_job(*(shared(f"{name}.rank{rank}") for rank in (0, 1))))
+
+
+def measured_ns(shared: Shared, name: str) -> float:
+    meta = json.loads(Path(str(shared(f"{name}.rank0")).replace(".json.gz", ".meta.json")).read_text())
+    times = meta["unprofiled_step_ms"]
+    return 1e6 * (statistics.median(times) if isinstance(times, list) else times)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "ranks/moe_a2a.bad",
+            "ranks/imbalance.bad",
+            "ranks/hiccup.bad",
+            "ranks/no_sync.fixed",
+            "ranks/pipeline.fixed",
+        ),
+        *("ddp/exposed", "ddp/overlap", "ddp/straggler_gpu", "ranks2/healthy.bad", "ranks2/unused.bad"),
+        *(
+            "ranks2/sync_bn.bad",
+            "ranks2/slow_gpu.bad",
+            "ranks2/small_buckets.bad",
+            "ranks2/gather_logits.fixed",
+        ),
+    ],
+)
+def test_a_job_takes_as_long_as_it_did_without_the_profiler(name: str, shared: Shared) -> None:
+    """All of these were seen when the slowdown of ranks was fitted."""
+    report = job(shared, name)
+    assert report.job is not None
+    assert report.job.step is not None
+    true_ns = measured_ns(shared, name)
+    assert report.job.step.unprofiled_ns == pytest.approx(true_ns, rel=0.2)
+    assert report.job.step.low_ns <= 1.05 * true_ns
+    assert report.job.step.high_ns >= 0.95 * true_ns
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "rank"),
+    [
+        ("ranks/hiccup.bad", "straggler", 0),
+        ("ranks/imbalance.bad", "load-imbalance", 1),
+        ("ranks2/slow_gpu.bad", "load-imbalance", 1),
+        ("ranks2/rank0_metrics.bad", "straggler", 0),
+    ],
+)
+def test_the_rank_that_holds_up_the_others_comes_first(
+    name: str, rule: str, rank: int, shared: Shared
+) -> None:
+    report = job(shared, name)
+    first = report.findings[0]
+    assert (first.rule, first.rank, first.ranks) == (rule, rank, (rank,))
+    assert report.job is not None
+    assert report.job.culprits == (rank,)
+    assert first.saving is not None
+    true = 1 - measured_ns(shared, name.replace(".bad", ".fixed")) / measured_ns(shared, name)
+    assert first.saving.low_share - 0.02 <= true <= first.saving.high_share + 0.02
+
+
+@pytest.mark.parametrize("name", ["ranks2/healthy.bad", "ranks/hiccup.fixed", "ranks2/slow_gpu.fixed"])
+def test_ranks_that_wait_under_the_profiler_alone_accuse_nobody(name: str, shared: Shared) -> None:
+    report = job(shared, name)
+    assert report.job is not None
+    assert report.job.culprits == ()
+    assert not [one for one in report.findings if one.severity in (Severity.HIGH, Severity.MEDIUM)]
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "share"),
+    [
+        ("ranks2/small_buckets.bad", "small-buckets", 0.28),
+        ("ranks/tensor_parallel.bad", "exposed-communication", 0.34),
+        ("ranks2/gather_logits.bad", "exposed-communication", 0.10),
+    ],
+)
+def test_what_all_ranks_do_is_one_finding_with_the_saving_of_the_job(
+    name: str, rule: str, share: float, shared: Shared
+) -> None:
+    report = job(shared, name)
+    found = [one for one in report.findings if one.rule == rule and one.severity is not Severity.INFO]
+    assert len(found) == 1
+    assert found[0].ranks == (0, 1)
+    assert found[0].saving is not None
+    assert abs(found[0].saving.share - share) <= 0.1
