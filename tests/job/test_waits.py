@@ -115,7 +115,7 @@ def _job(shared: Shared, name: str) -> dict[int, Trace]:
         ("ranks/imbalance.bad", (12.0, 13.3)),
         ("ddp/straggler_gpu", (45.5, 0.0)),
         ("ddp/straggler_cpu", (35.3, 0.0)),
-        ("ranks/pipeline.bad", (8.7, 0.0)),  # a barrier; sends and receives are not of all ranks
+        ("ranks/pipeline.bad", (8.7, 9.0)),  # a barrier; and what rank 1 receives
     ],
 )
 def test_recorded_ranks_wait_as_long_as_their_raw_durations_say(

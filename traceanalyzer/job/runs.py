@@ -61,7 +61,7 @@ class CollectiveRuns:
         talks = np.flatnonzero(work.kind == KINDS.index("communication"))
         what = _names(trace, work, talks)
         pairs = _pairs(trace, work, talks, what)
-        what = np.where(np.equal(pairs, None), what, PAIR)
+        what = np.where(_known(pairs), PAIR, what)
         chosen = ~np.isin(what, list(_APART))
         entry, what, pairs = talks[chosen], what[chosen], pairs[chosen]
         if len(entry) == 0:
@@ -72,9 +72,9 @@ class CollectiveRuns:
             work.start_ns[entry],
             work.end_ns[entry],
             what,
-            np.where(np.equal(pairs, None), _groups(trace, work, entry), pairs),
+            np.where(_known(pairs), pairs, _groups(trace, work, entry)),
             np.where(np.isin(what, list(_OF_ONE_SIZE)), np.maximum(sent, received), -1),
-            np.where(np.equal(pairs, None), _numbers(trace, work, entry, "comm_seq"), -1),
+            np.where(_known(pairs), -1, _numbers(trace, work, entry, "comm_seq")),
             _step_numbers(marks, entry),
         )
 
@@ -85,6 +85,10 @@ class CollectiveRuns:
     def dur_ns(self) -> Rows:
         """Duration of each, int64 (runs,)."""
         return self.end_ns - self.start_ns
+
+
+def _known(pairs: NDArray[np.object_]) -> NDArray[np.bool_]:
+    return np.array([pair is not None for pair in pairs], np.bool_)
 
 
 def _pairs(trace: Trace, work: DeviceWork, entry: Rows, what: NDArray[np.object_]) -> NDArray[np.object_]:

@@ -25,6 +25,11 @@ def pick(values: NDArray[Value], rows: Rows, missing: int = -1) -> NDArray[Value
     return picked
 
 
+def no_rows() -> Rows:
+    """Of shape (0,)."""
+    return np.empty(0, np.int64)
+
+
 def distinct(values: Rows) -> Rows:
     """The values sorted, each once; by sorting, because numpy hashes them, which is ten times slower for many."""
     found: Rows = np.sort(values)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Rows, no_rows
 from traceanalyzer.replay.draft import Draft
 
 Floats = NDArray[np.float64]
@@ -48,7 +47,7 @@ class Schedule:
     edge_to: Rows
     edge_from: Rows
     streams: int
-    meet: Rows = field(default_factory=partial(np.empty, 0, np.int64))
+    meet: Rows = field(default_factory=no_rows)
 
     @property
     def taken_ns(self) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.behind import Behind
 from traceanalyzer.replay.edits import Deal
 from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
 from traceanalyzer.rule.collective_names import collectives_of
@@ -25,8 +26,15 @@ class Limits:
     min_errors: float = limit(3.0, "standard errors: steps of random length are uneven by chance; textbook")
 
 
-@rule(since="0.1", claims=Claims.GENERAL, min_share=0.01, limits=Limits)
-def load_imbalance(work: Work, loads: RankLoads | None, limits: Limits) -> Iterator[Hits]:
+_SLOWER = "slower-kernels"
+_LOOK = "This rank's GPU is slower: look at its clocks, power and temperature (nvidia-smi -q), and at what else runs "
+_LOOK += "on it. If its inputs are larger, deal the work out evenly."
+
+
+@rule(since="0.1", claims=Claims.GENERAL, min_share=0.01, limits=Limits, causes=("slower-kernels",))
+def load_imbalance(
+    work: Work, loads: RankLoads | None, behind: Behind | None, limits: Limits
+) -> Iterator[Hits]:
     """One rank computes more than the others, which wait for it.
 
     What it looks for: the rank whose kernels compute longest in a step, where that is well above the mean of the
@@ -50,14 +58,19 @@ def load_imbalance(work: Work, loads: RankLoads | None, limits: Limits) -> Itera
     found = work.of_kind("compute")
     if len(found) == 0:
         raise Unavailable("no kernels that compute in the trace")
-    left = loads.mean_compute_ns / own.compute_ns
+    slower = behind is not None and behind.same_kernels and behind.computes_more
+    left = (mean if slower else loads.mean_compute_ns) / own.compute_ns
     yield Hits(
         at=found,
         lost=Lost.excess(found, (found.dur_ns * (1 - left)).astype(np.int64)),
         fix=Deal(found.entries, left),
+        cause=_SLOWER if slower else "",
         confidence=Confidence.MEDIUM,
-        message=f"rank {loads.rank} computes {{own}} a step, {_named(loads)} {{others}}: {{mean}} each would be even",
-        advice="Deal the work out evenly: samples by length, experts by tokens (an auxiliary loss, a capacity), "
+        message=f"rank {loads.rank} computes {{own}} a step, {_named(loads)} {{others}}: "
+        + ("as many kernels take longer" if slower else "{mean} each would be even"),
+        advice=_LOOK
+        if slower
+        else "Deal the work out evenly: samples by length, experts by tokens (an auxiliary loss, a capacity), "
         "stages of equal time. If this rank runs the same kernels on the same shapes, its GPU is slower: look at its "
         "clocks, and at what else runs on it.",
         evidence={
