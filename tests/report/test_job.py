@@ -102,3 +102,12 @@ def test_what_all_ranks_do_is_one_finding_with_the_saving_of_the_job(
     assert found[0].ranks == (0, 1)
     assert found[0].saving is not None
     assert abs(found[0].saving.share - share) <= 0.1
+
+
+def test_a_search_for_unused_parameters_is_named(shared: Shared) -> None:
+    (found,) = (
+        one for one in job(shared, "ranks2/unused.bad").findings if one.rule == "find-unused-parameters"
+    )
+    assert "find_unused_parameters=False" in found.advice
+    assert found.ranks == (0, 1)
+    assert not [one for one in job(shared, "ranks2/unused.fixed").findings if one.rule == found.rule]

@@ -45,7 +45,7 @@ _BACKWARD = r"^autograd::engine::evaluate_function"
 _BYTES = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2}
 
 
-@rule(since="0.2", claims=Claims.EVENT, limits=Limits, causes=("small", "after-backward"))
+@rule(since="0.2", claims=Claims.GENERAL, limits=Limits, causes=("small", "after-backward"))
 def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
     """Gradients are reduced in more parts than pay.
 
