@@ -73,10 +73,10 @@ def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limit
         if len(at):
             at = at[np.lexsort((every.launch.start_ns[at], every.step[at]))]
             took = arrivals.transfer_ns[at].astype(np.float64)
-            yield from _of(cause, every[at], sizes[at], took, work, limits)
+            yield from _of(cause, every[at], sizes[at], took, limits)
 
 
-def _of(cause: str, found: Work, sizes: Rows, took: Floats, work: Work, limits: Limits) -> Iterator[Hits]:
+def _of(cause: str, found: Work, sizes: Rows, took: Floats, limits: Limits) -> Iterator[Hits]:
     bucket, surplus = _buckets(found.step, sizes, limits.usual_bytes)
     steps = len(np.unique(found.step))
     count, needed = len(found) / steps, (len(found) - surplus.sum()) / steps
@@ -98,7 +98,7 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, work: Work, limits: 
     yield Hits(
         at=gone,
         cause=cause,
-        lost=Lost.uncovered(gone, work.of_kind("compute")),
+        lost=Lost.none(),
         fix=(Resize(found[~surplus].entries, left), Drop(_calls_of(found[surplus]).rows)),
         confidence=Confidence.MEDIUM,
         message=f"{what} {count:.0f} all-reduces a step: {needed:.0f} bucket{'s' if needed > 1 else ''} would do",
