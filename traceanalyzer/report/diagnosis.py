@@ -13,12 +13,9 @@ from pathlib import Path
 
 from traceanalyzer.job.introduce import introduce
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.finding import Finding, Outcome, Status
-
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.fault import Fault
-from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.finding import Finding, Outcome, Status
 from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
@@ -130,6 +127,7 @@ def _broken(heads: Sequence[TraceReport]) -> Iterator[Outcome]:
         for one in broken_files():
             yield Outcome(one.slug, Status.FAILED, f"{one.file} cannot be imported: {one.error}", head.rank)
 
+
 def _together(ranks: Mapping[int, Analysis], step_ms: float | None) -> JobForecast:
     """The ranks replayed together; each of them is told what it does that its peers do not.
 
@@ -154,6 +152,7 @@ def _of_job(
         raise BadOption(f"rank {min(set(as_peers) - set(ranks))} is not among the traces")
     said = of_job({head.rank: own for head, own, _ in judged if head.rank is not None}, forecast)
     outcomes = outcomes_of([own.outcomes for _, own, _ in judged])
+    outcomes = (*outcomes, *_broken([replace(judged[0][0], rank=None)]))
     findings, faults_of_all = by_fault(said.findings, [said.faults], compares_ranks())
     findings, (faults,) = told_first(findings, faults_of_all, outcomes)
     together = None

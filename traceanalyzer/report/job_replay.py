@@ -12,10 +12,11 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.behind import Hours, behind
 from traceanalyzer.replay.job_saving import JobForecast
-from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.program import Program, loading
 from traceanalyzer.replay.sample import JointSteps, Sample
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.together import same_steps
+from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
@@ -38,7 +39,8 @@ def sample_alike(ranks: Ranks) -> None:
     for one in ranks.values():
         with suppress(Unavailable):
             steps = one.index(Steps)
-            own = Sample.of(steps, one.index(Nesting))
+            nesting = one.index(Nesting)
+            own = Sample.of(steps, nesting, loading(one.trace, nesting, one.index(DeviceWork)))
             chosen.append(frozenset(steps.number[own.steps].tolist()) if own.part == 1.0 else frozenset())
     both = same_steps(chosen) if len(chosen) == len(ranks) else frozenset()
     for one in ranks.values() if both else ():
