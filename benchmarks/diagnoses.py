@@ -1,19 +1,15 @@
-"""What the diagnosis says of pairs whose truth is measured, and of programs in which little is wrong.
+"""Which rules name the fault of a measured pair, and what the diagnosis says of programs in which little is wrong.
 
 A part of docs/accuracy.md; `python -m benchmarks.accuracy TRACES --write` writes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.replay_truth import truth_ms
-from traceanalyzer import Finding, Report, Severity, diagnose
+from traceanalyzer import Finding, Severity, diagnose
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 JUDGEMENTS = Path(__file__).resolve().parent.parent / "docs" / "findings.md"
@@ -181,92 +177,14 @@ FAULTS: dict[str, tuple[str, ...]] = {
 }
 QUIET = ("pairs/clean_*", "noise/*", "real/*", "public/*")  # and fixtures/healthy
 
-TITLE = "\n## What the diagnosis says\n"
+TITLE = "\n## Programs that nobody broke\n"
 _HEAD = """
-Every recorded pair by the rule that names its fault: the measured saving, what the report says of the bad one, the
-place of the finding there (the report's order), and how severe the same rule's findings are in the fixed one. Pairs
-of `fixtures/` are in this repository; the replay was not fitted on their times. "Not found" is right where
-the fix saves nothing; "no replay" where the fault is of the recording or of no known remedy. Severities are of the
-saving.
-
-| rule | pair | true | said | interval | place | severity | when fixed |
-|---|---|---|---|---|---|---|---|
-"""
-_OTHERS = """
-### Programs that nobody broke
-
 All that is above `info` there. Clean programs and `fixtures/healthy` were written to have no fault; `noise` is one
 program four times and with known changes; `real` and `public` are models and other people's traces: what is found
 there may be true, and is judged against the raw events, finding by finding, in [findings.md](findings.md). Savings are
 shares of the step without the profiler, costs shares of the window.
 
 """
-
-
-@dataclass(frozen=True)
-class Pair:
-    """One fault: the traces with and without it, and the rules that may name it."""
-
-    name: str
-    bad: Path
-    fixed: Path
-    rules: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Said:
-    """What the report says of a pair; `finding` and `place` (from 1) are None where no rule names the fault."""
-
-    pair: Pair
-    rule: str
-    true: float
-    finding: Finding | None
-    place: int | None
-    when_fixed: str
-
-    @property
-    def row(self) -> str:
-        """A row of the table."""
-        start = f"| `{self.rule}` | {self.pair.name} | {self.true:.1%} | "
-        if self.finding is None:
-            return f"{start}not found | | | | {self.when_fixed} |"
-        s = self.finding.saving
-        worth = f"{s.share:.1%} | {s.low_share:.0%} to {s.high_share:.0%}" if s else "no replay | "
-        return f"{start}{worth} | {self.place} | {self.finding.severity} | {self.when_fixed} |"
-
-
-def all_pairs(traces: Path) -> list[Pair]:
-    """Of the shared traces and of the fixtures, where both halves are there and were timed."""
-    shared = [
-        Pair(name, traces / f"{name}.bad{ENDING}", traces / f"{name}.fixed{ENDING}", rules)
-        for name, rules in FAULTS.items()
-    ]
-    own = [
-        Pair(f"fixtures/{folder.name}", folder / f"bad{ENDING}", folder / f"good{ENDING}", (folder.name,))
-        for folder in sorted(FIXTURES.iterdir())
-    ]
-    return [pair for pair in (*shared, *own) if _timed(pair.bad) and _timed(pair.fixed)]
-
-
-def _timed(trace: Path) -> bool:
-    return trace.exists() and Path(str(trace).replace(ENDING, ".meta.json")).exists()
-
-
-def said_of(pair: Pair) -> Said:
-    """Diagnoses both halves."""
-    findings = diagnose(pair.bad).findings
-    places = [place for place, finding in enumerate(findings) if finding.rule in pair.rules]
-    finding = findings[places[0]] if places else None
-    rule = finding.rule if finding else pair.rules[0]
-    true = 1 - truth_ms(pair.fixed) / truth_ms(pair.bad)
-    return Said(
-        pair, rule, true, finding, places[0] + 1 if places else None, _worst(diagnose(pair.fixed), rule)
-    )
-
-
-def _worst(report: Report, rule: str) -> str:
-    severities = [finding.severity for finding in report.findings if finding.rule == rule]
-    return min(severities, key=lambda severity: severity.rank).value if severities else "no finding"
 
 
 def quiet_traces(traces: Path) -> list[Path]:
@@ -320,21 +238,11 @@ def _rule(finding: str) -> str:
     return finding.partition(":")[0]
 
 
-def part(pairs: Iterable[Said], found: Sequence[Sequence[str]]) -> str:
+def part(found: Sequence[Sequence[str]]) -> str:
     """The text of this part of the page; `found` holds the rows of each quiet trace."""
-    by_rule = sorted(pairs, key=lambda one: (one.rule, one.pair.name))
     quiet = sum(not rows for rows in found)
-    return "".join(
-        (
-            TITLE,
-            _HEAD,
-            *(f"{one.row}\n" for one in by_rule),
-            _summary(by_rule),
-            _OTHERS,
-            _alarm_table([row for rows in found for row in rows]),
-            f"\nIn {quiet} of {len(found)} traces nothing is above `info`.\n",
-        )
-    )
+    table = _alarm_table([row for rows in found for row in rows])
+    return f"{TITLE}{_HEAD}{table}\nIn {quiet} of {len(found)} traces nothing is above `info`.\n"
 
 
 def _alarm_table(rows: Sequence[str]) -> str:
@@ -347,19 +255,7 @@ def _alarm_table(rows: Sequence[str]) -> str:
     return "\n".join((head, line, *rows)) + "\n"
 
 
-def _summary(pairs: Sequence[Said]) -> str:
-    known = [(one.true, one.finding.saving) for one in pairs if one.finding and one.finding.saving]
-    errors = [abs(saving.share - true) * 100 for true, saving in known]
-    held = np.mean([saving.low_share <= true <= saving.high_share for true, saving in known])
-    return (
-        f"\nOf {len(known)} savings: mean error {np.mean(errors):.1f} points, median {np.median(errors):.1f};"
-        f" {held:.0%} lie within the interval.\n"
-    )
-
-
 def measured(traces: Path) -> str:
-    """Diagnoses everything, on two processes; takes minutes."""
+    """Diagnoses all quiet traces, on two processes."""
     with ProcessPoolExecutor(2) as pool:
-        pairs = list(pool.map(said_of, all_pairs(traces)))
-        found = list(pool.map(alarms, quiet_traces(traces)))
-    return part(pairs, found)
+        return part(list(pool.map(alarms, quiet_traces(traces))))

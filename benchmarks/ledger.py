@@ -26,6 +26,7 @@ from traceanalyzer import diagnose
 from traceanalyzer.render.data.json import render_json
 
 TRUTH = Path(__file__).resolve().parent / "truth"
+LAST_ROUND = "round2"  # programs that nobody looked at before the intervals were made
 ALLOWED = 0.02  # by which truth may lie outside the interval: what repeats of one program differ by
 # Rules whose fix changes work on the device; those of all others take CPU time away or rewrite it.
 _WORK = frozenset(
@@ -101,6 +102,24 @@ def fitted(found: Iterable[Row]) -> list[Row]:
     return [row for row in newest.values() if row.fitted]
 
 
+def newest(found: Iterable[Row]) -> list[Row]:
+    """Rows that are not fitted, of programs that were recorded with the intervals that the package has."""
+    known = list(found)
+    last = [row.commit for row in known if row.source == LAST_ROUND]
+    return [row for row in known if not row.fitted and last and row.commit == last[-1]]
+
+
+def sentence(found: Iterable[Row]) -> str:
+    """What README says of the intervals."""
+    known = newest(found)
+    errors, width = [abs(row.error) for row in known], [100 * (row.high - row.low) for row in known]
+    return (
+        f"Of {len(known)} measured faults that nothing was fitted on, {statistics.mean(row.held for row in known):.0%} "
+        f"lay within, {statistics.median(errors):.1f} points from what was said in the median, "
+        f"{statistics.mean(errors):.1f} on average; the intervals are {statistics.mean(width):.0f} points wide."
+    )
+
+
 def _read(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8", newline="") as stream:
         for line in csv.DictReader(stream):
@@ -125,18 +144,26 @@ def _text(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def record(source: str, traces: Path, commit: str, reports: Path | None, is_fitted: bool) -> list[Row]:
+def record(
+    source: str,
+    traces: Path,
+    commit: str,
+    reports: Path | None,
+    is_fitted: bool,
+    only: Sequence[str] = (),
+) -> list[Row]:
     """The rows of all pairs of a source that `FAULTS` names, and whose fault the report names.
 
     Args:
         traces: folder with `PROGRAM.bad.json.gz`, `PROGRAM.fixed.json.gz` and their `.meta.json`.
+        only: names of programs; all unless given.
         reports: folder with `PROGRAM.json` as `traceanalyzer diagnose --format json` wrote them; None to diagnose now.
     """
     found = []
     for name, rules in FAULTS.items():
         folder, _, program = name.partition("/")
         bad = _trace(traces, source, program, "bad")
-        if folder == source and bad.exists():
+        if folder == source and bad.exists() and (not only or program in only):
             said = _report(bad, reports and reports / f"{program}.json")
             row = _row(said, bad, _trace(traces, source, program, "fixed"), program, rules)
             if row is not None:

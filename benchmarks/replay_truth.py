@@ -1,6 +1,6 @@
-"""How near the replay is to the truth: `python -m benchmarks.replay_truth TRACES [pairs] [healthy] [steps FOLDER ...]`.
+"""How near the replay is to the truth: `python -m benchmarks.replay_truth TRACES [healthy] [steps FOLDER ...]`.
 
-pairs: said against true savings. healthy: what CUDA graphs or no synchronisation would save of programs that have
+healthy: what CUDA graphs or no synchronisation would save of programs that have
 nothing to save. steps: the step without the profiler, of every trace in the folders that tells it.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.replay_case import Case
-from benchmarks.replay_fixes import FIXES, graph, item
+from benchmarks.replay_fixes import graph, item
 from traceanalyzer import load
 from traceanalyzer.replay.saving import Forecast
 
@@ -53,30 +53,6 @@ def forecast(case: Case) -> Forecast:
     return Forecast.build(case.trace, case.steps, case.program)
 
 
-def pairs(traces: Path) -> None:
-    """Said against true saving of every pair that a selector knows."""
-    print(f"{'pair':26} {'true':>6} {'said':>6} {'interval':>15} {'err':>6}  step true, said")
-    for folder in ("pairs", "pairs4"):
-        errors, held = [], []
-        for bad in sorted(traces.glob(f"{folder}/*.bad.json.gz")):
-            name = bad.name.split(".")[0]
-            if name not in FIXES:
-                continue
-            case = Case.of(load(bad))
-            known = forecast(case)
-            said, true = known.saving(FIXES[name](case)), 1 - truth_ms(fixed(bad)) / truth_ms(bad)
-            errors.append(abs(said.share - true) * 100)
-            held.append(said.low_share <= true <= said.high_share)
-            print(
-                f"{folder + '/' + name:26} {true:6.1%} {said.share:6.1%} {said.low_share:7.1%} {said.high_share:7.1%}"
-                f" {(said.share - true) * 100:+6.1f}{' ' if held[-1] else '*'} {truth_ms(bad):8.3f}"
-                f" {known.step.unprofiled_ns / 1e6:8.3f} ms, bound by {known.step.bound}"
-            )
-        print(
-            f"{folder}: mean {np.mean(errors):.1f}, median {np.median(errors):.1f} points, held {np.mean(held):.0%}"
-        )
-
-
 def healthy(traces: Path) -> None:
     """Savings that are none."""
     for name in HEALTHY:
@@ -107,9 +83,7 @@ def steps(traces: Path, folders: Sequence[str]) -> None:
 
 
 def main() -> None:
-    traces, words = Path(sys.argv[1]), sys.argv[2:] or ["pairs", "healthy"]
-    if "pairs" in words:
-        pairs(traces)
+    traces, words = Path(sys.argv[1]), sys.argv[2:] or ["healthy"]
     if "healthy" in words:
         healthy(traces)
     if "steps" in words:

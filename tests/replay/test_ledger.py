@@ -1,0 +1,58 @@
+"""The ledger of measured pairs: what README says of it, what the package was calibrated with, and what is said now."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import calibrate_replay as calibrate
+from benchmarks import ledger
+from benchmarks.diagnoses import FAULTS, FIXTURES
+from traceanalyzer.replay import calibration
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_readme_says_what_the_ledger_says() -> None:
+    text = " ".join(README.read_text(encoding="utf-8").split())
+    assert ledger.sentence(ledger.rows()) in text
+
+
+def test_intervals_are_made_of_rows_that_nothing_was_fitted_on() -> None:
+    known = ledger.unfitted(ledger.rows())
+    assert not any(row.fitted for row in known)
+    assert len(known) == calibration.PAIRS
+    for group, sides in calibrate.residuals(known).items():
+        assert calibration.RESIDUAL[group] == pytest.approx(sides, abs=1e-3)
+
+
+def test_every_row_is_of_a_fault_whose_rules_are_known() -> None:
+    for row in ledger.rows():
+        assert row.rule in FAULTS[f"{row.source}/{row.program}"]
+        assert row.low <= row.said <= row.high <= 1
+        assert row.commit
+
+
+def test_fitted_pairs_are_near_the_truth() -> None:
+    """They show that edits do what they were made for."""
+    errors = np.abs([row.error for row in ledger.fitted(ledger.rows())])
+    assert errors.mean() <= 4
+    assert np.median(errors) <= 2.5
+
+
+def test_the_last_round_was_fitted_on_by_nobody() -> None:
+    found = [row for row in ledger.rows() if row.source == ledger.LAST_ROUND]
+    assert found
+    assert not any(row.fitted for row in found)
+    assert statistics.mean(row.held for row in found) >= 0.7
+
+
+@pytest.mark.parametrize("program", ["exposed-copy", "implicit-sync", "strided-copy"])
+def test_the_ledger_says_what_is_said(program: str) -> None:
+    (now,) = list(ledger.record("fixtures", FIXTURES, "now", None, False, only=(program,)))
+    was = [row for row in ledger.newest(ledger.rows()) if row.program == program][-1]
+    assert now.said == pytest.approx(was.said, abs=0.01)
+    assert (now.low, now.high) == pytest.approx((was.low, was.high), abs=0.03)
