@@ -11,7 +11,7 @@ import numpy as np
 
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.replay.footprint import Footprint
-from traceanalyzer.replay.rewrites import Batch
+from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
 from traceanalyzer.rule.claims import Claims, Draft
 from traceanalyzer.rule.grouping import graded
 
@@ -86,15 +86,21 @@ def _linked(
     drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Forecast
 ) -> list[tuple[int, int]]:
     """Pairs of findings, by position, that one change removes."""
+    compiled = [
+        (i, other)
+        for i, draft in enumerate(drafts)
+        for other, second in enumerate(drafts)
+        if _made_of(draft, Compile) and _made_of(second, Fuse) and not (draft.hits.info or second.hits.info)
+    ]
     known = ((i, found.saving) for i, found in enumerate(findings))
     worth = {i: saving.share for i, saving in known if saving is not None and saving.share >= _LEAST}
     chosen = [i for i in worth if drafts[i].order is not Claims.LAUNCHES and not drafts[i].hits.info]
     chosen = sorted(chosen, key=lambda i: (-worth[i], i))[:_MOST]
     if len(chosen) < 2:
-        return []
+        return compiled
     program = forecast.program
     prints = {i: Footprint.of(program, drafts[i].hits.edits()) for i in chosen}
-    found = []
+    found = compiled
     for place, one in enumerate(chosen):
         for other in chosen[place + 1 :]:
             first, second = prints[one], prints[other]
@@ -105,6 +111,12 @@ def _linked(
             if linked or _same_loop(drafts[one], drafts[other]):
                 found.append((one, other))
     return found
+
+
+def _made_of(draft: Draft, kind: type[Edit]) -> bool:
+    """Whether its fix is of this kind alone: what compiles the step fuses its chains as well."""
+    edits = draft.hits.edits()
+    return bool(edits) and all(isinstance(edit, kind) for edit in edits)
 
 
 def _same_loop(one: Draft, other: Draft) -> bool:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule import Claims, Hits, IdleTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rule.unprofiled import busy_share, idle_words, is_busy, only_profiled
 from traceanalyzer.rules.gpu_idle.launch_bound.capturable import obstacles
 from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import remedy_of
 from traceanalyzer.rules.gpu_idle.launch_bound.launches import between_launches, pace_ns
+from traceanalyzer.rules.gpu_idle.launch_bound.who_launches import launching_part
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -33,10 +34,15 @@ class Limits:
     )
     max_syncs: float = limit(1.0, "a step: one read-back at its end does not cut a graph in two")
     min_compile_share: float = limit(0.1, "saved by it: of its replay only the sign can be trusted (pairs)")
+    min_loop_share: float = limit(
+        0.4,
+        "of a thread's ops in a step, that lie in a loop's repeats: then the loop is what launches; chosen",
+    )
     min_pointwise_share: float = limit(0.3, "of the launches: eager pointwise kernels that a compiler fuses")
 
 
 _MEASURE = "Measure a step without the profiler and give it with --step-ms: that tells whether the GPU idles."
+_LOOP = "Do once for all repeats what does not need the repeat before: stack its inputs, and take it out of the loop. "
 _NO_FAULT = {
     "profiled-only": "; without the profiler the GPU is probably busy",
     "small-part": "; most idle time has other reasons",
@@ -52,7 +58,13 @@ _NO_FAULT = {
     causes=("profiled-only", "small-part", "unsure", "graph", "compile", "batch"),
 )
 def launch_bound(
-    work: Work, idle: IdleTime, steps: Steps, syncs: SyncCalls, forecast: Forecast | None, limits: Limits
+    calls: Calls,
+    work: Work,
+    idle: IdleTime,
+    steps: Steps,
+    syncs: SyncCalls,
+    forecast: Forecast | None,
+    limits: Limits,
 ) -> Iterator[Hits]:
     """The GPU waits for launch after launch of short kernels.
 
@@ -83,18 +95,23 @@ def launch_bound(
     kernels, pace = eager.of_kind("compute", "communication"), pace_ns(eager)
     lines = found.launch.line.sums(found.dur_ns)
     count = round(len(kernels) / max(steps.working, 1))
+    part = launching_part(calls, kernels, limits.min_loop_share)
+    advice = _LOOP + remedy.advice if part else remedy.advice
     yield Hits(
         at=found,
         cause=cause,
         fix=() if minor or busy else remedy.fix,
         confidence=remedy.sure,
-        message=f"the CPU launches {{kernels}} kernel{'s' if count != 1 else ''} a step"
+        message=("{loop} launches {loop_launches} of " if part else "the CPU launches ")
+        + f"{{kernels}} kernel{'s' if count != 1 else ''} a step"
         + (", half of them shorter than {kernel}" if count > 1 else " of {kernel}")
         + (", mostly one in {launch}" if pace else "")
-        + ", and the GPU waits for it: before {ops}"
+        + ", and the GPU waits for "
+        + ("them" if part else "it")
+        + ": before {ops}"
         + (", at {lines}" if lines else "")
         + _doubt(cause, forecast),
-        advice=_first_measured(remedy.advice, forecast) if cause == "unsure" else remedy.advice,
+        advice=_first_measured(advice, forecast) if cause == "unsure" else advice,
         evidence={
             "kernels": count,
             "launches": round(len(eager) / max(steps.working, 1)),
@@ -104,7 +121,8 @@ def launch_bound(
             "lines": lines,
             "remedy": remedy.name,
             "busy_share": busy_share(forecast),
-        },
+        }
+        | ({"loop": part.words, "loop_launches": part.launches, "loop_part": part.share} if part else {}),
         info=cause in _NO_FAULT,
     )
 

@@ -1,0 +1,35 @@
+"""A launch-bound step names the part that launches."""
+
+from __future__ import annotations
+
+from tests.rules.programs import US, Program, found
+
+
+def rollout(repeats: int, names: tuple[str, ...], steps: int = 4, extra: bool = True) -> Program:
+    """Steps of short kernels: a head, a loop with a branch, a tail."""
+    made = Program()
+    for step in range(steps):
+        made.step(step)
+        made.kernel("aten::embedding", dur=2 * US)
+        for number in range(repeats):
+            for name in names:
+                made.kernel(name, dur=2 * US)
+            if extra and number % 4 == 0:
+                made.kernel("aten::where", dur=2 * US)
+        made.kernel("aten::sum", dur=2 * US)
+    return made
+
+
+def test_a_loop_with_branches_is_named_by_its_repeats_and_ops() -> None:
+    made = rollout(16, ("aten::mul", "aten::linear", "aten::tanh"))
+    (one,) = found(made.trace, "launch-bound")
+    assert "a loop of 16 repeats of about 3 ops (" in one.message
+    assert one.evidence["loop_launches"] >= 48
+    assert one.advice.startswith("Do once for all repeats")
+
+
+def test_ops_that_come_in_no_order_are_no_loop() -> None:
+    names = tuple(f"aten::op{number}" for number in range(60))
+    (one,) = found(rollout(1, names).trace, "launch-bound")
+    assert "loop" not in one.evidence
+    assert "the CPU launches 6" in one.message

@@ -1,0 +1,77 @@
+"""Which part of a step launches: a loop of ops, a line of the user's, an annotation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import grouped
+from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.timeline.names import OPTIMIZER_MARK
+from traceanalyzer.timeline.rough_loops import RoughLoops
+
+_SHOWN = 3  # ops of a repeat that are named
+_LEAST = 8  # repeats: fewer are as likely blocks of a model
+_MOST_NAMED = 0.3  # of the launches that a part must have to be named
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What launches most of a step.
+
+    Attributes:
+        words: a noun phrase, `a loop of 48 repeats of about 31 ops (aten::mul, aten::linear, ..)`.
+        repeats: of a loop, else 0.
+        launches: of a step.
+        share: of all launches of the steps.
+    """
+
+    words: str
+    repeats: int
+    launches: int
+    share: float
+
+
+def launching_part(calls: Calls, eager: Work, min_share: float) -> Part | None:
+    """The part that launches most, None where nothing stands out.
+
+    Args:
+        calls: all of them.
+        eager: the kernels of the steps that no graph launched.
+        min_share: of a thread's ops that a loop covers at least.
+    """
+    outer = calls[calls.is_top_op & (calls.step >= 0)]
+    outer = outer[~outer.inside(calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)])]
+    loop = _loop(outer, eager, min_share) if len(outer) else None
+    return loop if loop is not None and loop.share >= _MOST_NAMED else None
+
+
+def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
+    outer = outer[np.argsort(outer.start_ns, kind="stable")]
+    group, _ = grouped([outer.step, outer.thread])
+    order = np.argsort(group, kind="stable")
+    outer, group = outer[order], group[order]
+    loops = RoughLoops.of(outer.name.code, group, _LEAST, min_share)
+    if len(loops) == 0:
+        return None
+    owner = eager.outer_op.owner(outer)
+    launched = np.bincount(owner[owner >= 0], minlength=len(outer))
+    sums = np.append(0, np.cumsum(launched))
+    each = sums[loops.last + 1] - sums[loops.first]
+    steps = max(len(np.unique(eager.step)), 1)
+    best = int(np.argmax(each))
+    alike = np.abs(loops.repeats - loops.repeats[best]) <= 1  # the same in other steps, and in backward
+    total = int(each[alike].sum())
+    members = np.arange(int(loops.first[best]), int(loops.last[best]) + 1)
+    names = outer.name[members].sums(launched[members])
+    shown = [name for name in names if names[name]][:_SHOWN]
+    repeats, ops = int(loops.repeats[best]), round(len(members) / int(loops.repeats[best]))
+    lines = outer.line.or_else(outer.annotation)[members].sums(np.maximum(launched[members], 0))
+    where = f" at {next(iter(lines))}" if lines else ""
+    return Part(
+        f"a loop of {repeats:,} repeats of about {ops:,} op{'s' if ops != 1 else ''} ({', '.join(shown)}){where}",
+        repeats,
+        round(total / steps),
+        min(total / max(len(eager), 1), 1.0),
+    )
