@@ -1,0 +1,89 @@
+"""Every expert works on every token, and most of the results are multiplied by zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import quicker
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_kept: float = limit(0.5, "of the experts that topk keeps for a token; chosen")
+    capacity: float = limit(
+        1.25, "times the even share: rows that an expert gets where tokens are sorted; usual"
+    )
+    min_rows: int = limit(64, "tokens: fewer gain nothing from being sorted; chosen")
+    min_gpu_share: float = limit(0.05, "of GPU time that work on all experts and tokens takes")
+
+
+@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
+def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+    """Products run for all experts and tokens, though a few experts are chosen for each token.
+
+    What it looks for: topk that keeps k of E scores for each of N rows, and batched products of E times N rows.
+    Why it costs: E / k times the operations, and results that are multiplied by zero and added up.
+    Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: tokens sorted by expert, each expert's product on
+    its own rows (index_select, grouped or batched products with a capacity, index_add).
+    How sure: shapes and k are recorded; that the gate is zero elsewhere follows from topk, but is not seen: medium.
+    When it is wrong: scores that are chosen for something else than these products.
+    Saving: products and pointwise work in proportion to k / E, with a quarter more rows than the even share.
+    Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
+    """
+    if not any(op.dims for op in inputs.signatures):
+        raise Unavailable("no shapes recorded: with record_shapes=True they say how many experts there are")
+    gates = {gate for op in inputs.signatures if (gate := _gate(op, limits)) is not None}
+    for rows, experts, kept in sorted(gates):
+        dense = inputs.meets(partial(_on_all, rows=rows, experts=experts))
+        products = dense & inputs.meets(_multiplies)
+        if not products.any():
+            continue
+        part = min(limits.capacity * kept / experts, 1.0)
+        for device, found in work[dense & work.kind.one_of("compute", "copy_d2d")].by_device():
+            share = found.total_ns / max(work[work.device == device].total_ns, 1)
+            if share < limits.min_gpu_share or not products[found.entries].any():
+                continue
+            yield Hits(
+                **quicker(found, np.asarray(found.dur_ns * part)),
+                by=f"{experts} experts",
+                message="topk keeps {kept} of {experts} experts for each of {rows} rows, yet products run for all "
+                "{experts} x {rows}: {gpu} of GPU time in {ops}"
+                + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
+                advice="Sort the tokens by expert and let each expert work on its own rows: index_select into slots of "
+                "a fixed capacity and a batched product, or a grouped product; index_add puts the results back.",
+                confidence=Confidence.MEDIUM,
+                evidence={**told(found), "gpu_share": share, "kept": kept, "experts": experts, "rows": rows},
+            )
+
+
+def _gate(op: Signature, limits: Limits) -> tuple[int, int, int] | None:
+    """(rows, experts, kept) of topk over the scores of each row; None for other ops."""
+    if op.name != "aten::topk":
+        return None
+    try:
+        shape, kept = op.shape(0), int(op.scalar(1))
+    except (LookupError, TypeError, ValueError):
+        return None
+    rows, experts = int(np.prod(shape[:-1])), shape[-1] if shape else 0
+    few = 0 < kept <= limits.max_kept * experts
+    return (rows, experts, kept) if few and rows >= limits.min_rows else None
+
+
+def _on_all(op: Signature, rows: int, experts: int) -> bool:
+    """Whether it has a tensor with the experts first and all rows behind them."""
+    shapes = (one for one in op.dims if isinstance(one, list) and len(one) == 3)
+    return any(one[0] == experts and rows in one[1:] for one in shapes)
+
+
+def _multiplies(op: Signature) -> bool:
+    needed = bound_of(op)
+    return needed is not None and needed.kind == "matmul"

@@ -1,0 +1,139 @@
+"""Small tensors are combined each with each in memory, and summed up again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.op_model import ITEM_BYTES, Signature
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import quicker
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_times: float = limit(8.0, "as many numbers as the inputs together: less is a bias or a mask; chosen")
+    min_elements: int = limit(1 << 20, "of the pairs: fewer fit into a cache; chosen")
+    min_gpu_share: float = limit(0.05, "of GPU time that work on the pairs takes")
+    reached: float = limit(0.5, "of the peak of float32 arithmetic by a fused kernel; chosen")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """The shape that small inputs are broadcast to, the op that does it, and its inputs."""
+
+    shape: Shape
+    op: str
+    inputs: tuple[Shape, ...]
+
+
+@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
+def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    """Small tensors are broadcast to all of their pairs, which are written to memory and reduced again.
+
+    What it looks for: a pointwise op whose result has eight times as many numbers as its inputs together, which
+    broadcast or are expanded, and a reduction over that result; with all work on tensors of that shape, also backward.
+    Why it costs: every op passes over all pairs in memory, though inputs and results are small.
+    Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of the
+    normalised matrices; torch.cdist; the few candidates that are needed, chosen before they are paired.
+    How sure: shapes and strides are recorded; that fewer pairs or a product would do is not, hence medium.
+    When it is wrong: where all pairs are the result that is wanted; then a compiler fuses the ops between.
+    Saving: down to the arithmetic of the same ops in one kernel, which writes the reduced result only.
+    Source: PyTorch's documentation of broadcasting; roofline model.
+    """
+    if not any(op.dims for op in inputs.signatures):
+        raise Unavailable("no shapes recorded: with record_shapes=True they say what is broadcast")
+    found = [_pairs_of(op, limits) for op in inputs.signatures]
+    origins = {one.shape: one for one in found if one is not None}
+    reduced = {shape for op in inputs.signatures if _reduces(op) for shape in _shapes(op)}
+    within = {shape for one in origins.values() for shape in _rest(one, limits)}
+    for shape, pairs in origins.items():
+        if shape in reduced and shape not in within:
+            yield from _of(pairs, work, inputs, gpus, limits)
+
+
+def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    own = {pairs.shape, *_rest(pairs, limits)}
+    member = inputs.meets(lambda op: own.intersection(_shapes(op)) or _pairs_of(op, limits) == pairs)
+    for device, members in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
+        share = members.total_ns / max(work[work.device == device].total_ns, 1)
+        peaks = gpus[device].peaks
+        if share < limits.min_gpu_share or peaks is None:
+            continue
+        each = math.prod(pairs.shape) / (limits.reached * peaks.tflops["fp32"] * 1e3)
+        texts = [_text(shape) for shape in pairs.inputs]
+        yield Hits(
+            **quicker(members, np.minimum(members.dur_ns, each)),
+            by=pairs.op,
+            message="{by} broadcasts {inputs} to all pairs, {pairs}, {ratio} times as many numbers, which go through "
+            "memory and are reduced again: {gpu} of GPU time in {ops}"
+            + (", at {lines}" if members.line.sums(members.dur_ns) else ""),
+            advice="Sums of products are one matrix product (matmul, einsum), distances torch.cdist, cosine similarity "
+            "the product of normalised rows. Where few pairs are needed choose those first; else torch.compile fuses "
+            "the ops with the reduction.",
+            confidence=Confidence.MEDIUM,
+            evidence={
+                **told(members),
+                "gpu_share": share,
+                "inputs": " and ".join(dict.fromkeys(texts)),
+                "pairs": _text(pairs.shape),
+                "ratio": round(math.prod(pairs.shape) / max(sum(map(math.prod, pairs.inputs)), 1)),
+            },
+        )
+
+
+def _pairs_of(op: Signature, limits: Limits) -> _Pairs | None:
+    """What a pointwise op broadcasts its inputs to, where that is many times as much as they are."""
+    needed = bound_of(op) if op.dims else None
+    if needed is None or needed.kind != "elementwise":
+        return None
+    try:
+        tensors = [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]]
+        shape = tuple(np.broadcast_shapes(*(op.shape(i) for i in tensors)))
+        small = sum(op.elements(i) for i in tensors)
+    except (LookupError, ValueError):
+        return None
+    size = math.prod(shape)
+    if len(tensors) < 2 or size < limits.min_elements or size < limits.min_times * small:
+        return None
+    return _Pairs(shape, op.name, tuple(_unexpanded(op, i) for i in tensors))
+
+
+def _unexpanded(op: Signature, position: int) -> Shape:
+    """Its shape with 1 where it is expanded."""
+    shape = op.shape(position)
+    strides = op.stride(position) or (1,) * len(shape)
+    return tuple(size if step else 1 for size, step in zip(shape, strides, strict=True))
+
+
+def _rest(pairs: _Pairs, limits: Limits) -> set[Shape]:
+    """Shapes of results that are reduced over one dimension, and are still all pairs."""
+    small, shape = sum(map(math.prod, pairs.inputs)), pairs.shape
+    rest = {shape[:at] + more + shape[at + 1 :] for at in range(len(shape)) for more in ((), (1,))}
+    least = max(limits.min_times * small, limits.min_elements)
+    return {one for one in rest if math.prod(one) >= least}
+
+
+def _reduces(op: Signature) -> bool:
+    needed = bound_of(op) if op.dims else None
+    return needed is not None and needed.kind in ("reduction", "softmax")
+
+
+def _shapes(op: Signature) -> set[Shape]:
+    """Shapes of its tensors."""
+    return {
+        tuple(one) for one in op.dims if isinstance(one, list) and one and all(type(n) is int for n in one)
+    }
+
+
+def _text(shape: Shape) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,143 @@
+"""A parameter is converted or looked up again and again within one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.replay.edits import DropWork
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+
+_GRADIENT = "torch::autograd::AccumulateGrad"
+_CASTS, _CAST_BACK = ("aten::_to_copy",), r"ToCopyBackward0$"
+_LOOKUPS, _LOOKED_UP = ("aten::embedding",), r"EmbeddingBackward0$"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_times: float = limit(
+        3.0, "as often as the parameters of the shape get a gradient: twice is recomputation in backward"
+    )
+    min_gpu_share: float = limit(0.03, "of GPU time that the repetition takes")
+
+
+@rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits, causes=("casts", "lookups"))
+def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """The same parameter is converted, or looked up with as many indices, several times a step.
+
+    What it looks for: conversions of tensors of a parameter's shape and type, and lookups of one table with indices of
+    one shape, three times as often as parameters of that shape get a gradient in the step.
+    Why it costs: the result is the same each time, and so is its gradient, which is added up time by time.
+    Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; a position bias
+    computed anew in each layer. Good: one autocast around the whole forward pass, which keeps converted weights; the
+    bias computed once and handed to all layers.
+    How sure: shapes, types and numbers of gradients are recorded. Of a conversion its input decides all, hence medium;
+    a lookup's indices may differ, hence low.
+    When it is wrong: activations that happen to have a parameter's shape and type.
+    Saving: without all but the first of each step.
+    Source: "Automatic Mixed Precision" in PyTorch's documentation, on autocast's cache of weights.
+    """
+    gradients = calls[calls.name.one_of(_GRADIENT) & (calls.step >= 0)]
+    if not len(gradients):
+        raise Unavailable("no gradients of parameters in the trace")
+    if not any(gradients.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: with record_shapes=True they tell parameters from activations")
+    known: dict[object, int] = {}
+    number, keys = _keys(gradients, of_two=False)
+    for key, count in zip(keys, np.bincount(number, minlength=len(keys)).tolist(), strict=True):
+        known[key] = known.get(key, 0) + count
+    for cause, names, back in (("casts", _CASTS, _CAST_BACK), ("lookups", _LOOKUPS, _LOOKED_UP)):
+        yield from _repeated(
+            cause, calls[calls.name.one_of(*names) & (calls.step >= 0)], work, back, known, limits
+        )
+
+
+def _repeated(
+    cause: str, ops: Calls, work: Work, back: str, known: dict[object, int], limits: Limits
+) -> Iterator[Hits]:
+    number, keys = _keys(ops, of_two=cause == "lookups")
+    count = np.bincount(number, minlength=len(keys))
+    gradients = np.array([known.get(key[:2], 0) for key in keys], np.int64)
+    often = (gradients > 0) & (count >= limits.min_times * gradients)
+    if not often.any():
+        return
+    ratio = np.where(often, count / np.maximum(gradients, 1), 0.0)
+    ops, number = ops[often[number]], number[often[number]]
+    owner = work.op.owner(ops)
+    mirrored = work.outer_op.name.matches(back)
+    shapes = {key[0] for key, chosen in zip(keys, often, strict=True) if chosen}
+    mirrored &= _of_shapes(work, shapes, cause)
+    times = float(np.median(ratio[number]))
+    again = np.where(mirrored, 1 - 1 / times, 0.0)
+    again[owner >= 0] = 1 - 1 / ratio[number[owner[owner >= 0]]]
+    for device, found in work[again > 0].by_device():
+        part = again[found.entries]
+        spent = int((found.dur_ns * part).sum())
+        if spent >= limits.min_gpu_share * work[work.device == device].total_ns:
+            yield _hits(cause, ops, found, part, round(times), spent)
+
+
+def _hits(cause: str, ops: Calls, found: Work, part: np.ndarray, times: int, spent_ns: int) -> Hits:
+    casts = cause == "casts"
+    gone = _but_first(found, part)
+    return Hits(
+        at=found,
+        cause=cause,
+        lost=Lost.excess(found, np.asarray(found.dur_ns * part, np.int64)),
+        fix=DropWork(found.entries[gone]),
+        message=(
+            "weights are converted {repeats} times a step each, and their gradients converted back as often"
+            if casts
+            else "one table is looked up {repeats} times a step with as many indices, and gets as many gradients"
+        )
+        + ": {again} of GPU time more than once would take{where}",
+        advice="Convert each weight once: one torch.autocast around the whole forward pass (leaving it drops the "
+        "converted weights), or weights kept in that type."
+        if casts
+        else "Where the indices are the same, look up once and hand the result on; else look all up in one call.",
+        confidence=Confidence.MEDIUM if casts else Confidence.LOW,
+        evidence={**told(found), "repeats": times, "again_ns": spent_ns, "calls": len(ops)},
+    )
+
+
+def _but_first(found: Work, part: np.ndarray) -> np.ndarray:
+    """Of the pieces of each op and shape the share that is needless, evenly over them; bool (work,)."""
+    phase = np.cumsum(part)
+    gone: np.ndarray = np.floor(phase) > np.floor(np.append(0.0, phase[:-1]))
+    return gone
+
+
+def _of_shapes(work: Work, shapes: set[object], cause: str) -> np.ndarray:
+    """Whether the op has a tensor of these shapes, or a gradient of a lookup of the table."""
+    dims = work.op.text("input_dims").or_else(work.outer_op.text("input_dims"))
+    if cause == "lookups":
+        widths = {shape[-1] for shape in shapes if isinstance(shape, tuple) and shape}
+        return dims.meets(lambda text: (_sizes(text) or (0,))[-1] in widths)
+    return dims.meets(lambda text: _sizes(text) in shapes)
+
+
+def _keys(calls: Calls, *, of_two: bool) -> tuple[Rows, list[tuple[object, ...]]]:
+    """(number of each call's key, the keys): shape and type of the first input, and the second's shape if asked."""
+    dims, kinds = calls.text("input_dims"), calls.text("input_type")
+    number, first = grouped([dims.code, kinds.code]) if len(calls) else (calls.rows, calls.rows)
+    found = [_key(dims[int(at)], kinds[int(at)], of_two=of_two) for at in first]
+    keys = list(dict.fromkeys(found))
+    place = {key: at for at, key in enumerate(keys)}
+    return np.array([place[key] for key in found], np.int64)[number], keys
+
+
+def _key(dims: str | None, kinds: str | None, *, of_two: bool) -> tuple[object, ...]:
+    op = Signature.parsed("", dims, kinds, None)
+    key = (_sizes(dims or ""), op.types[0] if op.types else "")
+    return (*key, str(op.dims[1:2])) if of_two else key
+
+
+def _sizes(dims: str) -> tuple[int, ...] | None:
+    found = Signature.parsed("", dims, None, None).dims
+    first = found[0] if found else None
+    return tuple(first) if isinstance(first, list) and first and all(type(n) is int for n in first) else None
