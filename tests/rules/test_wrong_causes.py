@@ -10,7 +10,10 @@ from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, Op, found, program
 from tests.rules.programs import US, Program
 from tests.rules.programs import found as of_trace
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.timeline.device_work import DeviceWork
 
 SOFTMAX_KERNEL = (
     "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 9, false>(int)"
@@ -169,3 +172,39 @@ def test_an_optimizer_that_updates_by_lists_and_exchanges_data_is_left_alone() -
                 trace.launch("cudaLaunchKernel", at + (30 + 60 * i) * US, 5 * US, correlation)
                 trace.kernel(at + (45 + 60 * i) * US, 5 * US, correlation, name=extra if i == 9 else "gemm")
         assert of_trace(trace, "unfused-optimizer") == []
+
+
+def test_an_accelerator_without_rows_of_its_work_is_named() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 20 * US)
+    for i in range(7):
+        trace.event(
+            ph="X",
+            cat="mtia_ccp_events",
+            name="CCP",
+            ts=10 + i,
+            dur=1,
+            pid=0,
+            tid=7,
+            args={"device": 0, "stream": 7},
+        )
+    with pytest.raises(Unavailable, match=r"7 rows of MTIA \(mtia_ccp_events\)") as told:
+        Analysis(trace.load()).index(DeviceWork)
+    assert "ProfilerActivity.CUDA" not in str(told.value)
+
+
+def test_a_compiled_region_is_told_by_its_kernels_and_sent_to_a_graph() -> None:
+    trace, number = TraceBuilder(record_shapes=1), 0
+    for step in range(5):
+        at = 3_000 * US * step
+        trace.step(step, at, 3_000 * US)
+        trace.op("Torch-Compiled Region: 0/0", at + 10 * US, 2_900 * US)
+        for i in range(40):
+            number += 1
+            trace.launch("cuLaunchKernel", at + (20 + 70 * i) * US, 60 * US, number)
+            name = "triton_poi_fused_gelu_0" if i % 4 else "triton_red_fused_norm_1"
+            trace.kernel(at + (30 + 70 * i) * US, 40 * US, number, name=name)
+    (one,) = of_trace(trace, "hotspot")
+    assert "triton_poi_fused_gelu_0" in one.message
+    assert "40 of them one by one" in one.message
+    assert "reduce-overhead" in one.advice

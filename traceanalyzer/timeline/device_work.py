@@ -20,6 +20,7 @@ from traceanalyzer.timeline.text_rank import text_rank
 Rows = NDArray[np.int64]
 
 KINDS = ("compute", "communication", "copy_h2d", "copy_d2h", "copy_p2p", "copy_d2d", "copy_other", "memset")
+_ACCELERATORS = ("mtia", "xpu", "hpu", "privateuse1")  # that write categories of their own
 _OTHER = KINDS.index("copy_other")
 
 
@@ -110,6 +111,12 @@ def _nothing_ran(trace: Trace) -> Unavailable:
     """Why there is no work: nothing was launched, or what was launched could not be recorded."""
     calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
     launches = int((calls & matching(trace.cpu, "name", LAUNCH.search)).sum())
+    if others := _other_accelerators(trace):
+        kinds = " and ".join(f"{count:,} rows of {name}" for name, count in others.items())
+        what = f"{kinds} are in the trace, but none that tells of a kernel, a copy or a memset"
+        return Unavailable(
+            what, "torch's profiler writes none for this accelerator; the CPU's ops can be seen: ops"
+        )
     if launches == 0:
         what = "no kernels, copies or memsets in the trace"
         return Unavailable(what, "record with ProfilerActivity.CUDA on a GPU")
@@ -117,6 +124,17 @@ def _nothing_ran(trace: Trace) -> Unavailable:
     return Unavailable(
         what, "see to permissions, another profiler that holds the device, or the driver's version"
     )
+
+
+def _other_accelerators(trace: Trace) -> dict[str, int]:
+    """`MTIA (mtia_ccp_events)` -> rows of the GPU lane that are of an accelerator, but of none of its work."""
+    rows = trace.meta.rows.get("gpu", {})
+    return {
+        f"{prefix.upper()} ({category})": count
+        for category, count in sorted(rows.items())
+        for prefix in _ACCELERATORS
+        if category.startswith(f"{prefix}_") and count and category not in BUSY_CATEGORIES
+    }
 
 
 def _known(values: Rows) -> Rows:

@@ -13,6 +13,7 @@ from traceanalyzer.model.arrays import Rows, among, distinct, starts_of_runs
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, matching
 from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -106,6 +107,7 @@ def _long(trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, 
     rows = np.flatnonzero(nesting.self_ns >= _LONG_NS)  # few
     call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
     usable = (call[rows] | (nesting.op[rows] == rows)) & activity.launching[nesting.thread[rows]]
+    usable &= ~matching(trace.cpu, "name", GRAPH_LAUNCH.search)[rows]
     usable &= ~among(rows, distinct(syncs.row)) & ~among(rows, distinct(activity.rows["allocator"]))
     rows = rows[usable & (nesting.self_ns[rows] >= (nesting.end_ns - nesting.start_ns)[rows] // 2)]
     stalled = intervals.covered(activity.sets["profiler"], nesting.start_ns[rows], nesting.end_ns[rows])

@@ -16,6 +16,7 @@ STREAM_WAIT = re.compile(r"^(cuda|hip)StreamWaitEvent|^cuStreamWait")
 LAUNCH = re.compile(
     r"^(cuda|hip)(Ext)?(Module)?LaunchKernel|^cu(LaunchKernel|GraphLaunch)|^(cuda|hip)GraphLaunch|^hipExtLaunch"
 )
+GRAPH_LAUNCH = re.compile(r"^(cuda|hip|cu)GraphLaunch")  # takes as long as the graph is large, every time
 CAPTURE_BEGIN = re.compile(r"^(cuda|hip)StreamBeginCapture|^cuStreamBeginCapture")
 CAPTURE_END = re.compile(r"^(cuda|hip)StreamEndCapture|^cuStreamEndCapture")
 INSTANTIATION = re.compile(r"^(cuda|hip|cu)GraphInstantiate")

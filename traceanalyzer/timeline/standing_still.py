@@ -16,6 +16,7 @@ from traceanalyzer.timeline.boundaries import Boundaries
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import (
     ALLOCATING_OP,
+    GRAPH_LAUNCH,
     QUERY,
     VIEWING_OP,
     is_compilation,
@@ -76,6 +77,7 @@ class StandingStill:
         usable = (
             matching(trace.cpu, "category", ("cpu_op", *CALL_CATEGORIES).__contains__) & ~nesting.annotation
         )
+        usable &= ~matching(trace.cpu, "name", GRAPH_LAUNCH.search)
         usable[syncs.row] = False
         usable[activity.rows["allocator"]] = False
         parts = [

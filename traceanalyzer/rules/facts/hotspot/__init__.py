@@ -13,11 +13,13 @@ from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.rule import Claims, Hits, Kind, Lost, Work, limit, rule
 from traceanalyzer.rule.arrivals import without_waiting
-from traceanalyzer.rule.evidence import called_names, plain_name
+from traceanalyzer.rule.evidence import called_names, kernel_times, plain_name
 from traceanalyzer.rules.facts.hotspot.what_limits import LIMITS, TRANSFER, Bound, what_limits
 from traceanalyzer.timeline.steps import Steps
 
 # What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
+_COMPILED = r"^Torch-Compiled Region|CompiledFunction|^## Call CompiledFxGraph"
+_IDLE = 0.1  # of the step: less idle time than this may be none, as in `MIN_OPEN_SHARE`
 _NO_USERS = (
     r"^## |CompiledF|^Torch-Compiled|^TorchDynamo|^\[|^(nccl|gloo|mpi):|^Optimizer\.|^(DistributedD|FSDP::)"
 )
@@ -66,6 +68,8 @@ def hotspot(
         if share >= limits.min_part_share:
             bound = what_limits(found, rates, limits.min_near_share, limits.max_latency_ns)
             bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
+            if not bound.kind and found.outer_op.name.matches(_COMPILED).any():
+                bound = _compiled(found, forecast)
             alone = "without the profiler" if forecast else "as recorded"
             yield _hits(plain_name(op), found, bound, gpu_ns, min(share, 1.0), alone)
 
@@ -74,6 +78,23 @@ def _counts(work: Work, usual: NDArray[np.int64]) -> NDArray[np.bool_]:
     """What the usual steps ran, since one that tunes kernels says little of the others; all where they ran none."""
     counts = np.isin(work.step, usual)
     return counts if counts.any() else np.ones(len(work), bool)
+
+
+def _compiled(found: Work, forecast: Forecast | None) -> Bound:
+    """Of a compiled region: the kernels that it is made of, and how they are launched."""
+    words = "its kernels are {kernels}"
+    eager = found[~found.in_graph]
+    waits = eager.kind.one_of("copy_d2h").any()
+    if len(eager) < len(found) or waits or forecast is None or forecast.idle_share < _IDLE:
+        return Bound(
+            "", words, "Look at these kernels first: a compiler names them by the ops that are fused in them."
+        )
+    each = round(len(eager) / max(len(eager.outer_op.distinct()), 1))
+    return Bound(
+        "",
+        f"{words}; it launches {each} of them one by one, without waiting for any",
+        "Compile this region with mode='reduce-overhead': it becomes one CUDA graph. Then look at its kernels.",
+    )
 
 
 def _hits(op: str, found: Work, bound: Bound, gpu_ns: int, share: float, alone: str) -> Hits:
@@ -91,7 +112,7 @@ def _hits(op: str, found: Work, bound: Bound, gpu_ns: int, share: float, alone: 
         evidence={
             "gpu_ns": gpu_ns,
             "part_share": share,
-            "kernels": found.name.sums(found.dur_ns),
+            "kernels": kernel_times(found),
             "shapes": next(iter(found.dims.sums(found.dur_ns)), None),
             "lines": lines,
             "annotations": annotations,
