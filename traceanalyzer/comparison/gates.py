@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from traceanalyzer.comparison.result import Comparison
+from traceanalyzer.comparison.result import Comparison, Word
 from traceanalyzer.model.errors import BadOption
 
 STEP, DEVICE = "step", "gpu"
@@ -54,7 +54,7 @@ def broken(found: Comparison, gates: Mapping[str, tuple[float, bool]]) -> list[s
                 remedy=f"Choose among step, gpu, {', '.join(sorted(counters))}.",
             )
         allowed = one.base * limit if share else limit
-        if one.new_range[0] - one.base_range[1] > allowed:
+        if one.word is Word.MORE and one.new_range[0] - one.base_range[1] > allowed:
             told.append(f"{one.counter}: {one.base:g} -> {one.new:g} a step, {allowed:g} more are allowed")
     return told
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from traceanalyzer.comparison.exact import MINOR
-from traceanalyzer.comparison.result import CallRow, FaultChange, Row, Waterfall, Word
+from traceanalyzer.comparison.result import CallRow, FaultChange, Row, StepAxis, Waterfall, Word
 from traceanalyzer.comparison.rows import label_of
 from traceanalyzer.model.units import format_ns
 
 _NAMED = 6
 _LEAST_SHARE = 0.1  # of the step's difference, for what is not proven to be named; chosen
+_FITTING = 0.25  # of what a new fault is said to cost, by which the step must have got longer; chosen
 _SILENT = (Word.SAME, Word.UNKNOWN)
 
 
@@ -32,21 +33,34 @@ def reasons(
     rows: Sequence[Row],
     calls: Sequence[CallRow],
     waterfall: Waterfall | None,
-    differs: bool,
+    step: StepAxis | None,
 ) -> tuple[str, ...]:
-    """Phrases, the most telling first.
+    """Phrases, the most telling first: faults that fit the step's difference, what changed, other faults.
 
-    Args:
-        differs: whether the step is slower or faster: only then idle time without a proven change says anything.
+    Idle time without a proven change says something only where the step is slower or faster.
     """
-    told = [_fault_phrase(one) for one in faults if one.status in ("gone", "new", "worse", "better")]
+    differs = step is not None and step.word not in _SILENT
+    moved = [one for one in faults if one.status in ("gone", "new", "worse", "better")]
+    fitting = [one for one in moved if _fits(one, step)]
+    told, others = (
+        [_fault_phrase(one) for one in group] for group in (fitting, [one for one in moved if one not in fitting])
+    )
     changes = _changes(rows, calls, waterfall)
     total = 0 if waterfall is None else waterfall.new_ns - waterfall.base_ns
     telling = [
         one for one in changes if one.real or (differs and abs(one.idle_ns) > _LEAST_SHARE * abs(total))
     ]
     telling.sort(key=lambda one: (not one.real, -_weight(one), one.label))
-    return tuple(told + [_phrase(one) for one in telling])[:_NAMED]
+    return tuple(told + [_phrase(one) for one in telling] + others)[:_NAMED]
+
+
+def _fits(fault: FaultChange, step: StepAxis | None) -> bool:
+    """Whether a fault that came or went can be what changed the step: of its sign, and not much less than was said."""
+    if fault.status not in ("gone", "new") or step is None:
+        return fault.status in ("gone", "new")
+    if fault.status == "gone":
+        return step.word in (Word.UNKNOWN, Word.FASTER)
+    return step.difference > _FITTING * (fault.said_share or 0.0) and step.word is not Word.FASTER
 
 
 def _weight(change: _Change) -> float:

@@ -71,10 +71,20 @@ def drafted(pair: Pair, tables: tuple[Table, Table]) -> Drafted:
     return Drafted(row, BusyPart(kind, label_of(row), *busy), tested, other_inputs)
 
 
-def corrected(rows: Sequence[Drafted]) -> list[Row]:
-    """The rows with Holm's correction: a test that does not hold among so many is no difference."""
+def corrected(rows: Sequence[Drafted], *, comparable: bool) -> list[Row]:
+    """The rows with Holm's correction: a test that does not hold among so many is no difference.
+
+    Args:
+        comparable: whether both had the same inputs; else nothing is said of rows that got others.
+    """
     kept = iter(holm([one.row.p for one in rows if one.tested]))
-    return [replace(one.row, word=Word.SAME) if one.tested and not next(kept) else one.row for one in rows]
+    found = [replace(one.row, word=Word.SAME) if one.tested and not next(kept) else one.row for one in rows]
+    if comparable:
+        return found
+    return [
+        replace(row, word=Word.UNKNOWN) if one.other_inputs else row
+        for row, one in zip(found, rows, strict=True)
+    ]
 
 
 def label_of(row: Row) -> str:

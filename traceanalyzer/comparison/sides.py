@@ -81,7 +81,8 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
     pairs = matched(*tables)
     rows_of_both = rows_of(tables[0]), rows_of(tables[1])
     drafts = [drafted(pair, rows_of_both) for pair in pairs]
-    rows = corrected(drafts)
+    inputs = other_inputs(drafts, (first, second))
+    rows = corrected(drafts, comparable=not inputs)
     calls = changed_calls(first, second)
     counters = counted(first, second, calls, rows)
     changed = program_changed(counters)
@@ -92,11 +93,9 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
         waterfall = waterfall_of((step.base_ns, step.new_ns), [one.part for one in drafts], (first, second))
         rows = _with_deltas(rows, drafts, step, (first, second), waterfall)
     order = sorted(rows, key=lambda row: (row.word in _SAME, -abs(row.delta_ns), row.op, row.outer, row.kind))
-    inputs = other_inputs(drafts, (first, second))
     got = None if step is None or inputs else -step.difference
     faults = fault_changes(first.faults, second.faults, got)
-    differs = step is not None and step.word in (Word.SLOWER, Word.FASTER)
-    because = reasons(faults, order, calls, waterfall, differs)
+    because = reasons(faults, order, calls, waterfall, step)
     axes = Axes(counters, device, step)
     verdict = verdict_of(axes, because, inputs, _identical(base, new), (first, second), waterfall)
     notes = ([inputs] if inputs else []) + notes_of(first, second, step.pace if step else 1.0)

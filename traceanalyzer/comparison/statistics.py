@@ -15,8 +15,8 @@ ALPHA = 0.05
 _EXACT = 1_000  # ways to deal the values out: so many are tried one by one; 6 and 6 values have 924
 _RESAMPLES = 2_000
 _SEED = 25
-# Student's t over the normal's 1.96, by captures of the side that has fewer: a bootstrap of few captures is too sure.
-_FEW = {3: 2.78 / 1.96, 4: 2.45 / 1.96, 5: 2.31 / 1.96}
+# Student's t over the normal's 1.96, by captures of the side that has fewer: a bootstrap of few captures is too sure,
+_FEW = {3: 2.78 / 1.96, 4: 2.45 / 1.96, 5: 2.31 / 1.96}  # and its spread too small, by sqrt((n - 1) / n)
 
 
 def permutation_p(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -66,7 +66,8 @@ def log_interval(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]]
     difference = np.log(drawn[1]) - np.log(drawn[0])
     centre = math.log(_mean(new) / _mean(base))
     low, high = (float(np.quantile(difference, at)) for at in (ALPHA / 2, 1 - ALPHA / 2))
-    wider = _FEW.get(min(len(base), len(new)), 1.0)
+    fewest = min(len(base), len(new))
+    wider = _FEW.get(fewest, 1.0) * math.sqrt(fewest / max(fewest - 1, 1))
     return centre - (centre - low) * wider, centre + (high - centre) * wider
 
 

@@ -13,10 +13,8 @@ from traceanalyzer.comparison.statistics import log_interval
 # What one recording a side leaves open: predicted steps of one program differ by less in nine of ten pairs.
 DEVICE_NOISE = 0.14  # where the GPU sets the pace; noise/, H200: clocks that follow the power
 HOST_NOISE = 0.21  # where the CPU does
-PACED_NOISE = 0.14  # where the CPU does, both at one pace of the host; slowdown/, H200 host
-CHANGED_NOISE = (
-    0.10  # the same, where the program changed: that it takes as long as before is no likelier than not
-)
+CHANGED_NOISE = 0.10  # where it does, both at one pace, and the program changed, so that a difference is likely
+
 DEVICE_SHARE = (
     0.5  # of the step's difference that real differences on the device make, for them to explain it; half
 )
@@ -41,7 +39,8 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
     ns = at_pace(first.step, math.sqrt(1 / pace)), at_pace(second.step, math.sqrt(pace))
     difference = math.log(ns[1] / ns[0])
     interval = _interval(base, new) if several else None
-    needed = _needed(first.step, second.step, pace, changed)
+    alike = changed and first.recorded == second.recorded
+    needed = _needed(first.step, second.step, pace, alike)
     if interval is not None:
         word = _by_interval(interval)
         needed = max((interval[1] - interval[0]) / 2, _LEAST)
@@ -94,9 +93,7 @@ def _needed(base: StepTime, new: StepTime, pace: float, changed: bool) -> float:
     """How far two steps must be apart, with fewer than three captures a side."""
     if base.bound in _BY_DEVICE and new.bound in _BY_DEVICE:
         return DEVICE_NOISE
-    if pace == 1.0:
-        return HOST_NOISE
-    return CHANGED_NOISE if changed else PACED_NOISE
+    return CHANGED_NOISE if changed and pace != 1.0 else HOST_NOISE
 
 
 def _by_size(
