@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from tests.comparison.programs import ADDED, MM, TANH, built
 from tests.recorded import FIXTURES
-from traceanalyzer import Comparison, compare
+from tests.rules.kernel_programs import Op
+from traceanalyzer import BadOption, Comparison, Trace, compare
+from traceanalyzer.comparison.ledger import COLUMNS, ledger_rows, ledger_text
 from traceanalyzer.comparison.result import Counted, Word
 from traceanalyzer.rule.registry import all_rules
 
@@ -173,3 +176,56 @@ def test_a_fault_that_is_gone_is_named_first(folder: Path) -> None:
     assert folder.name in found.verdict.because[0]
     back = compare(folder / "good.json.gz", folder / "bad.json.gz")
     assert folder.name in next(fault for fault in back.faults if fault.status == "new").rules
+
+
+def test_a_timed_step_is_what_the_verdict_is_of() -> None:
+    trace, other = built([MM, ADDED], syncs=1).load(), built([MM, ADDED]).load()
+    found = compare(trace, other, base_ms=2.0, new_ms=1.0)
+    step = found.axes.step
+    assert step is not None
+    assert (step.base_ns, step.new_ns, step.measured) == (2_000_000, 1_000_000, True)
+    assert found.verdict.word is Word.FASTER
+    assert sums(found)
+    with pytest.raises(BadOption, match="says nothing of the other"):
+        compare(trace, other, base_ms=2.0)
+    with pytest.raises(BadOption, match="not a positive time"):
+        compare(trace, other, base_ms=-2.0, new_ms=1.0)
+
+
+def test_a_fault_that_alone_is_gone_has_said_and_got_and_a_row_of_the_ledger() -> None:
+    folder = FIXTURES / "no-tensor-cores"
+    found = compare(folder / "bad.json.gz", folder / "good.json.gz", base_ms=10.0, new_ms=3.0)
+    (gone,) = [fault for fault in found.faults if fault.status == "gone"]
+    assert gone.said_share is not None
+    assert gone.got_share == pytest.approx(0.7)
+    (row,) = ledger_rows(found, 0.02)
+    assert tuple(row) == COLUMNS
+    assert (row["rule"], row["true"], row["spread"], row["fitted"]) == (
+        "no-tensor-cores",
+        "0.7000",
+        "0.0200",
+        "no",
+    )
+    text = ledger_text([row], ledger_text([row], ""))
+    assert text.count("\n") == 3
+    predicted = compare(folder / "bad.json.gz", folder / "good.json.gz")
+    assert {one["fitted"] for one in ledger_rows(predicted, None)} == {"yes"}
+
+
+def ranks_of(*ops: Sequence[Op]) -> dict[int, Trace]:
+    return {rank: built(own).load() for rank, own in enumerate(ops)}
+
+
+def test_jobs_are_compared_by_the_rank_that_sets_the_pace() -> None:
+    slow = replace(MM, dur=900)
+    found = compare(ranks_of([MM], [slow]), ranks_of([slow], [MM]))
+    assert (found.base.rank, found.new.rank) == (1, 0)
+    assert found.axes.step is not None
+    assert abs(found.axes.step.difference) < 0.01
+    assert [one.word for one in found.ranks] == [Word.SLOWER, Word.FASTER]
+
+
+def test_ranks_that_are_missing_are_said() -> None:
+    found = compare(ranks_of([MM], [MM]), ranks_of([MM], [MM], [MM]))
+    assert "ranks in NEW only: 2" in found.notes
+    assert found.ranks[2].base_ns is None

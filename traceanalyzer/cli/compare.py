@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,17 @@ from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, tell,
 
 if TYPE_CHECKING:
     from traceanalyzer.comparison.result import Comparison
+
+
+def _times(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...]:
+    """Times in ms, one or several with commas."""
+    try:
+        times = tuple(float(text) for text in (value or "").split(",") if text.strip())
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no time in ms", ctx, param) from None
+    if any(not 0 < ms < float("inf") for ms in times):
+        raise click.BadParameter(f"{value!r}: a time is positive", ctx, param)
+    return times
 
 
 @click.command(short_help="What changed between two traces, and whether it is real.")
@@ -39,6 +51,19 @@ if TYPE_CHECKING:
     metavar="NAME=LIMIT",
     help="Exit with 1 if NAME grew by more; repeatable.",
 )
+@click.option(
+    "--base-ms",
+    callback=_times,
+    metavar="MS",
+    help="BASE's step without the profiler as you timed it; 1.50,1.55 for several runs.",
+)
+@click.option("--new-ms", callback=_times, metavar="MS", help="The same of NEW.")
+@click.option(
+    "--to-ledger",
+    type=FILE,
+    metavar="FILE",
+    help="Add what was said and what was got of a fault that is gone (CSV).",
+)
 @click.option("--quiet", is_flag=True, help="The verdict and its reasons only.")
 @force_option
 @click.pass_context
@@ -54,6 +79,9 @@ def compare(
     parquet: Path | None,
     fail_on: str,
     gates: tuple[str, ...],
+    base_ms: tuple[float, ...],
+    new_ms: tuple[float, ...],
+    to_ledger: Path | None,
     quiet: bool,
     force: bool,
 ) -> None:
@@ -81,7 +109,8 @@ def compare(
     limits = gates_of(gates)
     inputs = [Path(one) for one in (base, new, *more_base, *more_new) if not one.startswith("baseline:")]
     check_outputs([one for one in (output, parquet) if one], inputs=inputs, force=force)
-    found = compared([base, *more_base], [new, *more_new])
+    times = [statistics.median(ms) if ms else None for ms in (base_ms, new_ms)]
+    found = compared([base, *more_base], [new, *more_new], base_ms=times[0], new_ms=times[1])
     failures = broken(found, limits)
     if parquet is not None:
         from traceanalyzer.render.data.comparison import write_comparison
@@ -89,10 +118,24 @@ def compare(
         with written(parquet) as stream:
             write_comparison(found, stream)
     _put(found, form, output, quiet)
+    if to_ledger is not None:
+        _add_to_ledger(found, to_ledger, base_ms)
     for failure in failures:
         tell(f"gate: {failure}")
     if failures or (fail_on == "slower" and found.verdict.word == "slower"):
         ctx.exit(1)
+
+
+def _add_to_ledger(found: Comparison, path: Path, base_ms: tuple[float, ...]) -> None:
+    from traceanalyzer.comparison.ledger import ledger_rows, ledger_text
+
+    rows = ledger_rows(found, max(base_ms) / min(base_ms) - 1 if base_ms else None)
+    if not rows:
+        tell(f"{path}: nothing added: no fault that was said to save something is gone alone", str(path))
+        return
+    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    with written(path) as stream:
+        stream.write(ledger_text(rows, before).encode())
 
 
 def _put(found: Comparison, form: str, output: Path | None, quiet: bool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from traceanalyzer.comparison.recorded import snapshot_of
@@ -17,19 +19,41 @@ Capture = Trace | Mapping[int, Trace] | str | Path
 Given = Capture | Sequence[Capture]
 
 
-def compare(base: Given, new: Given) -> Comparison:
+def compare(
+    base: Given, new: Given, *, base_ms: float | None = None, new_ms: float | None = None
+) -> Comparison:
     """What changed from `base` to `new`, by how much, and whether it is more than noise.
 
     Args:
         base, new: each a trace, the traces of a job by rank, the path of a file or of a folder, the name of a baseline
             (`baseline:NAME`), or a list of several captures of the same program. The files of a folder are the ranks of
             a job where each declares a rank of its own, else captures of one program.
+        base_ms, new_ms: how long a step takes without the profiler, where you have timed both, in ms.
 
     Raises:
         UnreadableTrace, NotATrace: a file cannot be read.
-        BadOption: a list without a capture, or no baseline of that name.
+        BadOption: a list without a capture, no baseline of that name, or a time of one side alone.
     """
-    return compared(side_of(base), side_of(new))
+    if (base_ms is None) != (new_ms is None):
+        raise BadOption(
+            "a timed step of one side says nothing of the other", remedy="Give base_ms and new_ms."
+        )
+    return compared(timed(side_of(base), base_ms), timed(side_of(new), new_ms))
+
+
+def timed(side: Side, step_ms: float | None) -> Side:
+    """The side with the step that the user timed without the profiler."""
+    if step_ms is None:
+        return side
+    if not 0 < step_ms < math.inf:
+        raise BadOption(f"step time {step_ms} ms: not a positive time")
+    return [{rank: _timed(one, round(step_ms * 1e6)) for rank, one in capture.items()} for capture in side]
+
+
+def _timed(snapshot: Snapshot, ns: int) -> Snapshot:
+    if snapshot.step is None:
+        return snapshot
+    return replace(snapshot, step=replace(snapshot.step, ns=ns, low_ns=ns, high_ns=ns, measured=True))
 
 
 def side_of(given: Given) -> Side:

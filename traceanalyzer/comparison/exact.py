@@ -27,7 +27,11 @@ def counted(
     found = []
     for row in rows_of(both):
         ranges = (row.least_base, row.most_base), (row.least_new, row.most_new)
-        word = _word(ranges, (row.count_base, row.count_new)) if _counted(row.counter, base, new) else Word.UNKNOWN
+        word = (
+            _word(ranges, (row.count_base, row.count_new))
+            if _counted(row.counter, base, new)
+            else Word.UNKNOWN
+        )
         where = _where(str(row.counter), calls, rows) if word in (Word.MORE, Word.FEWER) else ()
         found.append(Counted(str(row.counter), row.count_base, row.count_new, *ranges, word, where))
     return tuple(found)

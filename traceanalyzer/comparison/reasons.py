@@ -43,7 +43,8 @@ def reasons(
     moved = [one for one in faults if one.status in ("gone", "new", "worse", "better")]
     fitting = [one for one in moved if _fits(one, step)]
     told, others = (
-        [_fault_phrase(one) for one in group] for group in (fitting, [one for one in moved if one not in fitting])
+        [_fault_phrase(one) for one in group]
+        for group in (fitting, [one for one in moved if one not in fitting])
     )
     changes = _changes(rows, calls, waterfall)
     total = 0 if waterfall is None else waterfall.new_ns - waterfall.base_ns

@@ -86,7 +86,8 @@ class StepAxis:
         low, high: interval of the difference; None with fewer than three captures a side.
         needed: the difference that is more than noise (0 to 1).
         pace: how long the calls that both have took in NEW, as a multiple of BASE; 1 where that was not told apart.
-        predicted: whether the steps could be replayed; else they are as recorded.
+        predicted: whether the steps could be replayed; else they are as recorded, or as the user timed them.
+        measured: whether the user timed both without the profiler.
         base_recorded_ns, new_recorded_ns, base_raw_ns, new_raw_ns: recorded, and predicted at each recording's pace.
         base_cpu_ns, new_cpu_ns: of that, what the CPU works, each at its own pace; None where it is not replayed.
         base_bound, new_bound: what sets the pace.
@@ -101,6 +102,7 @@ class StepAxis:
     needed: float
     pace: float
     predicted: bool
+    measured: bool
     base_recorded_ns: int
     new_recorded_ns: int
     base_raw_ns: int
@@ -255,13 +257,16 @@ class Source:
     rank: int | None
     gpus: tuple[str, ...]
     versions: Mapping[str, str]
+    recorded: tuple[str, ...]
     steps: int
     step_kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that is said of two recordings, jobs, or sets of captures; of jobs the rows are those of the slowest rank.
+    """All that is said of two recordings, jobs, or sets of captures.
+
+    Of jobs the step, the waterfall and the rows are those of the rank that sets the pace, on each side.
 
     Attributes:
         verdict: of the step, and why.

@@ -151,7 +151,7 @@ def _judged(row: Row, pair: Pair, tables: tuple[Table, Table]) -> tuple[Row, boo
     base, new = row.base, row.new
     if base is None or new is None:
         return replace(row, word=Word.NEW if base is None else Word.GONE), False
-    if pair.rung in ("region", "family"):
+    if pair.rung in ("region", "family") and row.kind != "communication":
         return replace(row, word=_by_total(base, new)), False
     ratio = (new.ns / new.count) / (base.ns / base.count) if base.ns and new.ns else None
     single = len(pair.base) == len(pair.new) == 1
@@ -160,7 +160,7 @@ def _judged(row: Row, pair: Pair, tables: tuple[Table, Table]) -> tuple[Row, boo
     row = replace(row, ratio=ratio)
     if abs(base.count - new.count) > _SAME_COUNT:
         return replace(row, word=_by_count(row, pair, tables)), False
-    if ratio is None:
+    if ratio is None or row.kind == "communication":  # a collective's time is mostly others' being late
         return row, False
     first, second = (
         table[next(iter(parts))] for table, parts in zip(tables, (pair.base, pair.new), strict=True)

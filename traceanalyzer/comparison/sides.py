@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from traceanalyzer.comparison.exact import changed_calls, counted, program_changed
 from traceanalyzer.comparison.faults import fault_changes
+from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
 from traceanalyzer.comparison.matching import RUNGS, Pair, matched
 from traceanalyzer.comparison.merging import Captures
 from traceanalyzer.comparison.notes import notes_of, other_inputs
@@ -15,7 +16,6 @@ from traceanalyzer.comparison.result import (
     Axes,
     Comparison,
     DeviceAxis,
-    RankChange,
     Row,
     Source,
     StepAxis,
@@ -42,15 +42,13 @@ def compared(base: Side, new: Side) -> Comparison:
         base, new: one capture at least each, and one rank at least in each capture.
     """
     sides = _by_rank(base), _by_rank(new)
-    both = [rank for rank in sides[0] if rank in sides[1]]
-    pairs = [(rank, rank) for rank in both] or [(next(iter(sides[0])), next(iter(sides[1])))]
-    slowest = max(pairs, key=lambda pair: max(_step_ns(sides[at][pair[at]]) for at in (0, 1)))
-    chosen = sides[0][slowest[0]], sides[1][slowest[1]]
+    pair = slowest(sides[0]), slowest(sides[1])
+    chosen = sides[0][pair[0]], sides[1][pair[1]]
     result = _of_pair(*chosen)
-    ranks = _ranks(sides) if max(map(len, sides)) > 1 else ()
-    sources = [_source(side, rank, own) for side, rank, own in zip((base, new), slowest, chosen, strict=True)]
+    ranks = rank_changes(*sides) if max(map(len, sides)) > 1 else ()
+    sources = [_source(side, rank, own) for side, rank, own in zip((base, new), pair, chosen, strict=True)]
     return replace(
-        result, base=sources[0], new=sources[1], ranks=ranks, notes=(*_missing(sides), *result.notes)
+        result, base=sources[0], new=sources[1], ranks=ranks, notes=(*job_notes(*sides, ranks), *result.notes)
     )
 
 
@@ -61,17 +59,15 @@ def _by_rank(side: Side) -> dict[int | None, Captures]:
     return {rank: Captures.of([capture[rank] for capture in side if rank in capture]) for rank in ranks}
 
 
-def _step_ns(side: Captures) -> int:
-    return side.together.step.ns if side.together.step else 0
-
-
 def _source(side: Side, rank: int | None, captures: Captures) -> Source:
     one = captures.together
     names = tuple(sorted({snapshot.source for capture in side for snapshot in capture.values()}))
     ranks = tuple(
         sorted({rank for capture in side for rank in capture}, key=lambda rank: -1 if rank is None else rank)
     )
-    return Source(names, len(side), ranks, rank, one.gpus, one.versions, one.steps, one.step_kind)
+    return Source(
+        names, len(side), ranks, rank, one.gpus, one.versions, one.recorded, one.steps, one.step_kind
+    )
 
 
 def _of_pair(base: Captures, new: Captures) -> Comparison:
@@ -99,7 +95,7 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
     axes = Axes(counters, device, step)
     verdict = verdict_of(axes, because, inputs, _identical(base, new), (first, second), waterfall)
     notes = ([inputs] if inputs else []) + notes_of(first, second, step.pace if step else 1.0)
-    source = Source((), 1, (), None, (), {}, 0, "")
+    source = Source((), 1, (), None, (), {}, (), 0, "")
     return Comparison(
         source,
         source,
@@ -161,29 +157,3 @@ def _identical(base: Captures, new: Captures) -> bool:
         one.step == other.step and all(one.tables[name].equals(other.tables[name]) for name in TABLES)
         for one, other in zip(base.each, new.each, strict=True)
     )
-
-
-def _ranks(
-    sides: tuple[Mapping[int | None, Captures], Mapping[int | None, Captures]],
-) -> tuple[RankChange, ...]:
-    """All ranks of both jobs, and how their steps changed."""
-    found = []
-    for rank in sorted({*sides[0], *sides[1]}, key=lambda rank: -1 if rank is None else rank):
-        base, new = (side.get(rank) for side in sides)
-        step = None if base is None or new is None else step_axis(base, new, None, True)
-        ns = [
-            None if one is None or one.together.step is None else one.together.step.ns for one in (base, new)
-        ]
-        waits = [None if one is None else one.together.waiting_ns for one in (base, new)]
-        word = step.word if step else Word.UNKNOWN
-        found.append(RankChange(rank, ns[0], ns[1], waits[0], waits[1], word))
-    return tuple(found)
-
-
-def _missing(sides: tuple[Mapping[int | None, Captures], Mapping[int | None, Captures]]) -> list[str]:
-    found = []
-    for name, own, other in (("BASE", sides[0], sides[1]), ("NEW", sides[1], sides[0])):
-        only = sorted(rank for rank in own if rank not in other and rank is not None)
-        if only and len(own) + len(other) > 2:
-            found.append(f"ranks in {name} only: {', '.join(map(str, only))}")
-    return found

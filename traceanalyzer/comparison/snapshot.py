@@ -68,6 +68,7 @@ class StepTime:
         bound: gpu, cpu, wait or communication; None where it could not be replayed.
         paces: (factor, ns): the step if the CPU were so many times as quick as it was.
         each_ns: the recorded steps.
+        measured: whether `ns` is what the user timed without the profiler.
     """
 
     ns: int
@@ -79,6 +80,7 @@ class StepTime:
     bound: str | None = None
     paces: tuple[tuple[float, float], ...] = ()
     each_ns: tuple[int, ...] = ()
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,9 @@ from traceanalyzer.comparison.statistics import log_interval
 # What one recording a side leaves open: predicted steps of one program differ by less in nine of ten pairs.
 DEVICE_NOISE = 0.14  # where the GPU sets the pace; noise/, H200: clocks that follow the power
 HOST_NOISE = 0.21  # where the CPU does
-CHANGED_NOISE = 0.10  # where it does, both at one pace, and the program changed, so that a difference is likely
+CHANGED_NOISE = (
+    0.10  # where it does, both at one pace, and the program changed, so that a difference is likely
+)
 
 DEVICE_SHARE = (
     0.5  # of the step's difference that real differences on the device make, for them to explain it; half
@@ -35,7 +37,8 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
         return None
     several = min(len(base), len(new)) >= _MANY
     predicted = first.step.predicted and second.step.predicted
-    pace = 1.0 if several or not predicted else host_pace(first, second)
+    measured = first.step.measured and second.step.measured
+    pace = 1.0 if several or measured or not predicted else host_pace(first, second)
     ns = at_pace(first.step, math.sqrt(1 / pace)), at_pace(second.step, math.sqrt(pace))
     difference = math.log(ns[1] / ns[0])
     interval = _interval(base, new) if several else None
@@ -55,7 +58,8 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
         high=None if interval is None else math.expm1(interval[1]),
         needed=needed,
         pace=pace,
-        predicted=predicted,
+        predicted=predicted and not measured,
+        measured=measured,
         base_recorded_ns=first.step.recorded_ns,
         new_recorded_ns=second.step.recorded_ns,
         base_raw_ns=first.step.ns,

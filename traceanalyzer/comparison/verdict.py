@@ -88,7 +88,9 @@ def _why(step: StepAxis) -> str:
     if step.low is not None:
         interval = f"{_signed(step.low)} to {_signed(step.high or 0.0)}"
         return f"{step.captures[0]} and {step.captures[1]} captures, interval {interval}"
-    kind = "predicted without the profiler" if step.predicted else "as recorded"
+    kind = (
+        "predicted without the profiler" if step.predicted else "as timed" if step.measured else "as recorded"
+    )
     if abs(step.difference) > step.needed or step.difference < -step.needed / (1 + step.needed):
         return (
             f"{kind}; recordings of one program differ by {step.needed:.0%} at most in nine of ten".replace(
