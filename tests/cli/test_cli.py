@@ -192,7 +192,7 @@ def test_explain_prints_the_page_and_the_limits() -> None:
     page = call("explain", "idle-device").stdout
     assert "idle-device  (rule, since 0.1)" in page
     assert "Between two kernels the device waits" in page
-    assert "idle-device.min_gap_ns=10000 (10.0 µs)\n        a launch takes as long" in page
+    assert "idle-device.min_gap_ns=10000 (10.0 µs)\n        a launch takes about as long" in page
     for rule in all_rules():
         for width in (60, 80, 120):
             assert max(map(len, rule_page(rule, width).splitlines())) <= width

@@ -19,7 +19,7 @@ from traceanalyzer.rule.views import IdleTime, Work
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_gap_ns: int = limit(10_000, "a launch takes as long")
+    min_gap_ns: int = limit(10_000, "a launch takes about as long")
     least: float = limit(0.5, "half")
 
 

@@ -42,9 +42,7 @@ def test_the_call_of_a_library_is_named(frames: list[str], said: tuple[str, str]
     ]
     assert next(iter(found.evidence["lines"])) == frames[-1]
     _, _, added = found.advice.partition(" If ")
-    assert added == (
-        "" if said is None else f"{said[0]} is not yours to change, change the call of it in {said[1]}."
-    )
+    assert added == ("" if said is None else f"you cannot change {said[0]}, change the call in {said[1]}.")
 
 
 def test_packages_are_told_by_the_folder() -> None:

@@ -103,7 +103,7 @@ TEXTS: dict[str, CauseText] = {
     "first-use": CauseText(
         "first use",
         "while libraries are used for the first time",
-        "something was used for the first time",
+        "a library or a kernel was used for the first time",
         "Record after a warm-up: schedule(wait=1, warmup=3).",
     ),
     "module-loading": CauseText(

@@ -14,7 +14,7 @@ from traceanalyzer.model.arrays import sums_of
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-MOST = 0.5  # share of a gap from which on an activity counts as most of it; by definition half
+MOST = 0.5  # of a gap: from this share on an activity is most of it; chosen
 # A smaller part of a gap stays with the rest: 20 us is twice a launch call under the profiler (4 to 10 us, V100 to
 # H200), and below a tenth of a gap a part changes nothing.
 REAL_PART_NS = 20_000

@@ -21,7 +21,7 @@ _MIN_STEPS = 3  # fewer cannot tell what recurs from what happens once
 _QUARTERS = 4  # of a recording without steps
 _NEARLY_ALL = 0.9  # of the kernels have run once: what is new after that is a rare branch
 _MIN_WARM = 0.2  # share of the launches that must follow, else the recording is all start
-_MOST = 0.5  # share of the later parts; by definition most
+_MOST = 0.5  # of the later parts; chosen
 _MANY_TIMES = 10  # as in `standing_still`: far above jitter, far below the start of a library
 
 

@@ -24,7 +24,7 @@ Bound = Literal["gpu", "cpu", "wait", "communication"]
 
 _MIN_STEPS = 12  # so often does the block of steps run that a GPU-bound program has filled its queue
 _SETTLED = 1e-3  # two blocks in a row that differ by less
-_TALKING = 0.5  # communication's share of the busiest stream's work, to bound the step; by definition
+_TALKING = 0.5  # of the busiest stream's work: minimum communication for it to limit the step; chosen
 _BOUND = 0.97  # share of the step that a side must be busy for it to be what bounds the step
 
 

@@ -25,7 +25,7 @@ _DISTURBED = (
 #                   1.9 at most in quiet recordings, by 2 to 4 where others used the host (H100 and H200)
 _SAME_ROWS = 0.02  # by which steps that do the same differ; H100 and H200 traces
 _PACED_ROWS = 100  # of a step: fewer tell little; steps of 61 rows differ by 1.6, H200
-_STALLS = 0.1  # share of a step's rows that may be followed by whatever long; by definition of "throughout"
+_STALLS = 0.1  # share of a step's rows that may be followed by a stall of any length; chosen
 _MUCH = 0.25  # of the time, from which on it is said that it is left out; chosen
 _MAX_ROWS = 30_000  # of the CPU lane, so that a replay takes milliseconds
 

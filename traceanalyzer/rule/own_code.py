@@ -32,7 +32,7 @@ def call_to_change(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[st
     if not frames or frames[0] != line or _home(frames[-1]) == package:
         return ""
     own = next(frame for frame in frames if _home(frame) == _home(frames[-1]))
-    return f" If {package} is not yours to change, change the call of it in {own}."
+    return f" If you cannot change {package}, change the call in {own}."
 
 
 def _home(frame: str) -> str:

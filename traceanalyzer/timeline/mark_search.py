@@ -27,7 +27,7 @@ Ns = NDArray[np.int64]
 
 FROM_THE_START = ("window", "Optimizer.step")  # kinds whose first mark begins with the recording
 _MIN_COVER = (
-    0.5  # share of the window that a repeated annotation must cover to count as the step; by definition half
+    0.5  # of the window: the minimum that a repeated annotation must cover to count as the step; chosen
 )
 _NUMBER = re.compile(r"\d+")
 _MOST_DIGITS = 18  # of a step number that surely fits 64 bits; another counts from 0

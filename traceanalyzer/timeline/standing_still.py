@@ -36,7 +36,7 @@ WORK_NS = (
     20_000  # an op on views takes 2 to 10 us under the profiler (H200); one that usually takes more computes
 )
 ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
-_MOST = 0.5  # of an op's time that it must compute for, by definition; the rest may be views
+_MOST = 0.5  # of an op's time: the minimum it must compute, the rest may be views; chosen
 
 
 @dataclass(frozen=True, slots=True)

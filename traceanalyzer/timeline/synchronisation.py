@@ -18,7 +18,7 @@ from traceanalyzer.timeline.text_rank import text_rank
 
 Rows = NDArray[np.int64]
 
-_MOST = 0.5  # share of the time from the call to the copy's end; by definition most
+_MOST = 0.5  # of the time from the call to the copy's end; chosen
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from traceanalyzer.rule.registry import MIN_SHARE, Rule
 
 _PARAGRAPH = re.compile(r"\n(?:\n|(?=[A-Z][^.:]*:))")  # pages start one with what it is about: "Bad: ..."
 
-_MIN_SHARE_SOURCE = "what costs less of the window and saves less of the step is not said"
+_MIN_SHARE_SOURCE = "findings below this share of the window and of the step are not reported"
 
 
 def rule_page(rule: Rule, width: int = 80) -> str:

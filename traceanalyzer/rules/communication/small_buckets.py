@@ -34,7 +34,8 @@ class Limits:
     )
     min_bytes: int = limit(65_536, "of one after the backward pass, on average: less are values to log")
     gain_share: float = limit(
-        0.3, "of what is hidden is won: compute beside NCCL slows by the rest; DDP on 2 H200, NVLink"
+        0.3,
+        "share of the hidden transfer that is really gained, since compute slows beside NCCL; DDP on 2 H200, NVLink",
     )
 
 

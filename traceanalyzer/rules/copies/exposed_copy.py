@@ -25,7 +25,7 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_bare_share: float = limit(0.5, "of a copy's time that no kernel covers; by definition most")
+    min_bare_share: float = limit(0.5, "minimum share of a copy's time that no kernel covers; chosen")
 
 
 _MOVES = r"^aten::(to|_to_copy|copy_|cuda|cpu|clone|contiguous)$"

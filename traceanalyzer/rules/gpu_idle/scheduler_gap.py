@@ -25,7 +25,9 @@ _JITTER = "long-call"  # now here, now there: the code's only where the same op 
 class Limits:
     min_gap_ns: int = limit(2_000, "queued kernels hand over within 0.8 to 1.7 us on an H200 with torch 2.11")
     min_steps: int = limit(3, "fewer steps cannot tell what recurs from what happens once")
-    min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
+    min_steps_share: float = limit(
+        0.5, "minimum share of the steps; what is in half of them belongs to the step; chosen"
+    )
     spike: float = limit(5.0, "times the median step: more than that, in one step only, is a hiccup")
 
 
@@ -41,7 +43,7 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
 
     What it looks for: time within the steps in which nothing runs on the device and that no other rule claimed, by
     the cause that the accounting gives it.
-    Why it costs: an idle GPU does nothing for its price.
+    Why it costs: you pay for a GPU that idles.
     Bad: `for x in xs: y = model(x); log(y.item())`. Good: queue work ahead of the device and read back rarely.
     How sure: the cause comes from the accounting (docs/accounting.md), with the events that decided it. What
     appears in every step is the code's; what stands out in a single step of three or more is the profiler's or a
@@ -83,7 +85,7 @@ def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence,
         cause=cause,
         message="{in_steps} the GPU is idle"
         + (" before {ops}" if (ops.code >= 0).any() else "")
-        + f", since {what}",
+        + f": {what}",
         advice=advice,
         confidence=sure,
         evidence={"largest_gap_ns": int(found.dur_ns.max()), "ops": ops},

@@ -32,9 +32,7 @@ _PYTHON = "python before the first op"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(3, "with fewer no step can be called the usual one")
-    times_usual: float = limit(
-        2.0, "a first step that takes as long again as the median of the others is cold"
-    )
+    times_usual: float = limit(2.0, "a first step of at least this many medians of the others is cold")
     min_excess_ns: int = limit(
         1_000_000, "the least cold start on an H200 took 2 ms; jitter of a step takes 0.5 ms"
     )

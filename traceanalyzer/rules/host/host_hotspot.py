@@ -26,14 +26,14 @@ class Limits:
     min_cost_share: float = limit(
         0.02, "of the usual step; below it a stretch is jitter, noise/ traces, H200"
     )
-    min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
-    most: float = limit(
-        0.5, "of a stretch: an op that takes so much of it is what it is about; by definition"
+    min_steps_share: float = limit(
+        0.5, "minimum share of the steps; what is in half of them belongs to the step; chosen"
     )
+    most: float = limit(0.5, "minimum share of a stretch for the op that names it; chosen")
     alone: float = limit(
-        0.8, "of the ops of a function: one that takes so much is what it does, else all are; by definition"
+        0.8, "minimum share of a function's ops for one op to name it; else the function does; chosen"
     )
-    skew: float = limit(2.0, "the longest, in medians, from which on both are said; by definition")
+    skew: float = limit(2.0, "from this many medians on the longest is shown beside the median; chosen")
 
 
 @rule(since="0.1", claims=Claims.HOST, min_share=0.02, limits=Limits, causes=("stalled",))

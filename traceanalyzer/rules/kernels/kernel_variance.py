@@ -26,9 +26,7 @@ class Limits:
     min_steps: int = limit(3, "of the same work; two cannot tell which is the odd one")
     slow: float = limit(1.25, "times the usual; 99 % of undisturbed kernels (H200) stay below 1.12")
     usual: float = limit(0.2, "quantile over the steps: a mode shared by a fifth of them still counts")
-    rare: float = limit(
-        0.15, "share of slow executions: up to it they are outliers, above it they come and go"
-    )
+    rare: float = limit(0.15, "up to this share slow executions are outliers; above it, a second mode")
     drift: float = limit(1.08, "last over first steps; clocks of undisturbed H200 traces move by up to 1.05")
     max_beside_share: float = limit(0.1, "of an execution beside other work of the program, which slows it")
     min_lost_share: float = limit(0.001, "of kernel time; what a kernel loses below that is not worth a look")
@@ -56,7 +54,7 @@ _TEXTS = {
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.01, limits=Limits, causes=tuple(_TEXTS))
 def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
-    """The same kernel takes differently long across steps.
+    """A kernel's duration varies between steps.
 
     What it looks for: kernels of one name, grid and block at the same place in the step (by order of launch),
     compared across steps: outliers, two modes, or drift. Communication is left out, since it waits for peers.

@@ -38,7 +38,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits)
 def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
-    """Convolutions convert the layout of their images, or norms run in the slow one.
+    """Convolutions convert NCHW tensors, or batch norm runs in NCHW.
 
     What it looks for: nchwToNhwc, nhwcToNchw and their kin around convolutions; batch norms of images with a block for
     each channel; and depthwise convolutions in half precision without cuDNN's channels-last kernels.

@@ -61,7 +61,9 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     advice = "Pad the dimension that is no multiple of 8 (a vocabulary, a number of classes)."
     if odd:
         advice = (
-            f"Pad {', '.join(f'{size:,} to {-(-size // limits.pad_to) * limits.pad_to:,}' for size in odd)}."
+            "Pad the dimension from "
+            + ", ".join(f"{size} to {-(-size // limits.pad_to) * limits.pad_to}" for size in odd)
+            + "."
         )
     elif (found.dims.code >= 0).any():
         advice = (

@@ -19,7 +19,9 @@ class Limits:
         0.01, "of launches or work; none of 100 recordings, V100 to MI300, lost more"
     )
     min_lost: int = limit(10, "what the recording's edges cut: a launch before it, work after it")
-    max_tail_share: float = limit(0.05, "of the window without any work though launches go on; by definition")
+    max_tail_share: float = limit(
+        0.05, "maximum share of the window with launches and no recorded work; chosen"
+    )
     min_steps: int = limit(3, "fewer cannot tell what recurs from what happens once")
 
 

@@ -27,7 +27,8 @@ from traceanalyzer.rules.communication.exposed_communication.collective_advice i
 @dataclass(frozen=True, slots=True)
 class Limits:
     gain_share: float = limit(
-        0.3, "of what is hidden is won: compute beside NCCL slows by the rest; DDP on 2 H200, NVLink"
+        0.3,
+        "share of the hidden transfer that is really gained: compute slows beside NCCL; DDP on 2 H200, NVLink",
     )
     waiting_times: float = limit(
         1.75,

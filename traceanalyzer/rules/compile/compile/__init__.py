@@ -23,7 +23,9 @@ from traceanalyzer.timeline.names import is_compilation
 @dataclass(frozen=True, slots=True)
 class Limits:
     give_up: int = limit(8, "versions of one frame: torch._dynamo.config.recompile_limit, torch 2.11")
-    min_times: float = limit(2.0, "the GPU's work in the regions, that the CPU takes in them; by definition")
+    min_times: float = limit(
+        2.0, "minimum CPU time in compiled regions, as a multiple of their GPU work; chosen"
+    )
 
 
 @rule(

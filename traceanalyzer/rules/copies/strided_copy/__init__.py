@@ -30,7 +30,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=tuple(TEXTS))
 def strided_copy(work: Work, limits: Limits) -> Iterator[Hits]:
-    """Tensors are copied only to lie otherwise in memory.
+    """Tensors are copied only to change their layout in memory.
 
     What it looks for: copies between equal types that are no plain memcpy, so that one side is transposed, sliced or
     expanded (contiguous, clone, reshape, copy_), and concatenations (cat, stack). Told apart: a buffer that grows by

@@ -42,12 +42,12 @@ _LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, an
 _LINK = Bound("link", "that is transfer over the link to the host", _LINK_ADVICE)
 _COPIES = Bound("copies", "that is copies within the device", "Work in place or on views, and copy less.")
 _NO_SHAPES = "Record with record_shapes=True to see how near to its limits it comes."
-_UNMODELLED = "Ask Nsight Compute or rocprof-compute: what this op has to compute and move is not known here."
+_UNMODELLED = "No model of this op: profile it with ncu or rocprof-compute."
 _FEW_BLOCKS = "Give the device more to do at once: more rows, a larger batch, or parts that are combined."
 _ADVICE = {
-    "compute": "It is near what the device computes: a smaller dtype or less work is what is left.",
+    "compute": "Near the device's peak: only a smaller dtype or less work helps.",
     "memory": "It is near what memory delivers: fuse it with its neighbours, or move fewer bytes.",
-    "below-bounds": "Neither compute nor memory is near its limit: Nsight Compute or rocprof-compute says why.",
+    "below-bounds": "Neither compute nor memory is near its limit: profile it with ncu or rocprof-compute.",
 }
 LIMITS = (
     *(known.kind for known in (_COMMUNICATION, _LATENCY, _LINK, _COPIES)),

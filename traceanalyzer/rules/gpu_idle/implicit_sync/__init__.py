@@ -26,7 +26,9 @@ class Limits:
     fill_ns: int = limit(
         800, "the kernel that makes a tensor of the scalar given to `where`; H200, torch 2.11"
     )
-    alike: float = limit(2.0, "times their mean: waits up to it are told as one number; by definition")
+    alike: float = limit(
+        2.0, "if the longest wait is within this factor of the mean, only the mean is shown; chosen"
+    )
     where_ns: int = limit(20_000, "CPU time of `where`; 42 us under the profiler, H200 host, torch 2.11")
 
 

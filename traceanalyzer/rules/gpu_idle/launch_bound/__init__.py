@@ -24,13 +24,14 @@ class Limits:
         1_000_000, "between two ops: an optimizer's start takes 0.2 to 0.8 ms, H200 host"
     )
     min_launch_share: float = limit(
-        0.5, "of that inside ops: below it the code between is slow; by definition"
+        0.5,
+        "minimum share of the idle time spent inside ops; below it Python between ops is the problem; chosen",
     )
     min_window_share: float = limit(0.05, "idle in the trace itself: less cannot be worth a graph")
-    min_idle_share: float = limit(0.3, "of all idle time: less is beside other faults, which come first")
+    min_idle_share: float = limit(0.3, "of all idle time: below it, other problems matter more")
     min_sure_share: float = limit(0.02, "saved even at the interval's low end: the rule's own min_share")
     min_same_share: float = limit(
-        0.5, "of the steps launch the same kernels on the same grids; by definition"
+        0.5, "minimum share of the steps that launch the same kernels on the same grids; chosen"
     )
     max_syncs: float = limit(1.0, "a step: one read-back at its end does not cut a graph in two")
     min_compile_share: float = limit(0.1, "saved by it: of its replay only the sign can be trusted (pairs)")
@@ -66,7 +67,7 @@ def launch_bound(
     forecast: Forecast | None,
     limits: Limits,
 ) -> Iterator[Hits]:
-    """The GPU waits for launch after launch of short kernels.
+    """Launching takes longer than running: many short kernels.
 
     What it looks for: idle time in which the CPU was dispatching ops, or on its short way from one to the next, and
     that no other finding explains (a read-back, an optimizer's loop, calls that repeat).
@@ -104,8 +105,8 @@ def launch_bound(
         confidence=remedy.sure,
         message=("{loop} launches {loop_launches} of " if part else "the CPU launches ")
         + f"{{kernels}} kernel{'s' if count != 1 else ''} a step"
-        + (", half of them shorter than {kernel}" if count > 1 else " of {kernel}")
-        + (", mostly one in {launch}" if pace else "")
+        + (" with a median of {kernel}" if count > 1 else " of {kernel}")
+        + (", one launch per {launch}" if pace else "")
         + ", and the GPU waits for "
         + ("them" if part else "it")
         + ": before {ops}"

@@ -28,7 +28,10 @@ _STATIC = "Where steps repeat their shapes, mode='reduce-overhead' puts the othe
 _IN_THE_WAY = (
     "A CUDA graph (mode='reduce-overhead') takes the others, too, once nothing is in its way: now {}."
 )
-_BATCH = "Do more with each launch: a larger batch, or several requests at once. No CUDA graph takes the step yet: {}."
+_BATCH = (
+    "Do more with each launch: a larger batch, or several requests at once. A CUDA graph cannot capture the "
+    "step yet: {}."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,9 @@ class Limits:
     min_wait_ns: int = limit(
         200_000, "a batch that is ready takes 50 us under the profiler, H200 host; twice 0.1 ms"
     )
-    min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
+    min_steps_share: float = limit(
+        0.5, "minimum share of the steps; what is in half of them belongs to the step; chosen"
+    )
     min_function_share: float = limit(0.5, "of the loader's time: what is said of it is about one function")
 
 

@@ -30,15 +30,20 @@ class Limits:
     min_torch_ns: int = limit(1_000_000, "backward's end and zero_grad take 0.2 to 0.5 ms on an H200 host")
     min_cost_share: float = limit(0.02, "of the usual step: jitter of healthy traces stays below, H200")
     min_pause_ns: int = limit(1_000_000, "a pause, wherever it falls: collecting 1e5 objects takes as long")
-    min_steps_share: float = limit(0.5, "by definition: what is in half of the steps is the step's")
-    alike: float = limit(0.5, "as long, at the same place in another step: it comes back; by definition")
+    min_steps_share: float = limit(
+        0.5, "minimum share of the steps; what is in half of them belongs to the step; chosen"
+    )
+    alike: float = limit(
+        0.5,
+        "minimum length of a pause at the same place of another step; then it recurs; chosen",
+    )
     dense_call_ns: int = limit(
         5_000,
         "from one of the user's calls to the next, with stacks: at 2.8 us 1.2 ms became 4.1; slowdown/, H200",
     )
 
 
-_DENSE = "; recording its many calls takes most of that: without stacks it is quicker"
+_DENSE = "; most of it is the profiler's recording of stacks"
 _MINOR = 0.1  # share of the time below which a place is not told; the message names three
 
 

@@ -12,7 +12,7 @@ from traceanalyzer.rule.views.quiet_calls import QuietCalls
 _WHOLE = (
     0.8  # of a stretch and of the function's call, that lie in one another for it to be the call; a choice
 )
-_MOST = 0.5  # of the time, for one function to be what it is about; by definition
+_MOST = 0.5  # of the time: the minimum for one function to name the pause; chosen
 _LINE = "Move it out of the loop, do it every many steps, or hand it to another thread or process."
 _SPREAD = (
     "No one of these functions takes most of it: see which need not run in every step. Of what stays between ops, "

@@ -31,7 +31,7 @@ class Limits:
     )
     min_call_ns: int = limit(10_000, "shorter calls are latency; H200, torch 2.11")
     floor_ns: int = limit(5_000, "no call of several kernels takes less")
-    min_gpu_share: float = limit(0.02, "of GPU time that the distance must be")
+    min_gpu_share: float = limit(0.02, "minimum excess over the expected time, as a share of GPU time")
     usual_share: float = limit(
         0.10, "of the step: gradients of biases and norms take 0.053 in healthy models; H200"
     )

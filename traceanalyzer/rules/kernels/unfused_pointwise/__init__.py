@@ -36,7 +36,7 @@ _GATE = {"sigmoid", "mul", "copy_"}  # a loss has a sigmoid and products, too, a
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits)
 def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
-    """Pointwise kernels in a row that one fused kernel could do.
+    """Pointwise kernels in a row that could be one fused kernel.
 
     What it looks for: three or more eager elementwise kernels over the same number of elements, one after the other on
     a stream within one step; a reduction among them, as in a norm written by hand, belongs to the chain.
@@ -70,7 +70,7 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
         at=found,
         lost=Lost.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
         fix=Fuse(found.entries, part, fused),
-        message="pointwise kernels run {times_a_step} in chains that one kernel each could do: {gpu} of GPU time, most "
+        message="pointwise kernels run {times_a_step} in chains that could be one kernel each: {gpu} of GPU time, most "
         "in {largest}{where}",
         advice=_advice(next(iter(texts), "")),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,

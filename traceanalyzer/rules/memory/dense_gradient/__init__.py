@@ -25,7 +25,7 @@ class Limits:
     )
     summed_fills: float = limit(
         27.0,
-        "fills of the looked-up rows: what summing equal rows, gathers and scatters take more; Adagrad, H200",
+        "extra cost of a sparse update, in units of filling the looked-up rows once; Adagrad, H200",
     )
     added_cpu_ns: int = limit(100_000, "sparse backward and SGD's update of a table; H200 host, torch 2.11")
     summed_cpu_ns: int = limit(370_000, "more by Adagrad or SparseAdam than before; H200 host, torch 2.11")
