@@ -35,7 +35,7 @@ class Limits:
     min_bytes: int = limit(65_536, "of one after the backward pass, on average: less are values to log")
     gain_share: float = limit(
         0.3,
-        "share of the hidden transfer that is really gained, since compute slows beside NCCL; DDP on 2 H200, NVLink",
+        "share of the hidden transfer that is really gained: compute slows beside NCCL; DDP on 2 H200, NVLink",
     )
 
 
