@@ -36,6 +36,7 @@ _AT_ONCE_NS = 100_000  # a synchronising call on an idle device takes 2 to 40 us
 _QUIET_NS = (
     1_000_000  # Python between two ops takes up to 0.3 ms (H200 host); waiting for a request takes longer
 )
+_NEXT_TO_NOTHING = 0.01  # of the time from the recording's start on; chosen
 _ALIKE = 0.5  # of the head, for which the device idles in the usual later step, too; chosen: most of it
 
 
@@ -52,7 +53,10 @@ def known_from(
     for device in distinct(work.device).tolist():
         own = np.flatnonzero(work.device == device)
         first = int(work.start_ns[own[0]])
-        if work.call[own[0]] < 0 or first <= start:
+        behind = _behind(work, own, start)
+        if behind > first and (len(begins) < 2 or behind < begins[1]):
+            known[device] = behind
+        elif work.call[own[0]] < 0 or first <= start:
             known[device] = first
         elif _usual_head_ns(work, own, begins) >= _ALIKE * (first - start):
             known[device] = start
@@ -72,6 +76,23 @@ def _usual_head_ns(work: DeviceWork, own: Ns, begins: Ns) -> float:
         return 0.0
     done = np.maximum.accumulate(work.end_ns[own])[np.searchsorted(own, first) - 1]
     return float(np.median(work.start_ns[first] - np.maximum(done, begins[found[found > 0]])))
+
+
+def _behind(work: DeviceWork, own: Ns, start: int) -> int:
+    """When a stream began on its first work, which stood in a queue though the device ran next to nothing, or 0.
+
+    What little other streams did meanwhile is left out with it.
+    """
+    streams, at = np.unique(work.stream[own], return_index=True)
+    if len(streams) < 2:
+        return 0
+    first = own[at]
+    first = first[(work.call[first] >= 0) & (work.start_ns[first] - work.call_end_ns[first] > _HELD_NS)]
+    ran = intervals.union(work.start_ns[own], work.end_ns[own])
+    since = np.minimum(work.call_end_ns[first], start)
+    busy = intervals.covered(ran, since, work.start_ns[first])
+    alone = busy < _NEXT_TO_NOTHING * (work.start_ns[first] - since)
+    return int(work.start_ns[first][alone].max(initial=0))
 
 
 def _queued(work: DeviceWork, first: int) -> int:
