@@ -1,0 +1,57 @@
+"""Records a user's program: times steps without the profiler, records some, times again, and writes both into the file.
+
+    from traceanalyzer.recorder import profile
+
+    with profile("trace.json.gz", skip=10, steps=6) as recording:
+        for batch in loader:
+            train_step(batch)
+            recording.step()
+
+`traceanalyzer record -- python train.py` does the same to a program that nobody edits. Nothing here imports torch but
+functions that run in the program, and nothing imports the analyzer: the program needs torch alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+@contextmanager
+def profile(
+    path: str = "trace.json.gz",
+    *,
+    steps: int = 6,
+    skip: int = 10,
+    timed: int = 18,
+    shapes: bool = False,
+    stacks: bool = False,
+    memory: bool = False,
+) -> Iterator[Session]:
+    """A recording session for a loop that calls `step()` at the end of each step.
+
+    Args:
+        path: the trace to write, `.json` or `.json.gz`; of several ranks `{rank}` or `-rankN` is put in.
+        steps: how many to record.
+        skip: how many to leave to warm-up first.
+        timed: how many to time without the profiler, before the window and again after it.
+        shapes, stacks, memory: switches of the profiler; stacks slow the recorded steps most.
+
+    Yields:
+        a `Session`; what it wrote is in `session.written` afterwards, None where there were too few steps.
+    """
+    from .session import Options, Session
+
+    session = Session(
+        Options(
+            path=path, steps=steps, skip=skip, timed=timed, shapes=shapes, stacks=stacks, memory=memory
+        )
+    )
+    try:
+        yield session
+    finally:
+        session.close()
