@@ -21,6 +21,7 @@ from traceanalyzer.cli.memory import memory
 from traceanalyzer.cli.open import open_
 from traceanalyzer.cli.ops import ops
 from traceanalyzer.cli.output import tell
+from traceanalyzer.cli.record import record
 from traceanalyzer.cli.report import report
 from traceanalyzer.cli.rules import rules
 from traceanalyzer.cli.table import table
@@ -82,7 +83,7 @@ def cli() -> None:
 
 for command in (
     *(annotate, baseline, compare, diagnose, explain, export, facts, indexes, memory, open_, ops, report),
-    *(rules, table),
+    *(record, rules, table),
 ):
     cli.add_command(command)
 

@@ -27,7 +27,7 @@ def profile(
     *,
     steps: int = 6,
     skip: int = 10,
-    timed: int = 18,
+    timed: int = 24,
     shapes: bool = False,
     stacks: bool = False,
     memory: bool = False,
@@ -42,7 +42,7 @@ def profile(
         shapes, stacks, memory: switches of the profiler; stacks slow the recorded steps most.
 
     Yields:
-        a `Session`; what it wrote is in `session.written` afterwards, None where there were too few steps.
+        a `Session`; the path that it wrote is `session.written` afterwards, None where there were too few steps.
     """
     from .session import Options, Session
 

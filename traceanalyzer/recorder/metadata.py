@@ -19,6 +19,7 @@ ENVIRONMENT = (
 """The only variables that are read: switches that change how fast a program runs. None can hold a secret."""
 
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 _HIDDEN = "***"
 
 
@@ -39,9 +40,9 @@ def described() -> dict[str, Any]:
 
 
 def without_secrets(command: list[str]) -> list[str]:
-    """The command with the values of options hidden whose names speak of keys, tokens or passwords."""
+    """The command with logins of addresses hidden, and values of options whose names speak of keys or passwords."""
     shown, hide = [], False
-    for word in command:
+    for word in (_LOGIN.sub(f"{_HIDDEN}@", word) for word in command):
         option, equals, _ = word.partition("=")
         secret = bool(_SECRET.search(option)) and (word.startswith("-") or bool(equals))
         shown.append(_HIDDEN if hide and not word.startswith("-") else f"{option}={_HIDDEN}" if secret and equals else word)

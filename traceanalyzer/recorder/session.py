@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import gzip
 import json
 import os
 import shutil
-import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from .metadata import described
+from .notes import NOTHING, PARTLY, WRITTEN, Notes, ending_of
+from .timer import StepTimer
 
 METADATA = "traceanalyzer_recording"
 """The key of the trace's envelope that holds the times without the profiler, and what `described()` says."""
@@ -23,78 +24,120 @@ SETTLE_STEPS = 2  # after the window, before steps are timed again: the profiler
 
 @dataclass(frozen=True)
 class Options:
-    """What to record; `skip`, `steps` and `timed` are numbers of steps."""
+    """What to record.
+
+    Attributes:
+        path: the trace to write.
+        steps, skip, timed: numbers of steps: recorded, left to warm-up, and timed before the window and again after it.
+        shapes, stacks, memory: switches of the profiler.
+        stop: end the program once all is written.
+        every_call_of: `pkg.module:function`, each call of which is a step.
+        notes: folder for `Notes`.
+    """
 
     path: str
     steps: int = 6
     skip: int = 10
-    timed: int = 18
+    timed: int = 24
     shapes: bool = False
     stacks: bool = False
     memory: bool = False
     stop: bool = False
     every_call_of: str | None = None
+    notes: str | None = None
 
     def __post_init__(self) -> None:
         if min(self.steps, self.timed) < 1 or self.skip < 0:
             raise ValueError("steps and timed are at least 1, skip at least 0")
+
+    @property
+    def block(self) -> int:
+        """Steps of a block of timed steps."""
+        return -(-self.timed // BLOCKS)
+
+    @property
+    def recorded_from(self) -> int:
+        """Steps before the profiler starts."""
+        return self.skip + self.block * BLOCKS
+
+    @property
+    def recorded_to(self) -> int:
+        """Steps before the profiler ends."""
+        return self.recorded_from + WARM_STEPS + self.steps
+
+    @property
+    def timed_again_from(self) -> int:
+        """Steps before the second timing starts."""
+        return self.recorded_to + SETTLE_STEPS
+
+    @property
+    def total(self) -> int:
+        """Steps that the whole recording takes."""
+        return self.timed_again_from + self.block * BLOCKS
 
 
 class Session:
     """The phases of a recording in one process.
 
     Attributes:
+        options: what was asked for.
+        seen: steps so far.
         written: path of the trace once it is written, else None.
+        closed: whether steps no longer matter.
     """
 
     def __init__(self, options: Options) -> None:
-        self.options, self.written = options, None  # type: Options, str | None
-        self._block = -(-options.timed // BLOCKS)
-        self._seen, self._profiler, self._raw = 0, None, None  # type: int, Any, str | None
-        self._times: dict[str, list[float]] = {"before_ms": [], "after_ms": []}
-        self._since = 0.0
-        self._closed = False
-        timed = self._block * BLOCKS
-        self._timed_from = options.skip
-        self._recorded_from = self._timed_from + timed
-        self._recorded_to = self._recorded_from + WARM_STEPS + options.steps
-        self._after_from = self._recorded_to + SETTLE_STEPS
-        self._done = self._after_from + timed
+        self.options = options
+        self.seen = 0
+        self.written: str | None = None
+        self.closed = False
+        self._notes = Notes(options.notes)
+        self._unit = "step"
+        self._profiler: Any = None
+        self._raw: str | None = None
+        self._before = StepTimer(options.block)
+        self._after = StepTimer(options.block)
 
     def step(self, unit: str = "step") -> None:
-        """One step has ended."""
-        if self._closed or _capturing():
+        """One step has ended.
+
+        Raises:
+            SystemExit: the recording is complete, and the program was to stop then.
+        """
+        if self.closed or _capturing():
             return
-        done, self._unit = self._seen, unit
-        self._seen += 1
-        if self._timed_from <= done <= self._recorded_from:
-            self._timed("before_ms", done - self._timed_from)
-        if done == self._recorded_from:
+        wanted, ended, self._unit = self.options, self.seen, unit
+        self.seen += 1
+        if wanted.skip <= ended <= wanted.recorded_from:
+            self._mark(self._before, ended - wanted.skip)
+        if ended == wanted.recorded_from:
             self._start()
-        elif self._recorded_from < done <= self._recorded_to:
+        elif wanted.recorded_from < ended <= wanted.recorded_to:
             self._profiler.step()
-            if done == self._recorded_to:
+            if ended == wanted.recorded_to:
                 self._finish_window()
-        elif self._after_from <= done <= self._done:
-            self._timed("after_ms", done - self._after_from)
-            if done == self._done:
+        elif wanted.timed_again_from <= ended <= wanted.total:
+            self._mark(self._after, ended - wanted.timed_again_from)
+            if ended == wanted.total:
                 self.close()
-                if self.options.stop:
+                if wanted.stop:
                     raise SystemExit(0)
 
-    def _timed(self, name: str, steps: int) -> None:
-        """At every end of a block of steps: how long one of its steps took."""
-        if steps % self._block:
-            return
-        _synchronise()
-        now = time.perf_counter()
-        if steps:
-            self._times[name].append((now - self._since) / self._block * 1e3)
-        self._since = now
+    def restart(self) -> bool:
+        """Count from the first step again; False where the profiler has been started."""
+        if self.seen > self.options.recorded_from:
+            return False
+        self.seen, self._before = 0, StepTimer(self.options.block)
+        return True
+
+    def _mark(self, timer: StepTimer, steps: int) -> None:
+        if steps % self.options.block == 0:
+            timer.mark()
 
     def _start(self) -> None:
         from torch.profiler import profile, schedule, supported_activities
 
+        self._before.step_ms()  # the device has caught up
         wanted = self.options
         self._profiler = profile(
             activities=supported_activities(),
@@ -106,63 +149,71 @@ class Session:
         self._profiler.start()
 
     def _finish_window(self) -> None:
-        """The window is over: its trace goes to a file beside the wanted one until the times after it are known."""
-        self._profiler.stop()
-        path = path_of_rank(self.options.path)
-        folder = os.path.dirname(os.path.abspath(path))
+        """The window is over: its trace goes to a file of its own until the times after it are known."""
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        folder = self._notes.beside(self.options.path)
         os.makedirs(folder, exist_ok=True)
         handle, self._raw = tempfile.mkstemp(prefix=".recording-", suffix=".json", dir=folder)
         os.close(handle)
-        self._profiler.export_chrome_trace(self._raw)
-        self._profiler = None
+        profiler.export_chrome_trace(self._raw)
 
     def close(self) -> None:
         """Write what there is: the whole recording, or as much as the program had steps for."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         try:
-            if self._profiler is not None and self._seen - 1 > self._recorded_from + WARM_STEPS:
+            if self._profiler is not None and self._recorded_steps() >= 1:
                 self._finish_window()
-            elif self._profiler is not None:
-                self._profiler.stop()
-                self._profiler = None
             if self._raw is None:
-                _say(self._too_few())
+                self._notes.tell(NOTHING, self._too_few(), seen=self.seen)
             else:
-                self._write()
+                self._write(self._raw)
+        except Exception as error:  # the program ends as it would have ended
+            self._notes.tell(NOTHING, f"the recording could not be written: {error}")
         finally:
-            if self._raw is not None and os.path.exists(self._raw):
-                os.remove(self._raw)
+            self._clean_up()
 
     def give_up(self, error: Exception) -> None:
         """Record no more: the program goes on as if nobody had watched."""
-        self._closed = True
+        self.closed = True
+        self._notes.tell(NOTHING, f"the recording failed: {error}")
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        profiler, self._profiler = self._profiler, None
         if self._raw is not None and os.path.exists(self._raw):
             os.remove(self._raw)
-        _say(f"nothing is recorded: {error}")
+        if profiler is not None:
+            profiler.stop()
+
+    def _recorded_steps(self) -> int:
+        """Whole steps within the window so far."""
+        return min(self.seen - 1 - self.options.recorded_from - WARM_STEPS, self.options.steps)
 
     def _too_few(self) -> str:
-        if not self._seen:
+        if not self.seen:
             return (
-                "no step was seen: no optimizer stepped, and no module was called without gradients; "
-                "name the function that is one step with --every-call-of pkg.module:function"
+                "no step was found: no optimizer stepped, no CUDA graph was replayed, and no module with parameters ran; "
+                "name the function that is one step: --every-call-of pkg.module:function"
             )
+        needed = self.options.recorded_from + WARM_STEPS + 2
         return (
-            f"the program ended after {self._seen} steps; the window begins after step "
-            f"{self._recorded_from + WARM_STEPS}: lower --skip or --timed"
+            f"the program ended after {self.seen} steps, and the first recorded step ends with step {needed}; "
+            "lower --skip or --timed"
         )
 
-    def _write(self) -> None:
-        from .metadata import described
-
-        path = path_of_rank(self.options.path)
-        said = {**described(), **self._times, "unit": self._unit, "options": asdict(self.options)}
-        del said["options"]["path"]
-        part = f"{path}.part"
+    def _write(self, raw: str) -> None:
+        path = self._notes.free_path(path_of_rank(self.options.path))
+        recorded = self._recorded_steps()
+        said = {"format": 1, **described(), "unit": self._unit, "recorded_steps": recorded}
+        said |= {"before_ms": self._before.step_ms(), "after_ms": self._after.step_ms()}
+        said["options"] = {k: v for k, v in asdict(self.options).items() if k not in ("path", "notes")}
+        part = os.path.join(self._notes.beside(path), f".{os.path.basename(path)}.{os.getpid()}.part")
         try:
-            with open(self._raw or "", "rb") as source, _opened(part, path) as target:
-                source.seek(source.read(64).index(b"{") + 1)  # torch puts a blank before it
+            with open(raw, "rb") as source, _opened(part, path) as target:
+                source.seek(source.read(64).index(b"{") + 1)
                 target.write(b"{" + json.dumps({METADATA: said})[1:-1].encode() + b",")
                 shutil.copyfileobj(source, target, 1 << 20)
             os.replace(part, path)
@@ -170,61 +221,47 @@ class Session:
             if os.path.exists(part):
                 os.remove(part)
         self.written = path
-        _say(f"{path}: {self.options.steps} steps recorded")
-
-
-def start_from_environment() -> None:
-    """In a program under `traceanalyzer record`: a session whose steps are found, and which ends with the program."""
-    from .steps import watch
-
-    options = Options(**json.loads(os.environ["TRACEANALYZER_RECORD"]))
-    session = Session(options)
-    process = os.getpid()
-
-    def step(unit: str) -> None:
-        if os.getpid() != process:  # a forked child has the hooks, too, but no profiler
-            return
-        try:
-            session.step(unit)
-        except Exception as error:  # the program comes first
-            session.give_up(error)
-
-    def close() -> None:
-        if os.getpid() == process and (session._seen or watched.could_step):
-            session.close()
-
-    watched = watch(step, options.every_call_of)
-    atexit.register(close)
+        self._notes.tell(WRITTEN, f"{path}: {recorded} steps recorded", path=path)
+        if recorded < self.options.steps or not said["after_ms"]:
+            missing = "steps were not timed again after the window"
+            if recorded < self.options.steps:
+                missing = f"only {recorded} of {self.options.steps} steps were recorded, and {missing}"
+            self._notes.tell(PARTLY, f"{path}: the program ended after {self.seen} steps, so that {missing}")
 
 
 def path_of_rank(path: str) -> str:
     """`trace.json.gz` of one process; `trace-rank3.json.gz` of rank 3 of several; `{rank}` is replaced, too."""
-    rank, world = os.environ.get("RANK"), int(os.environ.get("WORLD_SIZE") or 1)
+    rank, world = _rank_and_world()
     if "{rank}" in path:
-        return path.replace("{rank}", rank or "0")
-    if world <= 1 or rank is None:
+        return path.replace("{rank}", str(rank))
+    if world <= 1:
         return path
-    ending = next((end for end in (".json.gz", ".json") if path.endswith(end)), "")
+    ending = ending_of(path)
     return f"{path.removesuffix(ending)}-rank{rank}{ending}"
+
+
+def _rank_and_world() -> tuple[int, int]:
+    """As torch.distributed knows them, else as the launcher set them."""
+    import torch.distributed as job
+
+    if job.is_available() and job.is_initialized():
+        return job.get_rank(), job.get_world_size()
+    try:
+        return int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
+    except ValueError:
+        return 0, 1
 
 
 def _opened(part: str, path: str) -> Any:
     return gzip.open(part, "wb", compresslevel=5) if path.endswith(".gz") else open(part, "wb")
 
 
-def _synchronise() -> None:
-    import torch
-
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-
-
 def _capturing() -> bool:
-    """Whether a CUDA graph is being captured: nothing may be synchronised then, and no step takes place."""
+    """Whether a CUDA graph is being captured: nothing may be waited for then, and no step takes place."""
     import torch
 
-    return torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
-def _say(text: str) -> None:
-    print(f"traceanalyzer record: {text}", file=sys.stderr, flush=True)
+    return (
+        torch.cuda.is_available()
+        and torch.cuda.is_initialized()
+        and bool(torch.cuda.is_current_stream_capturing())
+    )

@@ -39,7 +39,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
 def _start() -> None:
     try:
         _load("__init__", _RECORDER, package=True)
-        _load("session", f"{_RECORDER}.session").start_from_environment()
+        _load("program", f"{_RECORDER}.program").start_from_environment()
     except Exception as error:  # the program of the user comes first, whatever happens to its recording
         print(f"traceanalyzer record: nothing is recorded: {error}", file=sys.stderr)
 
