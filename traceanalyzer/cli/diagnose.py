@@ -24,7 +24,7 @@ from traceanalyzer.cli.options import (
     window_option,
 )
 from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, tell, width
-from traceanalyzer.cli.step_time import warn_of_step
+from traceanalyzer.cli.step_time import warn_of_measured, warn_of_step
 from traceanalyzer.model.offsets import parse_window
 
 if TYPE_CHECKING:
@@ -167,6 +167,7 @@ def _run(request: Request) -> bool:
     _write_tables(request, report, analysed)
     _write_report(request, report)
     _warn(report)
+    warn_of_measured(report)
     warn_of_step(request.step_ms, (analysis for _, analysis in analysed))
     if request.profile:
         around = {"start-up": read_from - STARTED_NS, "reading": read_to - read_from}

@@ -30,7 +30,9 @@ from traceanalyzer.model.errors import TraceAnalyzerError
     help="The trace; of several ranks trace-rank0.json.gz and so on.",
 )
 @click.option("--steps", type=click.IntRange(min=1), default=6, show_default=True, help="Steps to record.")
-@click.option("--skip", type=click.IntRange(min=0), default=10, show_default=True, help="Steps of warm-up before.")
+@click.option(
+    "--skip", type=click.IntRange(min=0), default=10, show_default=True, help="Steps of warm-up before."
+)
 @click.option(
     "--timed",
     type=click.IntRange(min=1),
@@ -49,7 +51,9 @@ from traceanalyzer.model.errors import TraceAnalyzerError
 )
 @force_option
 @click.pass_context
-def record(ctx: click.Context, /, command: tuple[str, ...], module: bool, output: Path, force: bool, **options: Any) -> None:
+def record(
+    ctx: click.Context, /, command: tuple[str, ...], module: bool, output: Path, force: bool, **options: Any
+) -> None:
     """Run COMMAND, record some of its steps with torch.profiler, and say what cost GPU time.
 
     The program needs no change. It runs in its own python, which needs torch alone. Its output and its exit code are
@@ -74,7 +78,9 @@ def record(ctx: click.Context, /, command: tuple[str, ...], module: bool, output
     words = ["-m", *command] if module else list(command)
     check_outputs([output], force=force)
     try:
-        outcome = run(words, {"path": str(output), **options}, lambda text: tell(f"traceanalyzer record: {text}"))
+        outcome = run(
+            words, {"path": str(output), **options}, lambda text: tell(f"traceanalyzer record: {text}")
+        )
     except OSError as error:
         problem = f"{shlex.join(words[:1])} cannot be started: {error.strerror}"
         raise TraceAnalyzerError(problem, remedy="Give the command as in a shell, after --.") from error

@@ -9,7 +9,7 @@ import click
 from traceanalyzer.cli.files import check_outputs
 from traceanalyzer.cli.options import FILE, PATH, force_option, step_option, window_option
 from traceanalyzer.cli.output import put
-from traceanalyzer.cli.step_time import warn_of_step
+from traceanalyzer.cli.step_time import warn_of_measured, warn_of_step
 from traceanalyzer.model.offsets import parse_window
 
 
@@ -65,4 +65,5 @@ def report(
     judged = report_of(analysed, step_ms=step_ms)
     put(render_html(page_of(judged, analysed, confidential=confidential)), output)
     click.echo(f"{output}: {len(judged.findings):,} findings", err=True)
+    warn_of_measured(judged)
     warn_of_step(step_ms, (analysis for _, analysis in analysed))

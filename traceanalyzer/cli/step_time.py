@@ -9,9 +9,12 @@ from traceanalyzer.cli.output import tell
 
 if TYPE_CHECKING:
     from traceanalyzer.model.analysis import Analysis
+    from traceanalyzer.model.report import Report
 
-_NOISE = (
-    0.1  # of a step: clocks differ from run to run by less, a slip of unit or of trace is far more; a choice
+
+_WHY_APART = (
+    "the profiler's tracer may still be attached, the program may not have settled, or something else ran; "
+    "the time before is taken"
 )
 
 
@@ -26,16 +29,26 @@ def warn_of_step(step_ms: float | None, analyses: Iterable[Analysis]) -> None:
 def step_doubt(step_ms: float, analysis: Analysis) -> str | None:
     """Why a step of `step_ms` (ms) cannot be of this run; None where it can, or the trace cannot tell."""
     from traceanalyzer.model.errors import Unavailable
-    from traceanalyzer.model.units import format_ns
     from traceanalyzer.replay.saving import Forecast
 
     try:
-        forecast = analysis.index(Forecast)
+        return analysis.index(Forecast).doubt(step_ms)
     except Unavailable:
         return None
-    given, recorded, busy = step_ms * 1e6, forecast.step.traced_ns, forecast.base[0].gpu_ns
-    if given > recorded * (1 + _NOISE):
-        return f"a step takes only {format_ns(recorded)} even with the profiler"
-    if given < busy * (1 - _NOISE):
-        return f"the GPU alone is busy for {format_ns(round(busy))} of each step"
-    return None
+
+
+def warn_of_measured(report: Report) -> None:
+    """Say on standard error where the recorder's times differ, or do not fit the trace that they are in."""
+    from traceanalyzer.model.measured import GIVEN
+
+    for trace in report.traces:
+        measured = trace.measured
+        if measured is None or measured.unused == GIVEN:
+            continue
+        if measured.unused:
+            why = f"the step of {measured.ms:.3g} ms that it says was measured is not used: {measured.unused}"
+            tell(f"warning: {trace.meta.source}: {why}", trace.meta.source)
+        elif measured.differ:
+            before, after = measured.parts_ms
+            why = f"a step took {before:.3g} ms before the recorded steps and {after:.3g} ms after them"
+            tell(f"warning: {trace.meta.source}: {why}: {_WHY_APART}", trace.meta.source)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from traceanalyzer.model.fault import Fault as Fault
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.job_report import JobReport as JobReport
+from traceanalyzer.model.measured import MeasuredStep
 from traceanalyzer.model.saving import Saving as Saving
 from traceanalyzer.model.saving import StepEstimate as StepEstimate
 from traceanalyzer.model.verdict import NO_VERDICT
@@ -146,6 +147,7 @@ class TraceReport:
         step: one step without the profiler; None where it could not be replayed.
         together: the step when all faults above `info` are put right; a graph or compiler comes after the others.
         faults: what one change of the program removes, in the order of what it saves.
+        measured: the step as the recorder timed it without the profiler; None where no recorder did.
         waiting_ns: waiting for other ranks in a recorded step; None where their traces do not show it.
         verdict: `summary` as one sentence; may be empty.
         summary: how long a step takes, what limits it, and what the fixes give: a line each.
@@ -162,6 +164,7 @@ class TraceReport:
     step: StepEstimate | None = None
     together: StepEstimate | None = None
     faults: tuple[Fault, ...] = ()
+    measured: MeasuredStep | None = None
     waiting_ns: int | None = None
     verdict: str = ""
     summary: Verdict = NO_VERDICT

@@ -47,9 +47,7 @@ def profile(
     from .session import Options, Session
 
     session = Session(
-        Options(
-            path=path, steps=steps, skip=skip, timed=timed, shapes=shapes, stacks=stacks, memory=memory
-        )
+        Options(path=path, steps=steps, skip=skip, timed=timed, shapes=shapes, stacks=stacks, memory=memory)
     )
     try:
         yield session

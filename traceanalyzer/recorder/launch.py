@@ -1,4 +1,4 @@
-"""Runs the user's program with the hook in its interpreters, passes its exit code on, and collects what was recorded."""
+"""Runs the user's program with the hook in its interpreters, keeps its exit code, and collects what was recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .notes import NOTHING, PARTLY, STARTED, WRITTEN
+from .notes import NO_STEP, NOTHING, PARTLY, STARTED, STEPPING, WRITTEN
 from .program import VARIABLE
 
 _HOOK = Path(__file__).parent / "hook"
@@ -112,12 +112,12 @@ def _why_nothing(notes: Sequence[Note], exit_code: int) -> str:
         return str(max(reasons, key=lambda note: note.get("seen") or 0)["text"])
     if not any(note["event"] == STARTED for note in notes):
         return (
-            "no process of the program imported torch, or its python does not read PYTHONPATH (python -I and -E do not); "
-            "use traceanalyzer.recorder.profile in the program instead"
+            "no process of the program imported torch, or its python does not read PYTHONPATH "
+            "(python -I and -E do not); use traceanalyzer.recorder.profile in the program instead"
         )
+    if any(note["event"] == STEPPING for note in notes):
+        ended = f"the program ended with exit code {exit_code}, and never told what it recorded"
+        return f"{ended}: it was killed, or ends by os._exit"
     if exit_code:
         return f"the program ended with exit code {exit_code} before it had a step"
-    return (
-        "no step was found: no optimizer stepped, no CUDA graph was replayed, and no module with parameters ran; "
-        "name the function that is one step: --every-call-of pkg.module:function"
-    )
+    return NO_STEP

@@ -45,7 +45,13 @@ def without_secrets(command: list[str]) -> list[str]:
     for word in (_LOGIN.sub(f"{_HIDDEN}@", word) for word in command):
         option, equals, _ = word.partition("=")
         secret = bool(_SECRET.search(option)) and (word.startswith("-") or bool(equals))
-        shown.append(_HIDDEN if hide and not word.startswith("-") else f"{option}={_HIDDEN}" if secret and equals else word)
+        shown.append(
+            _HIDDEN
+            if hide and not word.startswith("-")
+            else f"{option}={_HIDDEN}"
+            if secret and equals
+            else word
+        )
         hide = secret and not equals
     return shown
 

@@ -1,4 +1,4 @@
-"""What a recorded process tells `traceanalyzer record`: one file of JSON lines per process; without it, standard error."""
+"""What a recorded process tells `traceanalyzer record`: a file of JSON lines per process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ import time
 from typing import Any
 
 STARTED = "started"  # torch is imported, and the hooks are in
+STEPPING = "stepping"  # a step has ended
 WRITTEN = "written"
 NOTHING = "nothing"  # recorded, with the reason
 PARTLY = "partly"  # recorded, with what is missing
 
 
+NO_STEP = (
+    "no step was found: no optimizer stepped, no CUDA graph was replayed, and no module with parameters ran; "
+    "name the function that is one step: --every-call-of pkg.module:function"
+)
+
+
 class Notes:
-    """Attributes: folder: of the notes; None where nobody reads them."""
+    """Attributes: folder: of the notes; None where nobody reads them, and standard error is told instead."""
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder
@@ -23,7 +30,7 @@ class Notes:
     def tell(self, event: str, text: str, **more: Any) -> None:
         """One event of this process."""
         if self.folder is None:
-            if event != STARTED:
+            if event not in (STARTED, STEPPING):
                 print(f"traceanalyzer record: {text}", file=sys.stderr, flush=True)
             return
         known = {"event": event, "text": text, "rank": os.environ.get("RANK"), "at": time.time()}

@@ -29,6 +29,7 @@ class Recorder:
         if session.closed or (os.getpid() != self._process and not self._take_over()):
             return
         try:
+            self._session.graphs = self._watch.graphs
             self._session.step(unit)
         except Exception as error:  # the program comes first
             self._session.give_up(error)
@@ -38,7 +39,7 @@ class Recorder:
         return self._session.restart()
 
     def close(self) -> None:
-        """The process ends. One that never had a step is silent if it has nothing that could step, such as a launcher."""
+        """The process ends. One that has nothing that could step, such as a launcher, is silent."""
         if os.getpid() == self._process and (self._session.seen or self._watch.could_step):
             self._session.close()
 

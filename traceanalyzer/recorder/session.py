@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .metadata import described
-from .notes import NOTHING, PARTLY, WRITTEN, Notes, ending_of
+from .notes import NO_STEP, NOTHING, PARTLY, STEPPING, WRITTEN, Notes, ending_of
 from .timer import StepTimer
 
 METADATA = "traceanalyzer_recording"
@@ -83,6 +83,8 @@ class Session:
         options: what was asked for.
         seen: steps so far.
         written: path of the trace once it is written, else None.
+        graphs: whether the program has captured a CUDA graph. If not, CUDA's tracer is detached after the window; with
+            graphs torch leaves it attached.
         closed: whether steps no longer matter.
     """
 
@@ -90,7 +92,7 @@ class Session:
         self.options = options
         self.seen = 0
         self.written: str | None = None
-        self.closed = False
+        self.closed = self.graphs = False
         self._notes = Notes(options.notes)
         self._unit = "step"
         self._profiler: Any = None
@@ -108,6 +110,8 @@ class Session:
             return
         wanted, ended, self._unit = self.options, self.seen, unit
         self.seen += 1
+        if not ended:
+            self._notes.tell(STEPPING, unit)
         if wanted.skip <= ended <= wanted.recorded_from:
             self._mark(self._before, ended - wanted.skip)
         if ended == wanted.recorded_from:
@@ -139,6 +143,8 @@ class Session:
 
         self._before.step_ms()  # the device has caught up
         wanted = self.options
+        if not self.graphs:
+            os.environ.setdefault("TEARDOWN_CUPTI", "1")
         self._profiler = profile(
             activities=supported_activities(),
             schedule=schedule(wait=0, warmup=WARM_STEPS, active=wanted.steps, repeat=1),
@@ -194,10 +200,7 @@ class Session:
 
     def _too_few(self) -> str:
         if not self.seen:
-            return (
-                "no step was found: no optimizer stepped, no CUDA graph was replayed, and no module with parameters ran; "
-                "name the function that is one step: --every-call-of pkg.module:function"
-            )
+            return NO_STEP
         needed = self.options.recorded_from + WARM_STEPS + 2
         return (
             f"the program ended after {self.seen} steps, and the first recorded step ends with step {needed}; "

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 OPTIMIZER, GRAPH, FORWARD, CALL = "optimizer step", "graph replay", "forward pass", "call"
 _PREFERRED = {OPTIMIZER: 0, GRAPH: 1, FORWARD: 2}
 SURE_AFTER = 3  # events of a kind before it is taken for steps: models are built and tried before they run
-SILENT_AFTER = 12  # replays without a step of the optimizer: then it is in the graph, and stepped only before capture
+SILENT_AFTER = (
+    12  # replays without a step of the optimizer: then it is in the graph, and stepped only before capture
+)
 
 Step = Callable[[str], None]
 
@@ -23,20 +26,26 @@ class Watch:
 
     Attributes:
         kind: of the events that are taken for steps; None until one recurs.
+        at_training: called when an optimizer is made.
+        trains: whether it has made an optimizer: then no forward pass is a step.
+        graphs: whether it has captured a CUDA graph.
         could_step: whether the program has a module with parameters or an optimizer: then no step is worth a word.
     """
 
     def __init__(self, step: Step, restart: Callable[[], bool]) -> None:
         self.kind: str | None = None
-        self.could_step = False
+        self.could_step = self.trains = self.graphs = False
         self._step, self._restart = step, restart
         self._owner = 0  # its id: a reference would keep a model alive
         self._seen: dict[tuple[str, int], int] = {}
         self._replays = 0  # since the optimizer stepped
         self._settled = False
+        self.at_training: Callable[[], None] = lambda: None
 
     def event(self, kind: str, owner: object) -> None:
         """Something ended that could be a step; of each kind the owner that recurs first is followed."""
+        if kind == FORWARD and self.silent(kind):
+            return
         if not self._settled and (kind != self.kind or id(owner) != self._owner):
             self._compare(kind, owner)
         if kind == self.kind and id(owner) == self._owner:
@@ -44,6 +53,8 @@ class Watch:
 
     def silent(self, kind: str) -> bool:
         """Whether events of this kind no longer matter."""
+        if kind == FORWARD and self.trains:
+            return True
         return self.kind is not None and _PREFERRED[kind] > _PREFERRED[self.kind]
 
     def _compare(self, kind: str, owner: object) -> None:
@@ -90,53 +101,111 @@ def _compiling() -> bool:
 def _watch_optimizers(found: Watch) -> None:
     from torch.optim import optimizer
 
+    made = optimizer.Optimizer.__init__
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        found.could_step = found.trains = True
+        found.at_training()
+        made(self, *args, **kwargs)
+
     def stepped(one: Any, args: Any, kwargs: Any) -> None:
         if not _compiling():
-            found.could_step = True
             found._replays = 0
             found.event(OPTIMIZER, one)
 
+    optimizer.Optimizer.__init__ = init
     optimizer.register_optimizer_step_post_hook(stepped)
 
 
 def _watch_graphs(found: Watch) -> None:
     import torch
 
-    replay = torch.cuda.CUDAGraph.replay
+    replay, begin = torch.cuda.CUDAGraph.replay, torch.cuda.CUDAGraph.capture_begin
+
+    def began(self: Any, *args: Any, **kwargs: Any) -> None:
+        found.graphs = True
+        begin(self, *args, **kwargs)
 
     def replayed(self: Any) -> None:
         replay(self)
         found.could_step = True
         found.event(GRAPH, self)
 
-    torch.cuda.CUDAGraph.replay = replayed  # type: ignore[method-assign]
+    torch.cuda.CUDAGraph.replay, torch.cuda.CUDAGraph.capture_begin = replayed, began
+
+
+class _Modules:
+    """The outermost module's forward passes. While it runs no hook of all modules is there, so none is slowed.
+
+    Once an optimizer is made or anything is compiled, there is no such hook at all: the compiler warns of it.
+    """
+
+    def __init__(self, found: Watch) -> None:
+        self._found = found
+        self._everywhere: Any = None
+        self._followed: Any = None
+        self._look()
+
+    def look_no_more(self) -> None:
+        """No module is entered from now on."""
+        if self._everywhere is not None:
+            self._everywhere.remove()
+            self._everywhere = None
+
+    def follow(self, one: Any) -> None:
+        """Each call of this module may be a step."""
+        self._found.could_step = True
+        self._followed = one.register_forward_hook(self._leave, always_call=True)
+
+    def _look(self) -> None:
+        from torch.nn.modules import module
+
+        self._everywhere = module.register_module_forward_pre_hook(self._enter)
+
+    def _enter(self, one: Any, args: Any) -> None:
+        if next(one.parameters(), None) is None:
+            return
+        self.look_no_more()
+        if not self._found.silent(FORWARD):
+            self.follow(one)
+
+    def _leave(self, one: Any, args: Any, result: Any) -> None:
+        self._found.event(FORWARD, one)
+        if self._found.kind != FORWARD:
+            self._followed.remove()
+        if self._found.kind is None and not self._found.trains:
+            self._look()
 
 
 def _watch_modules(found: Watch) -> None:
-    """The outermost module's forward passes. While it runs no hook of all modules is there, so none is slowed."""
-    from torch.nn.modules import module
+    import torch
 
-    everywhere: Any = None
-    followed: Any = None
+    modules = _Modules(found)
+    found.at_training = modules.look_no_more
+    compile_any, compile_module = torch.compile, torch.nn.Module.compile
 
-    def enter(one: Any, args: Any) -> None:
-        nonlocal followed
-        if _compiling() or next(one.parameters(), None) is None:
-            return
-        everywhere.remove()
-        found.could_step = True
-        if not found.silent(FORWARD):
-            followed = one.register_forward_hook(leave, always_call=True)
+    @wraps(compile_any)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        modules.look_no_more()
+        made = compile_any(*args, **kwargs)
+        if isinstance(made, torch.nn.Module):
+            found.could_step = True
+            made.register_forward_hook(lambda one, args, result: found.event(FORWARD, one))
+        return made
 
-    def leave(one: Any, args: Any, result: Any) -> None:
-        nonlocal everywhere
-        found.event(FORWARD, one)
-        if found.kind != FORWARD:
-            followed.remove()
-        if found.kind is None:
-            everywhere = module.register_module_forward_pre_hook(enter)
+    @wraps(compile_module)
+    def compiled_in_place(one: Any, *args: Any, **kwargs: Any) -> None:
+        compile_module(one, *args, **kwargs)
+        run, found.could_step = one._compiled_call_impl, True
 
-    everywhere = module.register_module_forward_pre_hook(enter)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = run(*args, **kwargs)
+            found.event(FORWARD, one)
+            return result
+
+        one._compiled_call_impl = call
+
+    torch.compile, torch.nn.Module.compile = compiled, compiled_in_place
 
 
 def _watch_calls(named: str, step: Step) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from traceanalyzer.model.saving import Saving, StepEstimate
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.calibration import GPUS, RESIDUAL, STEP_RESIDUAL
 from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.edits import Edit
@@ -26,6 +27,9 @@ from traceanalyzer.timeline.steps import Steps
 
 # The replay's step is right within 8 % (calibration.py): less idle time than this may be none.
 MIN_OPEN_SHARE = 0.1
+_NOISE = (
+    0.1  # of a step: clocks differ from run to run by less, a slip of unit or of trace is far more; chosen
+)
 LEAST = 0.005  # of a share: no saving is known better than the step itself from run to run; noise/
 # Two pairs: 38 % was said where 42 % was measured, and 23 % where it was 8, since the even ranks were bound by the CPU;
 # ranks/moe_a2a and ranks/imbalance, 2 H200.
@@ -100,6 +104,15 @@ class Forecast:
             round(base[0].gpu_ns),
         )
         return replace(self, slowdown=slowdown, step=step, base=base)
+
+    def doubt(self, step_ms: float) -> str | None:
+        """Why a step of `step_ms` without the profiler cannot be of this run; None where it can."""
+        given, recorded, busy = step_ms * 1e6, self.step.traced_ns, self.base[0].gpu_ns
+        if given > recorded * (1 + _NOISE):
+            return f"a step takes only {format_ns(recorded)} even with the profiler"
+        if given < busy * (1 - _NOISE):
+            return f"the GPU alone is busy for {format_ns(round(busy))} of each step"
+        return None
 
     def fixed(self, edits: Sequence[Edit]) -> StepEstimate:
         """The step when the edits are made: those of all findings together, each nanosecond saved once."""

@@ -17,6 +17,7 @@ from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Outcome, Status
 from traceanalyzer.model.garbage import uncollected
+from traceanalyzer.model.measured import GIVEN, MeasuredStep, measured_step
 from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
@@ -206,6 +207,9 @@ def _judged(
     """The head of one trace's report, what the rules say of it, and the analysis that knows the user's step."""
     unavailable: dict[str, str] = {}
     analysis.build_all([Forecast, *indexes_of(rules)])
+    measured = _measured(analysis, step_ms)
+    if measured is not None and not measured.unused:
+        step_ms = measured.ms
     forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
     if forecast is not None and step_ms is not None:
         analysis = analysis.knowing(forecast)
@@ -213,7 +217,19 @@ def _judged(
     step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), _NO_ESTIMATES)
     head = summarise(analysis, rank)
     unavailable = {**(head.unavailable or {}), **unavailable}
-    return replace(head, step=step, together=together, unavailable=unavailable), said, analysis
+    head = replace(head, step=step, together=together, measured=measured, unavailable=unavailable)
+    return head, said, analysis
+
+
+def _measured(analysis: Analysis, step_ms: float | None) -> MeasuredStep | None:
+    """What the recorder measured, with the reason where it is not used."""
+    measured = measured_step(analysis.trace.meta.extra)
+    if measured is None:
+        return None
+    if step_ms is not None:
+        return replace(measured, unused=GIVEN)
+    forecast = attempt({}, "step", lambda: analysis.index(Forecast), None)
+    return replace(measured, unused=None if forecast is None else forecast.doubt(measured.ms))
 
 
 def _forecast(analysis: Analysis, step_ms: float | None) -> Forecast:

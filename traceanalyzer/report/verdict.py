@@ -69,7 +69,7 @@ def _step(trace: TraceReport) -> str:
     if step is not None:
         alone, traced = format_ns(step.unprofiled_ns), format_ns(step.traced_ns)
         if step.measured:
-            return f"{traced} recorded, {alone} without the profiler, as you measured it"
+            return f"{traced} recorded, {alone} without the profiler, {_by_whom(trace)}"
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"the same predicted without the profiler ({span})"
@@ -77,6 +77,16 @@ def _step(trace: TraceReport) -> str:
     if trace.steps is not None and trace.steps.marked:
         return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} recorded"
     return f"{format_ns(trace.window.length_ns)} recorded in all; no step is marked"
+
+
+def _by_whom(trace: TraceReport) -> str:
+    """Who measured the step; of the recorder's times both where they differ."""
+    measured = trace.measured
+    if measured is None or measured.unused:
+        return "as you measured it"
+    before, after = measured.parts_ms
+    apart = f": {before:.3g} ms before the recorded steps, {after:.3g} ms after" if measured.differ else ""
+    return f"as the recorder measured it{apart}"
 
 
 def _without_unit(span: str, time: str) -> str:

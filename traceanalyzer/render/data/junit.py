@@ -27,11 +27,14 @@ def render_junit(report: Report, fail_on: str) -> bytes:
         for outcome in outcomes:
             own = (f for f in report.findings if (f.rule, f.rank) == (outcome.rule, outcome.rank))
             _case(suite, outcome, [f for f in own if f.severity.rank <= worst])
-    return xml.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    text: bytes = xml.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
 
 
 def _case(suite: xml.Element, outcome: Outcome, failing: Iterable[Finding]) -> None:
-    case = xml.SubElement(suite, "testcase", name=outcome.rule, classname=f"traceanalyzer.{outcome.group}", time="0")
+    case = xml.SubElement(
+        suite, "testcase", name=outcome.rule, classname=f"traceanalyzer.{outcome.group}", time="0"
+    )
     if outcome.status is Status.NOT_APPLICABLE:
         xml.SubElement(case, "skipped", message=_clean(outcome.why or ""))
     if outcome.status is Status.FAILED:

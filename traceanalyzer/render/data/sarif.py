@@ -28,7 +28,10 @@ def render_sarif(report: Report, titles: Mapping[str, str]) -> bytes:
 
 def _result(finding: Finding, place: SourceLine, rule_index: int) -> dict[str, Any]:
     region = {"startLine": max(place.line, 1)}
-    location = {"artifactLocation": {"uri": place.file.replace("\\", "/").replace(" ", "%20")}, "region": region}
+    location = {
+        "artifactLocation": {"uri": place.file.replace("\\", "/").replace(" ", "%20")},
+        "region": region,
+    }
     return {
         "ruleId": finding.rule,
         "ruleIndex": rule_index,

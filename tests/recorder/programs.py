@@ -1,0 +1,59 @@
+"""Programs that know nothing of the recorder, and the command that records them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[2]
+
+LOOP = """
+import sys, torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range({steps}):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+    {after}
+print("ended")
+"""
+
+QUICK = ("--skip", "2", "--timed", "6", "--steps", "3")
+"""25 steps are enough: 2 + 6, 2 under the profiler, 3 recorded, 2 to settle, 6 and the first mark."""
+
+
+def recorded(
+    folder: Path, program: str, *options: str, words: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run the program under `traceanalyzer record` in the folder; the trace is `trace.json.gz` there."""
+    (folder / "train.py").write_text(program)
+    command = words or (sys.executable, "train.py")
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    whole = [sys.executable, "-m", "traceanalyzer", "record", *QUICK, *options, "--", *command]
+    return subprocess.run(
+        whole, capture_output=True, text=True, check=False, cwd=folder, env=env, timeout=240
+    )
+
+
+def trace_of(path: Path) -> dict[str, Any]:
+    """The file as JSON."""
+    document: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return document
+
+
+def steps_of(path: Path) -> int:
+    """Marked steps of the file."""
+    events = trace_of(path)["traceEvents"]
+    return len({e["name"] for e in events if e.get("name", "").startswith("ProfilerStep#")})
+
+
+def left_in(folder: Path) -> list[str]:
+    """All files but the program."""
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.suffix != ".py")

@@ -1,0 +1,218 @@
+"""`traceanalyzer record` on real programs on the CPU: what is recorded, what is said, and that nothing else changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.recorder.programs import LOOP, left_in, recorded, steps_of, trace_of
+from traceanalyzer.model.measured import RECORDING
+
+torch = pytest.importorskip("torch")
+
+
+def test_a_plain_loop_is_recorded_timed_and_diagnosed(tmp_path: Path) -> None:
+    done = recorded(tmp_path, LOOP.format(steps=30, after="pass"), "--shapes")
+    assert (done.returncode, done.stdout) == (0, "ended\n")
+    assert "trace.json.gz: 3 steps recorded" in done.stderr
+    assert "recorded" in done.stderr.partition("traceanalyzer 0")[2]
+    assert left_in(tmp_path) == ["trace.json.gz"]
+    told = trace_of(tmp_path / "trace.json.gz")[RECORDING]
+    assert len(told["before_ms"]) == len(told["after_ms"]) == 3
+    assert all(0 < ms < 10_000 for ms in told["before_ms"] + told["after_ms"])
+    assert told["unit"] == "optimizer step"
+    assert told["command"] == ["train.py"]
+    assert told["torch"] == torch.__version__
+    assert steps_of(tmp_path / "trace.json.gz") == 3
+
+
+@pytest.mark.parametrize(
+    ("program", "unit"),
+    [
+        (
+            "import torch\nmodel = torch.nn.Linear(8, 8)\nwith torch.no_grad():\n"
+            "    for _ in range(40): model(torch.ones(4, 8))\n",
+            "forward pass",
+        ),
+        (  # the first of two optimizers
+            "import torch\na, b = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)\n"
+            "one, two = torch.optim.SGD(a.parameters()), torch.optim.Adam(b.parameters())\n"
+            "for _ in range(40):\n    for o, m in ((one, a), (two, b)):\n"
+            "        o.zero_grad(); m(torch.ones(4, 8)).sum().backward(); o.step()\n",
+            "optimizer step",
+        ),
+        (  # gradients of four batches are one step
+            "import torch\nm = torch.nn.Linear(8, 8)\no = torch.optim.SGD(m.parameters())\n"
+            "for _ in range(40):\n    for _ in range(4): m(torch.ones(4, 8)).sum().backward()\n"
+            "    o.step(); o.zero_grad()\n",
+            "optimizer step",
+        ),
+        (  # a preprocessing module without parameters is no step
+            "import torch\nclip, m = torch.nn.ReLU(), torch.nn.Linear(8, 8)\n"
+            "for _ in range(40):\n    x = [clip(torch.ones(8)) for _ in range(4)]\n    m(torch.stack(x))\n",
+            "forward pass",
+        ),
+    ],
+)
+def test_a_step_is_what_the_program_repeats(program: str, unit: str, tmp_path: Path) -> None:
+    done = recorded(tmp_path, program)
+    assert done.returncode == 0, done.stderr
+    document = trace_of(tmp_path / "trace.json.gz")
+    assert document[RECORDING]["unit"] == unit
+    names = [event.get("name") for event in document["traceEvents"]]
+    per_step = {
+        "forward pass": 1,
+        "optimizer step": 2 if "one, two" in program else 4 if "range(4)" in program else 1,
+    }
+    assert names.count("aten::linear") == 3 * per_step[unit]
+
+
+def test_a_program_that_fails_keeps_its_code_and_what_was_recorded(tmp_path: Path) -> None:
+    done = recorded(tmp_path, LOOP.format(steps=40, after="if step == 16: raise ValueError('no')"))
+    assert done.returncode == 1
+    assert "ValueError: no" in done.stderr
+    assert "not timed again after the window" in done.stderr
+    told = trace_of(tmp_path / "trace.json.gz")[RECORDING]
+    assert len(told["before_ms"]) == 3
+    assert told["after_ms"] == []
+    assert left_in(tmp_path) == ["trace.json.gz"]
+
+
+@pytest.mark.parametrize(
+    ("program", "said", "code"),
+    [
+        (LOOP.format(steps=7, after="pass"), "ended after 5 steps, and the first recorded step ends with", 0),
+        (LOOP.format(steps=7, after="pass") + "sys.exit(3)", "ended after 5 steps", 3),
+        ("import torch\nprint(torch.ones(2).sum())", "no step was found: no optimizer stepped", 0),
+        ("print('no torch')", "no process of the program imported torch", 0),
+        ("import torch\nraise SystemExit(5)", "ended with exit code 5 before it had a step", 5),
+        (
+            LOOP.format(steps=40, after="if step == 12: import os; os._exit(4)"),
+            "ended with exit code 4, and never told what it recorded",
+            4,
+        ),
+        (
+            LOOP.format(steps=40, after="if step == 12: import os; os.kill(os.getpid(), 9)"),
+            "ended with exit code 137, and never told what it recorded",
+            128 + signal.SIGKILL,
+        ),
+    ],
+)
+def test_why_nothing_is_recorded_is_said(program: str, said: str, code: int, tmp_path: Path) -> None:
+    done = recorded(tmp_path, program)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "nothing is recorded" in done.stderr
+    assert left_in(tmp_path) == []
+
+
+def test_the_program_stops_once_all_is_recorded(tmp_path: Path) -> None:
+    done = recorded(tmp_path, LOOP.format(steps=10_000, after="pass"), "--stop")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert len(trace_of(tmp_path / "trace.json.gz")[RECORDING]["after_ms"]) == 3
+
+
+def test_loader_workers_and_forked_children_are_left_alone(tmp_path: Path) -> None:
+    program = (
+        "import os, torch\nm = torch.nn.Linear(8, 8)\no = torch.optim.SGD(m.parameters())\n"
+        "if __name__ == '__main__':\n"
+        "    loader = torch.utils.data.DataLoader(list(torch.ones(80, 8)), 2, num_workers=1)\n"
+        "    for n, x in enumerate(loader):\n        m(x).sum().backward(); o.step()\n"
+        "        if n == 11:\n            child = os.fork()\n"
+        "            if not child:\n                for _ in range(30): o.step()\n                os._exit(0)\n"
+        "            os.waitpid(child, 0)\n    print('ended')\n"
+    )
+    done = recorded(tmp_path, program)
+    assert (done.returncode, done.stdout) == (0, "ended\n")
+    assert steps_of(tmp_path / "trace.json.gz") == 3
+    assert left_in(tmp_path) == ["trace.json.gz"]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_that_trains_is_recorded(method: str, tmp_path: Path) -> None:
+    body = "\n".join("    " + line for line in LOOP.format(steps=30, after="pass").strip().splitlines()[1:])
+    program = (
+        f"import torch, sys\nimport multiprocessing as mp\ndef train():\n{body}\n"
+        f"if __name__ == '__main__':\n    p = mp.get_context('{method}').Process(target=train)\n"
+        "    p.start(); p.join()\n"
+    )
+    done = recorded(tmp_path, program)
+    assert done.returncode == 0, done.stderr
+    assert steps_of(tmp_path / "trace.json.gz") == 3
+
+
+def test_a_compiled_step_is_whole_under_the_recorder(tmp_path: Path) -> None:
+    program = (
+        "import torch\nclass M(torch.nn.Module):\n"
+        "    def __init__(s): super().__init__(); s.l = torch.nn.Linear(8, 8)\n"
+        "    def forward(s, x): return s.l(x).relu()\n"
+        "m, m2 = M(), M()\nf = torch.compile(m, backend='eager', fullgraph=True)\n"
+        "m2.compile(backend='eager', fullgraph=True)\n"
+        "for _ in range(30): f(torch.ones(4, 8)), m2(torch.ones(4, 8))\n"
+        "print(torch._dynamo.utils.counters['stats'].get('unique_graphs'))\n"
+    )
+    (tmp_path / "train.py").write_text(program)
+    alone = subprocess.run(
+        [sys.executable, "train.py"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    done = recorded(tmp_path, program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == alone.stdout
+    assert "Warning" not in done.stderr
+    assert steps_of(tmp_path / "trace.json.gz") == 3
+
+
+def test_ranks_of_torchrun_are_recorded_each_in_a_file(tmp_path: Path) -> None:
+    program = (
+        "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))\n"
+        "o = torch.optim.SGD(m.parameters())\n"
+        "for _ in range(30):\n    o.zero_grad(); m(torch.ones(4, 8)).sum().backward(); o.step()\n"
+        "dist.destroy_process_group()\n"
+    )
+    words = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617")
+    done = recorded(tmp_path, program, words=(*words, "train.py"))
+    assert done.returncode == 0, done.stderr
+    assert left_in(tmp_path) == ["trace-rank0.json.gz", "trace-rank1.json.gz"]
+    told = [trace_of(tmp_path / f"trace-rank{rank}.json.gz")[RECORDING] for rank in (0, 1)]
+    assert [one["environment"]["RANK"] for one in told] == ["0", "1"]
+
+
+def test_a_module_is_run_as_python_m_does(tmp_path: Path) -> None:
+    env_python = os.path.dirname(sys.executable)
+    done = recorded(tmp_path, LOOP.format(steps=30, after="pass"), "-m", words=("train",))
+    assert env_python
+    assert done.returncode == 0, done.stderr
+    assert steps_of(tmp_path / "trace.json.gz") == 3
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring came with Python 3.12")
+def test_calls_of_a_function_are_steps(tmp_path: Path) -> None:
+    program = "import torch\ndef work():\n    torch.ones(8).sum()\nfor _ in range(30): work()\n"
+    done = recorded(tmp_path, program, "--every-call-of", "__main__:work")
+    assert done.returncode == 0, done.stderr
+    assert trace_of(tmp_path / "trace.json.gz")[RECORDING]["unit"] == "call"
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="older Pythons cannot watch single functions")
+def test_an_older_python_says_why_it_cannot_watch_a_function(tmp_path: Path) -> None:
+    done = recorded(tmp_path, LOOP.format(steps=30, after="pass"), "--every-call-of", "__main__:work")
+    assert (done.returncode, done.stdout) == (0, "ended\n")
+    assert "--every-call-of needs Python 3.12 or later" in done.stderr
+
+
+def test_a_command_that_is_not_there_and_a_file_that_is(tmp_path: Path) -> None:
+    done = recorded(tmp_path, "", words=("no-such-program",))
+    assert done.returncode == 2
+    assert "no-such-program cannot be started: No such file or directory" in done.stderr
+    (tmp_path / "trace.json.gz").write_text("kept")
+    done = recorded(tmp_path, LOOP.format(steps=30, after="pass"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "is already there" in done.stderr
+    assert (tmp_path / "trace.json.gz").read_text() == "kept"
