@@ -21,6 +21,7 @@ _SAMPLES = 256  # instants: a function with a tenth of the time is met 26 times
 _NEVER = np.iinfo(np.int64).max
 _NODE = re.compile(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
 _COMPILED = re.compile(f"{COMPILATION.pattern}|{COMPILED_RUN.pattern}")
+_COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
 
 
 class QuietCalls(Calls):
@@ -183,6 +184,31 @@ class QuietCalls(Calls):
         order = long[np.lexsort((-dur[long], code.start_ns[long], code.tid[long]))]
         names = Texts(np.append(code.code[order], -1), code.names)
         return code.start_ns[order], code.end_ns[order], code.tid[order], names
+
+    def before_first_calls(self, least: int) -> Mask:
+        """Which stretches come before the first call of a function that comes again without: what prepares it.
+
+        A function that is scripted or compiled is an op of its own name, in no library; it is made ready before its
+        first call, and no row says so.
+
+        Args:
+            least: how often an op must come, so that the others tell.
+        """
+        every = Calls.build(self.events)
+        code = every.name.code
+        size = int(max(code.max(initial=-1), self.name.code.max(initial=-1))) + 1
+        first = np.full(size, np.iinfo(np.int64).max)
+        np.minimum.at(first, code[code >= 0], every.start_ns[code >= 0])
+        often = np.bincount(code[code >= 0], minlength=size)
+        named = self.name.code
+        longest = np.zeros(size, np.int64)
+        np.maximum.at(longest, named[named >= 0], self.dur_ns[named >= 0])
+        comparable = (named >= 0) & (self.dur_ns > _COMPARABLE * longest[named])
+        stretches = np.bincount(named[comparable], minlength=size)
+        after = every.events.nesting.start_ns[self.rows]
+        functions = self.after.is_op & ~self.name.matches("::")
+        once = (after == first[named]) & (often[named] >= least) & (stretches[named] == 1)
+        return np.asarray((named >= 0) & functions & once)
 
 
 class HostCalls(QuietCalls):

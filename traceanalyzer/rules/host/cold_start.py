@@ -66,7 +66,8 @@ def cold_start(
     """
     cold = _cold_steps(steps, activity, limits)
     stalls = calls[np.isin(calls.rows, once.row)]
-    late = quiet[(quiet.dur_ns >= limits.min_excess_ns) & np.isin(quiet.step, cold)]
+    prepares = quiet.before_first_calls(limits.min_steps) & (len(steps) < limits.min_steps)
+    late = quiet[(quiet.dur_ns >= limits.min_excess_ns) & (np.isin(quiet.step, cold) | prepares)]
     charged = idle.charged_to(*_FIRST).happening_once(limits.min_steps)
     charged = charged[charged.call.rows >= 0]
     start, end, rows = (

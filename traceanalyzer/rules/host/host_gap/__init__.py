@@ -33,6 +33,10 @@ class Limits:
     min_steps_share: float = limit(
         0.5, "minimum share of the steps; what is in half of them belongs to the step; chosen"
     )
+    min_steps: int = limit(3, "with fewer no step can be called the usual one")
+    min_calls: int = limit(
+        3, "of an op, so that what comes before the others tells what comes before the first"
+    )
     alike: float = limit(
         0.5,
         "minimum length of a pause at the same place of another step; then it recurs; chosen",
@@ -61,6 +65,7 @@ def host_gap(
     named, by its total over all steps; without, python cannot be told from garbage collection. Recording stacks makes
     what calls much take several times as long: then it is low. The optimizer's and
     the autograd engine's own time is left out: it is torch's.
+    What prepares the first call of an op that comes again without, such as a scripted function, is a cold start.
     When it is wrong: an extension that works without torch's dispatcher has no op. What comes in few steps is info.
     Source: the blog's "one event dominates: start there"; measured on an H200 with torch 2.11.
     """
@@ -68,6 +73,8 @@ def host_gap(
     own = quiet[quiet.is_users(limits.min_torch_ns)]
     if len(steps) == 1:  # nothing comes after the end of the recording
         own = own[~np.isin(own.rows, syncs.row[syncs.profiler])]
+    if len(steps) < limits.min_steps:
+        own = own[~own.before_first_calls(limits.min_calls)]
     long = own.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)
     recurs = _recurs(own, steps, limits)
     least_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
