@@ -202,3 +202,29 @@ def test_sizes_that_nothing_has_are_left_out() -> None:
     assert flops_of(vast) == 0
     assert largest_odd_size(vast, 8) == 9
     assert flops_of(signature("mm", [[4, 8], [8, 2]], [BF16] * 2)) == 2 * 4 * 8 * 2
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_comparisons_write_one_byte_per_element(name: str) -> None:
+    assert work_of(signature(name, [[10], [10]], [F32, F32])).bytes == 10 * (4 + 4 + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "causal"),
+    [
+        ("_flash_attention_forward", 0, 8),
+        ("_flash_attention_backward", 1, 11),
+        ("_efficient_attention_backward", 1, 14),
+    ],
+)
+def test_a_causal_mask_halves_attention_whichever_argument_it_is(name: str, first: int, causal: int) -> None:
+    dims = [[2, 128, 4, 64]] * (first + 3) + [[]] * 16
+    types = [BF16] * (first + 3) + [""] * 16
+
+    def flops(mask: str) -> int | None:
+        scalars = [""] * len(dims)
+        scalars[causal] = mask
+        return work_of(signature(name, dims, types, scalars)).flops
+
+    assert flops("False") == ATTENTION * (5 if "backward" in name else 2) // 2
+    assert flops("True") == flops("False") // 2  # type: ignore[operator]

@@ -1,0 +1,38 @@
+"""Gaps of several devices on one axis, and which call a chain of gaps goes back to."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from traceanalyzer.idle.pieces import Cutter
+from traceanalyzer.idle.round_trips import _chained
+
+
+def test_gaps_never_touch_on_the_axis_that_they_are_cut_on() -> None:
+    start, length = np.array([100, 100, 130]), np.array([20, 30, 5])
+    gaps: Any = SimpleNamespace(
+        dur_ns=length, start_ns=start, end_ns=start + length, returned_ns=start, call=np.array([-1, -1, -1])
+    )
+    assert Cutter(gaps).axis.tolist() == [0, 21, 52]
+
+
+@pytest.mark.parametrize(
+    ("before", "in_time", "calls"),
+    [
+        ([0, 1, 2], [False, True, True], [7, 7, 7]),  # each begins after the work of the one before
+        ([0, 1, 2], [False, True, False], [7, 7, 9]),  # the third was launched late: its own call
+        ([0, 5, 2], [False, True, True], [7, 8, 8]),  # the second follows other work
+    ],
+)
+def test_a_gap_goes_back_to_the_call_that_its_chain_began_with(
+    before: list[int], in_time: list[bool], calls: list[int]
+) -> None:
+    gaps: Any = SimpleNamespace(before=np.array(before), work=np.array([1, 2, 3]), in_time=np.array(in_time))
+    chained = _chained(np.array([7, 8, 9]), gaps)
+    assert [
+        call if back < 0 else back for call, back in zip([7, 8, 9], chained.tolist(), strict=True)
+    ] == calls

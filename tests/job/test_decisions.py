@@ -1,0 +1,42 @@
+"""Ranks side by side: clocks by the median, and the first step left out where enough are left."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from traceanalyzer.job.loads import Load
+from traceanalyzer.job.pairing import _at_once
+from traceanalyzer.timeline.device_work import KINDS
+
+
+def test_one_collective_far_off_does_not_move_the_clock() -> None:
+    """By the mean of the ends none would overlap."""
+    starts = np.array([0, 10_000_000, 20_000_000, 30_000_000])
+    mine: Any = SimpleNamespace(start_ns=starts, end_ns=starts + 1_000_000)
+    theirs: Any = SimpleNamespace(
+        start_ns=starts + np.array([0, 0, 0, 10**9]), end_ns=starts + np.array([10**6, 10**6, 10**6, 10**9])
+    )
+    every = np.arange(4)
+    assert _at_once(mine, every, theirs, every).tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("steps", "compute_ns", "waiting_ns"), [(2, 505.0, 50.5), (3, 10.0, 1.0), (4, 10.0, 1.0)]
+)
+def test_the_first_step_is_left_out_of_three_or_more(
+    steps: int, compute_ns: float, waiting_ns: float
+) -> None:
+    class Steps(SimpleNamespace):
+        def __len__(self) -> int:
+            return steps
+
+    took, waited = np.array([1_000, *[10] * (steps - 1)]), np.array([100, *[1] * (steps - 1)])
+    number = np.arange(steps)
+    work: Any = SimpleNamespace(kind=np.full(steps, KINDS.index("compute")), start_ns=number * 0, end_ns=took)
+    waits: Any = SimpleNamespace(entry=number, waiting_ns=waited)
+    load = Load.of(work, Steps(marked=True, of_work=number), waits)  # type: ignore[arg-type]
+    assert (load.compute_ns, load.waiting_ns) == (compute_ns, waiting_ns)

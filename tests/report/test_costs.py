@@ -1,0 +1,50 @@
+"""What a step is spent on: time is counted once, and what the recording only cut is left out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS
+from traceanalyzer.report.costs import _exposed_ns, _of_steps
+from traceanalyzer.report.verdict import verdict_of
+
+
+class Kinds(list[str]):
+    """As `Texts`, as far as it is used here."""
+
+    def one_of(self, *names: str) -> Any:
+        return np.array([kind in names for kind in self])
+
+
+def work(*pieces: tuple[str, int, int]) -> Any:
+    kinds, starts, ends = zip(*pieces, strict=True)
+    start, end = np.array(starts), np.array(ends)
+    return SimpleNamespace(kind=Kinds(kinds), start_ns=start, end_ns=end, dur_ns=end - start)
+
+
+def test_time_beside_other_work_is_counted_once() -> None:
+    pieces = work(("compute", 0, 10), ("communication", 5, 20), ("copy_h2d", 15, 30), ("copy_d2h", 2, 8))
+    assert _exposed_ns(pieces).tolist() == [10, 10, 10, 0]
+
+
+@pytest.mark.parametrize(("launched_ns", "counted"), [(50, [True, False]), (49, [True, True])])
+def test_work_without_a_launch_is_left_out_where_most_has_one(launched_ns: int, counted: list[bool]) -> None:
+    given: Any = SimpleNamespace(
+        dur_ns=np.array([launched_ns, 50]),
+        step=np.array([0, 0]),
+        launch=SimpleNamespace(there=np.array([True, False])),
+    )
+    assert _of_steps(given).tolist() == counted
+
+
+@pytest.mark.parametrize(("unseen", "said"), [(25, True), (24, False)])
+def test_what_the_trace_does_not_show_is_said_from_a_quarter_on(unseen: int, said: bool) -> None:
+    parts = {"compute": (100 - unseen) * MS, "idle:waiting": 10 * MS, "idle:unknown": (unseen - 10) * MS}
+    time = samples.accounting(parts_ns=parts, idle_causes=())
+    limit = verdict_of(samples.trace(step=samples.estimate(), accounting=(time,)), []).limit
+    assert (f"for {unseen} % of the window the GPU waits for what the trace does not show" in limit) is said

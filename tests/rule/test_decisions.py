@@ -1,0 +1,66 @@
+"""Decisions of the framework and its helpers, each by an example just at either side of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.rule.grouped import MS, kernels, scope
+from traceanalyzer.rule.claims import Claims, settled
+from traceanalyzer.rule.grouping import drafts_of
+from traceanalyzer.rule.quicker_work import not_below
+from traceanalyzer.rules.kernels.throttling.full_clock import after_ramp, usual_at_full_clock
+
+
+def rows(**columns: Any) -> Any:
+    """What stands for a view, by the columns that a function reads."""
+    return SimpleNamespace(**{name: np.array(column) for name, column in columns.items()})
+
+
+def test_work_gets_no_quicker_than_the_floor_and_what_is_shorter_stays() -> None:
+    found = rows(dur_ns=[8_000, 8_000, 2_000, 5_000])
+    least = not_below(np.array([10.0, 6_000.0, 10.0, 4_999.0]), found, 5_000)
+    assert least.tolist() == [5_000, 6_000, 2_000, 5_000]
+
+
+def test_the_ramp_ends_after_the_first_kernel_at_full_clock() -> None:
+    assert after_ramp(rows(start_ns=[0, 10, 20]), np.array([False, True, True])).tolist() == [
+        False,
+        False,
+        True,
+    ]
+    assert after_ramp(rows(start_ns=[0, 10]), np.array([False, False])).tolist() == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("durations", "full", "usual"),
+    [
+        ([3, 1, 2, 90], [True, True, True, False], 2.0),
+        ([3, 1], [True, True], 3.0),  # of two the longer
+        ([3, 1, 90], [True, False, False], np.nan),  # fewer than two at full clock
+    ],
+)
+def test_the_usual_time_is_the_median_at_full_clock(
+    durations: list[int], full: list[bool], usual: float
+) -> None:
+    same = SimpleNamespace(code=np.zeros(len(durations), np.int64))
+    found: Any = SimpleNamespace(dur_ns=np.array(durations), text=lambda column: same)
+    np.testing.assert_equal(usual_at_full_clock(found, np.array(full), 2), np.full(len(full), usual))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_one_order_the_larger_loss_claims_first(turned: bool) -> None:
+    """Whatever its name, and whichever is given first."""
+    small, large = kernels((0, MS)), kernels((0, 3 * MS))
+    given = [
+        draft
+        for rule, hits in (("a-small", small), ("z-large", large))
+        for draft in drafts_of(rule, Claims.EVENT, [hits])
+    ]
+    whole = scope()
+    drafts = settled(given[::-1] if turned else given, (whole.start_ns, whole.end_ns))
+    owned = {draft.rule: sum(int((end - start).sum()) for start, end in [draft.own]) for draft in drafts}
+    assert owned == {"a-small": 0, "z-large": 3 * MS}
