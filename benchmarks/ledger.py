@@ -102,21 +102,20 @@ def fitted(found: Iterable[Row]) -> list[Row]:
     return [row for row in newest.values() if row.fitted]
 
 
-def newest(found: Iterable[Row]) -> list[Row]:
-    """Rows that are not fitted, of programs that were recorded with the intervals that the package has."""
-    known = list(found)
-    last = [row.commit for row in known if row.source == LAST_ROUND]
-    return [row for row in known if not row.fitted and last and row.commit == last[-1]]
+def last_round(found: Iterable[Row]) -> list[Row]:
+    """What was said of the programs that nobody had looked at before."""
+    return [row for row in unfitted(found) if row.source == LAST_ROUND]
 
 
 def sentence(found: Iterable[Row]) -> str:
     """What README says of the intervals."""
-    known = newest(found)
+    known = last_round(found)
     errors, width = [abs(row.error) for row in known], [100 * (row.high - row.low) for row in known]
+    held = statistics.mean(row.held for row in known)
     return (
-        f"Of {len(known)} measured faults that nothing was fitted on, {statistics.mean(row.held for row in known):.0%} "
-        f"lay within, {statistics.median(errors):.1f} points from what was said in the median, "
-        f"{statistics.mean(errors):.1f} on average; the intervals are {statistics.mean(width):.0f} points wide."
+        f"of {len(known)} measured faults of programs that nobody had looked at, {held:.0%} lay within it; the saving "
+        f"itself was {statistics.median(errors):.1f} points off in the median, {statistics.mean(errors):.1f} on "
+        f"average, and the interval {statistics.mean(width):.0f} points wide"
     )
 
 
