@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.ledger import Row, rows, unfitted
+from benchmarks.ledger import Row, calibrating, rows
 from benchmarks.replay_case import Case
 from benchmarks.replay_truth import at_hand, truth_ms
 from traceanalyzer import load
@@ -130,7 +130,7 @@ STEP_RESIDUAL = {conformal([outside for _, _, outside in steps], QUANTILE):.3f} 
 
 
 def main() -> None:
-    found, steps = unfitted(rows()), step_residuals(Path(sys.argv[1]))
+    found, steps = calibrating(rows()), step_residuals(Path(sys.argv[1]))
     errors = np.abs([error for _, error, _ in steps])
     print(
         f"steps: median error {np.median(errors):.1%}, within 20 % {np.mean(errors <= 0.2):.0%} of {len(errors)}"

@@ -5,7 +5,7 @@
 
 A row is one measured pair as a commit said it. It is `fitted` if a rule, an edit or a constant was changed in view of
 the pair before that commit; what was said before stays in the ledger as it was said, not fitted. Intervals are made of
-rows that are not fitted (benchmarks/calibrate_replay.py), of each program the newest.
+rows that are not fitted (benchmarks/calibrate_replay.py), of each program the newest, and judged by the last round.
 """
 
 from __future__ import annotations
@@ -100,6 +100,11 @@ def fitted(found: Iterable[Row]) -> list[Row]:
     """Of each program the newest row, where that is fitted."""
     newest = {(row.source, row.program): row for row in found}
     return [row for row in newest.values() if row.fitted]
+
+
+def calibrating(found: Iterable[Row]) -> list[Row]:
+    """The rows that intervals are made of: not fitted, and not of the last round, by which they are judged."""
+    return [row for row in unfitted(found) if row.source != LAST_ROUND]
 
 
 def last_round(found: Iterable[Row]) -> list[Row]:

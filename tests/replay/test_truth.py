@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import accuracy, diagnoses
 from benchmarks import calibrate_replay as calibrate
-from benchmarks.ledger import rows, unfitted
+from benchmarks.ledger import calibrating, rows
 from benchmarks.replay_case import Case
 from benchmarks.replay_fixes import graph, item
 from benchmarks.replay_truth import HEALTHY, forecast
@@ -32,7 +32,7 @@ def steps() -> list[tuple[str, float, float]]:
 
 def test_the_stored_residuals_are_those_of_the_ledger(steps: list[tuple[str, float, float]]) -> None:
     text = Path(calibration.__file__).read_text(encoding="utf-8")
-    assert calibrate.written(unfitted(rows()), steps) == text, (
+    assert calibrate.written(calibrating(rows()), steps) == text, (
         "run: python -m benchmarks.calibrate_replay TRACES --write"
     )
 
