@@ -16,6 +16,7 @@ from traceanalyzer.replay.edits import Aside, Drop, Edit
 from traceanalyzer.roofline.links import REACHED, host_link
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
 from traceanalyzer.rule.views.selection import Rows
+from traceanalyzer.rules.copies.exposed_copy.host_workers import host_workers
 from traceanalyzer.timeline.awaited_values import MAX_BYTES
 from traceanalyzer.timeline.called_ops import CalledOps
 from traceanalyzer.timeline.device_work import find
@@ -26,6 +27,12 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_bare_share: float = limit(0.5, "minimum share of a copy's time that no kernel covers; chosen")
+    min_worker_ns: int = limit(
+        20_000, "minimum duration of an op on CPU tensors; dispatching an op takes up to 10 us, H200 host"
+    )
+    min_worker_share: float = limit(
+        0.2, "minimum share of the copies' time that the host works on their data; less is on the way; chosen"
+    )
 
 
 _MOVES = r"^aten::(to|_to_copy|copy_|cuda|cpu|clone|contiguous)$"
@@ -60,6 +67,7 @@ _TEXTS = {
 @rule(since="0.1", claims=Claims.EVENT, min_share=0.01, limits=Limits, causes=tuple(_TEXTS))
 def exposed_copy(
     trace: Trace,
+    calls: Calls,
     work: Work,
     idle: IdleTime,
     syncs: SyncCalls,
@@ -99,19 +107,49 @@ def exposed_copy(
         what, to_device, else_where = _TEXTS[cause]
         lines = found.line.sums(found.dur_ns)
         evidence, waited = _evidence(trace, found), charged[owner >= 0]
+        converting = _converting(found, called)
+        remedy = to_device if kind == "copy_h2d" else else_where
+        purpose, advice, named = _purpose(calls, found, _reader(found, called, converting), remedy, limits)
         yield Hits(
             at=found,
             by=_WAYS[kind],
             cause=cause,
             lost=Lost.joined([Lost.uncovered(found, cover), Lost.all_of(waited, owner[owner >= 0])]),
-            fix=_fix(found, awaiting, evidence["link_gbps"], _converting(found, called)),
-            message=f"copies of {{copy}} go from {{by}} {what}, {{times_a_step}}, at {{gbps}} GB/s"
+            fix=_fix(found, awaiting, evidence["link_gbps"], converting),
+            message=f"copies of {{copy}} go from {{by}}{purpose} {what}, {{times_a_step}}, at {{gbps}} GB/s"
             + (" ({link} gives {link_gbps} GB/s)" if evidence["link"] else "")
             + "; no kernel runs meanwhile"
             + (", at {lines}" if lines else ""),
-            advice=to_device if kind == "copy_h2d" else else_where,
-            evidence=evidence | {"waited_ns": Calls(work.events, awaiting).total_ns, "lines": lines},
+            advice=advice,
+            evidence=evidence | named | {"waited_ns": Calls(work.events, awaiting).total_ns, "lines": lines},
         )
+
+
+def _purpose(
+    calls: Calls, copies: Work, reader: str, remedy: str, limits: Limits
+) -> tuple[str, str, dict[str, str]]:
+    """(what the copies are for, as a part of a sentence; the remedy; the op that it names).
+
+    Args:
+        reader: the op that copies its inputs, empty where the user copies.
+    """
+    upward = bool(copies.kind.one_of("copy_h2d").all())
+    if reader and upward:
+        kept = f"Keep what {reader} takes on the device: each call copies it there. Else: {_lower(remedy)}"
+        return ", since {reader} takes them from there,", kept, {"reader": reader}
+    names, spent_ns = host_workers(calls, copies, limits.min_worker_ns)
+    worker = next(iter(names.sums(spent_ns)), "")
+    if not worker or int(spent_ns.sum()) < limits.min_worker_share * copies.total_ns:
+        return "", remedy, {}
+    if upward:
+        made = f"Make them on the device: {worker} with device='cuda', or on inputs that are there. Else: "
+        return ", made there by {worker},", made + _lower(remedy), {"worker": worker}
+    done = f"Do {worker} on the device, on the tensor that is there: then nothing is copied. Else: "
+    return ", where {worker} works on them,", done + _lower(remedy), {"worker": worker}
+
+
+def _lower(text: str) -> str:
+    return text[0].lower() + text[1:]
 
 
 def _causes(copies: Work, work: Work, called: CalledOps, waiting: Rows) -> Texts:
@@ -139,6 +177,15 @@ def _converting(copies: Work, called: CalledOps) -> Rows:
         above = np.where(moving, pick(nesting.parent, inner), -1)
     hidden = ops.there & ~ops.name.matches(_MOVES) & Calls(copies.events, inner).name.matches(_MOVES)
     return np.where(hidden, inner, -1)
+
+
+def _reader(copies: Work, called: CalledOps, converting: Rows) -> str:
+    """The op that copies its inputs to where it works, where most of the copies' time is such; else nothing."""
+    inside = converting >= 0
+    if 2 * copies[inside].total_ns < copies.total_ns:
+        return ""
+    ops = Calls(copies.events, called.of(copies.launch.rows[inside]))
+    return next(iter(ops.name.sums(copies.dur_ns[inside])), "")
 
 
 def _fix(copies: Work, awaiting: Rows, link_gbps: float | None, converting: Rows) -> list[Edit]:

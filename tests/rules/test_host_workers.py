@@ -1,0 +1,45 @@
+"""A copy between host and device names the op on CPU tensors that it is for."""
+
+from __future__ import annotations
+
+from tests.rules.programs import TO_DEVICE, TO_HOST, US, Program, found
+
+SIZE = 8 << 20
+
+
+def steps(*, down: bool, worker: str | None) -> Program:
+    """Steps of a kernel and a copy, with an op on the host at its other end."""
+    made = Program()
+    for step in range(5):
+        made.step(step)
+        made.kernel(dur=200 * US)
+        if worker and not down:
+            made.trace.op(worker, made.now, 300 * US)
+            made.now += 310 * US
+        way = TO_HOST if down else TO_DEVICE
+        made.copy(way, SIZE, 700 * US, ("aten::to", "aten::_to_copy", "aten::copy_"))
+        if worker and down:
+            made.trace.op(worker, made.now, 300 * US)
+            made.now += 310 * US
+        made.kernel(dur=200 * US)
+    return made
+
+
+def test_what_works_on_the_host_with_what_was_copied_is_named() -> None:
+    (one,) = found(steps(down=True, worker="aten::argmax").trace, "exposed-copy")
+    assert "go from device to host, where aten::argmax works on them," in one.message
+    assert one.advice.startswith("Do aten::argmax on the device")
+
+
+def test_what_makes_on_the_host_what_is_copied_is_named() -> None:
+    (one,) = found(steps(down=False, worker="aten::randn").trace, "exposed-copy")
+    assert "go from host to device, made there by aten::randn," in one.message
+    assert one.advice.startswith("Make them on the device: aten::randn with device='cuda'")
+
+
+def test_without_an_op_on_the_host_the_copy_stands_alone() -> None:
+    for down in (True, False):
+        (one,) = found(steps(down=down, worker=None).trace, "exposed-copy")
+        assert "worker" not in one.evidence
+        (view,) = found(steps(down=down, worker="aten::view").trace, "exposed-copy")
+        assert "worker" not in view.evidence
