@@ -18,12 +18,13 @@ from traceanalyzer.rule.quicker_work import quicker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_kept: float = limit(0.5, "of the experts that topk keeps for a token; chosen")
+    max_kept: float = limit(0.5, "maximum share of the experts that topk keeps for a token; chosen")
     capacity: float = limit(
-        1.25, "times the even share: rows that an expert gets where tokens are sorted; usual"
+        1.25,
+        "rows of an expert over the even share, where tokens are sorted into slots; usual in the literature",
     )
-    min_rows: int = limit(64, "tokens: fewer gain nothing from being sorted; chosen")
-    min_gpu_share: float = limit(0.05, "of GPU time that work on all experts and tokens takes")
+    min_rows: int = limit(64, "minimum number of tokens; fewer gain nothing from being sorted; chosen")
+    min_gpu_share: float = limit(0.05, "minimum share of GPU time in work on all experts and tokens; chosen")
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)

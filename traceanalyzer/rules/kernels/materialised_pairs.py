@@ -21,10 +21,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_times: float = limit(8.0, "as many numbers as the inputs together: less is a bias or a mask; chosen")
-    min_elements: int = limit(1 << 20, "of the pairs: fewer fit into a cache; chosen")
-    min_gpu_share: float = limit(0.05, "of GPU time that work on the pairs takes")
-    reached: float = limit(0.5, "of the peak of float32 arithmetic by a fused kernel; chosen")
+    min_times: float = limit(
+        8.0, "minimum ratio of the pairs to all inputs together; less is a bias or a mask; chosen"
+    )
+    min_elements: int = limit(1 << 20, "minimum number of pairs; fewer fit into a cache; chosen")
+    min_gpu_share: float = limit(
+        0.05, "minimum share of GPU time in work on the pairs; less gains little; chosen"
+    )
+    reached: float = limit(0.5, "share of the float32 peak that a fused kernel reaches; chosen")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,14 @@ from traceanalyzer.rule.quicker_work import quicker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_times: int = limit(4, "copies of each row: fewer save less than gathering costs; chosen")
-    min_rows: int = limit(4_096, "of the product: smaller ones are launches; chosen")
-    min_gpu_share: float = limit(0.05, "of GPU time that products on copied rows take")
-    left: float = limit(0.25, "of the product's time that gathering and adding its results takes; chosen")
+    min_times: int = limit(4, "minimum copies of each row; fewer save less than gathering costs; chosen")
+    min_rows: int = limit(
+        4_096, "minimum rows of the product; smaller products are bound by launches; chosen"
+    )
+    min_gpu_share: float = limit(0.05, "minimum share of GPU time in products on copied rows; chosen")
+    left: float = limit(
+        0.25, "share of the products' time that gathering and adding the results takes; chosen"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)

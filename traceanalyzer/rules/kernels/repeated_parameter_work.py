@@ -21,9 +21,11 @@ _LOOKUPS, _LOOKED_UP = ("aten::embedding",), r"EmbeddingBackward0$"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_times: float = limit(
-        3.0, "as often as the parameters of the shape get a gradient: twice is recomputation in backward"
+        3.0, "minimum ratio of conversions or lookups to gradients; 2 is recomputation in backward"
     )
-    min_gpu_share: float = limit(0.03, "of GPU time that the repetition takes")
+    min_gpu_share: float = limit(
+        0.03, "minimum share of GPU time in the repetition; less gains little; chosen"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits, causes=("casts", "lookups"))

@@ -18,12 +18,14 @@ from traceanalyzer.rule.quicker_work import quicker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    sector_bytes: int = limit(32, "that memory delivers at once; CUDA C++ Best Practices Guide")
+    sector_bytes: int = limit(32, "bytes that memory delivers at once; CUDA C++ Best Practices Guide")
     min_times: float = limit(
-        1.5, "the bytes of the same numbers side by side; below it caches may make up for it"
+        1.5, "minimum ratio of moved to used bytes; below it caches may make up for it; chosen"
     )
-    min_elements: int = limit(1 << 18, "of the input: smaller ones stay in a cache; chosen")
-    min_gpu_share: float = limit(0.05, "of GPU time that such ops take")
+    min_elements: int = limit(
+        1 << 18, "minimum size of a strided tensor; smaller ones stay in a cache; chosen"
+    )
+    min_gpu_share: float = limit(0.05, "minimum share of GPU time in such ops; less gains little; chosen")
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)

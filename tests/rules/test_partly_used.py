@@ -1,0 +1,44 @@
+"""Products of which only a part is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.rules.kernel_programs import BF16, NVJET, Op, found, program
+
+WHOLE = [8, 512, 32_000]
+SMALL = "void at::native::reduce_kernel<512, 1, at::native::argmax>(float)"
+
+
+def head(view: Op | None, reader: list[int], between: Op | None = None) -> list[Op]:
+    """A product of all positions, a view of it, and what reads that."""
+    product = Op("aten::linear", NVJET, 900, [[8, 512, 1024], [32_000, 1024]], [BF16, BF16])
+    last = Op("aten::argmax", SMALL, 10, [reader, []], [BF16, "Scalar"])
+    return [product, *(one for one in (between, view) if one), last]
+
+
+def select(*scalars: Any) -> Op:
+    return Op(
+        "aten::select", SMALL, 1, [WHOLE, [], []], [BF16, "Scalar", "Scalar"], scalars=list(map(str, scalars))
+    )
+
+
+def test_the_last_position_of_many_is_all_that_is_used() -> None:
+    (one,) = found(program(head(select("", 1, -1), [8, 32_000])), "partly-used")
+    assert "0.2 % of the result is used" in one.message
+    assert "head(hidden[:, -1:])" in one.advice
+
+
+def test_a_slice_keeps_its_part() -> None:
+    types = [BF16, "Scalar", "Scalar", "Scalar", "Scalar"]
+    few = Op("aten::slice", SMALL, 1, [WHOLE, [], [], [], []], types, scalars=["", "1", "0", "64", "1"])
+    (one,) = found(program(head(few, [8, 64, 32_000])), "partly-used")
+    assert "12 % of the result is used" in one.message
+    most = Op("aten::slice", SMALL, 1, [WHOLE, [], [], [], []], types, scalars=["", "1", "0", "511", "1"])
+    assert found(program(head(most, [8, 511, 32_000])), "partly-used") == []
+
+
+def test_what_is_read_whole_beside_the_slice_is_used() -> None:
+    loss = Op("aten::log_softmax", SMALL, 100, [WHOLE, []], [BF16, "Scalar"])
+    assert found(program(head(select("", 1, -1), [8, 32_000], loss)), "partly-used") == []
+    assert found(program(head(None, WHOLE)), "partly-used") == []

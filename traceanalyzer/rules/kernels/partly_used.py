@@ -1,0 +1,145 @@
+"""A product is computed whole, and a small part of it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.timeline.names import VIEWING_OP
+
+Shape = tuple[int, ...]
+_PRODUCTS = r"^aten::(linear|matmul|mm|addmm|bmm)$"
+_COLUMNS = "input_dims", "input_type", "concrete_inputs", "input_strides"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_used: float = limit(
+        0.25, "maximum share of the result that is used; more is not worth another shape; chosen"
+    )
+    near: int = limit(
+        8, "ops after the product, without views, among which its readers are looked for; chosen"
+    )
+    calls: int = limit(
+        4, "calls of one op and shapes that are looked at; all of them must be used in part; chosen"
+    )
+    min_gpu_share: float = limit(
+        0.05, "minimum share of GPU time in such products; less gains little; chosen"
+    )
+
+
+@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
+def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """A matrix product is computed for all rows, and then a slice of it is taken.
+
+    What it looks for: a product of known shapes, the first op on whose result takes a quarter of it or less (select,
+    slice), while no op that is no view takes a tensor of the whole shape before the next such product.
+    Why it costs: the rest of the product is computed for nobody.
+    Bad: lm_head(hidden)[:, -1]. Good: lm_head(hidden[:, -1:]).
+    How sure: shapes and bounds of slices are recorded; that they are of this result is told by its shape, hence medium.
+    When it is wrong: another tensor of the same shape is sliced, and this one is read by code that records no ops.
+    Saving: the product in proportion to what is used.
+    Source: algebra: a row of a product needs its own row of the input only.
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0)]
+    if not any(ops.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: with record_shapes=True they say what is sliced")
+    order = np.lexsort((ops.start_ns, ops.thread))
+    ops = ops[order]
+    number, signatures = _signatures(ops)
+    products = np.flatnonzero(ops.name.matches(_PRODUCTS))
+    used = np.ones(len(ops))
+    views = ops.name.meets(VIEWING_OP.search)
+    for which in np.unique(number[products]).tolist():
+        result, same = _result(signatures[which]), products[number[products] == which]
+        if result is not None:
+            tried = same[: limits.calls].tolist()
+            used[same] = max(_used(result, at, number, signatures, views, limits) for at in tried)
+    few = ops[used <= limits.max_used]
+    owner = work.op.owner(few) if len(few) else np.full(len(work), -1, np.int64)
+    chosen = (owner >= 0) & work.kind.one_of("compute")
+    parts = used[used <= limits.max_used]
+    for device, found in work[chosen].by_device():
+        part = parts[owner[found.entries]]
+        if found.total_ns < limits.min_gpu_share * work[work.device == device].total_ns:
+            continue
+        yield Hits(
+            **quicker(found, found.dur_ns * part),
+            message="matrix products are computed whole {times_a_step}, and {kept} of the result is used: {spent} of "
+            "GPU time{where}",
+            advice="Take the rows that are needed before the product, not after it: head(hidden[:, -1:]) in place of "
+            "head(hidden)[:, -1].",
+            confidence=Confidence.MEDIUM,
+            evidence={
+                **told(found),
+                "kept": f"{100 * float(np.median(part)):.2g} %",
+                "spent_ns": found.total_ns,
+            },
+        )
+
+
+def _signatures(ops: Calls) -> tuple[Rows, list[Signature]]:
+    columns = [ops.text(name) for name in _COLUMNS]
+    number, first = grouped([ops.name.code, *(column.code for column in columns)])
+    return number, [
+        Signature.parsed(str(ops.name[int(at)]), *(column[int(at)] for column in columns)) for at in first
+    ]
+
+
+def _result(op: Signature) -> Shape | None:
+    """Shape of a product; None where the inputs do not say, or are no matrices."""
+    name = op.name.removeprefix("aten::")
+    try:
+        if name == "linear":
+            return (*op.shape(0)[:-1], op.shape(1)[0])
+        left, right = (1, 2) if name == "addmm" else (0, 1)
+        a, b = op.shape(left), op.shape(right)
+        return (*a[:-1], b[-1]) if len(a) >= 2 and len(b) >= 2 and a[-1] == b[-2] else None
+    except (LookupError, ValueError):
+        return None
+
+
+def _used(
+    whole: Shape, at: int, number: Rows, signatures: list[Signature], views: np.ndarray, limits: Limits
+) -> float:
+    """Share of a result that the next ops take; 1 where an op reads all of it, or nothing shows."""
+    seen, part = 0, 1.0
+    for later in range(at + 1, min(at + 1 + 8 * limits.near, len(number))):
+        op = signatures[int(number[later])]
+        reads = any(isinstance(dims, list) and tuple(_flat(dims)) == whole for dims in op.dims)
+        if reads and not views[later]:
+            return 1.0
+        if reads and part == 1.0:
+            part = _kept(op, whole)
+        seen += not views[later]
+        if seen >= limits.near:
+            break
+    return part
+
+
+def _flat(dims: list[object]) -> list[int]:
+    return [size for size in dims if type(size) is int]
+
+
+def _kept(op: Signature, whole: Shape) -> float:
+    """Share of its input that a select or slice keeps; 1 of other views."""
+    name = op.name.removeprefix("aten::")
+    try:
+        size = whole[int(op.scalar(1))]
+        if name == "select":
+            return 1 / size
+        if name in ("slice", "narrow"):
+            begin, end = (int(op.scalar(i)) if op.scalars[i] else None for i in (2, 3))
+            if name == "narrow":
+                return (end or size) / size
+            return len(range(*slice(begin, end, int(op.scalar(4) or 1)).indices(size))) / size
+    except (LookupError, TypeError, ValueError):
+        return 1.0
+    return 1.0
