@@ -37,6 +37,7 @@ def _times(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @format_option("text", "json", "markdown")
 @click.option("--output", "-o", type=FILE, metavar="FILE", help="Write there instead of to standard output.")
 @click.option("--parquet", type=FILE, metavar="FILE", help="Write the rows as Parquet, too.")
+@click.option("--page", type=FILE, metavar="FILE", help="Write a page with both recordings, too.")
 @click.option(
     "--fail-on",
     type=click.Choice(["slower", "never"]),
@@ -77,6 +78,7 @@ def compare(
     form: str,
     output: Path | None,
     parquet: Path | None,
+    page: Path | None,
     fail_on: str,
     gates: tuple[str, ...],
     base_ms: tuple[float, ...],
@@ -108,7 +110,7 @@ def compare(
 
     limits = gates_of(gates)
     inputs = [Path(one) for one in (base, new, *more_base, *more_new) if not one.startswith("baseline:")]
-    check_outputs([one for one in (output, parquet) if one], inputs=inputs, force=force)
+    check_outputs([one for one in (output, parquet, page) if one], inputs=inputs, force=force)
     times = [statistics.median(ms) if ms else None for ms in (base_ms, new_ms)]
     found = compared([base, *more_base], [new, *more_new], base_ms=times[0], new_ms=times[1])
     failures = broken(found, limits)
@@ -117,6 +119,11 @@ def compare(
 
         with written(parquet) as stream:
             write_comparison(found, stream)
+    if page is not None:
+        from traceanalyzer.render.html.comparison import render_comparison_page
+
+        with written(page) as stream:
+            stream.write(render_comparison_page(found))
     _put(found, form, output, quiet)
     if to_ledger is not None:
         _add_to_ledger(found, to_ledger, base_ms)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Snapshot, StepTime
+from traceanalyzer.comparison.strip import strip_of
 from traceanalyzer.comparison.tables import Chosen, host_table, tables_of
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows
@@ -43,7 +44,7 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
     """
     meta, forecast = analysis.trace.meta, _forecast(analysis)
     tables = {name: _empty(name) for name in TABLES}
-    kind, phase, batch, count, step = "window", None, None, 0, None
+    kind, phase, batch, count, step, strip = "window", None, None, 0, None, None
     with suppress(Unavailable):
         work, steps = analysis.index(DeviceWork), analysis.index(Steps)
         chosen = _chosen(work, steps, _main_device(work))
@@ -55,6 +56,7 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
         if forecast is not None:
             tables["host"] = host_table(analysis.trace, forecast.program)
         step = _step_time(steps, chosen, head, forecast)
+        strip = strip_of(analysis.trace, work, steps, chosen)
     return Snapshot(
         source=Path(meta.source).name,
         rank=head.rank,
@@ -69,6 +71,7 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
         waiting_ns=head.waiting_ns,
         tables=tables,
         faults=known_faults(head, findings),
+        strip=strip,
     )
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from traceanalyzer.comparison.snapshot import StepStrip
+
 
 class Word(StrEnum):
     """A verdict, of a row or of all."""
@@ -278,6 +280,7 @@ class Comparison:
         rungs: rung -> share of GPU time of both sides that was matched so.
         ranks: of jobs.
         notes: what makes the two hard to compare.
+        strips: a recorded step of each side, to be drawn; in no output but the page.
     """
 
     base: Source
@@ -291,6 +294,7 @@ class Comparison:
     rungs: Mapping[str, float]
     ranks: tuple[RankChange, ...]
     notes: tuple[str, ...]
+    strips: tuple[StepStrip | None, StepStrip | None] = (None, None)
 
     def __repr__(self) -> str:
         return f"Comparison({self.verdict.headline})"

@@ -29,6 +29,7 @@ _TIMES_SPREAD = 3.0  # standard errors between captures that are more than noise
 _MANY = 3  # captures a side whose spread is trusted
 _WORK_FLOOR = 0.02  # of regions and families, whose work differs anyway: the total time; chosen
 _SAME_COUNT = 1e-6
+_NOTED = 44  # characters of a name or of shapes in a note; both sides have them whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,13 @@ def drafted(pair: Pair, tables: tuple[Table, Table]) -> Drafted:
     some = tables[0] if pair.base else tables[1]
     lead = some[max(pair.base or pair.new, key=lambda row: (some[row].ns, -row))]
     kind = str(lead.kind)
-    name = lead.op or short_name(lead.name)
-    note, other_inputs = _note(base, new)
+    apart = pair.rung == "family"  # its ops are many, and others on each side
+    name = f"{family_of(lead.kernel, kind)} kernels" if apart else lead.op or short_name(lead.name)
+    note, other_inputs = _note(base, new, alike=pair.rung not in ("region", "family"))
     row = Row(
         op=name,
-        outer=plain_op(lead.outer),
-        region=lead.annotation,
+        outer="" if apart else plain_op(lead.outer),
+        region="" if apart else lead.annotation,
         kind=kind,
         rung=pair.rung,
         word=Word.SAME,
@@ -108,30 +110,38 @@ def _side(table: Table, parts: Parts) -> WorkSide | None:
     )
 
 
-def _note(base: WorkSide | None, new: WorkSide | None) -> tuple[str, bool]:
-    """(what differs beside time, whether the same op got inputs of other sizes)."""
+def _note(base: WorkSide | None, new: WorkSide | None, *, alike: bool) -> tuple[str, bool]:
+    """(what differs beside time, whether the same op got inputs of other sizes).
+
+    Args:
+        alike: whether both sides are one op or kernel, so that types and shapes can be compared.
+    """
     if base is None or new is None:
         return "", False
     notes = []
     if base.kernels != new.kernels:
         notes.append(f"kernel {_shown(base.kernels)} became {_shown(new.kernels)}")
     types = _other_types(base.types, new.types)
-    if types:
+    if types and alike:
         notes.insert(0, types)
     other = bool(base.shapes and new.shapes and base.shapes != new.shapes)
-    if other:
-        notes.append(f"shapes {_first(base.shapes)} became {_first(new.shapes)}")
+    if other and alike:
+        notes.append(f"shapes {_cut(_first(base.shapes))} became {_cut(_first(new.shapes))}")
     return "; ".join(notes), other and abs(base.count - new.count) <= _SAME_COUNT
 
 
 def _shown(kernels: Sequence[str]) -> str:
-    return kernels[0] + (f" and {len(kernels) - 1} more" if len(kernels) > 1 else "")
+    return _cut(kernels[0]) + (f" and {len(kernels) - 1} more" if len(kernels) > 1 else "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _NOTED else f"{text[: _NOTED - 1]}…"
 
 
 def _other_types(base: str, new: str) -> str:
     """`bfloat16 became float32`: the first input that has another type."""
     for text, other in zip(_first(base).split(","), _first(new).split(","), strict=False):
-        if _type(text) != _type(other):
+        if _type(text) and _type(other) and _type(text) != _type(other):
             return f"{_type(text)} became {_type(other)}"
     return ""
 

@@ -108,6 +108,7 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
         _rungs(pairs, tables),
         (),
         tuple(notes),
+        (first.strip, second.strip),
     )
 
 

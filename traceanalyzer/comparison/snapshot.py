@@ -84,6 +84,32 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of work in a step: ns from the step's start on the device, and the number of its stream."""
+
+    stream: int
+    start_ns: int
+    dur_ns: int
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepStrip:
+    """One recorded step of the chosen ones, that of median length: what its main device ran.
+
+    Attributes:
+        length_ns: of the step on the device.
+        pieces: by start; of many the longest.
+        left_out: how many there are beside these.
+    """
+
+    length_ns: int
+    pieces: tuple[Piece, ...]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
 class KnownFault:
     """A fault as the report told it.
 
@@ -122,6 +148,7 @@ class Snapshot:
         waiting_ns: waiting for other ranks in a recorded step; None where that is unknown.
         tables: frames with the columns of `TABLES`.
         faults: above `info`, as the report ranks them.
+        strip: one of the steps, to be drawn; None where there is no work, and in baselines.
     """
 
     source: str
@@ -137,6 +164,7 @@ class Snapshot:
     waiting_ns: int | None
     tables: Mapping[str, pd.DataFrame]
     faults: tuple[KnownFault, ...] = ()
+    strip: StepStrip | None = None
 
     @property
     def marked(self) -> bool:

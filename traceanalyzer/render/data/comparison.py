@@ -22,7 +22,9 @@ _PARTS = 8
 def comparison_document(found: Comparison) -> dict[str, Any]:
     """The whole comparison as one mapping; its values may still be dataclasses."""
     head = {"schema_version": SCHEMA_VERSION, "tool": {"name": "traceanalyzer", "version": __version__}}
-    return head | {field.name: getattr(found, field.name) for field in fields(found)}
+    return head | {
+        field.name: getattr(found, field.name) for field in fields(found) if field.name != "strips"
+    }
 
 
 def comparison_json(found: Comparison) -> bytes:

@@ -57,7 +57,7 @@ def _axes(page: Page, found: Comparison) -> None:
             recorded = f"own pace {shown.times(*own_pace)}"
         _axis(page, "Step", step.base_ns, step.new_ns, str(step.word), recorded)
     if step is not None and step.base_cpu_ns and step.new_cpu_ns:
-        _axis(page, "CPU", step.base_cpu_ns, step.new_cpu_ns, "", "own pace, predicted without the profiler")
+        _axis(page, "CPU", step.base_cpu_ns, step.new_cpu_ns, "", "without waiting, own pace")
     if device is not None:
         told = f"beyond noise {shown.signed_ns(device.real_ns)}"
         _axis(page, "GPU", device.base_ns, device.new_ns, str(device.word), told)
@@ -68,7 +68,7 @@ def _axes(page: Page, found: Comparison) -> None:
         line = f"{'Exact' if at == 0 else '':7} {one.counter:20} {shown.counter_values(one):>18}  "
         page.put(line + shortened(printable(", ".join(one.where)), page.width - len(line)))
     if len(counters) > _COUNTERS:
-        page.put(f"{len(counters) - _COUNTERS} other counters differ", indent=8)
+        page.put(f"and {len(counters) - _COUNTERS} more", indent=8)
 
 
 def _axis(page: Page, name: str, base_ns: int, new_ns: int, word: str, note: str) -> None:
