@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.report import report_samples as samples
 from traceanalyzer import Analysis, Unavailable, diagnose, kernels, load, queue_depth
 from traceanalyzer.model.errors import BadOption
 
@@ -124,3 +126,41 @@ def test_a_trace_has_its_tables() -> None:
     trace = small().load()
     assert trace.kernels.equals(kernels(trace))
     assert trace.queue_depth().equals(queue_depth(trace))
+
+
+def test_a_window_is_text_offsets_or_a_span_of_the_report() -> None:
+    trace = small().load()
+    whole = diagnose(trace).traces[0].window
+    half = (whole.length_ns // 2000) * 1000
+    by_offsets = diagnose(trace, window=(0, np.int64(half))).traces[0].window  # type: ignore[arg-type]
+    by_text = diagnose(trace, window=f"0ns:{half}ns").traces[0].window
+    by_span = diagnose(trace, window=by_offsets).traces[0].window
+    assert by_offsets == by_text == by_span
+    assert by_offsets.end_ns - trace.meta.origin_ns == half
+    assert type(by_offsets.end_ns) is int
+    finding = diagnose(trace).findings[0]
+    assert diagnose(trace, window=finding).traces[0].window.asked
+    with pytest.raises(BadOption, match="is not a time"):
+        diagnose(trace, window="soon:later")
+
+
+def test_idle_gaps_are_rows_with_causes() -> None:
+    trace = small().load()
+    report, gaps = diagnose(trace), trace.idle_gaps()
+    (time,) = report.traces[0].accounting
+    assert gaps["dur_ns"].tolist() == (gaps["end_ns"] - gaps["start_ns"]).tolist()
+    inside = gaps[(gaps["start_ns"] >= time.start_ns) & (gaps["end_ns"] <= time.end_ns)]
+    sums = inside.groupby("cause")["dur_ns"].sum().to_dict()
+    assert sums == {cause: ns for cause, ns in time.idle_ns.items() if ns}
+    assert gaps["start_ns"].is_monotonic_increasing
+
+
+def test_savings_are_columns_and_severities_are_ordered() -> None:
+    findings = samples.replayed().findings
+    frame = samples.replayed().to_frame()
+    expected = [found.saving and found.saving.share for found in findings]
+    assert frame["saving_share"].tolist()[:3] == expected[:3]
+    assert pd.isna(frame["saving_share"][3])
+    assert frame["saving_ns"][0] == findings[0].saving.step_ns  # type: ignore[union-attr]
+    assert (frame["severity"] >= "low").tolist() == [True, True, True, False]
+    assert str(frame["severity"].max()) == "high"

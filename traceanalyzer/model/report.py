@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from traceanalyzer.model.fault import Fault as Fault
-from traceanalyzer.model.finding import Finding, Outcome, Severity
+from traceanalyzer.model.finding import Confidence, Finding, Outcome, Severity
 from traceanalyzer.model.job_report import JobReport as JobReport
 from traceanalyzer.model.measured import MeasuredStep
 from traceanalyzer.model.saving import Saving as Saving
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from traceanalyzer.model.trace import Meta
 
 IDLE = "idle"
+# Column of `Report.to_frame` -> field of `Saving`.
+_SAVED = {
+    "saving_ns": "step_ns",
+    "saving_low_ns": "low_ns",
+    "saving_high_ns": "high_ns",
+    "saving_share": "share",
+    "saving_low_share": "low_share",
+    "saving_high_share": "high_share",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +236,9 @@ class Report:
     def to_frame(self) -> pd.DataFrame:
         """One row per finding, columns as the fields of `Finding`; times int64 ns, lists as objects.
 
+        Severity and confidence are ordered categories, the least first. The numbers of `saving` are columns of their
+        own, too: `saving_ns` and `saving_low_ns`, `saving_high_ns` (Int64), `saving_share` and so on (float64), null
+        where the fix cannot be replayed.
         `start_s` and `end_s` are seconds since `Meta.origin_ns`, as the text says them.
         """
         import pandas as pd
@@ -235,8 +247,13 @@ class Report:
         frame = pd.DataFrame([[getattr(f, name) for name in names] for f in self.findings], columns=names)
         for name in ("rank", "device", "stream", "thread", "step"):
             frame[name] = frame[name].astype("Int64")
-        for name in ("severity", "confidence"):
-            frame[name] = frame[name].astype("str")
+        for name, kind in (("severity", Severity), ("confidence", Confidence)):
+            levels = [str(level) for level in reversed(list(kind))]
+            frame[name] = pd.Categorical(frame[name].astype("str"), levels, ordered=True)
+        for name, part in _SAVED.items():
+            values = [None if f.saving is None else getattr(f.saving, part) for f in self.findings]
+            frame[name] = pd.Series(values, dtype="Float64" if name.endswith("share") else "Int64")
+            frame[name] = frame[name].astype("float64") if name.endswith("share") else frame[name]
         origins = {trace.rank: trace.meta.origin_ns for trace in self.traces}
         origin = [origins[finding.rank] for finding in self.findings]
         for side in ("start", "end"):

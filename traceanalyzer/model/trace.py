@@ -129,6 +129,10 @@ class Trace:
         """How much work waits for each device: `traceanalyzer.queue_depth` of the whole trace."""
         return _public("queue_depth")(self)
 
+    def idle_gaps(self) -> pd.DataFrame:
+        """Every stretch of idle time with its cause: `traceanalyzer.idle_gaps` of the whole trace."""
+        return _public("idle_gaps")(self)
+
 
 def _public(name: str) -> Callable[[Trace], pd.DataFrame]:
     """A function of the package: what tables need lies above this module, and is imported when one is asked for."""

@@ -15,10 +15,11 @@ from traceanalyzer.job.introduce import introduce
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.fault import Fault
-from traceanalyzer.model.finding import Finding, Outcome, Status
+from traceanalyzer.model.finding import Finding, Occurrence, Outcome, Status
 from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.measured import GIVEN, MeasuredStep, measured_step
-from traceanalyzer.model.report import Report, StepEstimate, TraceReport
+from traceanalyzer.model.offsets import parse_window
+from traceanalyzer.model.report import AnalysedWindow, Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.job_saving import JobForecast
@@ -36,6 +37,8 @@ from traceanalyzer.rule.judging import Judgement, indexes_of, judge
 from traceanalyzer.rule.registry import Rule, broken_files, configured, select_rules
 
 Traces = Trace | Mapping[int, Trace]
+Offsets = tuple[int | None, int | None]
+Window = Offsets | str | Finding | Occurrence | AnalysedWindow
 Settings = Mapping[str, str | int | float]
 Estimates = tuple[StepEstimate | None, StepEstimate | None]
 
@@ -48,7 +51,7 @@ def diagnose(
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
     settings: Settings | None = None,
-    window: tuple[int | None, int | None] | None = None,
+    window: Window | None = None,
     step_ms: float | None = None,
 ) -> Report:
     """Run rules over a trace, or over all traces of a job, and report what they found.
@@ -58,7 +61,8 @@ def diagnose(
         select: slugs of the rules to run; all when empty.
         ignore: slugs of rules to leave out.
         settings: limits to override, `{"scheduler-gap.min_gap_ns": 20_000}`.
-        window: analyse only [start, end), in ns from each trace's `Meta.origin_ns`; None leaves a side open.
+        window: analyse only [start, end): as text, "2ms:8ms", or in ns, both from each trace's `Meta.origin_ns`, where
+            None leaves a side open; or something with a span of the trace's clock, such as a finding.
         step_ms: how long a step takes without the profiler, where you have measured it, in ms.
 
     Raises:
@@ -254,9 +258,7 @@ def by_rank(traces: Traces) -> list[tuple[int | None, Trace]]:
     return sorted(traces.items()) if isinstance(traces, Mapping) else [(traces.meta.rank, traces)]
 
 
-def analyses_of(
-    traces: Traces, window: tuple[int | None, int | None] | None = None
-) -> list[tuple[int | None, Analysis]]:
+def analyses_of(traces: Traces, window: Window | None = None) -> list[tuple[int | None, Analysis]]:
     """The traces as they are analysed, with the rank that the report calls each by; arguments as of `diagnose`.
 
     Those of a job know who of them waits for whom.
@@ -267,17 +269,18 @@ def analyses_of(
     return analysed
 
 
-def restricted(trace: Trace, window: tuple[int | None, int | None] | None) -> Analysis:
-    """The analysis of [start, end) alone, in ns from `Meta.origin_ns`.
+def restricted(trace: Trace, window: Window | None) -> Analysis:
+    """The analysis of [start, end) alone; `window` as of `diagnose`.
 
     Raises:
-        BadOption: the window is empty or misses the trace.
+        BadOption: the window is empty or misses the trace, or its text is no window.
     """
     if window is None:
         return Analysis(trace)
     first, last = span_of(trace)
-    start = first if window[0] is None else trace.meta.origin_ns + window[0]
-    end = last if window[1] is None else trace.meta.origin_ns + window[1]
+    begin, finish = _offsets(window, trace.meta.origin_ns)
+    start = first if begin is None else trace.meta.origin_ns + begin
+    end = last if finish is None else trace.meta.origin_ns + finish
     if end <= first or start >= last:
         length = format_ns(last - trace.meta.origin_ns)
         remedy = f"The last event ends {length} after the first one starts; times count from there."
@@ -285,3 +288,13 @@ def restricted(trace: Trace, window: tuple[int | None, int | None] | None) -> An
     if start >= end:
         raise BadOption("the window ends before it starts", where=trace.meta.source)
     return Analysis(trace, (max(start, first), min(end, last)))
+
+
+def _offsets(window: Window, origin_ns: int) -> Offsets:
+    """Both sides in ns from the origin, as plain integers."""
+    if isinstance(window, str):
+        return parse_window(window)
+    if isinstance(window, tuple):
+        start, end = (None if side is None else int(side) for side in window)
+        return start, end
+    return window.start_ns - origin_ns, window.end_ns - origin_ns

@@ -10,6 +10,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
+from traceanalyzer.rule.views import IdleTime
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
@@ -70,6 +71,35 @@ def queue_depth(trace: Trace | Analysis) -> pd.DataFrame:
         frames.append(pd.DataFrame({"device": device, "time_ns": time, "queued": queued}))
     frame = pd.concat(frames, ignore_index=True)
     return frame.assign(time_s=(frame["time_ns"] - analysis.trace.meta.origin_ns) / 1e9)
+
+
+def idle_gaps(trace: Trace | Analysis) -> pd.DataFrame:
+    """Idle time of each device by start, a row per stretch of one cause, op and step.
+
+    Columns: device, start_ns, end_ns and dur_ns (int64), start_s (float64, seconds since `Meta.origin_ns`), cause (as
+    in `Report.idle`), op (in which the call lies that decided it, str, null where there is none) and step (Int64, the
+    position of the step, null outside of steps).
+
+    Raises:
+        Unavailable: the trace has no GPU work.
+    """
+    import pandas as pd
+
+    analysis = _analysis(trace)
+    idle = analysis.index(IdleTime)
+    frame = pd.DataFrame(
+        {
+            "device": idle.device,
+            "start_ns": idle.start_ns,
+            "end_ns": idle.end_ns,
+            "dur_ns": idle.dur_ns,
+            "start_s": (idle.start_ns - analysis.trace.meta.origin_ns) / 1e9,
+            "cause": pd.Series(idle.cause.values(), dtype="str"),
+            "op": pd.Series(idle.op.name.values(), dtype="str"),
+            "step": pd.Series(idle.step, dtype="Int64").mask(idle.step < 0),
+        }
+    )
+    return frame.sort_values(["device", "start_ns"], kind="stable", ignore_index=True)
 
 
 def _depth(given: Rows, done: Rows) -> tuple[Rows, Rows]:
