@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import diagnoses
 from benchmarks.calibrate_replay import step_residuals
-from benchmarks.ledger import Row, fitted, rows, summary, unfitted
+from benchmarks.ledger import Row, fitted, last_round, rows, summary, unfitted
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 StepError = tuple[str, float, float]
@@ -91,7 +91,8 @@ LIMITS = """
 def page(found: Sequence[Row], steps: Sequence[StepError], diagnosed: str) -> str:
     """The text of docs/accuracy.md; `found` is the ledger, `diagnosed` the part that `diagnoses.measured` makes."""
     new, old = unfitted(found), fitted(found)
-    sums = f"Not fitted: {summary(new)}.\n\nFitted: {summary(old)}.\n"
+    last = f"Of these the last round, which nobody had looked at before: {summary(last_round(found))}."
+    sums = f"Not fitted: {summary(new)}.\n\n{last}\n\nFitted: {summary(old)}.\n"
     tables = _NOT_FITTED + _TABLE + _rows(new) + _FITTED + _TABLE + _rows(old)
     return _HEAD + sums + tables + _METHOD + _folders(steps) + _SLOWDOWN + diagnosed + LIMITS
 

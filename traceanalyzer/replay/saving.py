@@ -25,7 +25,7 @@ from traceanalyzer.replay.run import Bound, Step, run, run_at
 from traceanalyzer.replay.slowdown import Slowdown
 from traceanalyzer.timeline.steps import Steps
 
-# The replay's step is right within 8 % (calibration.py): less idle time than this may be none.
+# About STEP_RESIDUAL, the replayed step's error: less idle time than this may be none.
 MIN_OPEN_SHARE = 0.1
 _NOISE = (
     0.1  # of a step: clocks differ from run to run by less, a slip of unit or of trace is far more; chosen

@@ -13,6 +13,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.threads import side_by_side
+from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.rule.claims import Claims, Draft, settled
 from traceanalyzer.rule.faults import FaultOf, faults_of
 from traceanalyzer.rule.grouping import Scope, drafts_of, finding_of
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
     from traceanalyzer.replay.edits import Edit
     from traceanalyzer.replay.saving import Forecast
 
-# The replayed step is right within 5 % in half of the recordings and within 20 % in nine of ten (docs/accuracy.md), so
-# that less idle time than this cannot be told from the error; a share just below severity medium stands for it.
-_SURELY_IDLE, _LITTLE = 0.10, 0.029
+# Less idle time than the replayed step's error cannot be told from it; a share just below medium stands for it.
+_SURELY_IDLE, _LITTLE = MIN_OPEN_SHARE, 0.029
 
 _UNSAID = "what it looks for is there, but costs too little, or other findings own the time"
 _MOST_REPLAYS = 100  # of fixes in one trace; recorded traces have a few dozen drafts

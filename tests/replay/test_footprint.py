@@ -1,0 +1,137 @@
+"""What fixes take from a program, and when one of them does for another; edits that only faults' fixes need."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.replay.programs import OP_NS, Loop, program
+from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.edits import CapOps, Drop, DropSpans, Edit, Resize, ShrinkGaps
+from traceanalyzer.replay.footprint import Footprint
+from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.rewrites import Batch, Fuse
+from traceanalyzer.replay.run import replay
+from traceanalyzer.rule.grouping import graded
+
+
+def read_back() -> Trace:
+    """Ops; then a synchronisation, 300 us of Python, and ops again."""
+    loop = Loop()
+    for at in (10_000, 40_000, 70_000):
+        loop.op("aten::mm", at, 30_000)
+    loop.sync(100_000, 50_000)
+    for at in (450_000, 480_000, 510_000):
+        loop.op("aten::add", at, 2_000)
+    return loop.load()
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return read_back()
+
+
+@pytest.fixture(scope="module")
+def built(trace: Trace) -> Program:
+    return program(trace)
+
+
+def rows(trace: Trace, name: str) -> np.ndarray:
+    return np.flatnonzero((trace.cpu["name"] == name).to_numpy())
+
+
+def pauses(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """From the synchronisation's end to the next op."""
+    sync = rows(trace, "cudaDeviceSynchronize")
+    ends = (trace.cpu["start_ns"] + trace.cpu["dur_ns"]).to_numpy()[sync]
+    return ends, ends + 300_000
+
+
+def taken(built: Program, *edits: Edit) -> Footprint:
+    return Footprint.of(built, edits)
+
+
+def test_what_holds_all_that_another_drops_does_for_it(trace: Trace, built: Program) -> None:
+    starts = np.sort(trace.cpu["start_ns"].to_numpy()[rows(trace, "aten::mm")])[::3]
+    whole, part = (
+        taken(built, DropSpans(starts, starts + 90_000)),
+        taken(built, Drop(rows(trace, "aten::mm"))),
+    )
+    other = taken(built, Drop(rows(trace, "aten::add")))
+    assert whole.holds(part)
+    assert not whole.holds(other)
+    assert not other.holds(whole)
+
+
+def test_what_another_only_quickens_is_another_change(trace: Trace, built: Program) -> None:
+    entries = built.work.entry
+    dropped, quickened = taken(built, Drop(rows(trace, "aten::mm"))), taken(built, Resize(entries, 1_000.0))
+    assert not dropped.holds(quickened)
+
+
+def test_host_work_after_a_wait_belongs_to_it_up_to_the_next_launch(trace: Trace, built: Program) -> None:
+    wait = taken(built, Drop(rows(trace, "cudaDeviceSynchronize")))
+    pause = taken(built, ShrinkGaps(*pauses(trace)))
+    later = taken(built, Drop(rows(trace, "aten::add")))
+    assert wait.leads_to(pause, built.launch)
+    assert not pause.leads_to(wait, built.launch)
+    assert not later.leads_to(pause, built.launch)
+
+
+def test_ops_are_capped_and_calls_are_not(trace: Trace, built: Program) -> None:
+    before, after = replay(built, slowdown=1.0), replay(built, (CapOps(2_000.0),), slowdown=1.0)
+    ops = 6 * (OP_NS - 5_000)
+    assert before.cpu_ns - after.cpu_ns == pytest.approx(ops - 6 * 2 * 2_000, rel=0.1)
+
+
+def test_the_first_repeat_of_the_sample_does_for_all(trace: Trace, built: Program) -> None:
+    at = rows(trace, "aten::mm")
+    start = np.sort(trace.cpu["start_ns"].to_numpy()[at])
+    group = np.repeat(np.arange(len(at) // 3), 3)
+    footprint = taken(built, Batch(start, start + OP_NS, group))
+    sampled = len(built.sample)
+    assert footprint.dead.sum() == 2 * sampled  # of three
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.sampled_from(["aten::mm", "aten::add", "cudaDeviceSynchronize"]), min_size=1, unique=True),
+    st.floats(500.0, 30_000.0),
+    st.booleans(),
+)
+def test_nothing_is_saved_beyond_what_stays(names: list[str], dur: float, fused: bool) -> None:
+    """The step is never shorter than the CPU's or the busiest stream's time that the edits leave."""
+    trace = read_back()
+    built = program(trace)
+    entries = built.work.entry
+    edits: list[Edit] = [Drop(rows(trace, name)) for name in names]
+    edits.append(Fuse(entries, np.arange(len(entries)) // 3) if fused else Resize(entries, dur))
+    left, before = replay(built, edits, slowdown=1.0), replay(built, slowdown=1.0)
+    assert left.ns >= max(left.cpu_ns, left.gpu_ns) * 0.999
+    assert left.cpu_ns <= before.cpu_ns * 1.001
+
+
+def saving(share: float, low: float) -> Saving:
+    return Saving(1, 1, 1, share, low, 1.0, "replayed")
+
+
+@pytest.mark.parametrize(
+    ("share", "low", "severity"),
+    [
+        (0.3, 0.2, "high"),
+        (0.3, 0.03, "high"),
+        (0.3, 0.029, "medium"),  # the low end must reach the threshold of the class below
+        (0.3, 0.004, "low"),
+        (0.3, 0.0, "low"),
+        (0.05, 0.005, "medium"),
+        (0.05, 0.004, "low"),
+        (0.02, 0.001, "low"),
+        (0.02, 0.0, "info"),
+        (0.001, 0.0005, "info"),
+    ],
+)
+def test_severity_asks_both_ends(share: float, low: float, severity: str) -> None:
+    assert graded(0.5, saving(share, low), 0.0) == severity
