@@ -88,7 +88,7 @@ class Program:
         timeline = Timeline.of(nesting, its_own, begins, ends)
         device = _device(trace, work, nesting, chosen, waiting)
         waits = Waits.of(trace, nesting, syncs, work, device, timeline)
-        segments = Segments.of(trace, nesting, work, device, timeline, waits)
+        segments = Segments.of(trace, nesting, work, device, timeline, waits, waiting)
         launch = timeline.at(work.call_start_ns[device.entry])
         return cls(sample, timeline, segments, device, launch, waits, nesting.start_ns, nesting.end_ns)
 

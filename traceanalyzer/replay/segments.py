@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes_at, ints, matching
@@ -28,6 +29,8 @@ _CLOCK = re.compile(r"built-in function (perf_counter|monotonic|process_time|tim
 _COVERED = 0.9  # share of a buffer request that a segment holds, to have been stalled by it; nearly all
 _LAUNCH_STALL_NS = 60_000  # a launch that took so long,
 _LAUNCH_QUEUE = 900  # with so much outstanding, met the full queue; H200, driver 580
+_WAITED_NS = 1_000_000  # in a collective: a CPU that is busy for less beside it may be so by chance; chosen
+_WOKEN_NS = 100_000  # after the end of a collective the CPU that waited for it goes on; 5 to 60 us, V100 and H200
 _GAP_NS = 2_300.0  # from op to op in a Python loop, where the trace has none; H200 host, torch 2.11
 _PARTS = 16  # of a row that are told apart; what comes later in it counts as the last
 _LONG_GAP_NS = 20_000.0  # a gap that holds more than the way from op to op
@@ -66,14 +69,16 @@ class Segments:
         device: SteadyWork,
         timeline: Timeline,
         waits: Waits,
+        waiting: CollectiveWaits | None = None,
     ) -> Self:
-        """Of the timeline's segments."""
+        """Of the timeline's segments; without what they wait for other ranks, where that is known."""
         row = timeline.row
         is_call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
         call = np.where(_of_rows(is_call, row), row, -1)
         gap = (pick(nesting.op, row) < 0) & (call < 0)
         cpu = np.maximum(_traced(timeline) - _stalled(trace, nesting, timeline), 0.0)
         cpu = waits.less_waiting(_unqueued(cpu, work, device, timeline))
+        cpu = cpu if waiting is None else _less_waiting(cpu, work, timeline, waiting)
         launch, steady = _named(trace, call, _KERNEL_LAUNCH), _named(trace, call, ALLOCATOR)
         python = _python_calls(trace, timeline)
         top = nesting.top_op(row)
@@ -128,6 +133,20 @@ def _unqueued(cpu: Floats, work: DeviceWork, device: SteadyWork, timeline: Timel
     if full.any():
         cpu[segment[full]] = _LAUNCH_STALL_NS if full.all() else np.median(cpu[segment[~full]])
     return cpu
+
+
+def _less_waiting(cpu: Floats, work: DeviceWork, timeline: Timeline, waiting: CollectiveWaits) -> Floats:
+    """Without the waiting for other ranks, where a segment ends when the collective does: some waits have no call."""
+    long = waiting.waiting_ns >= _WAITED_NS
+    entry, waited = waiting.entry[long], waiting.waiting_ns[long]
+    end = work.end_ns[entry]
+    at = timeline.at(end)
+    woken = timeline.end_ns[at] - end
+    begin = np.maximum(work.start_ns[entry], timeline.start_ns[at])
+    shared = np.maximum(work.start_ns[entry] + waited - begin, 0)
+    blocked = (woken >= 0) & (woken <= _WOKEN_NS) & (end >= timeline.start_ns[at]) & (shared > 0)
+    np.subtract.at(cpu, at[blocked], shared[blocked])
+    return np.maximum(cpu, 0.0)
 
 
 def _python_calls(trace: Trace, timeline: Timeline) -> Floats:
