@@ -26,9 +26,14 @@ _DRIFT_PPM, _OFFSET_US = 20.0, 3_000.0
 
 def made(events: list[dict[str, Any]], late_us: float, *, straggles: bool) -> list[dict[str, Any]]:
     """The events with a pause of the straggler in every step: its own, or the others' waiting for it."""
-    marks = [e["ts"] for e in events if str(e.get("name", "")).startswith("ProfilerStep") and e.get("cat") == "user_annotation"]
+    marks = [
+        e["ts"]
+        for e in events
+        if str(e.get("name", "")).startswith("ProfilerStep") and e.get("cat") == "user_annotation"
+    ]
     talks = sorted(
-        (e for e in events if e.get("cat") == "kernel" and _COLLECTIVE.search(e["name"])), key=lambda e: e["ts"]
+        (e for e in events if e.get("cat") == "kernel" and _COLLECTIVE.search(e["name"])),
+        key=lambda e: e["ts"],
     )
     moved = [(mark + 1.0, late_us) for mark in sorted(marks)]
     if not straggles:
@@ -54,14 +59,15 @@ def made(events: list[dict[str, Any]], late_us: float, *, straggles: bool) -> li
 def write(folder: Path, sources: list[Path], ranks: int, straggler: int, late_ms: float) -> None:
     """One file per rank."""
     folder.mkdir(parents=True, exist_ok=True)
-    source = json.loads(gzip.open(sources[0]).read())
+    source = json.loads(gzip.decompress(sources[0].read_bytes()))
     parts = {side: made(source["traceEvents"], late_ms * 1e3, straggles=side) for side in (False, True)}
     chance = random.Random(0)
     begin = min(e["ts"] for e in source["traceEvents"] if "ts" in e)
     for rank in range(ranks):
         off, drift = chance.uniform(-_OFFSET_US, _OFFSET_US), chance.uniform(-_DRIFT_PPM, _DRIFT_PPM) * 1e-6
         events = [
-            dict(e, ts=e["ts"] + off + drift * (e["ts"] - begin)) if "ts" in e else e for e in parts[rank == straggler]
+            dict(e, ts=e["ts"] + off + drift * (e["ts"] - begin)) if "ts" in e else e
+            for e in parts[rank == straggler]
         ]
         head = {name: value for name, value in source.items() if name != "traceEvents"}
         head["distributedInfo"] = {**head.get("distributedInfo", {}), "rank": rank, "world_size": ranks}
@@ -91,7 +97,9 @@ def main() -> None:
         took = time.perf_counter() - begun
         report = json.loads(said.stdout)
         most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        print(f"{len(files)} files, {took:.1f} s, {len(files) / took:.1f} files/s, {most:.0f} MB at most in one process")
+        print(
+            f"{len(files)} files, {took:.1f} s, {len(files) / took:.1f} files/s, {most:.0f} MB at most in one process"
+        )
         print(f"{len(said.stdout) / 1e6:.2f} MB of JSON; culprits {report.get('job', {}).get('culprits')}")
 
 

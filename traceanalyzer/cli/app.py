@@ -10,6 +10,7 @@ import click
 
 from traceanalyzer.cli.annotate import annotate
 from traceanalyzer.cli.baseline import baseline
+from traceanalyzer.cli.collectives import collectives
 from traceanalyzer.cli.compare import compare
 from traceanalyzer.cli.diagnose import diagnose
 from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, guarded
@@ -82,8 +83,8 @@ def cli() -> None:
 
 
 for command in (
-    *(annotate, baseline, compare, diagnose, explain, export, facts, indexes, memory, open_, ops, report),
-    *(record, rules, table),
+    *(annotate, baseline, collectives, compare, diagnose, explain, export, facts, indexes, memory),
+    *(open_, ops, record, report, rules, table),
 ):
     cli.add_command(command)
 

@@ -21,6 +21,7 @@ from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.edits import Kind
 from traceanalyzer.replay.program import Program
+from traceanalyzer.timeline.device_work import DeviceWork
 
 Floats = NDArray[np.float64]
 
@@ -31,6 +32,7 @@ _MORE_CALLS = 1.5  # times the peers' calls: then it does what they do not
 _MORE_NS = 100_000.0  # a step, beyond what the peers take: less is noise of a host; chosen
 _MORE_WORK = 1.1  # times the peers' compute: equal work differs by up to 6 % between two H200
 _ALIKE = 0.5  # share of a rank's CPU time in what its peers do, too: else it runs another program; chosen
+_SAME = 0.8  # of the kernels; ranks choose another kernel for some of equal shapes; chosen
 _DROPPED = 0.02  # of its time that is left: then it is not there; chosen
 _GAP = "before "
 _TALKS = re.compile(
@@ -48,7 +50,7 @@ class Hours:
         cpu_ns: name -> CPU time in a step, as recorded.
         calls: name -> how many segments of it are in a step.
         compute_ns: of the device in a step.
-        kernels: numbers of kernels that compute in a step.
+        kernels: name and grid -> how many of them compute in a step; grids tell how much they compute.
     """
 
     name: NDArray[np.object_]
@@ -56,10 +58,10 @@ class Hours:
     cpu_ns: Mapping[str, float]
     calls: Mapping[str, float]
     compute_ns: float
-    kernels: float
+    kernels: Mapping[str, float]
 
     @classmethod
-    def of(cls, trace: Trace, program: Program) -> Self:
+    def of(cls, trace: Trace, work: DeviceWork, program: Program) -> Self:
         """Of the program's segments."""
         names, rows = _names(trace, program)
         steps = len(program.sample) * program.sample.part
@@ -70,7 +72,7 @@ class Hours:
         computes = ~program.work.communication
         took = float(program.work.dur_ns[computes].sum()) / steps
         by_name = [dict(zip(found.tolist(), values.tolist(), strict=True)) for values in (sums, calls)]
-        return cls(names, rows, by_name[0], by_name[1], took, float(computes.sum()) / steps)
+        return cls(names, rows, by_name[0], by_name[1], took, _kernels(trace, work, program, steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Behind:
         cpu_ns: name -> CPU time a step beyond its peers', largest first.
         peers_ns: name -> what they take.
         compute_ns, peers_compute_ns: of the device in a step, its own and its peers'.
-        same_kernels: whether it launches as many kernels that compute as its peers.
+        same_kernels: whether a peer runs the same kernels on the same grids, as often.
         rows: int64, rows of `trace.cpu` in which the CPU time is spent, or which it comes before.
         edit: makes it as its peers.
         waits_ns: what the others wait for it in a recorded step.
@@ -164,10 +166,27 @@ def behind(hours: Mapping[int, Hours], rank: int, waits_ns: float) -> Behind | N
     if not more and work_left == 1.0:
         return None
     ordered = dict(sorted(more.items(), key=lambda item: -item[1]))
-    kernels = float(np.median([peer.kernels for peer in peers]))
     spent = own.row[(own.name == next(iter(ordered), None)) & (own.row >= 0)]
-    edit, same = AsPeers(Left(left), work_left), own.kernels == kernels
+    edit, same = AsPeers(Left(left), work_left), any(_same(own.kernels, peer.kernels) for peer in peers)
     return Behind(rank, ordered, usual, own.compute_ns, compute, same, distinct(spent), edit, waits_ns)
+
+
+def _kernels(trace: Trace, work: DeviceWork, program: Program, steps: float) -> dict[str, float]:
+    row = work.row[program.work.entry[~program.work.communication]]
+    names, grids = (texts_of(trace.gpu, name) for name in ("name", "grid"))
+    code, grid = codes_at(trace.gpu, "name", row), codes_at(trace.gpu, "grid", row)
+    pairs, count = np.unique(np.stack((code, grid)), axis=1, return_counts=True)
+    return {
+        f"{names[a]} {grids[b]}": float(times) / steps
+        for a, b, times in zip(*pairs.tolist(), count.tolist(), strict=True)
+        if a >= 0 and b >= 0
+    }
+
+
+def _same(own: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """Whether most kernels are those of the other, as often."""
+    alike = sum(times for name, times in own.items() if other.get(name) == times)
+    return alike >= _SAME * sum(own.values()) > 0
 
 
 def _usual(peers: Sequence[Mapping[str, float]]) -> dict[str, float]:

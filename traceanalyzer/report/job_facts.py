@@ -47,9 +47,10 @@ def culprits_of(findings: Sequence[Finding]) -> tuple[int, ...]:
     """Ranks that others wait for, as the findings above `info` say, each once."""
     comparing = compares_ranks()
     found = [
-        one.rank
+        rank
         for one in findings
         if one.rule in comparing and one.severity is not Severity.INFO and one.rank is not None
+        for rank in (one.rank, *one.ranks)
     ]
     return tuple(dict.fromkeys(found))
 

@@ -63,7 +63,7 @@ def compare(ranks: Ranks) -> None:
     hours = {}
     for rank, one in ranks.items():
         with suppress(Unavailable):
-            hours[rank] = Hours.of(one.trace, one.index(Program))
+            hours[rank] = Hours.of(one.trace, one.index(DeviceWork), one.index(Program))
     if len(hours) < 2:
         return
     view = next(iter(ranks.values())).index(JobView)

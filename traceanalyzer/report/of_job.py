@@ -18,7 +18,7 @@ _WORTH = 0.03  # of the rank's own step: worth a word on why it saves the job no
 _PACE = "Other ranks set the pace: while they do, this saves nothing of the job's step. After that: "
 _WAITING = "waiting"  # cause of findings on what others do
 _STANDS_OUT = 2.0  # times the median rank's cost: then it is this rank's; chosen
-_MOST_REPLAYS = 40  # of findings of a job, those that saved their rank most
+_MOST_REPLAYS, _LEAST_REPLAYS = 320, 5  # of ranks for findings, those that saved their rank most; 20 ms each
 
 Said = Mapping[int, Judgement]
 
@@ -54,7 +54,7 @@ def of_job(said: Said, forecast: JobForecast | None) -> OfJob:
             key = finding.rule, finding.cause, finding.by
             groups.setdefault(key, []).append(_Member(rank, finding, fix, (rank, fault)))
     joined = [_first(group) for group in groups.values()]
-    replayed = _worth(joined)
+    replayed = _worth(joined, max(_MOST_REPLAYS // max(len(said), 1), _LEAST_REPLAYS))
     findings = tuple(
         _joined(first, group, forecast if id(first) in replayed else None, job=forecast is not None)
         for first, group in zip(joined, groups.values(), strict=True)
@@ -78,9 +78,9 @@ def _share(finding: Finding) -> float:
     return finding.cost_share if finding.saving is None else finding.saving.share
 
 
-def _worth(joined: Sequence[_Member]) -> set[int]:
+def _worth(joined: Sequence[_Member], most: int) -> set[int]:
     known = [one for one in joined if one.finding.saving is not None and one.fix]
-    return {id(one) for one in sorted(known, key=lambda one: -_share(one.finding))[:_MOST_REPLAYS]}
+    return {id(one) for one in sorted(known, key=lambda one: -_share(one.finding))[:most]}
 
 
 def _joined(first: _Member, group: Sequence[_Member], forecast: JobForecast | None, *, job: bool) -> Finding:

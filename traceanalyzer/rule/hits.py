@@ -147,6 +147,7 @@ class Hits:
         info: worth saying, but nobody's loss: the severity stays info.
         most: share of the step that it can be worth at most where its cost has to do: less than 1.0 where what it
             costs is known, but not whether this program, or this rank of it, can do anything about it.
+        of_job: said whatever it saves this rank: what it is worth shows in the replay of all ranks.
         usual: share of the step that healthy programs pay for it as well: where it saves less, the severity is info.
     """
 
@@ -163,6 +164,7 @@ class Hits:
     info: bool = False
     most: float = 1.0
     usual: float = 0.0
+    of_job: bool = False
 
     def losses(self) -> Lost:
         """`lost`, or what stands for it."""

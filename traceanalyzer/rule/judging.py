@@ -152,7 +152,7 @@ def _finding(
         saving = forecast.saving(edits, given) if forecast is not None and edits else None
         little = draft.cost_ns < rule.min_share * scope.length_ns if costs else not draft.hits.info
         sure = saving is not None and saving.low_share > 0
-        if little and (saving is None or not sure or saving.share < rule.min_share):
+        if little and not draft.hits.of_job and (saving is None or not sure or saving.share < rule.min_share):
             return None
         return finding_of(draft, scope, saving, min(draft.hits.most, _most(draft, forecast)))
     except Exception as error:

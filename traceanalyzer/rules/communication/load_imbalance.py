@@ -37,8 +37,8 @@ def load_imbalance(
 ) -> Iterator[Hits]:
     """One rank computes more than the others, which wait for it.
 
-    What it looks for: the rank whose kernels compute longest in a step, where that is well above the mean of the
-    others and it does not wait longer than they do. It needs the traces of several ranks with marked steps.
+    What it looks for: ranks whose kernels compute well longer in a step than the median of the others, and which do
+    not wait longer than these. It needs the traces of several ranks with marked steps.
     Why it costs: collectives end when the last rank has come, so that the step is as long as the slowest rank's.
     Bad: batches of as many samples, whose lengths differ; experts that most tokens go to. Good: as many tokens each.
     How sure: the times are measured. That they are more work, not a slower GPU, is not, hence medium. The saving is the
@@ -84,18 +84,17 @@ def load_imbalance(
 
 
 def _stands_out(own: Load, others: Sequence[Load], limits: Limits) -> bool:
-    """Whether the rank computes more than every other one, well more than they on average, and is not the one to wait.
+    """Whether the rank computes well more than most others, and is not the one to wait.
 
     Compute beside a collective that waits is slower: who waits longer than it computes more is not the late one.
     """
-    mean, waiting_ns = (
-        float(np.mean([getattr(other, name) for other in others])) for name in ("compute_ns", "waiting_ns")
+    usual, waiting_ns = (
+        float(np.median([getattr(other, name) for other in others])) for name in ("compute_ns", "waiting_ns")
     )
-    more_ns = own.compute_ns - mean
+    more_ns = own.compute_ns - usual
     error_ns = math.hypot(own.error_ns, *(other.error_ns / len(others) for other in others))
     return (
-        own.compute_ns > max(other.compute_ns for other in others)
-        and more_ns >= limits.min_more_share * mean
+        more_ns >= limits.min_more_share * usual
         and more_ns >= limits.min_errors * error_ns
         and own.waiting_ns - waiting_ns <= more_ns
     )

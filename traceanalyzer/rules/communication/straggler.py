@@ -36,6 +36,7 @@ def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
         by=gap_of(names[0]) or names[0],
         cause=_cause(behind, names[0]),
         lost=Lost.none(),
+        of_job=True,
         fix=behind.edit,
         message=_message(behind, names, more, usual),
         advice="Take that work off this rank's loop: do it rarely, on a thread or another process, or share it out "

@@ -1,0 +1,65 @@
+"""Ranks replayed together: a collective ends when the last one has come."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from traceanalyzer.replay.recurrence import Block
+from traceanalyzer.replay.schedule import Schedule
+from traceanalyzer.replay.together import job_step
+
+
+def rank(compute: float, transfer: float, meet: int = 7, *, collectives: int = 1) -> Block:
+    """A step: one kernel, then collectives, all on one stream; the CPU takes 1 ns and waits for the device."""
+    size = 1 + collectives
+    none = np.empty(0, np.int64)
+    meets = np.array([-1, *(meet + at for at in range(collectives))])
+    schedule = Schedule(
+        1.0, np.zeros(size), np.zeros(size, np.int64), np.array([compute, *[transfer] * collectives]),
+        np.zeros(size), np.zeros(size), np.array([size]), np.array([1.0]), np.zeros(1), np.ones((1, 1), bool),
+        none, none, 1, meets,
+    )  # fmt: skip
+    return Block.of(schedule, meeting=True)
+
+
+def test_a_job_takes_as_long_as_its_slowest_rank() -> None:
+    step = job_step({0: rank(100.0, 10.0), 1: rank(300.0, 10.0), 2: rank(150.0, 10.0)}, 1)
+    assert step.ns == pytest.approx(310.0)
+    assert step.waiting_ns == pytest.approx({0: 200.0, 1: 0.0, 2: 150.0}, abs=1)
+    assert step.last == {0: 0.0, 1: 1.0, 2: 0.0}
+
+
+def test_ranks_that_are_slow_in_turn_add_up() -> None:
+    """Rank 0 is late to the first collective, rank 1 to the second: neither alone takes as long as both together."""
+    first = rank_of([300.0, 50.0])
+    second = rank_of([100.0, 200.0])
+    assert job_step({0: first, 1: second}, 1).ns == pytest.approx(300 + 10 + 200 + 10)
+
+
+def rank_of(computes: list[float]) -> Block:
+    """Kernels, each before a collective of 10 ns."""
+    size = 2 * len(computes)
+    none = np.empty(0, np.int64)
+    dur = np.array([value for compute in computes for value in (compute, 10.0)])
+    meet = np.array([value for at in range(len(computes)) for value in (-1, at)])
+    schedule = Schedule(
+        1.0, np.zeros(size), np.zeros(size, np.int64), dur, np.zeros(size), np.zeros(size), np.array([size]),
+        np.array([1.0]), np.zeros(1), np.ones((1, 1), bool), none, none, 1, meet,
+    )  # fmt: skip
+    return Block.of(schedule, meeting=True)
+
+
+def test_a_rank_without_collectives_waits_for_nobody() -> None:
+    step = job_step({0: rank(100.0, 10.0), 1: rank(300.0, 10.0, meet=-8)}, 1)
+    assert step.waiting_ns == {0: 0.0, 1: 0.0}
+
+
+def test_collectives_in_another_order_end_the_replay_too() -> None:
+    """Two ranks that launch two collectives the other way round, as two groups on one stream would hang."""
+    one, other = rank(10.0, 5.0, meet=3, collectives=2), rank(10.0, 5.0, meet=3, collectives=2)
+    swapped = [other.stretches[at] for at in range(len(other.stretches))]
+    meets = [at for at, stretch in enumerate(swapped) if stretch.meet >= 0]
+    assert len(meets) == 2
+    turned = rank_of([10.0, 0.0])
+    assert job_step({0: one, 1: turned}, 1).ns > 0
