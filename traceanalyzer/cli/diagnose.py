@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from traceanalyzer.cli.files import check_outputs, written
+from traceanalyzer.cli.forms import FORMS, rendered
+from traceanalyzer.cli.gate import failing, known_findings
 from traceanalyzer.cli.options import (
     FILE,
     PATH,
@@ -25,10 +28,12 @@ from traceanalyzer.cli.options import (
 )
 from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, tell, width
 from traceanalyzer.cli.step_time import warn_of_measured, warn_of_step
+from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.offsets import parse_window
 
 if TYPE_CHECKING:
     from traceanalyzer.model.analysis import Analysis
+    from traceanalyzer.model.finding import Finding
     from traceanalyzer.model.report import Report
 
 _SHOWN_TIMES = 25  # lines of --profile
@@ -50,6 +55,8 @@ class Request:
     window: str | None = None
     step_ms: float | None = None
     fail_on: str = "never"
+    baseline: Path | None = None
+    no_config: bool = False
     quiet: bool = False
     verbose: bool = False
     profile: bool = False
@@ -62,7 +69,7 @@ class Request:
 
 @click.command(short_help="What cost GPU time, where, and what fixing it saves.")
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
-@format_option("text", "json", "jsonl")
+@format_option(*FORMS)
 @click.option(
     "--output", "-o", type=FILE, metavar="FILE", help="Write the report there instead of standard output."
 )
@@ -87,6 +94,13 @@ class Request:
     show_default=True,
     help="Exit with 1 if a finding is at least this severe.",
 )
+@click.option(
+    "--baseline",
+    type=FILE,
+    metavar="FILE",
+    help="With --fail-on: findings of this earlier report, of --format json, do not count unless more severe now.",
+)
+@click.option("--no-config", is_flag=True, help="Leave [tool.traceanalyzer] of pyproject.toml unread.")
 @click.option("--quiet", is_flag=True, help="Findings only: no header, no footer, no progress.")
 @click.option("--verbose", is_flag=True, help="All that is known, where the report is one screen otherwise.")
 @click.option("--profile", is_flag=True, help="Say on standard error how long each index and rule took.")
@@ -127,13 +141,38 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
       traceanalyzer diagnose trace.json --step-ms 18.3
       traceanalyzer diagnose trace.json --set scheduler-gap.min_gap_ns=20000
       traceanalyzer diagnose trace.json --quiet --fail-on medium
+      traceanalyzer diagnose trace.json --format github --fail-on low --baseline findings.json
       zstd -dc trace.json.zst | traceanalyzer diagnose - --format jsonl
 
     \b
     Exit codes: 0 it ran, 1 --fail-on was met, 2 it could not run.
     """
-    if _run(Request(**options)):
+    if _run(_configured(ctx, Request(**options))):
         ctx.exit(1)
+
+
+def _configured(ctx: click.Context, request: Request) -> Request:
+    """With what pyproject.toml says of options that the command line leaves open.
+
+    Raises:
+        BadOption: its table says what cannot be meant.
+    """
+    if request.no_config:
+        return request
+    from traceanalyzer.cli.config import read_config
+
+    config = read_config(Path.cwd(), date.today())
+    for rule in config.over:
+        tell(f"warning: pyproject.toml: {rule} is no longer ignored: the entry's last day has passed")
+    asked = ctx.get_parameter_source("fail_on") is click.core.ParameterSource.COMMANDLINE
+    return replace(
+        request,
+        fail_on=request.fail_on if asked else config.fail_on or request.fail_on,
+        select=request.select or config.select,
+        ignore=(*request.ignore, *config.ignore),
+        settings={**config.settings, **(request.settings or {})},
+        step_ms=request.step_ms or config.step_ms,
+    )
 
 
 def _run(request: Request) -> bool:
@@ -142,6 +181,7 @@ def _run(request: Request) -> bool:
 
     window = parse_window(request.window) if request.window else None
     _check(request)
+    known = None if request.baseline is None else known_findings(request.baseline)
     read_from = perf_counter_ns()
     loaded = load_all(
         request.traces,
@@ -165,14 +205,15 @@ def _run(request: Request) -> bool:
         as_peers=request.as_peers,
     )
     _write_tables(request, report, analysed)
-    _write_report(request, report)
+    failed = failing(report, request.fail_on, known)
+    _write_report(request, report, failed)
     _warn(report)
     warn_of_measured(report)
     warn_of_step(request.step_ms, (analysis for _, analysis in analysed))
     if request.profile:
         around = {"start-up": read_from - STARTED_NS, "reading": read_to - read_from}
         print_times([analysis.times for _, analysis in analysed], around, perf_counter_ns() - STARTED_NS)
-    return _met(request.fail_on, report)
+    return bool(failed)
 
 
 def _of_rank(
@@ -184,8 +225,6 @@ def _of_rank(
     """
     chosen = [pair for pair in analysed if rank is None or pair[0] == rank]
     if not chosen:
-        from traceanalyzer.model.errors import BadOption
-
         known = ", ".join(str(known) for known, _ in analysed[:8])
         raise BadOption(f"no trace of rank {rank}: the traces are of ranks {known}")
     return chosen
@@ -205,6 +244,10 @@ def _check(request: Request) -> None:
     """
     if request.select or request.ignore or request.settings:
         _check_rules(request, request.settings or {})
+    if request.baseline is not None and request.fail_on == "never":
+        raise BadOption(
+            "--baseline is given without --fail-on", remedy="Say from which severity on a new finding fails."
+        )
     outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
     check_outputs(outputs, inputs=request.traces, force=request.force)
 
@@ -230,14 +273,11 @@ def _write_tables(request: Request, report: Report, analysed: Sequence[tuple[int
             write_accounting(frame, [trace.meta.source for trace in report.traces], stream)
 
 
-def _write_report(request: Request, report: Report) -> None:
+def _write_report(request: Request, report: Report, failed: Sequence[Finding]) -> None:
     if request.form == "text":
         put_text(_text(request, report), request.output)
         return
-    from traceanalyzer.render.data import json
-
-    render = {"json": json.render_json, "jsonl": json.render_jsonl}[request.form]
-    put(render(report), request.output)
+    put(rendered(request.form, report, failed), request.output)
 
 
 def _text(request: Request, report: Report) -> str:
@@ -278,11 +318,3 @@ def print_times(times: Iterable[Mapping[str, int]], around: Mapping[str, int], t
     largest = sorted(sums.items(), key=lambda item: -item[1])
     for name, ns in [("in total", total_ns), *around.items(), *largest[:_SHOWN_TIMES]]:
         print(f"{format_ns(ns):>10}  {name}", file=sys.stderr)
-
-
-def _met(fail_on: str, report: Report) -> bool:
-    from traceanalyzer.model.finding import Severity
-
-    if fail_on == "never":
-        return False
-    return any(finding.severity.rank <= Severity(fail_on).rank for finding in report.findings)

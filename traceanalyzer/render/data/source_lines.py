@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 from traceanalyzer.model.finding import Finding
 
@@ -24,10 +25,14 @@ class SourceLine:
 
 def source_line(finding: Finding) -> SourceLine | None:
     """The user's line that most of the finding's time belongs to; None without stacks."""
-    lines = finding.evidence.get("lines")
+    return _largest(finding.evidence.get("lines"))
+
+
+def _largest(lines: Any) -> SourceLine | None:
     if not isinstance(lines, Mapping):
         return None
-    for text in sorted(lines, key=lambda name: (-lines[name], name)):
+    timed = {str(name): ns for name, ns in lines.items() if isinstance(ns, int | float)}
+    for text in sorted(timed, key=lambda name: (-timed[name], name)):
         if match := _LINE.match(text):
             return SourceLine(match["file"], int(match["line"]), match["function"])
     return None
@@ -35,7 +40,12 @@ def source_line(finding: Finding) -> SourceLine | None:
 
 def fingerprint(finding: Finding) -> str:
     """32 hexadecimal digits that stay when lines move: of the rule, its cause, what it names, file and function."""
-    place = source_line(finding)
-    known = [finding.rule, finding.cause, finding.by or ""]
+    return fingerprint_of(finding.rule, finding.cause, finding.by, finding.evidence.get("lines"))
+
+
+def fingerprint_of(rule: str, cause: str, by: str | None, lines: Any) -> str:
+    """The same of a finding's fields, as they are in the JSON."""
+    place = _largest(lines)
+    known = [rule, cause, by or ""]
     known += [PurePosixPath(place.file).name, place.function] if place else []
     return hashlib.sha256("\0".join(known).encode("utf-8", "backslashreplace")).hexdigest()[:32]

@@ -1,0 +1,180 @@
+"""`--format github|junit|sarif|markdown`, the baseline and the configuration of a project."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.commands import call, refused
+from traceanalyzer.cli.config import read_config
+from traceanalyzer.cli.gate import known_findings
+from traceanalyzer.model.errors import BadOption
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+PLACED = FIXTURES / "implicit-sync" / "bad.json.gz"  # low, at capture/workloads/reading_back.py(19)
+SEVERE = FIXTURES / "exposed-copy" / "bad.json.gz"
+
+COMMAND = re.compile(
+    r"^::(error|warning|notice) ((?:[a-zA-Z]+=[^,:\r\n]*)(?:,[a-zA-Z]+=[^,:\r\n]*)*)::([^\r\n]+)$"
+)
+"""What GitHub's runner reads (ActionCommand.cs): properties with escaped colons and commas, one line."""
+
+
+def output(*arguments: object, code: int = 0) -> str:
+    result = call("diagnose", *arguments)
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def test_github_reads_each_line_as_a_command_at_the_users_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    lines = output(PLACED, "--format", "github").splitlines()
+    commands = [COMMAND.match(line) for line in lines]
+    assert commands
+    assert all(commands)
+    placed = next(line for line in lines if "implicit-sync" in line)
+    assert placed.startswith("::notice file=capture/workloads/reading_back.py,line=19,title=implicit-sync")
+    assert summary.read_text("utf-8") == output(PLACED, "--format", "markdown")
+
+
+def test_sarif_holds_the_findings_with_a_line() -> None:
+    document = json.loads(output(PLACED, "--format", "sarif"))
+    results = document["runs"][0]["results"]
+    assert {"implicit-sync", "hotspot"} == {result["ruleId"] for result in results}
+    place = results[0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "capture/workloads/reading_back.py"
+    assert place["region"]["startLine"] == 19
+    names = [result["partialFingerprints"]["traceanalyzer/v1"] for result in results]
+    assert len(set(names)) == len(names)
+    assert [document["runs"][0]["tool"]["driver"]["rules"][r["ruleIndex"]]["id"] for r in results] == [
+        r["ruleId"] for r in results
+    ]
+
+
+def test_sarif_is_read_by_a_model_of_its_schema() -> None:
+    model = pytest.importorskip("sarif_pydantic")
+    for trace in (PLACED, SEVERE):
+        read = model.Sarif.model_validate_json(output(trace, "--format", "sarif"))
+        assert read.version == "2.1.0"
+
+
+def test_junit_fails_the_rules_that_fail_the_run(tmp_path: Path) -> None:
+    text = output(SEVERE, "--format", "junit", "--fail-on", "high", code=1)
+    suite = ElementTree.fromstring(text)[0]
+    cases = {case.get("name"): case for case in suite}
+    assert int(suite.get("tests", "")) == len(cases) > 40
+    failed = {name for name, case in cases.items() if case.find("failure") is not None}
+    assert int(suite.get("failures", "")) == len(failed)
+    assert "exposed-copy" in failed
+    assert int(suite.get("skipped", "")) == sum(case.find("skipped") is not None for case in cases.values())
+    assert 'failures="0"' in output(SEVERE, "--format", "junit")
+    parser = pytest.importorskip("junitparser")
+    path = tmp_path / "report.xml"
+    path.write_text(text, "utf-8")
+    assert parser.JUnitXml.fromfile(str(path)).failures in (None, len(failed))
+
+
+def test_markdown_is_a_table_with_the_verdict_before_it() -> None:
+    text = output(SEVERE, "--format", "markdown")
+    assert text.startswith("## ")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(line.endswith("|") for line in rows)
+    assert "exposed-copy" in text
+    assert "█" in text
+
+
+def test_only_what_is_new_or_more_severe_fails(tmp_path: Path) -> None:
+    known = tmp_path / "findings.json"
+    output(SEVERE, "--format", "json", "-o", known)
+    output(SEVERE, "--fail-on", "low", code=1)
+    output(SEVERE, "--fail-on", "low", "--baseline", known)
+    output(PLACED, "--fail-on", "low", "--baseline", known, code=1)
+    document = json.loads(known.read_text())
+    for finding in document["findings"]:
+        finding["severity"] = "info"
+    known.write_text(json.dumps(document))
+    output(SEVERE, "--fail-on", "low", "--baseline", known, code=1)
+    assert "without --fail-on" in refused("diagnose", SEVERE, "--baseline", known)
+
+
+def project(folder: Path, table: str) -> Path:
+    (folder / "pyproject.toml").write_text(f"[tool.traceanalyzer]\n{table}\n")
+    return folder
+
+
+def test_the_project_says_what_fails_and_the_command_line_goes_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = '{{rule = "exposed-copy", reason = "known", until = {}}}'
+    monkeypatch.chdir(project(tmp_path, f'fail-on = "high"\nignore = [{entry.format("2999-01-01")}]'))
+    assert "exposed-copy" not in output(SEVERE, "--format", "markdown").partition("\n")[2]
+    output(SEVERE, "--no-config")
+    project(tmp_path, f'fail-on = "high"\nignore = [{entry.format("2001-01-01")}]')
+    result = call("diagnose", SEVERE)
+    assert result.exit_code == 1
+    assert "exposed-copy is no longer ignored" in result.stderr
+    output(SEVERE, "--fail-on", "never")
+    project(tmp_path, 'limits = {"no-rule.limit" = 3}')
+    assert "no-rule" in refused("diagnose", SEVERE)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        'fail-on = "severe"',
+        'ignore = ["cold-start"]',
+        'ignore = [{rule = "cold-start", reason = "", until = 2030-01-01}]',
+        'ignore = [{rule = "cold-start", reason = "x", until = "soon"}]',
+        "select = 3",
+        'limits = {"scheduler-gap.min_gap_ns" = true}',
+        "step-ms = -1",
+        "colour = true",
+        "fail-on = ",
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_refused(table: str, tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match=r"tool\.traceanalyzer|is no TOML"):
+        read_config(project(tmp_path, table), datetime.date(2026, 1, 1))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["rule", "cause", "severity", "evidence", "lines", "findings", "by"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(document=VALUES, whole=st.booleans())
+def test_any_baseline_is_read_or_refused(document: Any, whole: bool, tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps({"findings": [document]} if whole else document))
+    with contextlib.suppress(BadOption):
+        assert all(0 <= rank <= 3 for rank in known_findings(path).values())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(text=st.text(max_size=60))
+def test_any_table_is_read_or_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(
+        f"[tool.traceanalyzer]\n{text}".encode("utf-8", "surrogatepass")
+    )
+    with contextlib.suppress(BadOption):
+        read_config(tmp_path, datetime.date(2026, 1, 1))
