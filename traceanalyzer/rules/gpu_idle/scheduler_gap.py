@@ -15,9 +15,11 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Claims, Hits, IdleTime, Kind, limit, rule
 from traceanalyzer.rule.unprofiled import only_profiled
+from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.steps import Steps
 
 _STRETCHED, _HINT = "python", 0.099  # severity medium: recording stacks makes it several times as slow
+_LARGE_GRAPH = "Launch the graph while the GPU still works: prepare its inputs on the device, and wait for results after the launch."
 _JITTER = "long-call"  # now here, now there: the code's only where the same op is held up again and again
 
 
@@ -71,11 +73,18 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
         rare &= len(steps) >= limits.min_steps
         info = cause in NOT_THE_CODE or only_profiled(forecast) or rare
         text = TEXTS.get(cause, ELSE)
-        yield _hits(found, cause, text.happened, text.advice, sure, info=info)
+        advice = _LARGE_GRAPH if _launches_graphs(found) else text.advice
+        yield _hits(found, cause, text.happened, advice, sure, info=info)
     for cause, found in alone.by(alone.cause):
         what = f"{TEXTS.get(cause, ELSE).happened}; in one step only, it may be the profiler or chance"
         advice = "See whether it comes back in a longer recording before changing anything."
         yield _hits(found, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
+
+
+def _launches_graphs(found: IdleTime) -> bool:
+    """Whether most of it ends with the launch of a graph: a graph in place of it is no remedy."""
+    of_graphs = found.launch.name.matches(GRAPH_LAUNCH)
+    return bool(2 * found.dur_ns[of_graphs].sum() > found.total_ns)
 
 
 def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence, *, info: bool) -> Hits:
