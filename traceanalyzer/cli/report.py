@@ -10,6 +10,7 @@ from traceanalyzer.cli.files import check_outputs
 from traceanalyzer.cli.options import FILE, PATH, force_option, step_option, window_option
 from traceanalyzer.cli.output import put
 from traceanalyzer.cli.step_time import warn_of_measured, warn_of_step
+from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.offsets import parse_window
 
 
@@ -60,6 +61,7 @@ def report(
     from traceanalyzer.report.page.page import page_of
 
     asked = parse_window(window) if window else None
+    _check_ending(output)
     check_outputs([output], inputs=traces, force=force)
     analysed = analyses_of(load_all(traces, jobs=jobs, cache=cache), asked)
     judged = report_of(analysed, step_ms=step_ms)
@@ -67,3 +69,13 @@ def report(
     click.echo(f"{output}: {len(judged.findings):,} findings", err=True)
     warn_of_measured(judged)
     warn_of_step(step_ms, (analysis for _, analysis in analysed))
+
+
+def _check_ending(output: Path) -> None:
+    """
+    Raises:
+        BadOption: the file's ending is that of another format.
+    """
+    if output.suffix.lower() not in ("", ".html", ".htm"):
+        remedy = "Name the file like report.html; a browser prints it as a PDF."
+        raise BadOption(f"a page is HTML, not {output.suffix}", where=output, remedy=remedy)

@@ -16,7 +16,8 @@ _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A finding, its place in the report, and the trace that it is of; whether it is on a timeline."""
+    """A finding, its place in the report, and the trace that it is of; whether it is on a timeline; what
+    `explain` says of its rule, or nothing."""
 
     index: int
     finding: Finding
@@ -26,6 +27,7 @@ class Card:
     several: bool
     confidential: bool
     timeline: bool
+    page_of_rule: str
 
     def at(self, *keys: object) -> str:
         """Where something of the finding stands in the JSON."""

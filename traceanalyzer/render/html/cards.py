@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.amounts import Card, cost, count, saving
@@ -14,6 +15,7 @@ from traceanalyzer.render.html.markup import (
     Html,
     breakable,
     number,
+    pointer,
     prose,
     quoted,
     said,
@@ -29,7 +31,12 @@ from traceanalyzer.report.page.strip import Earlier, Strip
 
 MARKS = {Severity.HIGH: "▲", Severity.MEDIUM: "◆", Severity.LOW: "●", Severity.INFO: "○"}
 _MOST_EVIDENCE = 14  # lines of it
+_SAID = {"count", "total_ns", "per_step_ns", "share", "steps", "by"}  # above it already
 _SMALL = "Too little to act on, or the profiler’s own"
+# What reads like code: `torch.compile(model)`, `non_blocking=True`, `aten::item`.
+_CODE = re.compile(
+    r"\b[A-Za-z_][\w.]*\([^()\n]*\)|\b[A-Za-z_]\w*(?:(?:\.|::)[A-Za-z_]\w*)+|\b\w+=(?:True|False|None|\d+)\b"
+)
 _OPEN = 1  # cards whose timeline is shown at once
 
 
@@ -41,12 +48,22 @@ def cards(page: Page) -> Html:
     info = [card for card in every if card.finding.severity is Severity.INFO]
     known = [card for card in info if card.index + 1 in counted]
     small = [card for card in info if card.index + 1 not in counted]
-    nothing = tag("p", "Nothing was found that is worth fixing.", class_="nothing")
+    nothing = tag("p", *_nothing(page), class_="nothing")
     parts = [_list(wrong) if wrong else nothing]
     for heading, group in (("Worth knowing: nothing sure to gain", known), (_SMALL, small)):
         if group:
             parts += [tag("h3", heading, class_="known"), _list(group)]
     return together(parts)
+
+
+def _nothing(page: Page) -> tuple[object, ...]:
+    """That nothing was found, or that nobody could look."""
+    if any(trace.accounting for trace in page.report.traces):
+        return ("Nothing was found that is worth fixing.",)
+    outcomes = page.report.outcomes
+    looked = sum(one.status is not Status.NOT_APPLICABLE for one in outcomes)
+    count = tag("span", f"{len(outcomes) - looked} of {len(outcomes)} rules", class_="derived")
+    return ("Not judged: the trace holds no GPU work, so ", count, " had nothing to look at.")
 
 
 def _list(group: Sequence[Card]) -> Html:
@@ -57,22 +74,43 @@ def _list(group: Sequence[Card]) -> Html:
 def _cards(page: Page) -> Iterator[Card]:
     places = {trace.rank: i for i, trace in enumerate(page.report.traces)}
     several = len(places) > 1
+    told: set[str] = set()
     for i, (finding, strip) in enumerate(zip(page.report.findings, page.strips, strict=True)):
         at = places[finding.rank]
         there = page.traces[at].timeline is not None
-        yield Card(i, finding, page.report.traces[at], at, strip, several, page.confidential, there)
+        yield Card(
+            i,
+            finding,
+            page.report.traces[at],
+            at,
+            strip,
+            several,
+            page.confidential,
+            there,
+            page.explained.get(finding.rule, "") * (finding.rule not in told),
+        )
+        told.add(finding.rule)
 
 
 def _card(card: Card) -> Html:
     finding = card.finding
     heading = f"finding-{card.index + 1}"
+    line = card.strip.line if card.strip else None
+    said = tag(
+        "div",
+        _amounts(card),
+        _fault(card),
+        prose(card.at("message"), finding.message, "p", class_="message"),
+        tag("p", tag("b", "Remedy"), " ", coded(card.at("advice"), finding.advice), class_="advice"),
+        tag("p", "Your line: ", tag("code", breakable(line)), class_="line drawn") if line else None,
+    )
+    evidence = _evidence(card)
     return tag(
         "article",
         _title(card, heading),
-        _amounts(card),
-        prose(card.at("message"), finding.message, "p", class_="message"),
-        tag("p", tag("b", "Remedy"), " ", prose(card.at("advice"), finding.advice), class_="advice"),
+        tag("div", said, evidence, class_="told-of" + " wide" * (evidence is not None)),
         _where(card),
+        _explained(card),
         class_=f"card {finding.severity}",
         id=heading,
         aria_labelledby=f"{heading}-title",
@@ -96,7 +134,53 @@ def _title(card: Card, heading: str) -> Html:
     rank = tag("a", f"rank {finding.rank}", href=f"#trace-{card.trace_index}", class_="rank")
     named = (tag("span", card.index + 1, class_="ordinal"), " ", quoted(card.at("rule"), finding.rule))
     title = tag("h3", *named, id=f"{heading}-title")
-    return tag("header", title, *apart, rank if card.several else None, chip)
+    here = tag("a", "#", href=f"#{heading}", class_="anchor", aria_label=f"Link to finding {card.index + 1}")
+    copy = tag(
+        "button",
+        "Copy as Markdown",
+        type="button",
+        class_="markdown script-only",
+        aria_label=f"Copy as Markdown: finding {card.index + 1}",
+    )
+    return tag("header", title, here, *apart, rank if card.several else None, copy, chip)
+
+
+def _fault(card: Card) -> Html | None:
+    """With which other findings one change of the program removes it, and what that saves."""
+    fault = next((one for one in card.trace.faults if one.id == card.finding.fault), None)
+    if fault is None or len(fault.findings) < 2:
+        return None
+    place = card.trace.faults.index(fault)
+    where = ("diagnose", "traces", card.trace_index, "faults", place)
+    others = [
+        tag("a", number(pointer(*where, "findings", k), n, "number"), href=f"#finding-{n}")
+        for k, n in enumerate(fault.findings)
+        if n != card.index + 1
+    ]
+    joined = [part for other in others for part in (other, ", ")][:-1]
+    saved: tuple[object, ...] = ()
+    if fault.saving is not None and fault.saving.step_ns > 0:
+        at = pointer(*where, "saving", "step_ns")
+        saved = ("; together that saves ", number(at, fault.saving.step_ns, "ns"), " a step")
+    return tag("p", "One change removes this and finding ", *joined, *saved, ".", class_="fault")
+
+
+def coded(where: str, text: str) -> Html:
+    """Advice, with what is code in it as code."""
+    shown = joined_units(text)
+    parts, done = [], 0
+    for found in _CODE.finditer(shown):
+        parts += [shown[done : found.start()], tag("code", found.group())]
+        done = found.end()
+    return tag("span", *parts, shown[done:], data_path=where, data_unit="text")
+
+
+def _explained(card: Card) -> Html | None:
+    """What `explain` says of the rule, at the first of its findings."""
+    if not card.page_of_rule:
+        return None
+    summary = tag("summary", "Why it costs, how sure it is, when it is wrong")
+    return tag("details", summary, tag("pre", card.page_of_rule, class_="explained drawn"), class_="explain")
 
 
 def _amounts(card: Card) -> Html:
@@ -126,7 +210,7 @@ def _where(card: Card) -> Html:
     )
     summary = tag("summary", which, tag("span", joined_units(when), class_="drawn"), *places)
     picture = None if card.strip is None else _picture(card, card.strip)
-    body = (picture, _commands(card), _evidence(card))
+    body = (picture, _commands(card))
     where = tag("details", summary, *body, class_="where", open=card.index < _OPEN)
     return together((link if card.timeline else None, where))
 
@@ -138,12 +222,10 @@ def _picture(card: Card, strip: Strip) -> Html:
     left_out = strip.seen - strip.drawn
     note = f"The {strip.drawn:,} longest of {strip.seen:,} events are drawn." if left_out > 0 else None
     earlier = None if strip.earlier is None else _earlier(strip.earlier)
-    line = tag("p", "Your line: ", tag("code", breakable(strip.line)), class_="line") if strip.line else None
     return tag(
         "figure",
         strip_svg(strip, card.trace.meta.origin_ns, label),
         tag("figcaption", legend(strip), note, earlier),
-        line,
         class_="timeline drawn",
     )
 
@@ -163,6 +245,7 @@ def _commands(card: Card) -> Html:
     source = "TRACE" if card.confidential else said(shlex.quote(card.trace.meta.source))
     command, part = f"traceanalyzer diagnose {source} ", f"--window {first:.3f}ms:{last:.3f}ms"
     shown = tag("code", breakable(command), tag("span", part, class_="whole"), class_="drawn")
+    opened = f"traceanalyzer open {source}" + f" --finding {card.index + 1}" * (not card.several)
     return tag(
         "div",
         copied("This part alone", shown, command + part),
@@ -171,6 +254,7 @@ def _commands(card: Card) -> Html:
             tag("code", number(card.at("start_ns"), finding.start_ns, "number")),
             str(finding.start_ns),
         ),
+        copied("Open in Perfetto here", tag("code", breakable(opened), class_="drawn"), opened),
         class_="commands",
     )
 
@@ -183,15 +267,16 @@ def copied(label: str, code: Html, text: str) -> Html:
 
 def _evidence(card: Card) -> Html | None:
     """The numbers that the message was made of, by their names."""
-    rows = list(_flat(card.finding.evidence))[:_MOST_EVIDENCE]
+    evidence = {name: value for name, value in card.finding.evidence.items() if name not in _SAID}
+    rows = list(_flat(evidence))[:_MOST_EVIDENCE]
     if not rows:
         return None
     body = [
         tag("tr", tag("th", said(" › ".join(keys), 200), scope="row"), tag("td", _value(card, keys, value)))
         for keys, value in rows
     ]
-    table = tag("table", *body, class_="evidence")
-    return tag("details", tag("summary", "Evidence"), scrolled("Evidence", table))
+    caption = tag("caption", "Evidence")
+    return scrolled(f"Evidence of finding {card.index + 1}", tag("table", caption, *body, class_="evidence"))
 
 
 def _flat(

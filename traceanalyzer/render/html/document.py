@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from traceanalyzer.model.finding import Severity, Status
+from traceanalyzer.model.finding import Outcome, Severity, Status
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.html.books import books
 from traceanalyzer.render.html.cards import MARKS, cards
 from traceanalyzer.render.html.flames import flame, flame_data
-from traceanalyzer.render.html.head import ranks, recorded, step_bars, verdicts
+from traceanalyzer.render.html.head import fixes, ranks, recorded, step_bars, verdicts
 from traceanalyzer.render.html.markup import Html, json_block, number, pointer, quoted, tag, together
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
 from traceanalyzer.render.html.templates import filled, script, style
@@ -39,6 +39,7 @@ def render_html(page: Page) -> bytes:
         "counts": _counts(page.report),
         "contents": _contents(page),
         "verdicts": verdicts(page),
+        "fixes": fixes(page) or "",
         "skip": _skip(page),
         "timeline": timeline_section(page) or "",
         "findings": cards(page),
@@ -143,7 +144,7 @@ def _drawn(page: Page, i: int) -> Iterator[Html]:
         yield _section(f"flame-{i}", f"GPU time by module, op and kernel{rank}", flame(i, drawn.flame))
     variance = [tag("h3", "Kernels across steps"), kernels(drawn.kernels)] if drawn.kernels else []
     if drawn.steps is not None or variance:
-        series = [] if drawn.steps is None else [steps(drawn.steps)]
+        series = [] if drawn.steps is None else [steps(drawn.steps, i)]
         yield _section(f"steps-{i}", f"Steps{rank}", *series, *variance)
     if drawn.memory:
         curves = (memory(curve, i, origin) for curve in drawn.memory)
@@ -166,19 +167,28 @@ def _rules(report: Report) -> Html:
     for status in Status:
         same = [(i, one) for i, one in enumerate(report.outcomes) if one.status is status]
         if same:
-            items = (_outcome(i, one.rule, one.why, one.rank if several else None) for i, one in same)
-            parts.append(
-                tag("div", tag("dt", number_of(len(same)), f" {status}"), tag("dd", tag("ul", *items)))
-            )
+            rows = [
+                part
+                for why in dict.fromkeys(one.why for _, one in same)
+                for part in _alike(same, why, several)
+            ]
+            parts.append(tag("div", tag("dt", number_of(len(same)), f" {status}"), tag("dd", *rows)))
     return tag("dl", *parts, class_="rules")
 
 
-def _outcome(i: int, rule: str, why: str | None, rank: int | None) -> Html:
+def _alike(same: Sequence[tuple[int, Outcome]], why: str | None, several: bool) -> Iterator[Html]:
+    """Rules with one reason, which is said once."""
+    rules = [(i, one) for i, one in same if one.why == why]
+    if why is not None:
+        yield quoted(pointer("diagnose", "outcomes", rules[0][0], "why"), why, "p", class_="why")
+    yield tag("ul", *(_outcome(i, one.rule, one.rank if several else None) for i, one in rules))
+
+
+def _outcome(i: int, rule: str, rank: int | None) -> Html:
     name = quoted(pointer("diagnose", "outcomes", i, "rule"), rule)
     of_rank = (
         None
         if rank is None
         else together((" (rank ", number(pointer("diagnose", "outcomes", i, "rank"), rank, "number"), ")"))
     )
-    reason = () if why is None else (": ", quoted(pointer("diagnose", "outcomes", i, "why"), why))
-    return tag("li", name, of_rank, *reason)
+    return tag("li", name, of_rank)

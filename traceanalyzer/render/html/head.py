@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.report import Report, StepEstimate, StepsSummary, TraceReport
 from traceanalyzer.model.trace import Meta
@@ -15,18 +15,19 @@ from traceanalyzer.report.page.page import Page
 from traceanalyzer.report.slowest import rank_of, slowest_of
 from traceanalyzer.report.words import in_words
 
+_FIXES = 3  # that are named below the verdict
 _SILENT = Html("Nothing is known of the step.")
 
 
 def verdicts(page: Page) -> Html:
-    """One sentence per trace; a list where there are several, of a job with the slowest first."""
+    """Limit and fix of a trace alone; a list of verdicts where there are several, of a job with the slowest first."""
     traces = page.report.traces
+    if len(traces) == 1:
+        return _verdict(traces[0])
     said = [
         prose(pointer("diagnose", "traces", i, "verdict"), trace.verdict) if trace.verdict else _SILENT
         for i, trace in enumerate(traces)
     ]
-    if len(traces) == 1:
-        return tag("p", said[0], class_="verdict")
     slowest = slowest_of(traces)
     order = sorted(range(len(traces)), key=lambda i: traces[i] is not slowest)
     items = (
@@ -34,6 +35,22 @@ def verdicts(page: Page) -> Html:
         for i in order
     )
     return tag("ul", *items, class_="verdicts")
+
+
+def _verdict(trace: TraceReport) -> Html:
+    """Limit and fix in a line each; the step, too, where no bars show it."""
+    lines = {
+        "step": "" if trace.step else trace.summary.step,
+        "limit": trace.summary.limit,
+        "fix": trace.summary.fix,
+    }
+    where = ("diagnose", "traces", 0, "summary")
+    rows = [
+        tag("div", tag("dt", name.capitalize()), tag("dd", prose(pointer(*where, name), text)))
+        for name, text in lines.items()
+        if text
+    ]
+    return tag("dl", *rows, class_="verdict") if rows else tag("p", _SILENT, class_="verdict")
 
 
 def ranks(report: Report) -> Html:
@@ -73,18 +90,71 @@ def step_bars(trace: TraceReport, i: int) -> Html | None:
     if trace.step is None:
         return None
     rows = [
-        _row("as recorded", trace.step, i, "step", "traced_ns"),
-        _row("without the profiler", trace.step, i, "step"),
+        _row("recorded", trace.step, i, "step", "traced_ns"),
+        _row("measured" if trace.step.measured else "predicted, without the profiler", trace.step, i, "step"),
     ]
     if trace.together is not None and trace.together.unprofiled_ns != trace.step.unprofiled_ns:
-        rows.append(_row("all findings fixed", trace.together, i, "together"))
+        rows.append(_row("predicted, after the fixes", trace.together, i, "together"))
     most = max(trace.step.traced_ns, trace.step.high_ns, 1)
     lines = [
-        tag("tr", tag("th", name, scope="row"), tag("td", _bar(one, field, most)), tag("td", text))
+        tag(
+            "tr",
+            tag("th", name, scope="row"),
+            tag("td", _bar(one, field, most)),
+            tag("td", text, _change(trace.step, one)),
+        )
         for name, one, field, text in rows
     ]
     caption = tag("caption", "One step of the loop")
     return tag("table", caption, tag("tbody", *lines), class_="step-bars")
+
+
+def _change(before: StepEstimate, after: StepEstimate) -> Html | None:
+    """By how much the fixes change the step, in percent."""
+    if after is before or not before.unprofiled_ns:
+        return None
+    share = after.unprofiled_ns / before.unprofiled_ns - 1
+    text = f"{round(100 * share):+d} %".replace("-", "\N{MINUS SIGN}")
+    return tag("data", text, value=f"{share:.4f}", class_="derived change")
+
+
+def fixes(page: Page) -> Html | None:
+    """The findings that are worth a fix, the largest first: their saving, their card, their place in time."""
+    wrong = [(i, f) for i, f in enumerate(page.report.findings) if f.severity is not Severity.INFO]
+    if not wrong:
+        return None
+    places = {trace.rank: i for i, trace in enumerate(page.report.traces)}
+    items = [_fix(page, i, finding, places[finding.rank]) for i, finding in wrong[:_FIXES]]
+    more = len(wrong) - len(items)
+    rest = (
+        tag("p", tag("a", f"{more} more to fix", href=f"#finding-{_FIXES + 1}"), class_="derived")
+        if more
+        else None
+    )
+    return tag("div", tag("ol", *items, class_="fixes"), rest)
+
+
+def _fix(page: Page, i: int, finding: Finding, trace: int) -> Html:
+    where = ("diagnose", "findings", i)
+    saved: tuple[object, ...] = ()
+    if finding.saving is not None and finding.saving.step_ns > 0:
+        at = pointer(*where, "saving", "step_ns")
+        saved = (" saves ", tag("strong", number(at, finding.saving.step_ns, "ns")), " a step")
+    named = quoted(pointer(*where, "by"), finding.by) if finding.by else None
+    card = tag("a", quoted(pointer(*where, "rule"), finding.rule), href=f"#finding-{i + 1}")
+    link = None
+    if page.traces[trace].timeline is not None:
+        link = tag(
+            "a",
+            "timeline",
+            href="#timeline",
+            data_at=f"#at-{i + 1}-1",
+            class_="script-only",
+            aria_label=f"Finding {i + 1} on the timeline",
+        )
+    rank = tag("span", f" rank {finding.rank}", class_="rank") if len(page.traces) > 1 else None
+    parts = (card, rank, *((" ", tag("code", named)) if named else ()), *saved, " ", link)
+    return tag("li", *parts, value=i + 1)
 
 
 def _row(
@@ -138,8 +208,15 @@ def _recorded(trace: TraceReport, i: int) -> Iterator[tuple[str, Html]]:
     if trace.missing:
         yield "not recorded", tag("span", ", ".join(trace.missing))
     yield from _not_understood(meta, i)
-    for part, why in (trace.unavailable or {}).items():
-        yield f"no {part}", prose(pointer("diagnose", "traces", i, "unavailable", part), why)
+    yield from _unavailable(trace.unavailable or {}, i)
+
+
+def _unavailable(missing: Mapping[str, str], i: int) -> Iterator[tuple[str, Html]]:
+    """What could not be told: each reason once."""
+    for why in dict.fromkeys(missing.values()):
+        parts = [part for part, reason in missing.items() if reason == why]
+        said = prose(pointer("diagnose", "traces", i, "unavailable", parts[0]), why)
+        yield "not known", together((", ".join(parts), ": ", said))
 
 
 def _window(trace: TraceReport, i: int) -> Html:

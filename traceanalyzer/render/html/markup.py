@@ -23,7 +23,7 @@ UNITS: dict[str, Callable[[Any], str]] = {
     "ns": format_ns,
     "bytes": format_bytes,
     "share": format_share,
-    "percent": lambda share: f"{round(100 * share) + 0}",
+    "percent": lambda share: f"{max(round(100 * share), 0)}",
     "count": lambda count: f"{count:,}",
     "number": lambda number: str(number),
     "rate": lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}",

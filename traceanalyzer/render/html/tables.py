@@ -106,13 +106,15 @@ def _share(one: Inputs, at: object) -> Html:
     return together((bar, " ", *at("peak_share", one.peak_share, "share", f" of {one.limit}")))
 
 
-def steps(series: StepSeries) -> Html:
+def steps(series: StepSeries, i: int) -> Html:
     """Steps as bars, and as numbers for those who want them."""
     note = f"The longest of every {series.together} steps is drawn." if series.together > 1 else None
     rows = [
         tag(
             "tr",
-            tag("th", step.number, scope="row"),
+            tag(
+                "th", tag("a", step.number, href="#timeline", data_at=f"#step-{i}-{step.number}"), scope="row"
+            ),
             tag("td", format_ns(step.ns)),
             tag("td", format_ns(step.parts_ns.get("idle", 0))),
         )

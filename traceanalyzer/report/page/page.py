@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -29,6 +29,7 @@ from traceanalyzer.report.page.timeline import Timeline, timeline_of
 from traceanalyzer.report.page.veil import NO_VEIL, Veil, veil_of
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.roofline.op_work import OpWork
+from traceanalyzer.rule.registry import all_rules
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +104,7 @@ class Page:
         report: as `diagnose` made it, veiled where `confidential`.
         traces: parallel to `report.traces`.
         strips: parallel to `report.findings`, None where nothing can be drawn.
+        explained: slug of a rule that found something -> its page.
         confidential: whether files, lines of python and annotations were taken out.
     """
 
@@ -110,6 +112,7 @@ class Page:
     traces: tuple[TracePage, ...]
     strips: tuple[Strip | None, ...]
     confidential: bool = False
+    explained: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,14 @@ def page_of(report: Report, analysed: Analysed, *, confidential: bool = False) -
         traces=tuple(_trace_page(rank, one, room, veil, _of_rank(report, rank)) for rank, one in analysed),
         strips=(*drawn, *[None] * (len(report.findings) - len(drawn))),
         confidential=confidential,
+        explained=_explained(report),
     )
+
+
+def _explained(report: Report) -> dict[str, str]:
+    """Pages of the rules that found something."""
+    pages = {rule.slug: rule.page for rule in all_rules()}
+    return {one.rule: pages[one.rule] for one in report.findings if one.rule in pages}
 
 
 def _of_rank(report: Report, rank: int | None) -> list[tuple[int, Finding]]:

@@ -29,6 +29,21 @@ const ta = (() => {
     return JSON.parse(await new Response(stream).text());
   };
 
+  const copied = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch { // a page from disk may not be allowed to
+      const field = made("textarea");
+      field.value = text;
+      document.body.append(field);
+      field.select();
+      const done = document.execCommand("copy");
+      field.remove();
+      return done;
+    }
+  };
+
   // -- light, dark, or as the system has it ------------------------------------------------------------
   const theme = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -77,5 +92,5 @@ const ta = (() => {
   addEventListener("scroll", scrolled, { passive: true });
   addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 
-  return { data, made, time, share, unpacked, show, showAt, hide, onTheme: (listener) => listeners.push(listener) };
+  return { data, made, time, share, unpacked, copied, show, showAt, hide, onTheme: (listener) => listeners.push(listener) };
 })();

@@ -1,25 +1,32 @@
+// -- copying: commands, and a whole finding as Markdown ---------------------------------------------------
 (() => {
-  const { made } = ta;
-  // -- copying -----------------------------------------------------------------------------------------
-  const copied = async (text) => {
-    try {
-      await navigator.clipboard.writeText(text);
-      return true;
-    } catch { // a page from disk may not be allowed to
-      const field = made("textarea");
-      field.value = text;
-      document.body.append(field);
-      field.select();
-      const done = document.execCommand("copy");
-      field.remove();
-      return done;
-    }
-  };
-  for (const button of document.querySelectorAll(".copy")) {
+  const offer = (button, textOf) => {
+    const name = button.textContent;
     button.addEventListener("click", async () => {
-      button.textContent = (await copied(button.dataset.copy)) ? "Copied" : "Select it by hand";
+      button.textContent = (await ta.copied(textOf())) ? "Copied" : "Select it by hand";
       button.focus();
-      setTimeout(() => { button.textContent = "Copy"; }, 2500);
+      setTimeout(() => { button.textContent = name; }, 2500);
     });
-  }
+  };
+  for (const button of document.querySelectorAll(".copy")) offer(button, () => button.dataset.copy);
+  const plain = (element) => (element?.innerText ?? "").replace(/\s+/g, " ").trim();
+  const markdown = (card) => {
+    const lines = [`### ${plain(card.querySelector("h3"))} (${plain(card.querySelector(".chip")).replace(/^\W+/, "")})`, ""];
+    const amounts = [".saving", ".amounts"].map((name) => plain(card.querySelector(name))).filter(Boolean);
+    lines.push(amounts.join("; "), "", plain(card.querySelector(".message")), "");
+    lines.push(`**Remedy:** ${plain(card.querySelector(".advice span"))}`, "");
+    const line = card.querySelector(".line code");
+    if (line) lines.push(`Line: \`${line.textContent}\``, "");
+    const rows = [...card.querySelectorAll(".evidence tr")];
+    if (rows.length) {
+      lines.push("| evidence | |", "|---|---|");
+      for (const row of rows) lines.push(`| ${[...row.cells].map((cell) => plain(cell).replaceAll("|", "\\|")).join(" | ")} |`);
+      lines.push("");
+    }
+    for (const code of card.querySelectorAll(".copied .copy")) {
+      if (code.dataset.copy.startsWith("traceanalyzer")) lines.push(`    ${code.dataset.copy}`);
+    }
+    return `${lines.join("\n")}\n`;
+  };
+  for (const button of document.querySelectorAll(".markdown")) offer(button, () => markdown(button.closest(".card")));
 })();

@@ -13,4 +13,52 @@
       section.querySelector(".found").textContent = wanted ? `${shown} of ${bodies.length} ops` : "";
     });
   }
+
+  // -- tables are sorted by a click on a head: by exact values where there are some --------------------
+  const keyOf = (row, column) => {
+    const cell = row.cells[column];
+    const value = cell?.querySelector("data")?.value ?? cell?.textContent.trim() ?? "";
+    return value !== "" && Number.isFinite(Number(value)) ? Number(value) : value;
+  };
+  const compared = (one, other) => (typeof one === typeof other ? (one < other ? -1 : one > other ? 1 : 0) : typeof one === "number" ? 1 : -1);
+  for (const table of document.querySelectorAll("main table")) {
+    const heads = [...(table.tHead?.rows[0]?.cells ?? [])];
+    const parts = () => (table.tBodies.length > 1 ? [...table.tBodies] : [...(table.tBodies[0]?.rows ?? [])]);
+    if (!heads.length || parts().length < 3) continue;
+    heads.forEach((head, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const down = head.getAttribute("aria-sort") !== "descending" && !(column === 0 && !head.hasAttribute("aria-sort"));
+        for (const other of heads) other.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const rows = parts();
+        const keys = new Map(rows.map((part) => [part, keyOf(part.rows?.[0] ?? part, column)]));
+        rows.sort((one, other) => (down ? -1 : 1) * compared(keys.get(one), keys.get(other)));
+        rows[0].parentElement.append(...rows);
+      });
+    });
+  }
+
+  // -- from an op to its place in the flame graph ------------------------------------------------------
+  for (const body of document.querySelectorAll(".ops-table tbody[data-name]")) {
+    const trace = body.closest("section").id.split("-")[1];
+    const search = document.getElementById(`flame-search-${trace}`);
+    if (!search) continue;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "to-flame sort";
+    button.textContent = " ⌕";
+    button.setAttribute("aria-label", `${body.dataset.name} in the flame graph`);
+    button.addEventListener("click", () => {
+      search.value = body.dataset.name;
+      search.dispatchEvent(new Event("input"));
+      search.closest("section").scrollIntoView({ block: "start" });
+      search.focus({ preventScroll: true });
+    });
+    body.rows[0].cells[0].append(button);
+  }
 })();
