@@ -69,7 +69,7 @@ def check_findings(path: Path, drawing: Drawing) -> None:
     said = Counter(
         (
             f"Findings: {one.finding.severity}",
-            shown_name(one.title),
+            shown_name(one.label),
             at.start_ns,
             at.end_ns,
             at.cost_ns,

@@ -60,7 +60,8 @@ def annotate(traces: tuple[Path, ...], output: Path, window: str | None, force: 
     with written(output) as stream:
         write(overlays, stream)
     slices = sum(len(track) for overlay in overlays for track in overlay.slices)
-    emit(f"{output}: {slices:,} slices\n".encode(errors="backslashreplace"))
+    shown = "open it at ui.perfetto.dev and expand the group traceanalyzer"
+    emit(f"{output}: {slices:,} slices; {shown}\n".encode(errors="backslashreplace"))
 
 
 Writer = Callable[[Sequence["Overlay"], BinaryIO], None]

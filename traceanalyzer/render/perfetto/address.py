@@ -7,7 +7,7 @@ Parameters and commands are those of https://perfetto.dev/docs/visualization/dee
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -48,25 +48,12 @@ class View:
 
     def commands(self) -> list[dict[str, Any]]:
         """What the viewer does once the trace is open."""
-        lanes = [f"{kind} {number}\\b.*" for kind, number in self._lanes() if number is not None]
-        pinned = [
-            [*map(_literal, self.pins)],
-            lanes,
-        ]  # one after the other: that is their order on the screen
+        pinned = f"^({'|'.join(map(_literal, self.pins))})$"
         note = [str(self.finding.start_ns + self.offset_ns), shown_name(self.title)]
         return [
-            *(
-                {"id": "dev.perfetto.PinTracksByRegex", "args": [f"^({'|'.join(one)})$"]}
-                for one in pinned
-                if one
-            ),
+            *([{"id": "dev.perfetto.PinTracksByRegex", "args": [pinned]}] if self.pins else []),
             {"id": "dev.perfetto.AddNoteAtTimestamp", "args": note},
         ]
-
-    def _lanes(self) -> Iterator[tuple[str, int | None]]:
-        """Threads and streams of the trace itself, as torch names them: "stream 7 ", "thread 445 (python3)"."""
-        yield "stream", self.finding.stream
-        yield "thread", self.finding.thread
 
 
 def viewer_address(file: str, view: View | None = None) -> str:

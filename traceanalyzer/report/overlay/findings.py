@@ -27,9 +27,15 @@ class Numbered:
 
     @property
     def title(self) -> str:
-        """`1 implicit-sync: read-back, aten::item`: what its slices are called."""
+        """`1 implicit-sync: read-back, aten::item`."""
         named = ", ".join(part for part in (self.finding.cause, self.finding.by) if part)
         return f"{self.number} {self.finding.rule}" + (f": {named}" if named else "")
+
+    @property
+    def label(self) -> str:
+        """The same with what fixing it saves: what its slices are called."""
+        saving = self.finding.saving
+        return self.title + (f", saves {format_ns(saving.step_ns)} a step" if saving and saving.step_ns > 0 else "")
 
 
 def numbered(report: Report) -> list[Numbered]:
@@ -63,7 +69,7 @@ def _track(name: str, findings: Sequence[Numbered]) -> Slices:
         start_ns=start,
         end_ns=end,
         kind=kind,
-        names=[one.title for one in findings],
+        names=[one.label for one in findings],
         args=[_args(one) for one in findings],
         own=[_own(entry[3]) for entry in found],
         about=_ABOUT,
@@ -79,7 +85,7 @@ def _args(one: Numbered) -> Args:
         "severity": str(finding.severity),
         "confidence": str(finding.confidence),
         "message": finding.message,
-        "advice": finding.advice,
+        "remedy": finding.advice,
         "cost": f"{format_ns(finding.cost_ns)} in all ({format_share(finding.cost_share)} of the window)",
         "count": finding.count,
     }
