@@ -72,8 +72,8 @@ def test_what_is_too_little_stands_last_with_its_number() -> None:
     """All cards are on the page, each with the number that the text and the JSON give it."""
     report = reported(ONE)
     assert apart(report).minor or apart(report).profilers_own
-    cards = [one for one in parsed(rendered(ONE)).having("value") if one.name == "li"]
-    numbers = [int(str(one.attributes["value"])) for one in cards]
+    cards = [one for one in parsed(rendered(ONE)).elements if one.name == "article"]
+    numbers = [int(str(one.attributes["id"]).partition("-")[2]) for one in cards]
     assert sorted(numbers) == [*range(1, len(report.findings) + 1)]
     others = len(apart(report).others)
     assert numbers[:others] == [*apart(report).others]
@@ -188,7 +188,7 @@ def test_the_shown_command_runs(
 ) -> None:
     """What a card offers to be copied."""
     codes = [one.text for one in parsed(rendered(ONE)).elements if one.name == "code"]
-    commands = [text.split() for text in codes if text.startswith("traceanalyzer ")]
+    commands = [text.split() for text in codes if text.startswith("traceanalyzer diagnose")]
     assert len(commands) == len(reported(ONE).findings)
     assert run(commands[0][1:]) == 0
     assert "as asked for with --window" in capsys.readouterr().out

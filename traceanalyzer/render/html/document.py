@@ -12,6 +12,7 @@ from traceanalyzer.render.html.books import books
 from traceanalyzer.render.html.cards import MARKS, cards
 from traceanalyzer.render.html.flames import flame, flame_data
 from traceanalyzer.render.html.head import fixes, ranks, recorded, step_bars, verdicts
+from traceanalyzer.render.html.jobs import job_drawings, job_verdict
 from traceanalyzer.render.html.markup import Html, json_block, number, pointer, quoted, tag, together
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
 from traceanalyzer.render.html.templates import filled, script, style
@@ -27,18 +28,17 @@ def render_html(page: Page) -> bytes:
     """The page as UTF-8; the same page gives the same bytes."""
     code = script()
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    alone = len(page.traces) == 1
     slots = {
         "title": _title(page),
         "heading": _heading(page),
-        "step": (step_bars(page.report.traces[0], 0) if alone else None) or "",
+        "step": _first_bars(page) or "",
         "script-hash": f"sha256-{digest}",
         "version": __version__,
         "style": Html(style()),
         "script": Html(code),
         "counts": _counts(page.report),
         "contents": _contents(page),
-        "verdicts": verdicts(page),
+        "verdicts": (job_verdict(page.report.job) if page.report.job else None) or verdicts(page),
         "fixes": fixes(page) or "",
         "skip": _skip(page),
         "timeline": timeline_section(page) or "",
@@ -49,6 +49,14 @@ def render_html(page: Page) -> bytes:
         "data": json_block("data", {"flames": [flame_data(one.flame) for one in page.traces]}),
     }
     return filled("report.html", slots).encode("utf-8", "backslashreplace")
+
+
+def _first_bars(page: Page) -> Html | None:
+    """The step of the trace, or of the job."""
+    job, first = page.report.job, page.report.traces[0]
+    if job is not None:
+        return step_bars(job.step, job.together, "job")
+    return step_bars(first.step, first.together, "traces", 0) if len(page.traces) == 1 else None
 
 
 def _title(page: Page) -> str:
@@ -126,10 +134,10 @@ def _traces(page: Page) -> Iterator[Html]:
     """A section per trace."""
     several = len(page.traces) > 1
     if several:
-        yield _section("ranks", "Ranks", ranks(page.report))
+        yield _section("ranks", "Ranks", job_drawings(page), ranks(page.report))
     for i, trace in enumerate(page.report.traces):
         heading = f"Rank {trace.rank}" if several else "Where the time went"
-        bars = step_bars(trace, i) if several else None  # of a trace alone they stand below the verdict
+        bars = step_bars(trace.step, trace.together, "traces", i) if several else None  # else in the verdict
         parts = [tag("h2", heading), recorded(trace, i), bars, *books(page.report, i)]
         yield tag("section", *parts, id=f"trace-{i}", class_="trace")
         yield from _drawn(page, i)

@@ -85,23 +85,23 @@ def _of_step(step: StepEstimate, i: int, field: str) -> Html:
     return tag("td", number(pointer("diagnose", "traces", i, "step", field), getattr(step, field), "ns"))
 
 
-def step_bars(trace: TraceReport, i: int) -> Html | None:
-    """The step as recorded, without the profiler, and with all findings fixed, on one scale."""
-    if trace.step is None:
+def step_bars(step: StepEstimate | None, together: StepEstimate | None, *where: object) -> Html | None:
+    """The step as recorded, without the profiler, and after the fixes, on one scale; `where` both are in the JSON."""
+    if step is None:
         return None
     rows = [
-        _row("recorded", trace.step, i, "step", "traced_ns"),
-        _row("measured" if trace.step.measured else "predicted, without the profiler", trace.step, i, "step"),
+        _row("recorded", step, (*where, "step"), "traced_ns"),
+        _row("measured" if step.measured else "predicted, without the profiler", step, (*where, "step")),
     ]
-    if trace.together is not None and trace.together.unprofiled_ns != trace.step.unprofiled_ns:
-        rows.append(_row("predicted, after the fixes", trace.together, i, "together"))
-    most = max(trace.step.traced_ns, trace.step.high_ns, 1)
+    if together is not None and together.unprofiled_ns != step.unprofiled_ns:
+        rows.append(_row("predicted, after the fixes", together, (*where, "together")))
+    most = max(step.traced_ns, step.high_ns, 1)
     lines = [
         tag(
             "tr",
             tag("th", name, scope="row"),
             tag("td", _bar(one, field, most)),
-            tag("td", text, _change(trace.step, one)),
+            tag("td", text, _change(step, one)),
         )
         for name, one, field, text in rows
     ]
@@ -158,10 +158,10 @@ def _fix(page: Page, i: int, finding: Finding, trace: int) -> Html:
 
 
 def _row(
-    name: str, estimate: StepEstimate, i: int, key: str, field: str = "unprofiled_ns"
+    name: str, estimate: StepEstimate, where: tuple[object, ...], field: str = "unprofiled_ns"
 ) -> tuple[str, StepEstimate, str, Html]:
     def at(what: str) -> Html:
-        return number(pointer("diagnose", "traces", i, key, what), getattr(estimate, what), "ns")
+        return number(pointer("diagnose", *where, what), getattr(estimate, what), "ns")
 
     unsure = field == "unprofiled_ns" and not estimate.measured
     interval = (" (", at("low_ns"), " to ", at("high_ns"), ")") if unsure else ()

@@ -48,7 +48,7 @@ def _box(page: Page, i: int, timeline: Timeline) -> Html:
     slots = {
         "label": label,
         "findings": together(options),
-        "legend": _legend(timeline),
+        "legend": _legend(page, timeline),
         "note": _note(timeline),
     }
     return filled("timeline_one.html", slots)
@@ -65,12 +65,12 @@ def _note(timeline: Timeline) -> str:
     return f"{', '.join(parts)}."
 
 
-def _legend(timeline: Timeline) -> Html:
+def _legend(page: Page, timeline: Timeline) -> Html:
     """Kinds of events, and the largest causes of idle time."""
     kinds = sorted({class_of(name)[2:].split("-")[0] for name in timeline.kinds if name in _WORK})
     items = [tag("li", tag("span", class_=f"swatch b-{kind}"), _KINDS.get(kind, kind)) for kind in _THREAD]
     items += [tag("li", tag("span", class_=f"swatch b-{kind}"), _KINDS.get(kind, kind)) for kind in kinds]
-    causes = _causes(timeline)
+    causes = _causes(page)
     items += [
         tag("li", tag("span", class_=f"swatch i-{k}"), f"idle: {in_words(name)}")
         for k, name in enumerate(causes[:_CAUSES])
@@ -87,10 +87,10 @@ _WORK = frozenset({"compute", "communication", "memset"}) | {
 _KINDS = {"compute": "kernel", "call": "runtime call", "wait": "call that waits"}
 
 
-def _causes(timeline: Timeline) -> list[str]:
-    """Causes of idle time, those that are the main one in most parts of the window first."""
+def _causes(page: Page) -> list[str]:
+    """Causes of idle time, those that are the main one in most parts of the window first; alike for all ranks."""
     count: dict[str, int] = {}
-    for one in timeline.overviews:
+    for one in (one for trace in page.traces if trace.timeline for one in trace.timeline.overviews):
         for at, busy in zip(one.why, one.busy, strict=True):
             if at >= 0:
                 count[one.names[at]] = count.get(one.names[at], 0) + 100 - busy
@@ -99,8 +99,10 @@ def _causes(timeline: Timeline) -> list[str]:
 
 def packed_timelines(page: Page) -> Html | None:
     """The data of all timelines, deflated: most of it are small differences that repeat."""
+    causes, shifts = _causes(page), _shifts(page.report)
     known = [
-        _data(trace.timeline, page.report, page.report.traces[i].meta.origin_ns)
+        _data(trace.timeline, page.report, page.report.traces[i].meta.origin_ns, causes)
+        | {"rank": trace.rank, "shift": shifts[i], "first": trace.rank in _culprits(page.report)[:1]}
         for i, trace in enumerate(page.traces)
         if trace.timeline is not None
     ]
@@ -110,9 +112,26 @@ def packed_timelines(page: Page) -> Html | None:
     return Html(f'<script type="text/plain" id="timelines">{text}</script>')
 
 
-def _data(timeline: Timeline, report: Report, origin: int) -> dict[str, Any]:
+def _culprits(report: Report) -> tuple[int, ...]:
+    return report.job.culprits if report.job is not None else ()
+
+
+def _shifts(report: Report) -> list[int | None]:
+    """What is added to each trace's offsets so that all ranks have one axis; None where that is not known."""
+    clocks = (
+        {} if report.job is None else {one.rank: one for one in report.job.ranks if one.clock is not None}
+    )
+    found = []
+    for trace in report.traces:
+        one = clocks.get(-1 if trace.rank is None else trace.rank)
+        ahead = one.clock.offset_ns if one is not None and one.clock is not None else 0
+        found.append(None if one is None else trace.meta.origin_ns + one.base_ns - ahead)
+    least = min((at for at in found if at is not None), default=0)
+    return [None if at is None else at - least for at in found]
+
+
+def _data(timeline: Timeline, report: Report, origin: int, causes: list[str]) -> dict[str, Any]:
     """Times count from `origin`, which is no number that JavaScript can hold."""
-    causes = _causes(timeline)
     return {
         "origin": str(origin),
         "from": timeline.start_ns - origin,
@@ -131,6 +150,7 @@ def _data(timeline: Timeline, report: Report, origin: int) -> dict[str, Any]:
         "kinds": timeline.kinds,
         "texts": [said(text, _LONGEST) for text in timeline.texts],
         "ev": _events(timeline.events, timeline.tracks, origin),
+        "waits": [[start - origin, ns, last] for start, ns, last in timeline.waits],
         "marks": [_mark(one, report, origin) for one in timeline.marks if one.position],
     }
 

@@ -35,7 +35,9 @@ class Numbered:
     def label(self) -> str:
         """The same with what fixing it saves: what its slices are called."""
         saving = self.finding.saving
-        return self.title + (f", saves {format_ns(saving.step_ns)} a step" if saving and saving.step_ns > 0 else "")
+        return self.title + (
+            f", saves {format_ns(saving.step_ns)} a step" if saving and saving.step_ns > 0 else ""
+        )
 
 
 def numbered(report: Report) -> list[Numbered]:

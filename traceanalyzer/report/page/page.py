@@ -159,7 +159,7 @@ def page_of(report: Report, analysed: Analysed, *, confidential: bool = False) -
         traces=tuple(_trace_page(rank, one, room, veil, _of_rank(report, rank)) for rank, one in analysed),
         strips=(*drawn, *[None] * (len(report.findings) - len(drawn))),
         confidential=confidential,
-        explained=_explained(report),
+        explained={rule: veil.text(text) for rule, text in _explained(report).items()},
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.finding import Finding
@@ -18,11 +19,12 @@ from traceanalyzer.report.page.chosen import Band, Chosen, chosen
 from traceanalyzer.report.page.overview import Overview, overviews
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.timeline.device_work import KINDS
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
 _LEVELS = 12  # of a thread: what is nested deeper is drawn at the last
 _MARKS = 400  # of steps
+_WAITS = 300  # in collectives
 _FIRST = 20  # occurrences of a finding that are never left out
 
 
@@ -85,6 +87,7 @@ class Timeline:
     Attributes:
         least_ns: outside the bands and away from occurrences, events that last as long are kept.
         steps: (number, start, end) on the first device, or on the CPU.
+        waits: (start, ns, rank that came last) of the collectives in which it waits longest for other ranks.
     """
 
     start_ns: int
@@ -98,6 +101,7 @@ class Timeline:
     texts: tuple[str, ...]
     events: Columns
     marks: tuple[Marks, ...]
+    waits: tuple[tuple[int, int, int], ...] = ()
 
 
 Said = Callable[[str], str]
@@ -121,6 +125,7 @@ def timeline_of(
         kept = _without_annotations(events, kept)
     tracks, columns, texts, kinds = _Writer(events, said).written(kept)
     none: tuple[Overview, ...] = ()
+    unmeasured: tuple[tuple[int, int, int], ...] = ()
     share = marks // max(len(findings), 1)
     return Timeline(
         start_ns=steps.window_start_ns,
@@ -134,7 +139,20 @@ def timeline_of(
         texts=texts,
         events=columns,
         marks=tuple(_marks(i, finding, columns, tracks, share) for i, finding in findings),
+        waits=attempt({}, "waits", lambda: _waits(analysis), unmeasured),
     )
+
+
+def _waits(analysis: Analysis) -> tuple[tuple[int, int, int], ...]:
+    """
+    Raises:
+        Unavailable: the traces of other ranks are not there.
+    """
+    waits, work = analysis.index(CollectiveWaits), analysis.index(DeviceWork)
+    longest = np.lexsort((waits.entry, -waits.waiting_ns))[:_WAITS]
+    longest = np.sort(longest[waits.waiting_ns[longest] > 0])
+    columns = work.start_ns[waits.entry[longest]], waits.waiting_ns[longest], waits.last[longest]
+    return tuple(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _without_annotations(events: Events, kept: Chosen) -> Chosen:

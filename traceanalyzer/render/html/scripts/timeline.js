@@ -214,13 +214,28 @@
       found.view.focus({ preventScroll: true });
     }
   };
+  // The devices of all ranks one above the other, on the axis of each, as far as their clocks are known.
+  const side = (all) => {
+    const own = all.map((one) => one.over.map((over) => ({ ...over, from: one.from, to: one.to, rank: one.rank, waits: one.waits })));
+    all.forEach((one, i) => {
+      const others = one.shift === null ? [] : all.flatMap((other, j) => {
+        if (j === i || other.shift === null) return [];
+        const by = other.shift - one.shift;
+        return own[j].slice(0, 1).map((over) => ({
+          ...over, from: over.from + by, to: over.to + by, waits: over.waits.map(([start, ns, last]) => [start + by, ns, last]),
+        }));
+      });
+      one.over = [...own[i], ...others.slice(0, 7)];
+    });
+  };
   const begin = async () => {
     const boxes = [...document.querySelectorAll(".tl")];
     const packed = document.getElementById("timelines");
     if (!packed || !boxes.length) return;
     const all = await ta.unpacked(packed.textContent);
+    side(all);
     boxes.forEach((box, i) => timelines.push(driven(box, all[i])));
-    shown(timelines[0]);
+    shown(timelines[Math.max(all.findIndex((one) => one.first), 0)]);
     document.getElementById("timeline-trace")?.addEventListener("change", (event) => shown(timelines[Number(event.target.value)]));
     addEventListener("hashchange", () => follow(location.hash, true));
     document.addEventListener("click", (event) => {

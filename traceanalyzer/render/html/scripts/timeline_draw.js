@@ -54,10 +54,10 @@ ta.timelineDrawing = (box, model) => {
   // Busy above, and below why idle, of each part of the window.
   const strip = (context, width, [low, high], over, top, height) => {
     const count = over.busy.length;
-    const whole = model.to - model.from;
-    const first = Math.max(0, Math.floor(((low - model.from) / whole) * count));
-    const last = Math.min(count, Math.ceil(((high - model.from) / whole) * count));
-    const x = (part) => ((model.from + (part / count) * whole - low) / (high - low)) * width;
+    const whole = over.to - over.from;
+    const first = Math.max(0, Math.floor(((low - over.from) / whole) * count));
+    const last = Math.min(count, Math.ceil(((high - over.from) / whole) * count));
+    const x = (part) => ((over.from + (part / count) * whole - low) / (high - low)) * width;
     for (let part = first; part < last; part += 1) {
       const left = x(part);
       const wide = x(part + 1) - left + 0.4;
@@ -72,6 +72,15 @@ ta.timelineDrawing = (box, model) => {
       }
     }
   };
+  // Where a rank waits for others in collectives: over the lower half, as the kernel runs meanwhile.
+  const waiting = (context, width, [low, high], over, top, height) => {
+    context.fillStyle = colour("t-wait");
+    for (const [start, ns] of over.waits) {
+      const [left, right] = [start, start + ns].map((at) => ((at - low) / (high - low)) * width);
+      if (right >= 0 && left <= width) context.fillRect(left, top + height * 0.45, Math.max(right - left, 0.7), height * 0.55);
+    }
+  };
+  const overName = (over) => (over.rank === null ? `GPU ${over.device}` : `Rank ${over.rank}, GPU ${over.device}`);
   const marks = (context, width, [low, high], mark, top, height, chosen) => {
     let last = -9;
     for (let q = 0; q < mark.s.length; q += 1) {
@@ -120,7 +129,10 @@ ta.timelineDrawing = (box, model) => {
     const x = (at) => ((at - model.from) / (model.to - model.from)) * width;
     context.fillStyle = colour("t-band");
     for (const [low, high] of model.bands) context.fillRect(x(low), 0, Math.max(x(high) - x(low), 2), overHeight);
-    model.over.forEach((over, k) => strip(context, width, range, over, 12 + k * (OVER_BUSY + 2), OVER_BUSY));
+    model.over.forEach((over, k) => {
+      strip(context, width, range, over, 12 + k * (OVER_BUSY + 2), OVER_BUSY);
+      waiting(context, width, range, over, 12 + k * (OVER_BUSY + 2), OVER_BUSY);
+    });
     stepMarks(context, width, range, 0, 10, false);
     model.marks.forEach((mark, k) =>
       marks(context, width, range, mark, markTop(k), OVER_MARK - 3, k === state.mark ? state.place : -1));
@@ -207,12 +219,16 @@ ta.timelineDrawing = (box, model) => {
       context.fillText(text, 2, top - HEADING / 2);
     };
     model.over.forEach((over, k) => {
-      heading(`GPU ${over.device}: busy, and below 100 % the main cause of idle time`, places.busy[k]);
+      heading(`${overName(over)}: ${k ? "" : "busy, and where it is not the main cause of idle time"}${over.waits.length ? "; dark: waits for another rank" : ""}`, places.busy[k]);
       const parts = ((state.high - state.low) / (model.to - model.from)) * over.busy.length;
-      if (parts >= FEW_PARTS) strip(context, width, range, over, places.busy[k], BUSY);
+      if (parts >= FEW_PARTS) {
+        strip(context, width, range, over, places.busy[k], BUSY);
+        waiting(context, width, range, over, places.busy[k], BUSY);
+      }
       else {
         context.fillStyle = colour("t-soft");
-        context.fillText("zoom out to see it: the streams below say what runs", 8, places.busy[k] + BUSY / 2);
+        if (!over.waits.length) context.fillText("zoom out to see it: the streams below say what runs", 8, places.busy[k] + BUSY / 2);
+        waiting(context, width, range, over, places.busy[k], BUSY);
       }
     });
     const mark = model.marks[state.mark];
