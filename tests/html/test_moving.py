@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,11 @@ import pytest
 
 from tests.browser import Visit, serious, started, visited
 from tests.chosen import ALL
-from tests.html.pages import documents, page, rendered, wrong
+from tests.html.pages import documents, page, page_of_job, rendered, wrong
 from tests.html.test_browser import LOOSE, QUOTED
 from tests.loaded import analysed, loaded, reported
 from tests.recorded import FIXTURES
+from traceanalyzer.render.html.document import render_html
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -160,6 +161,57 @@ def test_links_open_at_an_occurrence(browser: Browser, tmp_path: Path) -> None:
         assert any("/occurrences/2/cost_ns" in one[0] for one in said)
         assert wrong(said, documents(page(ONE), [analysed(ONE)])) == []
         assert visit.page.evaluate(LOOSE) == []
+
+
+def test_a_job_leads_to_the_late_rank_s_op_in_three(
+    browser: Browser, shared: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Ranks one above the other, the culprit's timeline first; by keyboard to an op of its own."""
+    made, analyses = page_of_job({rank: loaded(shared(f"ranks/imbalance.bad.rank{rank}")) for rank in (0, 1)})
+    path = tmp_path / "report.html"
+    path.write_bytes(render_html(made))
+    assert made.report.job is not None
+    (culprit,) = made.report.job.culprits
+    with visited(browser, path) as visit:
+        ready(visit)
+        assert visit.page.locator(".tl:visible").get_attribute("aria-label") == f"Timeline of rank {culprit}"
+        assert visit.page.locator(".rank-steps").count() == 2
+        assert visit.page.locator(".heat .holds").count() > 0
+        for key in ("Tab", "Enter", "n"):
+            visit.page.keyboard.press(key)
+        said = str(visit.page.locator(".tl:visible .tl-panel").inner_text())
+        assert "Occurrence 2 of " in said
+        assert "\nop\n" in said
+        assert wrong(visit.page.evaluate(QUOTED), documents(made, [one for _, one in analyses])) == []
+        assert visit.page.evaluate(LOOSE) == []
+        assert visit.complaints == []
+        visit.page.locator(".heat a").nth(1).click()
+        visit.page.wait_for_function("location.hash.startsWith('#step-')")
+
+
+def test_a_finding_is_copied_as_markdown(opened: Visit) -> None:
+    page = opened.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.bring_to_front()
+    page.locator("#finding-1 .markdown").click()
+    page.locator("#finding-1 .markdown").get_by_text("Copied").wait_for()
+    text = str(page.evaluate("navigator.clipboard.readText()"))
+    found = reported(ONE).findings[0]
+    assert text.startswith(f"### 1 {found.rule} ({found.severity})\n")
+    assert "**Remedy:** " in text
+    assert "traceanalyzer diagnose " in text
+
+
+def test_tables_sort_by_exact_values(opened: Visit) -> None:
+    table = opened.page.locator(".ops-table")
+    values = "(table) => [...table.tBodies].map((body) => Number(body.rows[0].cells[1].querySelector('data').value))"
+    head = table.locator("th").nth(1)
+    head.locator("button").click()
+    down = table.evaluate(values)
+    assert down == sorted(down, reverse=True)
+    assert head.get_attribute("aria-sort") == "descending"
+    head.locator("button").click()
+    assert table.evaluate(values) == sorted(down)
 
 
 WANTED = ("public/hta_cpu_only", "real/gpt2_train.eager", "public/hta_a100_nccl")
