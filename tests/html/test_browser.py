@@ -164,10 +164,10 @@ def test_the_search_finds(opened: Visit) -> None:
     field = page.get_by_label("Search")
     field.fill("REDUCE_kernel")
     found = page.locator(".flame .found")
-    assert found.inner_text() == "1 found: 523 µs, 7.0 % of GPU time"
+    assert found.inner_text() == "1 frames found: 523 µs, 7.0 % of GPU time"
     assert page.locator(".graph .hit").count() == 1
     field.fill("no such kernel")
-    assert found.inner_text().startswith("0 found: 0 ns")
+    assert found.inner_text().startswith("0 frames found: 0 ns")
     field.fill("")
     assert found.inner_text() == ""
     assert page.locator(".graph.searched").count() == 0

@@ -9,11 +9,15 @@ import pytest
 from tests.builder import TraceBuilder
 from tests.loaded import analysed
 from tests.recorded import FIXTURES
+from traceanalyzer.idle.accounting import Accounting
+from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.render.html.flames import flame, flame_data
-from traceanalyzer.report.page.flame import NO_OP, Node, flame_of
+from traceanalyzer.report.page.flame import NO_OP, OUTSIDE, Node, flame_of, flame_of_cpu, flame_of_idle
+from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views import Work
+from traceanalyzer.timeline.nesting import Nesting
 
 
 def paths(node: Node, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -144,3 +148,34 @@ def test_copies_and_memsets_are_no_kernels() -> None:
     drawn = str(flame(0, root))
     assert "f-copy" in drawn
     assert "f-communication" not in drawn
+
+
+@pytest.mark.parametrize("name", ["implicit-sync/bad", "launch-bound/bad"])
+def test_cpu_time_is_each_row_s_own_once(name: str) -> None:
+    analysis = analysed(FIXTURES / f"{name}.json.gz")
+    nesting = analysis.index(Nesting)
+    root = flame_of_cpu(analysis)
+    inside = nesting.thread >= 0
+    assert root.ns == int(nesting.self_ns[inside].sum())
+    for node in nodes(root):
+        assert node.ns >= sum(one.ns for one in node.inside)
+    names = {node.name for node in nodes(root)}
+    assert OUTSIDE in names
+    assert not any(one.startswith("ProfilerStep") for one in names)
+    assert {node.kind for node in nodes(root)} >= {"op", "call"}
+
+
+@pytest.mark.parametrize("name", ["implicit-sync/bad", "launch-bound/bad"])
+def test_idle_time_is_that_of_the_books_by_cause(name: str) -> None:
+    analysis = analysed(FIXTURES / f"{name}.json.gz")
+    parts = analysis.index(Accounting).parts_ns(analysis.index(Idle))
+    idle = {in_words(cause): ns for cause, ns in parts.items() if cause.startswith("idle:")}
+    root = flame_of_idle(analysis)
+    assert root.ns == sum(idle.values())
+    found: dict[str, int] = {}
+    for node in nodes(root):
+        if node.kind == "idle":
+            found[node.name] = found.get(node.name, 0) + node.ns
+    assert all(ns <= idle[cause] for cause, ns in found.items())
+    largest = max(idle, key=lambda cause: idle[cause])
+    assert found[largest] == pytest.approx(idle[largest], rel=0.02)

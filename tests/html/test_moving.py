@@ -10,11 +10,13 @@ import pytest
 
 from tests.browser import Visit, serious, started, visited
 from tests.chosen import ALL
-from tests.html.pages import documents, page, page_of_job, rendered, wrong
+from tests.html.pages import documents, page, rendered, wrong
 from tests.html.test_browser import LOOSE, QUOTED
 from tests.loaded import analysed, loaded, reported
 from tests.recorded import FIXTURES
 from traceanalyzer.render.html.document import render_html
+from traceanalyzer.report.diagnosis import analyses_of, report_of
+from traceanalyzer.report.page.page import page_of
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -167,7 +169,8 @@ def test_a_job_leads_to_the_late_rank_s_op_in_three(
     browser: Browser, shared: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Ranks one above the other, the culprit's timeline first; by keyboard to an op of its own."""
-    made, analyses = page_of_job({rank: loaded(shared(f"ranks/imbalance.bad.rank{rank}")) for rank in (0, 1)})
+    analyses = analyses_of({rank: loaded(shared(f"ranks/imbalance.bad.rank{rank}")) for rank in (0, 1)})
+    made = page_of(report_of(analyses), analyses)
     path = tmp_path / "report.html"
     path.write_bytes(render_html(made))
     assert made.report.job is not None

@@ -13,7 +13,7 @@ from traceanalyzer.render.html.cards import MARKS, cards
 from traceanalyzer.render.html.flames import flame, flame_data
 from traceanalyzer.render.html.head import fixes, ranks, recorded, step_bars, verdicts
 from traceanalyzer.render.html.jobs import job_drawings, job_verdict
-from traceanalyzer.render.html.markup import Html, json_block, number, pointer, quoted, tag, together
+from traceanalyzer.render.html.markup import Html, json_block, number, packed, pointer, quoted, tag, together
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
 from traceanalyzer.render.html.templates import filled, script, style
 from traceanalyzer.render.html.timelines import packed_timelines, timeline_section
@@ -47,6 +47,9 @@ def render_html(page: Page) -> bytes:
         "traces": together(_traces(page)),
         "rules": _rules(page.report),
         "data": json_block("data", {"flames": [flame_data(one.flame) for one in page.traces]}),
+        "flames": packed(
+            "flames", [[flame_data(one.cpu_flame), flame_data(one.idle_flame)] for one in page.traces]
+        ),
     }
     return filled("report.html", slots).encode("utf-8", "backslashreplace")
 
@@ -123,7 +126,7 @@ def _contents(page: Page) -> Html:
             "steps": page.traces[0].steps,
             "memory": page.traces[0].memory,
         }
-        names = {"flame": "GPU time", "steps": "Steps", "memory": "Memory"}
+        names = {"flame": "Flame graph", "steps": "Steps", "memory": "Memory"}
         links += [(f"{part}-0", names[part]) for part, found in there.items() if found]
         links += [("ops-0", "Ops")] * (page.traces[0].ops is not None) + [("facts-0", "Facts")]
     links.append(("rules", "Rules"))
@@ -149,7 +152,7 @@ def _drawn(page: Page, i: int) -> Iterator[Html]:
     rank = f" of rank {drawn.rank}" if len(page.traces) > 1 else ""
     whole = tag("p", _WHOLE, class_="note") if page.report.traces[i].window.asked else None
     if drawn.flame is not None:
-        yield _section(f"flame-{i}", f"GPU time by module, op and kernel{rank}", flame(i, drawn.flame))
+        yield _section(f"flame-{i}", f"Time by module, op and kernel{rank}", flame(i, drawn.flame))
     variance = [tag("h3", "Kernels across steps"), kernels(drawn.kernels)] if drawn.kernels else []
     if drawn.steps is not None or variance:
         series = [] if drawn.steps is None else [steps(drawn.steps, i)]

@@ -31,7 +31,11 @@ def _legend(root: Node) -> Html:
         for kind in (*_ABOVE, *WORK_KINDS)
         if kind in there
     )
-    return tag("ul", *items, class_="legend script-only")
+    more = (
+        tag("li", tag("span", class_=f"swatch f-{kind}"), name)
+        for kind, name in (("call", "runtime call"), ("idle", "cause of idle time"))
+    )
+    return tag("ul", *items, *more, class_="legend script-only")
 
 
 def _nodes(node: Node) -> Iterator[Node]:

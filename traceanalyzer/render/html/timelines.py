@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from traceanalyzer.model.report import IDLE, Report
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.data.encode import to_json
-from traceanalyzer.render.html.markup import Html, said, tag, together
+from traceanalyzer.render.html.markup import Html, packed, said, tag, together
 from traceanalyzer.render.html.plots import class_of
 from traceanalyzer.render.html.templates import filled
 from traceanalyzer.report.page.page import Page
@@ -108,8 +105,7 @@ def packed_timelines(page: Page) -> Html | None:
     ]
     if not known:
         return None
-    text = base64.b64encode(zlib.compress(to_json(known), 9)).decode()
-    return Html(f'<script type="text/plain" id="timelines">{text}</script>')
+    return packed("timelines", known)
 
 
 def _culprits(report: Report) -> tuple[int, ...]:

@@ -1,4 +1,5 @@
-"""GPU time by where it comes from: modules or annotations, ops in ops, kernels; one tree per trace.
+"""Time of the GPU, of the CPU and idle time by where they come from: modules or annotations, ops in ops, what is in
+them; a tree each.
 
 Every piece of work has a path of names from the outermost to its kernel. Paths are numbered level by level, all rows
 of a level at once, so that the tree costs as little as its deepest path is long.
@@ -12,12 +13,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from traceanalyzer.idle.accounting import Accounting
+from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows, distinct, grouped, pick, sums_of
 from traceanalyzer.model.containment import depths, nearest_marked, nearest_reaching, thread_order
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.texts import Texts, shifted
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.texts import Mask, Texts, shifted
 from traceanalyzer.model.trace import ints, matching
+from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.device_work import KINDS
 
@@ -32,6 +37,8 @@ _KINDS = ("module", "annotation", "op")
 WORK_KINDS = {"kernel": "compute", "copy": "copy", "communication": "communication", "memset": "memset"}
 NO_OP = "launched by no op"
 OTHER = "other"
+OUTSIDE = "outside ops"
+ALL_GPU, ALL_CPU, ALL_IDLE = "all GPU work", "all CPU time", "all idle time"
 
 
 @dataclass(slots=True)
@@ -40,9 +47,9 @@ class Node:
 
     Attributes:
         name: of the module, annotation, op or kernel; `OTHER` stands for those too small to be drawn.
-        kind: all, module, annotation, op or other; of work kernel, copy, communication or memset.
-        ns: GPU time of it and all inside.
-        count: pieces of work.
+        kind: all, module, annotation, op, call, idle or other; of work kernel, copy, communication or memset.
+        ns: time of it and all inside.
+        count: pieces of work, rows of the CPU, or stretches of idle time.
         inside: largest first.
     """
 
@@ -81,7 +88,7 @@ def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
     if events.work is None:
         raise Unavailable("no kernels, copies or memsets in the trace")
     forest = _Forest([], [], [])
-    path = _of_ops(forest, events)[events.work.op]  # the last entry is of work without op
+    path = _of_rows(forest, events, events.work.op)[events.work.op]  # the last entry is of work without op
     loose = np.flatnonzero(path < 0)
     path[loose] = forest.add(np.full(len(loose), -1), _same(NO_OP, len(loose)), "op")
     kernel = Texts.column(events.trace.gpu, "name", events.work.row)
@@ -110,10 +117,61 @@ def _same(name: str, rows: int) -> Texts:
     return Texts(np.zeros(rows, np.int64), np.array([name], object))
 
 
-def _of_ops(forest: _Forest, events: Events) -> Rows:
-    """The path of each row of `trace.cpu` that is around work; int64 (rows + 1,), -1 for none and as the last."""
-    assert events.work is not None
-    around = _around(events, events.work.op)
+def flame_of_cpu(analysis: Analysis, most: int = MOST_NODES) -> Node:
+    """The tree of the time of all threads, each row's own time below its ops; calls are leaves.
+
+    Raises:
+        Unavailable: no thread was recorded.
+    """
+    events = analysis.index(Events)
+    nesting, rows = events.nesting, _rows_in_window(events)
+    if len(rows) == 0:
+        raise Unavailable("no ops or calls in the trace")
+    forest = _Forest([], [], [])
+    path = _of_rows(forest, events, rows[_told(events)[rows]])
+    nearest = nearest_marked(nesting.parent, path[:-1] >= 0, rows)
+    leaf = pick(path[:-1], nearest)
+    loose = np.flatnonzero(leaf < 0)
+    leaf[loose] = forest.add(np.full(len(loose), -1), _same(OUTSIDE, len(loose)), "op")
+    calls = np.flatnonzero(Texts.column(events.trace.cpu, "category", rows).one_of(*CALL_CATEGORIES))
+    leaf[calls] = forest.add(leaf[calls], _names(events, rows[calls]), "call")
+    return _tree(forest, leaf, nesting.self_ns[rows], most, ALL_CPU)
+
+
+def _rows_in_window(events: Events) -> Rows:
+    """Rows on a thread that begin in the user's window; all where none was asked for."""
+    if not events.steps.asked:
+        return events.calls
+    start = events.nesting.start_ns[events.calls]
+    inside = (start >= events.steps.window_start_ns) & (start < events.steps.window_end_ns)
+    return events.calls[inside]
+
+
+def flame_of_idle(analysis: Analysis, most: int = MOST_NODES) -> Node:
+    """The tree of all idle time of devices: below the ops that it is charged to, its causes.
+
+    Raises:
+        Unavailable: the trace has no GPU work, or its devices are never idle.
+    """
+    events, books, idle = analysis.index(Events), analysis.index(Accounting), analysis.index(Idle)
+    segments = np.flatnonzero(books.piece >= 0)
+    if len(segments) == 0:
+        raise Unavailable("no device is ever idle")
+    forest = _Forest([], [], [])
+    piece = books.piece[segments]
+    op = idle.op[piece]
+    path = _of_rows(forest, events, op)[op]
+    loose = np.flatnonzero(path < 0)
+    path[loose] = forest.add(np.full(len(loose), -1), _same(OUTSIDE, len(loose)), "op")
+    causes = Texts(idle.cause[piece], np.array([in_words(cause) for cause in CAUSES], object))
+    leaf = forest.add(path, causes, "idle")
+    return _tree(forest, leaf, books.dur_ns[segments], most, ALL_IDLE)
+
+
+def _of_rows(forest: _Forest, events: Events, rows: Rows) -> Rows:
+    """The path of each row of `trace.cpu` that is or is around one of `rows`; int64 (rows + 1,), -1 for none and as
+    the last."""
+    around = _around(events, rows)
     spans = _spans(events, around)
     parent = nearest_reaching(spans.end_ns, spans.end_ns, spans.tid)
     depth = depths(parent)
@@ -134,9 +192,7 @@ def _of_ops(forest: _Forest, events: Events) -> Rows:
 
 def _around(events: Events, rows: Rows) -> Rows:
     """Ops and annotations that are or contain these rows of `trace.cpu`, without those that only wrap others."""
-    nesting, count = events.nesting, len(events.nesting.parent)
-    wrappers = matching(events.trace.cpu, "name", lambda name: bool(_WRAPPER.match(name)))
-    told = ((nesting.op == np.arange(count)) | nesting.annotation) & ~wrappers
+    nesting, count, told = events.nesting, len(events.nesting.parent), _told(events)
     found = np.zeros(count, np.bool_)
     going = distinct(rows[rows >= 0])
     found[going] = True
@@ -146,6 +202,13 @@ def _around(events: Events, rows: Rows) -> Rows:
         going = above[~found[above]]
         found[going] = True
     return np.flatnonzero(found)
+
+
+def _told(events: Events) -> Mask:
+    """Ops and annotations that do not only wrap others; bool (rows of trace.cpu,)."""
+    nesting = events.nesting
+    wrappers = matching(events.trace.cpu, "name", lambda name: bool(_WRAPPER.match(name)))
+    return ((nesting.op == np.arange(len(nesting.parent))) | nesting.annotation) & ~wrappers
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +271,7 @@ def _depth_ranks(events: Events, rows: Rows) -> Rows:
     return rank
 
 
-def _tree(forest: _Forest, leaf: Rows, durations: Rows, most: int) -> Node:
+def _tree(forest: _Forest, leaf: Rows, durations: Rows, most: int, whole_name: str = ALL_GPU) -> Node:
     """The paths as nodes, with times summed from the leaves up; what is too small goes into one node beside."""
     size = len(forest.names)
     ns, count = sums_of(leaf, durations, size), np.bincount(leaf, minlength=size)
@@ -220,7 +283,7 @@ def _tree(forest: _Forest, leaf: Rows, durations: Rows, most: int) -> Node:
         if above >= 0:
             ns[above] += ns[path]
             count[above] += count[path]
-    whole = Node("all GPU work", "all", int(durations.sum()), len(durations))
+    whole = Node(whole_name, "all", int(durations.sum()), len(durations))
     ranked = np.sort(ns)[::-1]
     least = max(int(_LEAST_SHARE * whole.ns), int(ranked[most]) if size > most else 0, 1)
     pending: list[tuple[Node, Sequence[int]]] = [(whole, tops)]

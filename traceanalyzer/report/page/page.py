@@ -14,7 +14,7 @@ from traceanalyzer.model.report import Report
 from traceanalyzer.report.fact import Fact
 from traceanalyzer.report.facts import facts_of
 from traceanalyzer.report.page.bars import Bar
-from traceanalyzer.report.page.flame import MOST_NODES, Node, flame_of
+from traceanalyzer.report.page.flame import MOST_NODES, Node, flame_of, flame_of_cpu, flame_of_idle
 from traceanalyzer.report.page.plots import (
     MOST_STEPS,
     KernelSpread,
@@ -94,6 +94,8 @@ class TracePage:
     memory: tuple[MemoryCurve, ...] = ()
     ops: OpTable | None = None
     timeline: Timeline | None = None
+    cpu_flame: Node | None = None
+    idle_flame: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +186,15 @@ def _trace_page(
     said = veil.text if veil.on else None
     curves: tuple[MemoryCurve, ...] = attempt(lost, "memory", lambda: memory_curves(whole), ())
     facts: tuple[Fact, ...] = attempt(lost, "facts", lambda: facts_of(whole), ())
+    flames = [
+        attempt(lost, "flame", partial(made, one, room.nodes // 2), None)
+        for made in (flame_of_cpu, flame_of_idle)
+    ]
+    cpu_flame, idle_flame = (one if one is None or not veil.on else _veiled_node(one, veil) for one in flames)
     return TracePage(
         rank=rank,
+        cpu_flame=cpu_flame,
+        idle_flame=idle_flame,
         facts=tuple(replace(fact, text=veil.text(fact.text), values={}) for fact in facts),
         flame=flame if flame is None or not veil.on else _veiled_node(flame, veil),
         steps=attempt(lost, "steps", partial(step_series, one, room.steps), None),

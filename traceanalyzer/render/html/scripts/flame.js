@@ -4,22 +4,30 @@
   const ROW = 21;
   const [NAME, KIND, NS, COUNT, INSIDE] = [0, 1, 2, 3, 4];
   const LEAST = 0.0025; // of the width: narrower frames are not drawn
-  const drawFlame = (box, { names, shorts, kinds, root: whole }) => {
+  const NAMES = ["GPU time", "CPU time of all threads", "idle time"];
+  const drawFlame = (box, given) => {
+    let [{ names, shorts, kinds, root: whole }, of] = [given[0], NAMES[0]];
     const graph = box.querySelector(".graph");
     const told = box.querySelector(".told");
     const reset = box.querySelector(".reset");
     const search = box.querySelector("input");
     const found = box.querySelector(".found");
     const hint = told.textContent;
-    const above = new Map();
-    const order = [whole];
-    for (const node of order) for (const child of node[INSIDE]) { above.set(child, node); order.push(child); }
+    const which = box.querySelector(".which");
+    const clear = box.querySelector(".clear");
+    let above = new Map();
+    const know = () => {
+      above = new Map();
+      const order = [whole];
+      for (const node of order) for (const child of node[INSIDE]) { above.set(child, node); order.push(child); }
+    };
+    know();
     let zoomed = whole;
     let wanted = "";
     let frames = new Map();
 
     const words = (node) =>
-      `${names[node[NAME]]}, ${time(node[NS])}, ${share(node[NS], whole[NS])} of GPU time, ${node[COUNT].toLocaleString("en")} times`;
+      `${names[node[NAME]]}, ${time(node[NS])}, ${share(node[NS], whole[NS])} of ${of}, ${node[COUNT].toLocaleString("en")} times`;
     const hit = (node) => wanted !== "" && names[node[NAME]].toLowerCase().includes(wanted);
 
     const frame = (node, left, width, level) => {
@@ -31,7 +39,9 @@
       element.style.top = `${ROW * level}px`;
       element.setAttribute("role", "treeitem");
       element.setAttribute("aria-level", level + 1);
-      element.setAttribute("aria-label", words(node));
+      // What is written stands in the name that is read out, too.
+      const [full, short] = [names[node[NAME]], shorts[node[NAME]]];
+      element.setAttribute("aria-label", full.includes(short) ? words(node) : `${short}, ${words(node)}`);
       element.setAttribute("aria-selected", String(node === zoomed));
       element.tabIndex = node === zoomed ? 0 : -1;
       element.frame = node;
@@ -74,7 +84,8 @@
       draw();
       const nodes = wanted ? matched(whole) : [];
       const ns = nodes.reduce((sum, node) => sum + node[NS], 0);
-      found.textContent = wanted ? `${nodes.length} found: ${time(ns)}, ${share(ns, whole[NS])} of GPU time` : "";
+      found.textContent = wanted ? `${nodes.length} frames found: ${time(ns)}, ${share(ns, whole[NS])} of ${of}` : "";
+      clear.hidden = !wanted;
     };
     const beside = (node, by) => {
       const siblings = above.get(node)?.[INSIDE] ?? [];
@@ -105,10 +116,27 @@
     });
     reset.addEventListener("click", () => { zoom(whole, false); told.textContent = hint; });
     search.addEventListener("input", find);
+    search.addEventListener("keydown", (event) => { if (event.key === "Escape") clear.click(); });
+    clear.addEventListener("click", () => { search.value = ""; find(); search.focus(); });
+    [...which.options].forEach((option, i) => { option.disabled = !given[i]; });
+    which.addEventListener("change", () => {
+      const i = Number(which.value);
+      ({ names, shorts, kinds, root: whole } = given[i]);
+      of = NAMES[i];
+      know();
+      zoomed = whole;
+      told.textContent = hint;
+      find();
+    });
     draw();
   };
-  for (const box of document.querySelectorAll(".flame")) {
-    const flame = data.flames[Number(box.dataset.flame)];
-    if (flame) drawFlame(box, flame);
-  }
+  const begin = async () => {
+    const others = await ta.unpacked(document.getElementById("flames").textContent);
+    for (const box of document.querySelectorAll(".flame")) {
+      const i = Number(box.dataset.flame);
+      if (data.flames[i]) drawFlame(box, [data.flames[i], ...others[i]]);
+    }
+    document.documentElement.dataset.flames = "ready";
+  };
+  begin();
 })();
