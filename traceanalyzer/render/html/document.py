@@ -11,7 +11,7 @@ from traceanalyzer.model.report import Report
 from traceanalyzer.render.html.books import books
 from traceanalyzer.render.html.cards import MARKS, cards
 from traceanalyzer.render.html.flames import flame, flame_data
-from traceanalyzer.render.html.head import fixes, ranks, recorded, step_bars, verdicts
+from traceanalyzer.render.html.head import fixes, ranks, recorded, shown_first, step_bars, verdicts
 from traceanalyzer.render.html.jobs import job_drawings, job_verdict
 from traceanalyzer.render.html.markup import Html, json_block, number, packed, pointer, quoted, tag, together
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
@@ -103,11 +103,11 @@ def _counts(report: Report) -> Html:
 
 def _skip(page: Page) -> Html | None:
     """For who has no mouse: the first finding's place on the timeline, and the findings."""
-    first = tag(
-        "a", "To the first finding on the timeline", class_="skip", href="#timeline", data_at="#at-1-1"
-    )
     findings = tag("a", "To the findings", class_="skip", href="#findings")
-    return together((first if _there(page) and page.report.findings else None, findings))
+    if not (_there(page) and page.report.findings):
+        return findings
+    text = "To the first finding on the timeline"
+    return together((tag("a", text, class_="skip", href="#timeline", data_at=shown_first(page, 0)), findings))
 
 
 def _there(page: Page) -> bool:

@@ -134,6 +134,16 @@ def fixes(page: Page) -> Html | None:
     return tag("div", tag("ol", *items, class_="fixes"), rest)
 
 
+def shown_first(page: Page, i: int) -> str:
+    """The place on the timeline where a finding is met: its first occurrence; of a job a typical one, since the ranks'
+    recordings begin at unlike times."""
+    finding, place = page.report.findings[i], 0
+    if page.report.job is not None:
+        starts = [one.start_ns for one in finding.occurrences]
+        place = starts.index(finding.start_ns) if finding.start_ns in starts else 0
+    return f"#at-{i + 1}-{place + 1}"
+
+
 def _fix(page: Page, i: int, finding: Finding, trace: int) -> Html:
     where = ("diagnose", "findings", i)
     saved: tuple[object, ...] = ()
@@ -148,7 +158,7 @@ def _fix(page: Page, i: int, finding: Finding, trace: int) -> Html:
             "a",
             "timeline",
             href="#timeline",
-            data_at=f"#at-{i + 1}-1",
+            data_at=shown_first(page, i),
             class_="script-only",
             aria_label=f"Finding {i + 1} on the timeline",
         )

@@ -282,12 +282,13 @@ def _shown_levels(events: Events, rows: Rows) -> Rows:
 
 
 def _marks(position: int, finding: Finding, columns: Columns, tracks: Sequence[Track], share: int) -> Marks:
-    """The first occurrences, and the costliest as far as there is room."""
+    """The first occurrences, the typical one, and the costliest as far as there is room."""
     every = finding.occurrences
     numbers = list(range(len(every)))
     if len(every) > max(share, _FIRST):
         dear = sorted(numbers[_FIRST:], key=lambda i: (-every[i].cost_ns, i))
-        numbers = sorted(numbers[:_FIRST] + dear[: max(share - _FIRST, 0)])
+        typical = [i for i in numbers if every[i].start_ns == finding.start_ns][:1]
+        numbers = sorted({*numbers[:_FIRST], *dear[: max(share - _FIRST, 0)], *typical})
     place = {event: at for at, event in enumerate(columns.event_id)}
     streams = min((track.first for track in tracks if track.kind == "stream"), default=len(place))
     found = []
