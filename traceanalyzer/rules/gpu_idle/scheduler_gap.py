@@ -19,7 +19,9 @@ from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.steps import Steps
 
 _STRETCHED, _HINT = "python", 0.099  # severity medium: recording stacks makes it several times as slow
-_LARGE_GRAPH = "Launch the graph while the GPU still works: prepare its inputs on the device, and wait for results after the launch."
+_LARGE_GRAPH = (
+    "Launch the graph while the GPU still works: prepare its inputs on the device, and wait after the launch."
+)
 _JITTER = "long-call"  # now here, now there: the code's only where the same op is held up again and again
 
 
