@@ -14,7 +14,8 @@ import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.cli import exits
-from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, emit, guarded
+from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, TERMINATED, emit, guarded
+from traceanalyzer.cli.files import written
 
 PROGRAM = [sys.executable, "-m", "traceanalyzer"]
 
@@ -59,17 +60,32 @@ def test_a_full_disk_is_told_in_a_line(trace: Path) -> None:
     assert done.stderr.count(b"\n") == 1
 
 
-def test_interrupted_quietly(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)])
+def test_interrupted_quietly(tmp_path: Path, sent: signal.Signals, code: int) -> None:
     os.mkfifo(tmp_path / "slow.json")
     command = [*PROGRAM, "diagnose", str(tmp_path / "slow.json")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         writer = (tmp_path / "slow.json").open("wb")  # opens once the program reads
         time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
         out, errors = process.communicate(timeout=30)
         writer.close()
-    assert (process.returncode, out) == (INTERRUPTED, b"")
+    assert (process.returncode, out) == (code, b"")
     assert b"Traceback" not in errors
+
+
+def test_a_half_written_file_goes_away_on_sigterm(tmp_path: Path) -> None:
+    def program() -> int:
+        with written(tmp_path / "out.bin") as stream:
+            stream.write(b"half")
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        return 0
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert guarded(program) == TERMINATED
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_guarded_codes(capsys: pytest.CaptureFixture[str]) -> None:

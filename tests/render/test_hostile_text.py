@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,6 +17,7 @@ from traceanalyzer.cli.app import run
 from traceanalyzer.render.data.encode import json_text, signature, to_json
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.render.data.parquet import write_findings
+from traceanalyzer.render.data.table import table_csv
 from traceanalyzer.render.text.escape import printable
 from traceanalyzer.render.text.markdown import to_markdown
 from traceanalyzer.render.text.report import render_text
@@ -89,3 +91,16 @@ def test_every_kind_of_value_is_mended() -> None:
     }
     assert json_text({"b": 1}) == '{"b":1}'
     assert signature(source="\ud800")["traceanalyzer.source"] == r"\ud800"
+
+
+def test_data_hold_no_control_characters_either() -> None:
+    evil = "a\x1b[2J\x9b1m\x07b"
+    said = to_json({evil: evil})
+    assert json.loads(said) == {evil: evil}
+    assert said.isascii()
+    assert json.loads(to_json("\u00e9 \u00b5s")) == "\u00e9 \u00b5s"
+    table = table_csv(pd.DataFrame({"name": [evil, "two\nlines"]})).decode()
+    assert "\x1b" not in table
+    assert "\x9b" not in table
+    assert "a\\x1b[2J\\x9b1m\\x07b" in table
+    assert '"two\nlines"' in table

@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 
 COULD_NOT_RUN = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+TERMINATED = 143  # 128 + SIGTERM
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+class Terminated(BaseException):
+    """SIGTERM: files that are half written go away as after Ctrl-C."""
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    def end(number: int, frame: object) -> None:
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # a program that runs us in a thread of its own has handlers of its own
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def guarded(program: Callable[[], int]) -> int:
     """The program's exit code, also when Ctrl-C or a fault of our own cuts it short."""
     try:
-        return program()
+        with _ended_by_sigterm():
+            return program()
+    except Terminated:
+        return TERMINATED
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except BrokenPipeError:  # of standard error: that of standard output is `emit`'s

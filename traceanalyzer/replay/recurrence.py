@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -195,9 +196,13 @@ def _before(schedule: Schedule) -> Floats:
     """Sum of gaps and durations on each piece of work's stream, up to its own end; float64 of shape (work,)."""
     before = np.empty(len(schedule.stream))
     taken = schedule.dur_ns + schedule.gap_ns
-    for stream in range(schedule.streams):
-        mine = np.flatnonzero(schedule.stream == stream)
-        before[mine] = np.cumsum(taken[mine])
+    order = np.argsort(schedule.stream, kind="stable")
+    firsts = np.flatnonzero(np.diff(schedule.stream[order], prepend=-1)).tolist()
+    for first, last in pairwise(
+        [*firsts, len(order)]
+    ):  # not a look at all of the work for each of many streams
+        own = order[first:last]
+        before[own] = np.cumsum(taken[own])
     return before
 
 

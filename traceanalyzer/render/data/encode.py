@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, BinaryIO
@@ -13,10 +14,19 @@ from traceanalyzer.version import SCHEMA_VERSION, __version__
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 LINE = orjson.OPT_APPEND_NEWLINE
+_C1 = re.compile(
+    rb"\xc2([\x80-\x9f])"
+)  # control characters that orjson leaves as they are; a terminal obeys them
 
 
 def to_json(value: Any, options: int = 0) -> bytes:
-    """JSON; integers beyond 64 bit become doubles, halves of surrogate pairs the escapes that stand for them."""
+    """JSON; integers beyond 64 bit become doubles, halves of surrogate pairs and control
+    characters the escapes that stand for them.
+    """
+    return _C1.sub(lambda found: b"\\u00%02x" % found[1][0], _dumped(value, options))
+
+
+def _dumped(value: Any, options: int) -> bytes:
     try:
         return orjson.dumps(value, option=_OPTIONS | options)
     except (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,6 +18,10 @@ from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# What a terminal obeys; lines within a cell stay lines, in quotes.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -37,7 +42,8 @@ def table_csv(rows: pd.DataFrame) -> bytes:
     for name in ("stack",):
         if name in shown:
             shown[name] = [json_text(list(value)) for value in shown[name]]
-    return unicode_text(shown.to_csv(index=False, lineterminator="\n")).encode()
+    text = shown.to_csv(index=False, lineterminator="\n")
+    return unicode_text(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)).encode()
 
 
 def table_parquet(rows: pd.DataFrame, stream: BinaryIO, source: str, notes: Sequence[str] = ()) -> None:
