@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 import click
 
+from traceanalyzer.cli.agents import mcp, skill
 from traceanalyzer.cli.annotate import annotate
 from traceanalyzer.cli.baseline import baseline
 from traceanalyzer.cli.collectives import collectives
@@ -85,6 +86,7 @@ def cli() -> None:
 for command in (
     *(annotate, baseline, collectives, compare, diagnose, explain, export, facts, indexes, memory),
     *(open_, ops, record, report, rules, table),
+    *(mcp, skill),
 ):
     cli.add_command(command)
 

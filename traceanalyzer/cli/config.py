@@ -98,7 +98,8 @@ def _ignored(value: Any, today: datetime.date, refuse: _Refuse) -> tuple[tuple[s
     remedy = 'An entry is {rule = "cold-start", reason = "one epoch only", until = 2027-01-31}.'
     if not isinstance(value, list):
         raise refuse(f"says ignore = {value!r}", remedy)
-    still, over = [], []
+    still: list[str] = []
+    over: list[str] = []
     for entry in value:
         whole = isinstance(entry, dict) and set(entry) == {"rule", "reason", "until"}
         if not whole or not isinstance(entry["rule"], str) or not str(entry["reason"]).strip():

@@ -1,0 +1,122 @@
+"""The server as a client sees it over standard input and output, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import call
+from traceanalyzer.integrations import answers
+from traceanalyzer.integrations.answers import MAX_BYTES, Roots, capped
+from traceanalyzer.model.errors import BadOption
+
+REPOSITORY = Path(__file__).parents[2]
+FIXTURES = REPOSITORY / "fixtures"
+TRACE = "implicit-sync/bad.json.gz"
+
+
+def test_a_client_asks_all_four_tools_and_reads_the_units(tmp_path: Path) -> None:
+    mcp = pytest.importorskip("mcp")
+    from mcp import StdioServerParameters
+
+    shutil.copytree(FIXTURES / "implicit-sync", tmp_path / "implicit-sync")
+    outside = tmp_path.parent / "outside.json.gz"
+    shutil.copy(FIXTURES / TRACE, outside)
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "traceanalyzer", "mcp", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    asked = {
+        "diagnose": [({"trace": TRACE}, "implicit-sync"), ({"trace": "../outside.json.gz"}, "error: ")],
+        "explain": [({"rule": "implicit-sync"}, "reads back"), ({"rule": "no-rule"}, "error: ")],
+        "events": [
+            ({"trace": TRACE, "window": "0ms:50ms"}, "GPU"),
+            ({"trace": TRACE, "window": "x"}, "error: "),
+        ],
+        "compare": [({"base": TRACE, "new": "implicit-sync/good.json.gz"}, "faster")],
+    }
+
+    async def talk() -> None:
+        async with mcp.Client(server, read_timeout_seconds=120) as client:
+            listed = (await client.list_tools()).tools
+            assert {tool.name for tool in listed} == set(asked)
+            assert all(tool.annotations and tool.annotations.read_only_hint for tool in listed)
+            for name, questions in asked.items():
+                for arguments, expected in questions:
+                    text = (await client.call_tool(name, arguments)).content[0].text
+                    assert expected in text, (name, arguments, text)
+                    assert len(text.encode()) <= MAX_BYTES
+                    assert "Traceback" not in text
+            units = await client.read_resource("traceanalyzer://units")
+            assert units.contents[0].text == answers.UNITS
+
+    asyncio.run(talk())
+
+
+def test_an_answer_ends_at_a_line_and_says_what_was_cut() -> None:
+    text = "".join(f"line {n} µ\n" for n in range(5_000))
+    cut = capped(text, "Ask less.")
+    assert len(cut.encode()) <= MAX_BYTES
+    kept, _, note = cut.partition("\n[cut: ")
+    assert text.startswith(kept + "\n")
+    assert "Ask less." in note
+    assert capped("short\n", "") == "short\n"
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../secret.json", "link.json", "missing.json"])
+def test_nothing_outside_the_folders_is_read(path: str, tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "link.json").symlink_to(tmp_path / "secret.json")
+    with pytest.raises(BadOption, match="no such file under"):
+        Roots((root,)).path(path)
+
+
+def test_events_of_a_window_are_those_that_overlap_it() -> None:
+    roots = Roots((FIXTURES,))
+    whole, part = (answers.events(roots, TRACE, window) for window in ("0ms:", "1ms:1.2ms"))
+    assert "the longest 60 at most" in whole
+    starts = [float(line.split("  ")[2]) for line in part.splitlines()[2:]]
+    ends = [
+        start + float(line.split("  ")[3]) for start, line in zip(starts, part.splitlines()[2:], strict=True)
+    ]
+    assert starts
+    assert all(start < 1_200 for start in starts)
+    assert all(end > 1_000 for end in ends)
+
+
+def test_the_skill_is_copied_with_its_references(tmp_path: Path) -> None:
+    assert call("skill", "--install", tmp_path).exit_code == 0
+    copied = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.md"))
+    assert copied == [
+        "traceanalyzer/SKILL.md",
+        "traceanalyzer/references/recording.md",
+        "traceanalyzer/references/units.md",
+    ]
+    text = (tmp_path / copied[0]).read_text("utf-8")
+    assert text.startswith("---\nname: traceanalyzer\ndescription: ")
+    assert call("skill").stdout == text
+    assert call("skill", "--install", tmp_path).exception is not None
+    assert call("skill", "--install", tmp_path, "--force").exit_code == 0
+
+
+def test_the_skill_names_commands_and_options_that_exist() -> None:
+    text = call("skill").stdout
+    recording = (REPOSITORY / "traceanalyzer/integrations/skill/references/recording.md").read_text("utf-8")
+    for command, options in {
+        "record": ["--stop", "--stacks", "--shapes", "--every-call-of"],
+        "diagnose": ["--no-config", "--window", "--verbose", "--step-ms"],
+    }.items():
+        shown = call(command, "--help").stdout
+        for option in options:
+            assert option in text + recording
+            assert option in shown
+    units = (REPOSITORY / "traceanalyzer/integrations/skill/references/units.md").read_text("utf-8")
+    assert units.endswith(answers.UNITS)

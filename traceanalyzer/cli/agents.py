@@ -1,0 +1,57 @@
+"""`traceanalyzer mcp` and `traceanalyzer skill`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from traceanalyzer.cli.files import check_outputs, made, written
+from traceanalyzer.cli.options import force_option
+from traceanalyzer.cli.output import put_text
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(short_help="Answer an agent over the Model Context Protocol.")
+@click.argument("roots", metavar="[FOLDER]...", nargs=-1, type=_FOLDER)
+def mcp(roots: tuple[Path, ...]) -> None:
+    """Serve four tools that only read, diagnose, explain, events and compare, on standard input and output.
+
+    Files under FOLDER are read, and no others; without it, those under the current folder. Needs the mcp package:
+    pip install 'traceanalyzer[mcp]'.
+
+    \b
+    Examples:
+      traceanalyzer mcp traces/
+    """
+    from traceanalyzer.integrations.answers import roots_of
+    from traceanalyzer.integrations.server import serve
+
+    serve(roots_of(roots))
+
+
+@click.command(short_help="The skill that teaches an agent to use this program.")
+@click.option("--install", "folder", type=_FOLDER, metavar="DIR", help="Copy it to DIR/traceanalyzer.")
+@force_option
+def skill(folder: Path | None, force: bool) -> None:
+    """Print SKILL.md, or copy the skill with its references into a folder of skills.
+
+    \b
+    Examples:
+      traceanalyzer skill
+      traceanalyzer skill --install ~/.claude/skills
+    """
+    source = Path(__file__).parents[1] / "integrations" / "skill"
+    files = sorted(path.relative_to(source) for path in source.rglob("*.md"))
+    if folder is None:
+        put_text((source / "SKILL.md").read_text("utf-8"))
+        return
+    target = folder / "traceanalyzer"
+    for path in files:
+        made((target / path).parent)
+    check_outputs([target / path for path in files], force=force)
+    for path in files:
+        with written(target / path) as stream:
+            stream.write((source / path).read_bytes())
+    click.echo(f"{target}: {len(files)} files", err=True)

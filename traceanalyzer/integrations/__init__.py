@@ -1,0 +1,1 @@
+"""Other programs that ask: a server of the Model Context Protocol, and a skill for agents."""

@@ -1,0 +1,135 @@
+"""What agents ask about traces, as texts of a limited length. Only files under given folders are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from traceanalyzer.model.errors import BadOption
+
+MAX_BYTES = 20_000
+"""Of an answer: what an agent's context bears."""
+
+_ROWS = 60  # events of a window that are listed
+_WIDTH = 100
+
+UNITS = """\
+Times are int64 nanoseconds in tables and JSON; texts carry their unit. Times of a window count from the first op,
+annotation, call or kernel of the trace. Shares in JSON are 0 to 1, percentages in texts.
+Busy: the union of kernels, copies and memsets of a device. Idle: the rest of its window.
+Cost: time lost in the recorded trace, measured. Saving: what a fix takes off the step without the profiler, predicted,
+with an interval. An interval that begins at 0 is not sure.
+Severity: high from 10 % of the step, medium from 3 %, low from 0.5 %, else info.
+A rule that is not applicable has not been cleared: the trace does not hold its evidence.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The folders under which files may be read."""
+
+    folders: tuple[Path, ...]
+
+    def path(self, text: str) -> Path:
+        """The file or folder, links followed; a relative one is of the first folder that has it.
+
+        Raises:
+            BadOption: it is not under any of the folders, or not there.
+        """
+        for folder in self.folders:
+            root = folder.resolve()
+            path = (root / text).resolve()
+            if path.is_relative_to(root) and path.exists():
+                return path
+        known = ", ".join(str(folder) for folder in self.folders)
+        raise BadOption(
+            f"{text}: no such file under {known}", remedy="Name a trace under one of these folders."
+        )
+
+
+def capped(text: str, remedy: str) -> str:
+    """The text, cut at the end of a line where it is too long, with what to ask instead."""
+    encoded = text.encode("utf-8", "backslashreplace")
+    if len(encoded) <= MAX_BYTES:
+        return encoded.decode("utf-8")
+    note = f"\n[cut: {len(encoded):,} bytes in all. {remedy}]\n"
+    kept = encoded[: MAX_BYTES - len(note.encode())].decode("utf-8", "ignore")
+    return kept.rpartition("\n")[0] + note
+
+
+def diagnosed(roots: Roots, trace: str, verbose: bool = False) -> str:
+    """The report on a trace or on a folder of ranks."""
+    from traceanalyzer.render.text.report import render_text
+    from traceanalyzer.report.diagnosis import diagnose
+
+    text = render_text(diagnose(roots.path(trace)), width=_WIDTH, verbose=verbose)
+    return capped(text, "Ask without verbose.")
+
+
+def explained(name: str) -> str:
+    """The page of a rule, or of all rules of a group."""
+    from traceanalyzer.render.text.rules import rule_page
+    from traceanalyzer.rule.registry import all_rules, find_rule
+
+    chosen = [rule for rule in all_rules() if name in (rule.slug, rule.group)] or [find_rule(name)]
+    return capped("\n".join(rule_page(rule, _WIDTH) for rule in chosen), "Name a single rule.")
+
+
+def events(roots: Roots, trace: str, window: str) -> str:
+    """The longest events that overlap a window such as `12.5ms:80ms`, of both lanes, in order of time."""
+    import pandas as pd
+
+    from traceanalyzer.model.offsets import parse_window
+    from traceanalyzer.read.load import load
+
+    read = load(roots.path(trace))
+    start, end = parse_window(window)
+    origin = read.meta.origin_ns
+    lanes = []
+    for lane, frame, place in (("CPU", read.cpu, "tid"), ("GPU", read.gpu, "stream")):
+        offset = frame["start_ns"] - origin
+        inside = (offset + frame["dur_ns"] > (start or 0)) & (offset < (2**62 if end is None else end))
+        shown = frame.loc[inside, ["event_id", "name", "category", "dur_ns"]]
+        lanes.append(
+            shown.assign(lane=lane, offset_ns=offset[inside], on=frame.loc[inside, place].astype("str"))
+        )
+    rows = pd.concat(lanes, ignore_index=True)
+    longest = rows.sort_values(["dur_ns", "event_id"], ascending=[False, True]).head(_ROWS)
+    return capped(
+        _listed(longest.sort_values(["offset_ns", "event_id"]), len(rows)), "Ask for a shorter window."
+    )
+
+
+def _listed(rows: object, total: int) -> str:
+    from traceanalyzer.render.text.escape import printable
+
+    lines = [f"{total:,} events overlap the window; the longest {_ROWS} at most, times in us"]
+    lines.append("lane  thread or stream  start  duration  category  name  event_id")
+    for row in rows.itertuples():  # type: ignore[attr-defined]
+        times = f"{row.offset_ns / 1e3:.3f}  {row.dur_ns / 1e3:.3f}"
+        lines.append(
+            f"{row.lane}  {row.on}  {times}  {row.category}  {printable(row.name)[:160]}  {row.event_id}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def compared(roots: Roots, base: str, new: str) -> str:
+    """What changed from one trace, or folder of ranks, to another."""
+    from traceanalyzer.comparison.compare import compare
+    from traceanalyzer.render.text.comparison import render_comparison
+
+    found = compare([str(roots.path(base))], [str(roots.path(new))])
+    return capped(render_comparison(found, width=_WIDTH), "Compare single ranks.")
+
+
+def roots_of(folders: Sequence[Path]) -> Roots:
+    """The folders, or the current one where none is given.
+
+    Raises:
+        BadOption: one is no folder.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise BadOption("is no folder", where=folder, remedy="Name the folder that holds the traces.")
+    return Roots(tuple(folders) or (Path.cwd(),))

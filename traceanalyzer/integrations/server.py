@@ -1,0 +1,67 @@
+"""A server of the Model Context Protocol over standard input and output: four tools that only read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from traceanalyzer.integrations import answers
+from traceanalyzer.integrations.answers import Roots
+from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.version import __version__
+
+_INSTRUCTIONS = (
+    "Says why a GPU is idle or slow, from traces of torch.profiler. Begin with diagnose. Explain the rules that it "
+    "names. Look at events only where a finding gives their time. Read traceanalyzer://units before comparing numbers."
+)
+
+
+def serve(roots: Roots) -> None:
+    """Answer until standard input ends.
+
+    Raises:
+        TraceAnalyzerError: the `mcp` package is not installed.
+    """
+    try:
+        from mcp.server import MCPServer
+        from mcp.types import ToolAnnotations
+    except ImportError:
+        remedy = "Install it: pip install 'traceanalyzer[mcp]'."
+        raise TraceAnalyzerError("the mcp package, 2.0 or later, is not installed", remedy=remedy) from None
+    server = MCPServer("traceanalyzer", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
+    reading = server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+
+    @reading
+    def diagnose(trace: str, verbose: bool = False) -> str:
+        """What cost GPU time in a trace, or in a folder with a trace per rank: the verdict, then findings by saving."""
+        return _answer(answers.diagnosed, roots, trace, verbose)
+
+    @reading
+    def explain(rule: str) -> str:
+        """What a rule looks for, why it costs, how sure it is, when it is wrong, and its limits."""
+        return _answer(answers.explained, rule)
+
+    @reading
+    def events(trace: str, window: str) -> str:
+        """The longest events of a window of one trace, such as 12.5ms:80ms from its first event."""
+        return _answer(answers.events, roots, trace, window)
+
+    @reading
+    def compare(base: str, new: str) -> str:
+        """What got slower or faster from one trace to another, and whether it is more than noise."""
+        return _answer(answers.compared, roots, base, new)
+
+    @server.resource("traceanalyzer://units", mime_type="text/plain")
+    def units() -> str:
+        """Units, and what the words of the reports mean."""
+        return answers.UNITS
+
+    server.run("stdio")
+
+
+def _answer(question: Callable[..., str], *arguments: Any) -> str:
+    """The answer, or in words why there is none."""
+    try:
+        return question(*arguments)
+    except TraceAnalyzerError as error:
+        return f"error: {error}"
