@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,6 +16,7 @@ from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.frames import build_frame
 from traceanalyzer.read.columns.links import without_false_links
 from traceanalyzer.read.exporters import EXPECTED, exporter_of
+from traceanalyzer.read.folders import rank_of_name, traces_in
 from traceanalyzer.read.meta import build_meta
 from traceanalyzer.read.parallel import parts_of, read_in_parts
 from traceanalyzer.read.text.batches import Batches
@@ -25,7 +25,6 @@ from traceanalyzer.read.text.source import BLOCK_BYTES, STDIN, Source
 Progress = Callable[[int, int | None, int], None]
 """Called as (bytes consumed, bytes in all or None, events read) while a file is read."""
 
-_TRACE_NAME = re.compile(r"\.json(\.gz|\.zst)?$", re.IGNORECASE)
 _RECORD = "Record it again with torch.profiler and export it with prof.export_chrome_trace(...)."
 _COMPARE = "To compare two recordings: traceanalyzer compare {} {}"
 _SHOWN = 5  # categories or files in a message
@@ -198,9 +197,8 @@ def _not_ours(batches: Batches, collector: Collector, has_rows: bool) -> NotATra
 
 def _in_folder(folder: Path, read: Callable[[Path], Trace], skipped: list[Skipped]) -> Iterator[Trace]:
     """The folder's traces; files that are none are added to `skipped`."""
-    paths = sorted(
-        (p for p in folder.iterdir() if p.is_file() and _TRACE_NAME.search(p.name)), key=_by_number
-    )
+    paths, others = traces_in(folder)
+    skipped += [Skipped(str(path), "of another iteration than the last") for path in others]
     here: list[Skipped] = []
     for path in paths:
         try:
@@ -213,11 +211,6 @@ def _in_folder(folder: Path, read: Callable[[Path], Trace], skipped: list[Skippe
         why = "".join(f"; {Path(one.path).name}: {one.problem}" for one in here[:_SHOWN])
         remedy = "Pass a folder with the .json, .json.gz or .json.zst files of one job."
         raise UnreadableTrace(f"no trace of torch.profiler{seen}{why}", where=folder, remedy=remedy)
-
-
-def _by_number(path: Path) -> list[str | int]:
-    """Files in order: rank10 after rank9, which is the order of ranks that none declares."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def _told(traces: list[Trace], skipped: list[Skipped]) -> list[Trace]:
@@ -237,6 +230,7 @@ def _by_rank(traces: list[Trace]) -> dict[int, Trace]:
         UnreadableTrace: two of them are recordings of one process.
     """
     declared: dict[int, Trace] = {}
+    traces = _named(traces)
     for trace in traces:
         rank = trace.meta.rank
         if rank is not None and declared.setdefault(rank, trace) is not trace:
@@ -245,6 +239,18 @@ def _by_rank(traces: list[Trace]) -> dict[int, Trace]:
     _refuse_recordings([trace for trace in traces if trace.meta.rank is None])
     free = (rank for rank in range(2 * len(traces)) if rank not in declared)
     return {next(free) if t.meta.rank is None else t.meta.rank: t for t in traces}
+
+
+def _named(traces: list[Trace]) -> list[Trace]:
+    """The traces; where several declare no rank and the names of their files tell them apart, with these ranks."""
+    names = {id(one): rank_of_name(one.meta.source) for one in traces if one.meta.rank is None}
+    ranks = [*names.values(), *(one.meta.rank for one in traces if one.meta.rank is not None)]
+    if len(names) < 2 or None in ranks or len(set(ranks)) < len(ranks):
+        return traces
+    return [
+        replace(one, meta=replace(one.meta, rank=names[id(one)])) if id(one) in names else one
+        for one in traces
+    ]
 
 
 def _refuse_recordings(traces: list[Trace]) -> None:
