@@ -229,3 +229,23 @@ def test_ranks_that_are_missing_are_said() -> None:
     found = compare(ranks_of([MM], [MM]), ranks_of([MM], [MM], [MM]))
     assert "ranks in NEW only: 2" in found.notes
     assert found.ranks[2].base_ns is None
+
+
+def with_modules(*names: str) -> Trace:
+    """Two products a step, each in a module of its own."""
+    trace = built([MM, replace(MM, dur=300)])
+    ops = [event for event in trace.events if event.get("name") == "aten::mm"]
+    for at, event in enumerate(ops):
+        begin = round(event["ts"] * 1_000)
+        trace.python(
+            f"nn.Module: {names[at % 2]}", begin - 500, round(event["dur"] * 1_000) + 900, python_id=at
+        )
+    return trace.load()
+
+
+def test_modules_are_part_of_the_path() -> None:
+    found = compare(with_modules("Linear_0", "Linear_1"), with_modules("Linear_0", "Linear_1"))
+    assert {row.region for row in found.rows} == {"nn.Module: Linear_0", "nn.Module: Linear_1"}
+    assert found.rungs["path"] == pytest.approx(1)
+    moved = compare(with_modules("Linear_0", "Linear_1"), with_modules("Conv_0", "Conv_1"))
+    assert moved.rungs["op"] == pytest.approx(1)

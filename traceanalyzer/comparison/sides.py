@@ -89,7 +89,8 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
         waterfall = waterfall_of((step.base_ns, step.new_ns), [one.part for one in drafts], (first, second))
         rows = _with_deltas(rows, drafts, step, (first, second), waterfall)
     order = sorted(rows, key=lambda row: (row.word in _SAME, -abs(row.delta_ns), row.op, row.outer, row.kind))
-    got = None if step is None or inputs else -step.difference
+    told = step is not None and step.word is not Word.UNKNOWN and not inputs
+    got = -step.difference if step is not None and told else None
     faults = fault_changes(first.faults, second.faults, got)
     because = reasons(faults, order, calls, waterfall, step)
     axes = Axes(counters, device, step)

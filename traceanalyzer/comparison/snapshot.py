@@ -13,7 +13,7 @@ SNAPSHOT_SCHEMA = 1
 """Of snapshots and baselines. Raised when a table's columns change, or what they mean."""
 
 WORK = {
-    "annotation": "str",  # innermost annotation around the launch, step marks apart
+    "annotation": "str",  # innermost annotation around the launch, step marks apart, and module
     "outer": "str",  # outermost op
     "op": "str",  # innermost op
     "dims": "str",  # shapes of its inputs

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.comparison.exposure import exposed_ns
-from traceanalyzer.comparison.names import canonical_kernel, plain_name, region_name
+from traceanalyzer.comparison.names import canonical_kernel, plain_name
+from traceanalyzer.comparison.regions import regions_of
 from traceanalyzer.comparison.snapshot import SAMPLES, TABLES
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows, grouped, pick
-from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.shapes import product_of
@@ -38,7 +38,6 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 Mask = NDArray[np.bool_]
 
-_STEP = "ProfilerStep#"
 _NO_CAUSE = ("profiler-overhead",)  # the user's run has none of it
 _KIND_COUNTERS = {"communication": "collectives", "memset": "memsets", "compute": "kernels"}
 
@@ -81,11 +80,9 @@ def tables_of(analysis: Analysis, chosen: Chosen) -> dict[str, pd.DataFrame]:
 def _work_table(trace: Trace, nesting: Nesting, work: DeviceWork, step: Rows, chosen: Chosen) -> pd.DataFrame:
     own = np.flatnonzero(step >= 0)
     around = np.where(work.op >= 0, work.op, work.call)[own]
-    marks = nesting.annotation & ~matching(trace.cpu, "name", lambda name: name.startswith(_STEP))
-    annotation = nearest_marked(nesting.parent, marks, pick(nesting.parent, around))
     op, row = work.op[own], work.row[own]
     texts = {
-        "annotation": _named(trace.cpu, "name", annotation, region_name),
+        "annotation": regions_of(trace, nesting, around),
         "outer": _named(trace.cpu, "name", nesting.top_op(op), plain_name),
         "op": _named(trace.cpu, "name", op, plain_name),
         "dims": _named(trace.cpu, "input_dims", op, str),

@@ -1,0 +1,86 @@
+"""Recordings whose difference is known: repeats of one program, known changes of it, and other people's jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SHARED
+from traceanalyzer import Comparison, compare
+from traceanalyzer.comparison.result import Word
+
+Shared = Callable[[str], Path]
+SIDED = (Word.SLOWER, Word.FASTER)
+
+
+def of(shared: Shared, base: str, new: str) -> Comparison:
+    return compare(shared(f"noise/{base}"), shared(f"noise/{new}"))
+
+
+@pytest.mark.parametrize(
+    ("base", "new"), [("gemm.a1", "gemm.a2"), ("gemm.a3", "gemm.a1"), ("resnet.a2", "resnet.a4")]
+)
+def test_the_same_program_again_is_no_difference(shared: Shared, base: str, new: str) -> None:
+    found = of(shared, base, new)
+    assert found.axes.step is not None
+    assert found.axes.device is not None
+    assert found.axes.step.word not in SIDED
+    assert found.axes.device.word not in SIDED
+    assert {one.word for one in found.axes.exact} == {Word.SAME}
+    assert sum(row.word in SIDED for row in found.rows) <= len(found.rows) / 20
+
+
+def test_a_clone_is_one_copy_more(shared: Shared) -> None:
+    found = of(shared, "gemm.a2", "gemm.clone")
+    (copies,) = [one for one in found.axes.exact if one.counter == "d2d copies"]
+    assert (copies.base, copies.new, copies.where) == (0, 1, ("aten::clone",))
+
+
+def test_an_item_is_one_synchronisation_more(shared: Shared) -> None:
+    found = of(shared, "resnet.a3", "resnet.item")
+    (waits,) = [one for one in found.axes.exact if one.counter == "synchronisations"]
+    assert (waits.base, waits.new, waits.where) == (0, 1, ("aten::item",))
+
+
+def test_a_stage_in_float32_is_slower_on_the_device_and_in_the_step(shared: Shared) -> None:
+    found = of(shared, "resnet.a1", "resnet.fp32")
+    assert found.axes.device is not None
+    assert found.axes.device.word is Word.SLOWER
+    assert found.verdict.word is Word.SLOWER
+    assert "bfloat16 became float32" in found.rows[0].note
+
+
+def test_a_wider_input_is_other_shapes(shared: Shared) -> None:
+    found = of(shared, "gemm.a4", "gemm.wider")
+    assert found.verdict.word is Word.UNKNOWN
+    assert "other shapes" in found.verdict.why
+    assert "4224" in found.verdict.why
+
+
+def test_the_same_gemm_matches_across_a_compiler(shared: Shared) -> None:
+    found = compare(shared("seeds/4096_bf16_warm_eager"), shared("seeds/4096_bf16_warm_compile"))
+    product = next(row for row in found.rows if row.op == "aten::mm" and row.kind == "compute")
+    assert product.rung == "kernel"
+    assert product.base is not None
+    assert product.new is not None
+    assert all("nvjet" in side.kernels[0] for side in (product.base, product.new))
+    (copies,) = [one for one in found.axes.exact if one.counter == "d2d copies"]
+    assert (copies.base, copies.new) == (0, 1)
+
+
+def test_what_overlap_gives_compute_takes() -> None:
+    sides = SHARED / "jobs/lightllm_base", SHARED / "jobs/lightllm_overlap"
+    if not all(side.is_dir() for side in sides):
+        pytest.skip("no shared traces of this job")
+    found = compare(*(side / "rank0.json.gz" for side in sides))
+    assert found.verdict.word not in SIDED
+    assert "Nothing gained, because communication gives" in found.verdict.why
+    assert found.waterfall is not None
+    base, new, _ = found.waterfall.groups["communication"]
+    assert 50e6 < base < 60e6
+    assert 15e6 < new < 28e6
+    base, new, _ = found.waterfall.groups["compute"]
+    assert 40e6 < base < 50e6
+    assert 70e6 < new < 82e6
