@@ -1,0 +1,122 @@
+"""The plugin in real runs of pytest: a test within its limits, tests beyond them, and one that cannot be counted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from traceanalyzer.integrations.trace_limits import Uncounted, broken, bytes_of, share_of
+from traceanalyzer.model.errors import BadOption
+
+REPOSITORY = Path(__file__).parents[2]
+SYNCS = REPOSITORY / "fixtures" / "implicit-sync" / "bad.json.gz"  # 20 launches and 10 read-backs a step
+COPIES = REPOSITORY / "fixtures" / "exposed-copy" / "bad.json.gz"
+
+RECORDER = f"""
+import gzip, pathlib
+class cuda:
+    is_available = staticmethod(lambda: False)
+class profiler:
+    class profile:
+        def __init__(self, **switches): pass
+        def __enter__(self): return self
+        def __exit__(self, *error): pass
+        def step(self): pass
+        def export_chrome_trace(self, path):
+            pathlib.Path(path).write_bytes(gzip.decompress(pathlib.Path({str(SYNCS)!r}).read_bytes()))
+"""
+"""Stands for torch on a machine with a GPU: what it exports was recorded on one."""
+
+TESTS = """
+import sys, pytest
+assert "traceanalyzer.report" not in sys.modules and "pandas" not in sys.modules
+
+def run(gpu_trace):
+    with gpu_trace() as recording:
+        recording.step()
+
+@pytest.mark.limit_launches(per_step=20)
+@pytest.mark.limit_syncs(10)
+@pytest.mark.limit_copies("1 kB")
+@pytest.mark.limit_idle("100 %")
+@pytest.mark.no_findings("high")
+def test_within(gpu_trace): run(gpu_trace)
+
+@pytest.mark.limit_launches(per_step=19)
+def test_launches(gpu_trace): run(gpu_trace)
+
+@pytest.mark.limit_syncs(0)
+def test_syncs(gpu_trace): run(gpu_trace)
+"""
+
+
+def run_pytest(folder: Path, tests: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_it.py").write_text(tests)
+    paths = os.pathsep.join([str(REPOSITORY), str(folder)])
+    env = {**os.environ, "PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    plugin = ["-p", "traceanalyzer.integrations.pytest_plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "--strict-markers", *plugin, *arguments, "test_it.py"]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env=env, timeout=240
+    )
+
+
+def test_limits_pass_and_fail_with_op_line_and_place(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(RECORDER)
+    done = run_pytest(tmp_path, TESTS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "2 failed, 1 passed" in done.stdout
+    assert "limit_launches: 20 launches in a step, 19 allowed: aten::mm (10), aten::sum (10)" in done.stdout
+    assert (
+        "limit_syncs: 10 waits for the device in a step, 0 allowed: aten::_local_scalar_dense" in done.stdout
+    )
+    assert "capture/workloads/reading_back.py:19" in done.stdout
+    assert "the trace: " in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_without_a_gpu_the_test_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    tests = (
+        "import pytest, torch\n@pytest.mark.limit_syncs(0)\ndef test_it(gpu_trace):\n"
+        "    with gpu_trace() as recording:\n        torch.ones(8).sum(); recording.step()\n"
+    )
+    done = run_pytest(tmp_path, tests, "-rs")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 skipped" in done.stdout
+    assert "no work of a GPU" in done.stdout
+
+
+def test_each_limit_on_recorded_traces(tmp_path: Path) -> None:
+    assert broken(COPIES, "limit_copies", ("1 GB",), {}) == []
+    assert (
+        "bytes between host and device in a step, 1,000 allowed"
+        in broken(COPIES, "limit_copies", ("1 kB",), {})[0]
+    )
+    assert "exposed-copy" in broken(COPIES, "no_findings", ("low",), {})[0]
+    assert "idle for" in broken(SYNCS, "limit_idle", ("0 %",), {})[0]
+    assert broken(SYNCS, "not_slower_than", (), {"baseline": str(SYNCS)}) == []
+    good = REPOSITORY / "fixtures" / "exposed-copy" / "good.json.gz"
+    assert broken(COPIES, "not_slower_than", (str(good),), {}) == [f"not_slower_than: slower than {good}"]
+
+
+@pytest.mark.parametrize("text", ["1 mb", "much", "", "-1 MB", "1 TB"])
+def test_an_amount_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(BadOption):
+        bytes_of(text)
+
+
+def test_amounts_and_shares() -> None:
+    assert bytes_of("1.5 MB") == 1_500_000
+    assert bytes_of(12) == 12
+    assert share_of("20 %") == share_of("20%") == 0.2
+    for text in ("0.2", "101 %", "%"):
+        with pytest.raises(BadOption):
+            share_of(text)
+    with pytest.raises(BadOption, match="takes one limit"):
+        broken(SYNCS, "limit_syncs", (), {})
+    assert issubclass(Uncounted, Exception)

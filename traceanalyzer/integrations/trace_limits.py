@@ -1,0 +1,148 @@
+"""Limits of a recorded test: what a trace has beyond them, with ops and lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from traceanalyzer.model.errors import BadOption
+
+if TYPE_CHECKING:
+    from traceanalyzer.comparison.snapshot import Snapshot
+
+_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+_AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(B|kB|MB|GB)\s*")
+_SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
+_NO_GPU = "no work of a GPU was recorded"
+_COUNTERS = {
+    "limit_launches": (("launches",), "launches"),
+    "limit_syncs": (("synchronisations",), "waits for the device"),
+    "limit_copies": (("h2d bytes", "d2h bytes"), "bytes between host and device"),
+}
+_PLACES = 5  # that are named
+
+
+class Uncounted(Exception):
+    """The trace cannot tell whether a limit is kept."""
+
+
+def broken(path: Path, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """What is beyond the limit, as sentences; empty where it is kept.
+
+    Raises:
+        BadOption: the limit is none.
+        Uncounted: the trace cannot tell.
+    """
+    given = [*args, *kwargs.values()]
+    if len(given) != 1:
+        raise BadOption(f"{name} takes one limit, not {len(given)}")
+    if name in _COUNTERS:
+        return _counted(path, name, bytes_of(given[0]) if name == "limit_copies" else float(given[0]))
+    checks = {"limit_idle": _idle, "no_findings": _findings, "not_slower_than": _slower}
+    return checks[name](path, given[0])
+
+
+def bytes_of(text: str | int) -> float:
+    """`1 MB` as 1,000,000.
+
+    Raises:
+        BadOption: it is no amount.
+    """
+    match = _AMOUNT.fullmatch(str(text) if isinstance(text, str) else f"{text} B")
+    if match is None:
+        raise BadOption(f"{text!r} is no amount of bytes", remedy='Write it as "1 MB".')
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def share_of(text: str) -> float:
+    """`20 %` as 0.2.
+
+    Raises:
+        BadOption: it is no share.
+    """
+    match = _SHARE.fullmatch(str(text))
+    if match is None or float(match[1]) > 100:
+        raise BadOption(f"{text!r} is no share", remedy='Write it as "20 %".')
+    return float(match[1]) / 100
+
+
+@lru_cache(maxsize=1)
+def _snapshot(path: Path) -> Snapshot:
+    from traceanalyzer.comparison.compare import side_of
+    from traceanalyzer.model.errors import TraceAnalyzerError
+
+    try:
+        return next(iter(side_of([path])[0].values()))
+    except TraceAnalyzerError as error:
+        raise Uncounted(f"{_NO_GPU}: {error.problem}") from error
+
+
+def _counted(path: Path, name: str, limit: float) -> list[str]:
+    """A counter, in the step that has most of it."""
+    counters, words = _COUNTERS[name]
+    tables = _snapshot(path).tables
+    totals = tables["totals"].set_index("counter")["most"]
+    if not {"kernels", *counters} & set(totals.index) or not totals.get("kernels", 0):
+        raise Uncounted(f"{name}: {_NO_GPU}")
+    most = float(sum(totals.get(counter, 0.0) for counter in counters))
+    if most <= limit:
+        return []
+    calls = tables["calls"]
+    own = calls[calls["counter"].isin(counters)].sort_values("most", ascending=False).head(_PLACES)
+    ops = ", ".join(f"{row.op or row.name} ({row.most:g})" for row in own.itertuples())
+    lines = _lines(path)
+    at = f"; lines: {', '.join(lines)}" if lines else ""
+    return [f"{name}: {most:,.0f} {words} in a step, {limit:,.0f} allowed" + (f": {ops}" if ops else "") + at]
+
+
+def _lines(path: Path) -> list[str]:
+    """The user's lines that findings name."""
+    from traceanalyzer.render.data.source_lines import source_line
+
+    places = [place for finding in _report(path).findings if (place := source_line(finding))]
+    return list(dict.fromkeys(f"{place.file}:{place.line}" for place in places))[:_PLACES]
+
+
+@lru_cache(maxsize=1)
+def _report(path: Path) -> Any:
+    from traceanalyzer.report.diagnosis import diagnose
+
+    return diagnose(path)
+
+
+def _idle(path: Path, limit: str) -> list[str]:
+    allowed = share_of(limit)
+    trace = _report(path).traces[0]
+    if not trace.busy:
+        raise Uncounted(f"limit_idle: {_NO_GPU}")
+    idle = 1 - max(one.share for one in trace.busy)
+    return [f"limit_idle: idle for {idle:.0%} of the window, {allowed:.0%} allowed"] if idle > allowed else []
+
+
+def _findings(path: Path, severity: str) -> list[str]:
+    from traceanalyzer.model.finding import Severity
+    from traceanalyzer.render.data.source_lines import source_line
+
+    if severity not in ("high", "medium", "low"):
+        raise BadOption(f"{severity!r} is no severity", remedy="It is high, medium or low.")
+    report = _report(path)
+    if not report.traces[0].busy:
+        raise Uncounted(f"no_findings: {_NO_GPU}")
+    found = [finding for finding in report.findings if finding.severity.rank <= Severity(severity).rank]
+    places = [(finding, source_line(finding)) for finding in found]
+    return [
+        f"no_findings: {one.rule}: {one.message}" + (f" at {place.file}:{place.line}" if place else "")
+        for one, place in places
+    ]
+
+
+def _slower(path: Path, baseline: str) -> list[str]:
+    from traceanalyzer.comparison.compare import compare
+
+    if not _report(path).traces[0].busy:
+        raise Uncounted(f"not_slower_than: {_NO_GPU}")
+    found = compare([baseline], [str(path)])
+    return [f"not_slower_than: slower than {baseline}"] if found.verdict.word == "slower" else []
