@@ -49,6 +49,13 @@ def test_a_bias_or_a_mask_that_is_broadcast_is_no_pair() -> None:
     assert found(program(masked), "materialised-pairs") == []
 
 
+def test_what_computes_on_the_pairs_is_not_taken_for_passing_over_them() -> None:
+    solve = Op("aten::inverse", GEMM, 9_000, [[1_000, 1_000, 64]], [F32])
+    (one,) = found(program([*pairs(1_000), solve]), "materialised-pairs")
+    assert "aten::inverse" not in one.message
+    assert one.evidence["gpu_share"] < 0.3
+
+
 def component(strides: list[int]) -> list[Op]:
     shapes = [[1536, 3072], [1536, 3072]]
     return [Op("aten::add", ADD, 300, shapes, [F32, F32], strides=[strides, [3072, 1]])]

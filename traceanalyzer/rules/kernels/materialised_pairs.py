@@ -67,7 +67,9 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
 
 def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     own = {pairs.shape, *_rest(pairs, limits)}
-    member = inputs.meets(lambda op: own.intersection(_shapes(op)) or _pairs_of(op, limits) == pairs)
+    member = inputs.meets(
+        lambda op: _streams(op) and (own.intersection(_shapes(op)) or _pairs_of(op, limits) == pairs)
+    )
     for device, members in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
         share = members.total_ns / max(work[work.device == device].total_ns, 1)
         peaks = gpus[device].peaks
@@ -125,6 +127,12 @@ def _rest(pairs: _Pairs, limits: Limits) -> set[Shape]:
     rest = {shape[:at] + more + shape[at + 1 :] for at in range(len(shape)) for more in ((), (1,))}
     least = max(limits.min_times * small, limits.min_elements)
     return {one for one in rest if math.prod(one) >= least}
+
+
+def _streams(op: Signature) -> bool:
+    """Whether memory bounds it, so that one kernel could do it with its neighbours: no product, no factorisation."""
+    needed = bound_of(op) if op.dims else None
+    return needed is not None and needed.kind in ("elementwise", "reduction", "softmax", "norm")
 
 
 def _reduces(op: Signature) -> bool:
