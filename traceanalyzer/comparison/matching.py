@@ -22,6 +22,7 @@ RUNGS: tuple[Rung, ...] = ("path", "op", "kernel", "region", "family", "none")
 Key = Callable[[Any], Hashable | None]
 Parts = dict[int, float]  # row of a work table -> share of it (0 to 1)
 
+_LINK = ("copy_h2d", "copy_d2h", "copy_p2p")  # copies that no kernel takes the place of
 _LEAST = 1e-9  # of a row: less is a rounding error
 
 
@@ -152,7 +153,9 @@ def _same_outer_op(row: Any) -> Hashable | None:
 
 def _same_family(row: Any) -> Hashable | None:
     family = family_of(row.kernel, row.kind)
-    return None if family == "other" else family
+    if family == "other":
+        return None
+    return family, row.kind if row.kind in _LINK else ""
 
 
 _LADDER: tuple[tuple[Rung, Key, bool], ...] = (
