@@ -35,9 +35,10 @@ def gpu_bound() -> Forecast:
 def test_a_gpu_bound_step_is_known_whatever_the_slowdown(gpu_bound: Forecast) -> None:
     step = gpu_bound.step
     assert step.bound == "gpu"
-    assert step.unprofiled_ns == pytest.approx(20 * 101_000)
-    assert [base.ns for base in gpu_bound.base] == pytest.approx([step.unprofiled_ns] * 3)
-    assert 0.85 * step.unprofiled_ns < step.low_ns < step.unprofiled_ns < step.high_ns
+    assert gpu_bound.base[0].ns == pytest.approx(20 * 101_000)
+    assert step.unprofiled_ns == step.traced_ns  # recording makes no step shorter
+    assert [base.ns for base in gpu_bound.base] == pytest.approx([20 * 101_000] * 3)
+    assert step.low_ns <= step.unprofiled_ns < step.high_ns
 
 
 def test_a_cpu_bound_step_is_shorter_without_the_profiler(cpu_bound: Forecast) -> None:
@@ -47,7 +48,7 @@ def test_a_cpu_bound_step_is_shorter_without_the_profiler(cpu_bound: Forecast) -
     assert step.low_ns < step.unprofiled_ns < step.high_ns < step.traced_ns * 1.2
     assert 1 < slowdown.low < slowdown.typical < slowdown.high
     assert step.unprofiled_ns == pytest.approx(STEP_NS / slowdown.typical)
-    assert step.basis.startswith("3 of 4 steps replayed; slowdown 1.")
+    assert step.basis.startswith("3 of 4 steps")
 
 
 def test_shapes_cost_more() -> None:
@@ -89,7 +90,7 @@ def test_a_saving_lies_in_its_interval(gpu_bound: Forecast, cpu_bound: Forecast)
             said = known.saving([edit])
             assert said.low_share <= said.share <= said.high_share <= 1
             assert said.low_ns <= said.step_ns <= said.high_ns
-            assert said.step_ns == pytest.approx(said.share * known.step.unprofiled_ns)
+            assert said.step_ns == pytest.approx(said.share * known.step.unprofiled_ns, abs=1)
 
 
 def test_what_is_saved_on_top_of_other_edits_adds_up(cpu_bound: Forecast) -> None:

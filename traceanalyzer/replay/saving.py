@@ -37,6 +37,7 @@ _DEALT = (0.37, 0.37)
 # Wider than the ledger's, which are of one GPU and mostly without stacks: chosen, until other recordings are measured.
 _ELSEWHERE, _STACKS, _ONE_STEP = 1.5, 1.25, 1.25
 _SOLVED = 1e-3
+_WORTH = 0.03  # of the step: severity medium begins there; less idle time is none that anybody can be sure of
 _STRENGTHS = (0.0, 2.0)  # of what the profiler is said to add, between which the user's step is looked for
 
 
@@ -75,7 +76,7 @@ class Forecast:
         step = StepEstimate(
             traced,
             min(round(typical.ns), traced),  # recording makes no step shorter
-            round(low),
+            min(round(low), traced),
             round(high),
             typical.bound,
             basis,
@@ -144,15 +145,18 @@ class Forecast:
         share, (below, above) = shares[0], self._residuals(edits)
         low = min(min(shares), share - _spread(share, below))
         high = min(max(max(shares), share + _spread(share, above)), 1.0)
-        if (
-            self.base[0].bound != "gpu"
-        ):  # the shortest step that is plausible leaves so much idle time, and no more
-            low = min(low, max(0.0, 1 - fixed[0].gpu_ns / max(self.step.low_ns, 1)))
+        if self.base[0].bound != "gpu":
+            low = min(low, self._surely_idle(fixed[0]))
         unit = self.step.unprofiled_ns
         basis = f"replayed without it: {self.program.sample.text}, bound by the {_WORD[fixed[0].bound]} then"
         in_ns = round(share * unit), round(low * unit), round(high * unit)
         saved = Saving(*in_ns, share, low, high, basis, beyond=bool(given))
         return saved, fixed[0]
+
+    def _surely_idle(self, fixed: Step) -> float:
+        """Share of the shortest plausible step that the device idles, once fixed: more nobody can be sure to save."""
+        left = 1 - fixed.gpu_ns / max(self.step.low_ns, 1)
+        return left if left >= _WORTH else 0.0
 
     def _residuals(self, edits: Sequence[Edit]) -> tuple[float, float]:
         """How far below and above the truth may be, per sqrt(s (1 - s))."""
