@@ -141,9 +141,9 @@ class _Room:
         strips = min(findings, 60)
         return cls(
             strips=strips,
-            bars=min(MOST_BARS, 900 // max(strips, 1)),
+            bars=min(MOST_BARS, 700 // max(strips, 1)),
             nodes=min(MOST_NODES, 3_000 // max(traces, 1)),
-            steps=max(min(MOST_STEPS, 240 // max(traces, 1)), 20),
+            steps=max(min(MOST_STEPS, 120 // max(traces, 1)), 20),
             ops=max(min(MOST_OPS, 80 // max(traces, 1)), 5),
             events=max(14_000 // max(traces, 1), 1_000),
             marks=max(5_000 // max(traces, 1), 500),
