@@ -14,6 +14,7 @@ from traceanalyzer.render.html.flames import flame, flame_data
 from traceanalyzer.render.html.head import fixes, ranks, recorded, shown_first, step_bars, verdicts
 from traceanalyzer.render.html.jobs import job_drawings, job_verdict
 from traceanalyzer.render.html.markup import Html, json_block, number, packed, pointer, quoted, tag, together
+from traceanalyzer.render.html.roofline import roofline
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
 from traceanalyzer.render.html.templates import filled, script, style
 from traceanalyzer.render.html.timelines import packed_timelines, timeline_section
@@ -162,7 +163,7 @@ def _drawn(page: Page, i: int) -> Iterator[Html]:
         yield _section(f"memory-{i}", f"Memory{rank}", whole, *curves)
     if drawn.ops is not None:
         field = filled("filter.html", {"i": i})
-        yield _section(f"ops-{i}", f"Ops{rank}", whole, field, ops(drawn.ops, i))
+        yield _section(f"ops-{i}", f"Ops{rank}", whole, roofline(drawn.ops), field, ops(drawn.ops, i))
     known = facts(drawn.facts, i) if drawn.facts else tag("p", "None are known.")
     yield _section(f"facts-{i}", f"Facts{rank}", whole, known)
 

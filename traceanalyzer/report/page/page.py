@@ -58,6 +58,8 @@ class Inputs:
     peak_share: float | None
     limit: str | None
     why: str | None
+    peak_tflops: float | None = None
+    peak_gbps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,18 @@ def _inputs(shapes: pd.DataFrame, op: str) -> tuple[tuple[Inputs, ...], int]:
     own = shapes[shapes["op"] == op]
     top = own.head(MOST_INPUTS).astype(object)
     top = top.where(top.notna(), None)
-    names = ("shapes", "dtypes", "calls", "gpu_ns", "tflops", "gbps", "peak_share", "limit", "why")
+    names = (
+        "shapes",
+        "dtypes",
+        "calls",
+        "gpu_ns",
+        "tflops",
+        "gbps",
+        "peak_share",
+        "limit",
+        "why",
+        "peak_tflops",
+        "peak_gbps",
+    )
     rows = zip(top.index.tolist(), *(top[name].tolist() for name in names), strict=True)
     return tuple(Inputs(*row) for row in rows), max(len(own) - MOST_INPUTS, 0)
