@@ -208,7 +208,8 @@ def _told(events: Events) -> Mask:
     """Ops and annotations that do not only wrap others; bool (rows of trace.cpu,)."""
     nesting = events.nesting
     wrappers = matching(events.trace.cpu, "name", lambda name: bool(_WRAPPER.match(name)))
-    return ((nesting.op == np.arange(len(nesting.parent))) | nesting.annotation) & ~wrappers
+    told: Mask = ((nesting.op == np.arange(len(nesting.parent))) | nesting.annotation) & ~wrappers
+    return told
 
 
 @dataclass(frozen=True, slots=True)
