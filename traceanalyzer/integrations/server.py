@@ -31,31 +31,29 @@ def serve(roots: Roots) -> None:
     server = MCPServer("traceanalyzer", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
     reading = server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
 
-    @reading
     def diagnose(trace: str, verbose: bool = False) -> str:
         """What cost GPU time in a trace, or in a folder with a trace per rank: the verdict, then findings by saving."""
         return _answer(answers.diagnosed, roots, trace, verbose)
 
-    @reading
     def explain(rule: str) -> str:
         """What a rule looks for, why it costs, how sure it is, when it is wrong, and its limits."""
         return _answer(answers.explained, rule)
 
-    @reading
     def events(trace: str, window: str) -> str:
         """The longest events of a window of one trace, such as 12.5ms:80ms from its first event."""
         return _answer(answers.events, roots, trace, window)
 
-    @reading
     def compare(base: str, new: str) -> str:
         """What got slower or faster from one trace to another, and whether it is more than noise."""
         return _answer(answers.compared, roots, base, new)
 
-    @server.resource("traceanalyzer://units", mime_type="text/plain")
     def units() -> str:
         """Units, and what the words of the reports mean."""
         return answers.UNITS
 
+    for tool in (diagnose, explain, events, compare):
+        reading(tool)
+    server.resource("traceanalyzer://units", mime_type="text/plain")(units)
     server.run("stdio")
 
 

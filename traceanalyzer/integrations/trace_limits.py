@@ -92,7 +92,10 @@ def _counted(path: Path, name: str, limit: float) -> list[str]:
         return []
     calls = tables["calls"]
     own = calls[calls["counter"].isin(counters)].sort_values("most", ascending=False).head(_PLACES)
-    ops = ", ".join(f"{row.op or row.name} ({row.most:g})" for row in own.itertuples())
+    ops = ", ".join(
+        f"{op or call} ({count:g})"
+        for op, call, count in zip(own["op"], own["name"], own["most"], strict=True)
+    )
     lines = _lines(path)
     at = f"; lines: {', '.join(lines)}" if lines else ""
     return [f"{name}: {most:,.0f} {words} in a step, {limit:,.0f} allowed" + (f": {ops}" if ops else "") + at]
