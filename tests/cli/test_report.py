@@ -87,7 +87,7 @@ def test_ranks_stand_by_their_numbers(tmp_path: Path) -> None:
 def test_ranks_that_none_declares_are_numbered_as_given(again: bool, tmp_path: Path) -> None:
     """In a folder by the files' names, in which 10 stands after 9 as well."""
     numbers = [0, 1, 2, 9, 10, 11]
-    paths = [written(tmp_path / f"rank{number}.json") for number in numbers]
+    paths = [written(tmp_path / f"part{number}.json") for number in numbers]
     given = paths[::-1] if again else paths
     html = page(tmp_path, *given)
     assert of_ranks(html) == list(range(len(paths)))
