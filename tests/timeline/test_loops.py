@@ -77,7 +77,7 @@ def test_steps_are_alike_in_kind_order_and_number() -> None:
         ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "all_to_allv", "alltoall"),
         ("ncclDevKernel_AllGather_RING_LL(x)", "c10d::_allgather_base_", "allgather"),
         ("ncclKernel_ReduceScatter_RING_LL_Sum_float(ncclDevComm*)", "aten::add", "reducescatter"),
-        ("void vllm::cross_device_reduce_1stage<half>(x)", None, "void vllm::cross_device_reduce_1stage<hal"),
+        ("void vllm::cross_device_reduce_1stage<half>(x)", None, "cross_device_reduce_1stage"),
     ],
 )
 def test_names_of_collectives(kernel: str, op: str | None, name: str) -> None:
