@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -200,14 +199,10 @@ def test_diagnose_imports_neither_rich_nor_torch(trace: Path) -> None:
     assert {"rich", "torch", "duckdb", "polars"}.isdisjoint(imported_by("diagnose", trace))
 
 
-def test_the_module_is_the_program(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["traceanalyzer", "--version"])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module("traceanalyzer", run_name="__main__")
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("traceanalyzer ")
+def test_the_module_is_the_program() -> None:
+    program = [sys.executable, "-m", "traceanalyzer", "--version"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("traceanalyzer ")
 
 
 def test_errors_for_users_are_printed_without_a_traceback(

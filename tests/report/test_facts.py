@@ -188,5 +188,5 @@ def test_names_are_short(name: str, short: str) -> None:
 def test_recorded_traces_get_a_verdict_that_names_a_cost(shared: Shared, name: str) -> None:
     loaded = load(shared(name))
     (head,) = diagnose(loaded).traces
-    assert " a step without the profiler (" in head.verdict
+    assert " predicted without the profiler (" in head.verdict
     assert any(cost.words in head.verdict for cost in largest_costs(Analysis(loaded)))

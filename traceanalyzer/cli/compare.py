@@ -98,9 +98,9 @@ def compare(
     \b
     Examples:
       traceanalyzer compare before.json.gz after.json.gz
-      traceanalyzer compare a1.json b1.json --base a2.json --base a3.json --new b2.json --new b3.json
+      traceanalyzer compare a1.json b1.json --base a2.json --new b2.json
       traceanalyzer compare ranks_before/ ranks_after/ --format json
-      traceanalyzer compare baseline:main trace.json --fail-on slower --gate step=5% --gate launches=0
+      traceanalyzer compare baseline:main trace.json --gate step=5%
 
     \b
     Exit codes: 0 it ran, 1 --fail-on or a --gate was met, 2 it could not run.

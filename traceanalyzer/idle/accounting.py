@@ -151,6 +151,8 @@ def _piece_of(idle: Idle, device: Rows, start: Rows, time_class: Rows) -> Rows:
     for ordinal in distinct(device).tolist():
         segments = np.flatnonzero((device == ordinal) & (time_class == _IDLE))
         pieces = np.flatnonzero(idle.device == ordinal)
+        if not pieces.size:
+            continue  # a recording of one instant: a segment without length
         piece[segments] = pieces[np.searchsorted(idle.start_ns[pieces], start[segments], side="right") - 1]
     return piece
 
