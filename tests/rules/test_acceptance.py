@@ -153,10 +153,13 @@ def savings() -> list[tuple[str, float, Saving]]:
 @last
 def test_savings_are_near_the_truth(savings: list[tuple[str, float, Saving]]) -> None:
     """Of pairs that rules and edits were made in view of; what is not fitted stands in benchmarks/truth."""
-    errors = [abs(said.share - true) for _, true, said in savings]
+    errors = {pair: abs(said.share - true) for pair, true, said in savings}
+    first = [error for pair, error in errors.items() if at_hand(Path(pair))]
     assert len(savings) >= 0.9 * len(NAMED)
-    assert statistics.mean(errors) <= 0.05, errors
-    assert statistics.median(errors) <= 0.025, errors
+    assert statistics.mean(first) <= 0.03, first
+    assert statistics.median(first) <= 0.015, first
+    assert statistics.mean(errors.values()) <= 0.04, errors
+    assert statistics.median(errors.values()) <= 0.03, errors
 
 
 @last
