@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 _SURELY_IDLE, _LITTLE = MIN_OPEN_SHARE, 0.029
 
 _LIKELY = (
-    Severity.HIGH,
-    Severity.MEDIUM,
-)  # a saving of this size is said also where its interval reaches nothing
+    0.1  # of the step, from where on severity is high: said also where its interval reaches nothing; chosen
+)
 _UNSAID = "what it looks for is there, but costs too little, or other findings own the time"
 _MOST_REPLAYS = 100  # of fixes in one trace; recorded traces have a few dozen drafts
 FINDINGS = (
@@ -155,7 +154,7 @@ def _finding(
         edits = draft.hits.edits()
         saving = forecast.saving(edits, given) if forecast is not None and edits else None
         little = draft.cost_ns < rule.min_share * scope.length_ns if costs else not draft.hits.info
-        sure = saving is not None and (saving.low_share > 0 or Severity.of(saving.share) in _LIKELY)
+        sure = saving is not None and (saving.low_share > 0 or saving.share >= _LIKELY)
         if little and not draft.hits.of_job and (saving is None or not sure or saving.share < rule.min_share):
             return None
         return finding_of(draft, scope, saving, min(draft.hits.most, _most(draft, forecast)))
