@@ -141,7 +141,7 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
       traceanalyzer diagnose trace.json --step-ms 18.3
       traceanalyzer diagnose trace.json --set scheduler-gap.min_gap_ns=20000
       traceanalyzer diagnose trace.json --quiet --fail-on medium
-      traceanalyzer diagnose trace.json --format github --fail-on low --baseline findings.json
+      traceanalyzer diagnose trace.json --format github --baseline old.json
       zstd -dc trace.json.zst | traceanalyzer diagnose - --format jsonl
 
     \b

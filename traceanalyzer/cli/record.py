@@ -66,12 +66,13 @@ def record(
     \b
     Examples:
       traceanalyzer record -- python train.py --epochs 1
-      traceanalyzer record --stop -o run.json.gz -- torchrun --nproc-per-node 2 train.py
+      traceanalyzer record --stop -- torchrun --nproc-per-node 2 train.py
       traceanalyzer record -m package.train --batch 64
       traceanalyzer record --every-call-of serve:answer -- python serve.py
 
     \b
-    Exit codes: the program's own, 128 and the signal where one ended it, 2 where it could not be started.
+    Exit codes: the program's own, 128 and the signal where one ended it,
+    2 where it could not be started.
     """
     from traceanalyzer.recorder.launch import run
 
