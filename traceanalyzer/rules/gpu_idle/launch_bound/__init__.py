@@ -43,7 +43,7 @@ class Limits:
 
 
 _MEASURE = "Measure a step without the profiler and give it with --step-ms: that tells whether the GPU idles."
-_LOOP = "Do once for all repeats what does not need the repeat before: stack its inputs, and take it out of the loop. "
+_LOOP = " Where the repeats do not need one another, stack their inputs and run them as one batch."
 _NO_FAULT = {
     "profiled-only": "; without the profiler the GPU is probably busy",
     "small-part": "; most idle time has other reasons",
@@ -97,7 +97,7 @@ def launch_bound(
     lines = found.launch.line.sums(found.dur_ns)
     count = round(len(kernels) / max(steps.working, 1))
     part = launching_part(calls, kernels, limits.min_loop_share)
-    advice = _LOOP + remedy.advice if part else remedy.advice
+    advice = remedy.advice + _LOOP if part else remedy.advice
     yield Hits(
         at=found,
         cause=cause,
