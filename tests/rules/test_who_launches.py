@@ -25,7 +25,7 @@ def test_a_loop_with_branches_is_named_by_its_repeats_and_ops() -> None:
     (one,) = found(made.trace, "launch-bound")
     assert "a loop of 16 repeats of about 3 ops (" in one.message
     assert one.evidence["loop_launches"] >= 48
-    assert one.advice.startswith("Do once for all repeats")
+    assert one.advice.endswith("stack their inputs and run them as one batch.")
 
 
 def test_ops_that_come_in_no_order_are_no_loop() -> None:
