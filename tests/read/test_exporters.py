@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.read.raw_events import kernel, of, op
 from traceanalyzer.model.errors import NotATrace
+from traceanalyzer.read.load import load
+from traceanalyzer.report.diagnosis import diagnose
 
 
 def span(category: str | None, **fields: Any) -> dict[str, Any]:
@@ -34,15 +37,28 @@ def process(name: str, pid: int = 1) -> dict[str, Any]:
             "Chrome DevTools",
             "Performance",
         ),
-        ([process("/device:GPU:0 (pid 3)"), span(None)], {}, "TensorFlow or JAX", "TensorBoard"),
-        ([span("Op")], {}, "TensorFlow or JAX", "TensorBoard"),
+        ([process("/device:GPU:0 (pid 3)"), span(None)], {}, "TensorFlow, JAX or PyTorch/XLA", "xprof"),
+        ([span("Op")], {}, "TensorFlow, JAX or PyTorch/XLA", "xprof"),
         ([process("Ascend Hardware"), process("CANN", 2), span(None)], {}, "msprof", "torch_npu"),
+        (
+            [process("/device:TPU:0"), span(None, args={"hlo_op": "fusion.1"}), {}],
+            {},
+            "TensorFlow, JAX",
+            "xprof",
+        ),
+        ([span("x", pid="mm Core0 CTA3", tid="warp 0")], {}, "Triton's Proton", "inside a kernel"),
         ([span("FEE")], {"viztracer_metadata": {}}, "VizTracer", "torch.profiler"),
         ([span("nvtx"), span("cuda_api")], {}, "Nsight Systems", "Nsight Systems"),
         (
             [span(None, pid="CPU functions"), span(None, pid="CUDA functions")],
             {},
             "torch.autograd.profiler",
+            "torch.profiler.profile",
+        ),
+        (
+            [span(None, pid="CPU functions"), span("cpu_to_cuda", ph="s", pid="CPU functions", id=0)],
+            {},
+            "torch.autograd.profiler with GPU work",
             "torch.profiler.profile",
         ),
     ],
@@ -69,3 +85,45 @@ def test_a_merged_timeline_is_refused_with_its_categories() -> None:
 )
 def test_one_category_of_torch_is_enough(event: dict[str, Any]) -> None:
     assert of(event, *[span("mine")] * 50).meta.unknown_categories == {"mine": 50}
+
+
+def test_ops_of_an_event_list_are_read(tmp_path: Path) -> None:
+    """What `prof.events().export_chrome_trace(...)` writes: a bare list without categories."""
+    torch = pytest.importorskip("torch")
+    with torch.autograd.profiler.profile() as profiled:
+        torch.ones(4, 4) @ torch.ones(4, 4)
+    profiled.function_events.export_chrome_trace(str(path := tmp_path / "events.json"))
+    trace = load(path)
+    assert trace.meta.dialect == "torch.autograd.profiler"
+    assert trace.meta.unknown_categories == {}
+    ops = {event.name: round(event.time_range.elapsed_us() * 1000) for event in profiled.function_events}
+    read = trace.cpu[trace.cpu["category"] == "cpu_op"]
+    assert dict(zip(read["name"], read["dur_ns"], strict=True)) == ops
+    assert "aten::mm" in ops
+
+
+def npu(number: int) -> list[dict[str, Any]]:
+    """An op of torch_npu and its task on the device: texts as times, no category, arrows instead of correlation."""
+    at = 1691407123456 + 100 * number
+    task = {"Task Type": "AI_CORE", "Physic Stream Id": 2, "Task Id": number, "connection_id": number}
+    arrow = {"name": "async_npu", "cat": "async_npu", "id": str(number)}
+    return [
+        op(ts=f"{at}.123", dur=50.0, args={"Sequence number": -1}),
+        {**arrow, "ph": "s", "pid": 1, "tid": 2, "ts": f"{at}.123"},
+        {**arrow, "ph": "f", "pid": 800, "tid": 2, "ts": f"{at + 40}.123"},
+        op(cat=None, name="MatMulV2", pid=800, ts=f"{at + 40}.123", dur=30.5, args=task),
+    ]
+
+
+def test_of_an_npu_the_ops_are_read_and_its_tasks_are_named() -> None:
+    trace = of(process("Ascend Hardware", 800), *[event for number in range(5) for event in npu(number)])
+    assert len(trace.cpu) == 5
+    assert trace.cpu["start_ns"].diff().dropna().tolist() == [100_000] * 4
+    (told,) = diagnose(trace).traces
+    assert told.summary.limit.startswith("not judged: 5 rows of Ascend NPU (ascend_task)")
+    assert "traceanalyzer ops" in told.summary.fix
+
+
+def test_of_an_hpu_the_reason_is_given() -> None:
+    (told,) = diagnose(of(op(), op(cat="hpu_op", name="gemm", pid=0))).traces
+    assert told.summary.limit.startswith("not judged: 1 rows of HPU (hpu_op)")

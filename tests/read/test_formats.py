@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import bz2
-import gzip
-import io
 import lzma
 import pickle
 import sqlite3
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -43,18 +40,6 @@ def saved(path: Path) -> None:
         archive.writestr("snapshot/data.pkl", b"x")
 
 
-def tarred(path: Path) -> None:
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        archive.addfile(tarfile.TarInfo("trace.json"))
-    path.write_bytes(content.getvalue())
-
-
-def tar_gz(path: Path) -> None:
-    tarred(path)
-    path.write_bytes(gzip.compress(path.read_bytes()))
-
-
 def database(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("create table kernels (start)")
@@ -74,8 +59,6 @@ MADE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "feather": (feather, "is an Arrow or Feather table", "export_chrome_trace"),
     "zip": (zipped, "is a zip archive", "Unpack it"),
     "torch.save": (saved, "is a file of torch.save", "export_chrome_trace"),
-    "tar": (tarred, "is a tar archive", "Unpack it"),
-    "tar.gz": (tar_gz, "is a tar archive", "Unpack it"),
     "sqlite": (database, "Nsight Systems", "torch.profiler"),
     "pftrace": (overlay, "Perfetto's own format", "export_chrome_trace"),
     "bzip2": (content(bz2.compress(b"{}")), "bzip2", "Unpack it"),

@@ -35,16 +35,23 @@ _EXPORTERS = (
     Exporter(
         "msprof (Ascend)",
         processes=r"Ascend Hardware|CANN$|HCCL$|Overlap Analysis|AI Core Freq",
-        remedy="Record with torch_npu.profiler and pass the trace_view.json that it exports with the ops in it.",
+        remedy="Record with torch_npu.profiler and pass its trace_view.json, of which the CPU's ops are read; what the "
+        "device does, MindStudio Insight shows.",
     ),
     Exporter(
-        "TensorFlow or JAX",
+        "TensorFlow, JAX or PyTorch/XLA",
         categories=r"Op$|DataFlow$|Tensor$",
         processes=r"/(host|device|job):|TFStreamz",
-        remedy="Open it in TensorBoard's profile plugin or in xprof, which know its rows.",
+        remedy="Open it in TensorBoard's profile plugin or in xprof, which know its rows: they name neither ops of "
+        "PyTorch nor what launched them.",
     ),
     Exporter(
         "Nsight Systems", categories=r"cuda_api|nvtx", remedy="Open the report in Nsight Systems itself."
+    ),
+    Exporter(
+        "Triton's Proton",
+        processes=r"\bCore\d+ CTA\d+$",
+        remedy="It shows what happens inside a kernel; record the program around it with torch.profiler.",
     ),
     Exporter("rocprof", processes=r"CPU H(IP|SA) API|Markers and Ranges|COPY$"),
     Exporter(

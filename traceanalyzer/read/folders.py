@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_TRACE_NAME = re.compile(r"\.json(\.gz|\.zst)?$", re.IGNORECASE)
+from traceanalyzer.read.text.archive import is_trace_name
+
 _RANK_NAME = re.compile(r"(?:^|[^a-z0-9])rank[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)
 _DEPTH = 3  # folders below the one that was named: `traces/iteration_10/rank0/trace.json`
 
@@ -41,7 +42,7 @@ def by_number(path: Path) -> list[str | int]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted((p for p in folder.iterdir() if p.is_file() and _TRACE_NAME.search(p.name)), key=by_number)
+    return sorted((p for p in folder.iterdir() if p.is_file() and is_trace_name(p.name)), key=by_number)
 
 
 def _folders(folder: Path, depth: int) -> list[Path]:

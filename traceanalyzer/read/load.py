@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
-from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
+from traceanalyzer.model.errors import NotATrace, UnreadableTrace
 from traceanalyzer.model.garbage import uncollected
-from traceanalyzer.model.schema import CATEGORIES
 from traceanalyzer.model.trace import LAZY_FRAMES, Damage, Job, LazyFrame, Skipped, Trace
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.frames import build_frame
 from traceanalyzer.read.columns.links import without_false_links
-from traceanalyzer.read.exporters import EXPECTED, exporter_of
-from traceanalyzer.read.folders import rank_of_name, traces_in
+from traceanalyzer.read.folders import traces_in
+from traceanalyzer.read.job_ranks import Declared, ranked_by
+from traceanalyzer.read.merged import Merged, refuse_merged, refuse_unmarked, split
 from traceanalyzer.read.meta import build_meta
 from traceanalyzer.read.parallel import parts_of, read_in_parts
+from traceanalyzer.read.refusal import refusal_of
+from traceanalyzer.read.remote import as_path, fetched, is_url
 from traceanalyzer.read.text.batches import Batches
 from traceanalyzer.read.text.source import BLOCK_BYTES, STDIN, Source
+
+T = TypeVar("T")
 
 Progress = Callable[[int, int | None, int], None]
 """Called as (bytes consumed, bytes in all or None, events read) while a file is read."""
 
-_RECORD = "Record it again with torch.profiler and export it with prof.export_chrome_trace(...)."
-_COMPARE = "To compare two recordings: traceanalyzer compare {} {}"
-_SHOWN = 5  # categories or files in a message
+_SHOWN = 5  # files in a message
 
 
 def load(
@@ -41,27 +44,43 @@ def load(
     """Read one trace.
 
     Args:
-        path: .json, .json.gz or .json.zst as torch.profiler exports it; "-" for standard input; or a folder that
-            holds one.
+        path: .json, .json.gz or .json.zst as torch.profiler exports it, or a tar archive of one; "-" for standard
+            input; or a folder that holds one.
         jobs: processes that read a large file; as many as are worth it, one per core at most, if not given.
         progress: called now and then with what has been read.
         cache: keep the parsed trace in the user's cache directory, and take it from there.
         batch_bytes: bytes parsed at a time; the result does not depend on it.
 
     Raises:
-        UnreadableTrace: missing, empty, not JSON, or a folder with no trace or with several, which `load_job` reads.
+        UnreadableTrace: missing, empty, not JSON; or a folder with no trace or with several, or a file into which
+            several were merged, which `load_job` reads.
         NotATrace: JSON, but without events of torch.profiler.
     """
     read = partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
-    if not _is_folder(path):
-        return read(path)
+    traces_of = partial(_in_file, read)
     skipped: list[Skipped] = []
-    traces = list(islice(_in_folder(Path(path), read, skipped), 2))
+    found = _in_folder(as_path(path), traces_of, skipped) if _is_folder(path) else traces_of(path)
+    traces = list(islice(found, 2))
+    if len(traces) > 1 and traces[0].meta.source == traces[1].meta.source:
+        remedy = "Pass each rank's own file, or read it as a job, as `traceanalyzer diagnose` does."
+        raise UnreadableTrace("holds traces of several ranks, merged", where=path, remedy=remedy)
     if len(traces) > 1:
         names = " and ".join(Path(trace.meta.source).name for trace in traces)
         remedy = f"Pass one of its files, such as {traces[0].meta.source}."
         raise UnreadableTrace(f"holds several traces: {names}", where=path, remedy=remedy)
     return _told(traces, skipped)[0]
+
+
+def load_any(
+    path: str | Path, *, jobs: int | None = None, progress: Progress | None = None, cache: bool = False
+) -> Trace | Job:
+    """The trace of a file, or the job of a folder or of a file into which ranks were merged.
+
+    Raises:
+        UnreadableTrace, NotATrace: as `load` and `load_job`.
+    """
+    job = load_job(path, jobs=jobs, progress=progress, cache=cache)
+    return job if _is_folder(path) or len(job) > 1 else next(iter(job.values()))
 
 
 def load_job(
@@ -74,24 +93,24 @@ def load_job(
     """Read the traces of one job, by the rank that each declares; one that declares none gets the lowest free.
 
     Args:
-        paths: files, and folders whose .json, .json.gz and .json.zst files are read. What is in a folder and no
-            trace, or cannot be read, is passed over, and said in `Job.skipped` and in `meta.damage` of the first
-            trace; a file that is named must be one.
+        paths: files, also such as several ranks were merged into, and folders whose .json, .json.gz and .json.zst
+            files are read. What is in a folder and no trace, or cannot be read, is passed over, and said in
+            `Job.skipped` and in `meta.damage` of the first trace; a file that is named must be one.
         jobs, progress, cache, batch_bytes: as of `load`.
 
     Raises:
         UnreadableTrace, NotATrace: as `load`, of a file that is named; a folder without any trace; or two traces of
             one rank.
     """
-    read = partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
-    traces: list[Trace] = []
+    traces_of = partial(
+        _in_file, partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
+    )
     skipped: list[Skipped] = []
-    for path in paths:
-        if _is_folder(path):
-            traces += _in_folder(Path(path), read, skipped)
-        else:
-            traces.append(read(path))
-    return Job(_by_rank(_told(traces, skipped)), skipped)
+    traces = _told(gathered(paths, traces_of, skipped), skipped)
+    ranked = ranked_by([Declared.of(trace) for trace in traces])
+    return Job(
+        {rank: with_rank(one, known) for one, (rank, known) in zip(traces, ranked, strict=True)}, skipped
+    )
 
 
 def load_file(
@@ -102,7 +121,13 @@ def load_file(
     cache: bool = False,
     batch_bytes: int = BLOCK_BYTES,
 ) -> Trace:
-    """Read one file; see `load`."""
+    """Read one file; see `load`.
+
+    Raises:
+        Merged: it holds traces of several ranks.
+    """
+    if is_url(path):
+        return _of_url(path, partial(load_file, jobs=jobs, progress=progress, batch_bytes=batch_bytes))
     if cache:
         from traceanalyzer.read.cache import cached  # pyarrow costs 0.1 s
 
@@ -114,11 +139,26 @@ def load_file(
             read = read_in_parts(str(path), parts, batch_bytes, _progress_of(progress, parts))
         if read is None:
             read = _read(Source(path), batch_bytes, _progress_of(progress))
+    refuse_merged(read[0].source, read[1])
     return finished(*read)
 
 
+def _of_url(url: str | Path, read: Callable[[Path], Trace]) -> Trace:
+    """The trace, whose file and problems are the URL's."""
+    with fetched(url) as copy:
+        try:
+            trace = read(copy)
+        except Merged:
+            remedy = "Fetch it, and pass the file."
+            raise UnreadableTrace("holds traces of several ranks, merged", where=url, remedy=remedy) from None
+        except (NotATrace, UnreadableTrace) as error:
+            error.where = str(url)
+            raise
+        return replace(trace, meta=replace(trace.meta, source=str(url)))
+
+
 def _is_folder(path: str | Path) -> bool:
-    return str(path) != STDIN and Path(path).is_dir()
+    return str(path) != STDIN and as_path(path).is_dir()
 
 
 def _read(
@@ -146,63 +186,53 @@ def finished(batches: Batches, collector: Collector) -> Trace:
         UnreadableTrace, NotATrace: there is nothing in it to make a trace of.
     """
     collector.finish()
-    refusal = _refusal(batches, collector)
+    refusal = refusal_of(batches, collector)
     if refusal:
         raise refusal
     cpu, gpu = build_frame(collector, "cpu"), build_frame(collector, "gpu")
     meta = build_meta(batches, collector, cpu, gpu)
     cpu, gpu = without_false_links(cpu, gpu, meta.dialect)
     lazy = {name: LazyFrame(partial(build_frame, collector, name)) for name in LAZY_FRAMES}
-    return Trace(cpu, gpu, meta, lazy)
-
-
-# -- what is no trace ------------------------------------------------------------------------------------
-
-
-def _refusal(batches: Batches, collector: Collector) -> TraceAnalyzerError | None:
-    """Why the events are no trace of torch.profiler, None where they are one."""
-    groups = [group for group in collector.groups.values() if group.rows]
-    known = {category for _, category in CATEGORIES.values()}
-    if any(group.category in known for group in groups):
-        return None
-    damage, name = batches.damage, batches.source.name
-    if damage and not groups:
-        return UnreadableTrace(f"nothing readable: {damage[0].message}", where=name, remedy=_RECORD)
-    if batches.events == 0:
-        return NotATrace("the list of events is empty", where=name, remedy=_RECORD)
-    return _not_ours(batches, collector, bool(groups))
-
-
-def _not_ours(batches: Batches, collector: Collector, has_rows: bool) -> NotATrace | None:
-    name, header = batches.source.name, batches.envelope.header
-    exporter = exporter_of(header, collector.foreign, collector.names_of_processes())
-    count = f"{batches.events:,} events"
-    if exporter:
-        problem = (
-            f"is a trace of {exporter.name}, not of torch.profiler: none of its {count} is of a category"
-        )
-        return NotATrace(f"{problem} that torch.profiler writes", where=name, remedy=exporter.remedy)
-    if not has_rows:
-        return NotATrace(f"none of its {count} has a duration", where=name, remedy=EXPECTED)
-    foreign = [category for category, _ in collector.foreign.most_common()]
-    shown = ", ".join(foreign[:_SHOWN]) + (", ..." if len(foreign) > _SHOWN else "")
-    problem = f"is a Chrome trace, but none of its {count} is of a category that torch.profiler writes"
-    theirs = f"; its categories are {shown}" if foreign else "; they have no category"
-    remedy = f"{EXPECTED} A merged timeline needs the original categories (cpu_op, kernel, ...)."
-    return NotATrace(problem + theirs, where=name, remedy=remedy)
+    trace = Trace(cpu, gpu, meta, lazy)
+    refuse_unmarked(trace)
+    return trace
 
 
 # -- several traces --------------------------------------------------------------------------------------
 
 
-def _in_folder(folder: Path, read: Callable[[Path], Trace], skipped: list[Skipped]) -> Iterator[Trace]:
+def _in_file(read: Callable[[str | Path], Trace], path: str | Path) -> list[Trace]:
+    """The file's trace, or the traces that were merged into it, by rank."""
+    try:
+        return [read(path)]
+    except Merged as merged:
+        return split(Source(path), merged.restore, finished)
+
+
+def gathered(
+    paths: Sequence[str | Path], traces_of: Callable[[str | Path], Sequence[T]], skipped: list[Skipped]
+) -> list[T]:
+    """The traces of each file that is named, and of each in a folder; files that are none go to `skipped`.
+
+    Raises:
+        UnreadableTrace, NotATrace: as `load_job`.
+    """
+    found: list[T] = []
+    for path in paths:
+        found += _in_folder(as_path(path), traces_of, skipped) if _is_folder(path) else traces_of(path)
+    return found
+
+
+def _in_folder(
+    folder: Path, traces_of: Callable[[str | Path], Sequence[T]], skipped: list[Skipped]
+) -> Iterator[T]:
     """The folder's traces; files that are none are added to `skipped`."""
     paths, others = traces_in(folder)
     skipped += [Skipped(str(path), "of another iteration than the last") for path in others]
     here: list[Skipped] = []
     for path in paths:
         try:
-            yield read(path)
+            yield from traces_of(path)
         except (NotATrace, UnreadableTrace) as error:
             here.append(Skipped(str(path), error.problem))
     skipped += here
@@ -217,60 +247,20 @@ def _told(traces: list[Trace], skipped: list[Skipped]) -> list[Trace]:
     """The traces, the first of which says what was passed over: every report shows it then."""
     if not skipped:
         return traces
+    return [with_note(traces[0], skipped_note(skipped)), *traces[1:]]
+
+
+def skipped_note(skipped: Sequence[Skipped]) -> Damage:
+    """What was passed over, as a report says it."""
     message = "; ".join(f"{Path(one.path).name} was skipped: {one.problem}" for one in skipped)
-    meta = traces[0].meta
-    note = Damage("skipped files", message)
-    return [replace(traces[0], meta=replace(meta, damage=(*meta.damage, note))), *traces[1:]]
+    return Damage("skipped files", message)
 
 
-def _by_rank(traces: list[Trace]) -> dict[int, Trace]:
-    """Traces by the rank that they declare, in the order given; without one, by the lowest that is free.
-
-    Raises:
-        UnreadableTrace: two of them are recordings of one process.
-    """
-    declared: dict[int, Trace] = {}
-    traces = _named(traces)
-    for trace in traces:
-        rank = trace.meta.rank
-        if rank is not None and declared.setdefault(rank, trace) is not trace:
-            problem = f"two traces of rank {rank}: {declared[rank].meta.source} and {trace.meta.source}"
-            raise UnreadableTrace(problem, remedy=_COMPARE.format(*_files(declared[rank], trace)))
-    _refuse_recordings([trace for trace in traces if trace.meta.rank is None])
-    free = (rank for rank in range(2 * len(traces)) if rank not in declared)
-    return {next(free) if t.meta.rank is None else t.meta.rank: t for t in traces}
+def with_note(trace: Trace, note: Damage) -> Trace:
+    """The trace with one more note."""
+    return replace(trace, meta=replace(trace.meta, damage=(*trace.meta.damage, note)))
 
 
-def _named(traces: list[Trace]) -> list[Trace]:
-    """The traces; where several declare no rank and the names of their files tell them apart, with these ranks."""
-    names = {id(one): rank_of_name(one.meta.source) for one in traces if one.meta.rank is None}
-    ranks = [*names.values(), *(one.meta.rank for one in traces if one.meta.rank is not None)]
-    if len(names) < 2 or None in ranks or len(set(ranks)) < len(ranks):
-        return traces
-    return [
-        replace(one, meta=replace(one.meta, rank=names[id(one)])) if id(one) in names else one
-        for one in traces
-    ]
-
-
-def _refuse_recordings(traces: list[Trace]) -> None:
-    """Two recordings of one program are no job of two ranks: they declare no rank, and do not overlap in time.
-
-    Raises:
-        UnreadableTrace: one ends before the other begins.
-    """
-    spans = sorted((_span_ns(trace), number) for number, trace in enumerate(traces))
-    for ((_, end_ns), one), ((start_ns, _), other) in pairwise(spans):
-        if end_ns <= start_ns:
-            names = _files(traces[min(one, other)], traces[max(one, other)])
-            problem = "{} and {} declare no rank and were recorded one after the other: no job".format(*names)
-            raise UnreadableTrace(problem, remedy=_COMPARE.format(*names))
-
-
-def _span_ns(trace: Trace) -> tuple[int, int]:
-    ends = [int((lane["start_ns"] + lane["dur_ns"]).max()) for lane in (trace.cpu, trace.gpu) if len(lane)]
-    return trace.meta.origin_ns, max(ends, default=trace.meta.origin_ns)
-
-
-def _files(*traces: Trace) -> list[str]:
-    return [trace.meta.source for trace in traces]
+def with_rank(trace: Trace, rank: int | None) -> Trace:
+    """The trace as of this rank."""
+    return trace if trace.meta.rank == rank else replace(trace, meta=replace(trace.meta, rank=rank))

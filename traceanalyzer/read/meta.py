@@ -11,6 +11,7 @@ from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CPU
 from traceanalyzer.model.trace import Device, Meta
 from traceanalyzer.read.columns.collector import Collector
+from traceanalyzer.read.columns.quirks import AUTOGRAD_PID
 from traceanalyzer.read.text.batches import Batches
 
 _FLAGS = {
@@ -56,8 +57,10 @@ def build_meta(batches: Batches, collector: Collector, cpu: pd.DataFrame, gpu: p
 def dialect_of(header: Mapping[str, Any], collector: Collector, cpu: pd.DataFrame, gpu: pd.DataFrame) -> str:
     """Which exporter wrote the file, told by features, since no torch version is in it."""
     era = next((name for name, told in _eras(header, collector, gpu) if told), "unknown")
-    on_rocm = "roctracer_version" in header or any(n.startswith("hip") for n in _names(cpu, "cuda_runtime"))
-    return f"{era} on ROCm" if on_rocm else era
+    declared = any(key.startswith(("roctracer_", "rocprofiler_", "hip_")) for key in header)
+    if declared or any(name.startswith("hip") for name in _names(cpu, "cuda_runtime")):
+        return f"{era} on ROCm"
+    return f"{era} on XPU" if "xpu_runtime" in cpu["category"].cat.categories else era
 
 
 def _names(frame: pd.DataFrame, category: str) -> list[str]:
@@ -71,6 +74,7 @@ def _eras(header: Mapping[str, Any], collector: Collector, gpu: pd.DataFrame) ->
     after = base_known and "traceName" in keys and keys.index("baseTimeNanoseconds") > keys.index("traceName")
     synchronised = any(name.endswith("(sync)") for name in _names(gpu, "cuda_sync"))
     return [
+        ("torch.autograd.profiler", AUTOGRAD_PID in collector.lanes),
         ("torch 1.9 to 1.11", "flow:async" in counted),
         ("torch 1.12 to 2.0", "flow:async_cpu_to_gpu" in counted or "flow:async_gpu" in counted),
         ("torch 2.13 or later", synchronised),

@@ -19,6 +19,7 @@ from traceanalyzer.read.columns.declared import Declared
 from traceanalyzer.read.columns.events import (
     FATES,
     LARGEST_EXACT_US,
+    OTHERS,
     Events,
     Starts,
     args_of,
@@ -62,23 +63,36 @@ class Collector:
         absolute_times: times count from 1970, not from a base time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, passed_over: int = 0) -> None:
+        """
+        Args:
+            passed_over: how many events of other ranks came before the first.
+        """
         self.groups: dict[tuple[str, str, frozenset[str]], RowGroup] = {}
         self.heads = Codes()
         self.lanes: dict[str, int] = {}
-        self.counted: Counter[str] = Counter()
+        self.counted: Counter[str] = Counter({OTHERS: passed_over} if passed_over else {})
         self.anomalies: Counter[str] = Counter()
         self.unknown_categories: Counter[str] = Counter()
         self.foreign: Counter[str] = Counter()
         self.declared = Declared()
-        self.events = 0
+        self.events = passed_over
         self.whole_microseconds = True
         self.absolute_times = False
 
-    def add(self, batch: Sequence[Any], text: Callable[[], bytes]) -> None:
-        """Keep a batch; `text` gives its JSON, needed only where a double cannot hold a time."""
+    def add(
+        self, batch: Sequence[Any], text: Callable[[], bytes], others: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Keep a batch.
+
+        Args:
+            text: gives its JSON, needed only where a double cannot hold a time.
+            others: which of the events are of another rank, and only counted; shape (events,).
+        """
         starts = starts_of(batch, text)
         fates = fates_of(batch)
+        if others is not None:
+            fates = np.where(others, FATES.index(("counted", OTHERS)), fates)
         for fate in np.flatnonzero(np.bincount(fates)).tolist():
             frame, category = FATES[fate]
             at = np.flatnonzero(fates == fate)
@@ -107,7 +121,7 @@ class Collector:
             elif frame == "counted":
                 self._count(category, chosen)
             else:
-                if category != "cpu_instant_event":
+                if category not in ("cpu_instant_event", "cpu_op"):
                     self.unknown_categories[category] += len(positions)
                 self._add_rows(frame, category, chosen)
 

@@ -22,7 +22,13 @@ _FLOWS = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu")
 _get_category, _get_ts, _get_dur, _get_args = (getter(key) for key in ("cat", "ts", "dur", "args"))
 
 # What becomes of a category: (frame, modern category), or ("counted", class); ("", "") is decided by event.
-FATES = [("", ""), *(("counted", f"flow:{name}") for name in _FLOWS), *sorted(set(CATEGORIES.values()))]
+OTHERS = "of another rank"
+FATES = [
+    ("", ""),
+    ("counted", OTHERS),
+    *(("counted", f"flow:{name}") for name in _FLOWS),
+    *sorted(set(CATEGORIES.values())),
+]
 
 
 class _FateOf(dict[Any, int]):

@@ -23,6 +23,10 @@ MAX_TS_US = 4.6e15  # within it the distance of any two times fits int64 nanosec
 # differences that wrapped around as 1.8e16.
 _MAX_DUR_US = 7_889_238 * 1e6
 _MEMORY_NAMES = ("[memory]", "[OutOfMemory]")
+AUTOGRAD_PID = (
+    "CPU functions"  # of all rows that torch.autograd.profiler's EventList exports, which have no category
+)
+ASCEND_TASK = "ascend_task"  # of rows of torch_npu's device, which have no category and no launch
 FOLDED = "\0args"  # stands for all args without a column
 BLANK = (None, "", "None")
 
@@ -65,7 +69,11 @@ def destination(category: Any, event: Any) -> tuple[str, str]:
         return "counters", as_text(category)
     if phase != "X":
         return "counted", _phase(phase)
+    if category is None and event.get("pid") == AUTOGRAD_PID:
+        return "cpu", "cpu_op"
     args = event.get("args")
+    if category is None and isinstance(args, dict) and "Task Type" in args:
+        return "gpu", ASCEND_TASK
     on_gpu = isinstance(args, dict) and "device" in args and "stream" in args
     return ("gpu" if on_gpu else "cpu"), as_text(category)
 
@@ -198,6 +206,8 @@ def coerced(storage: Storage, value: Any) -> Any:
     if storage is Storage.JSON:
         return as_json(value)
     try:
+        if isinstance(value, str) and value.startswith("0x"):  # handles, as Intel's rows have them
+            value = int(value, 16)
         number = float(value) if storage is Storage.FLOAT or isinstance(value, float) else int(value)
         whole = int(number) if storage is Storage.INT else 0
     except (TypeError, ValueError, OverflowError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-LOOKED_AT_BYTES = 512  # where the last of these marks ends, that of a tar
+LOOKED_AT_BYTES = 512  # beyond the longest of these marks
 
 _UNPACK = "Unpack it and pass the .json in it."
 _EXPORT = "Pass the .json or .json.gz that prof.export_chrome_trace(...) writes."
@@ -25,7 +25,6 @@ _FORMATS = (
     Format(rb"ARROW1|FEA1", "an Arrow or Feather table"),
     Format(rb"PK\x03\x04[\s\S]{26}[^\0]*data\.pkl", "a file of torch.save"),
     Format(rb"PK(\x03\x04|\x05\x06|\x07\x08)", "a zip archive", _UNPACK),
-    Format(rb"[\s\S]{257}ustar", "a tar archive", _UNPACK),
     Format(rb"BZh[1-9]1AY&SY", "compressed with bzip2", _UNPACK),
     Format(rb"\xfd7zXZ\0", "compressed with xz", _UNPACK),
     Format(rb"\x04\x22\x4d\x18", "compressed with lz4", _UNPACK),

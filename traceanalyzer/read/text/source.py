@@ -1,4 +1,5 @@
-"""Any trace file as a stream of plain bytes: plain, gzip or zstd, told by its first bytes; or standard input."""
+"""Any trace file as a stream of plain bytes: plain, gzip, zstd or the only trace of a tar archive, told by its first
+bytes; or standard input."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import IO, Protocol
 
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Damage
+from traceanalyzer.read.text.archive import is_archive, only_trace
 
 STDIN = "-"
 BLOCK_BYTES = 256 * 1024  # as what is parsed at a time: what stays in the cache parses twice as fast as 8 MB
@@ -19,6 +22,8 @@ _COMPRESSED_BYTES = 8 * 1024  # unpacks to about a block; where the data are dam
 _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_GZIP_HEADER_BYTES = 128 * 1024  # twice the extra field's maximum, plus name and comment
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEADER_BYTES = 18  # at most
+_HEADER_BYTES = 512  # of a file in a tar archive, which is the longest
 
 
 class _Decompressor(Protocol):
@@ -52,35 +57,53 @@ class Source:
         """How many plain bytes the file seems to hold, without reading it; None where nothing tells."""
         try:
             with open(self._path, "rb") as file:
-                first = file.read(18)
+                first = file.read(_HEADER_BYTES)
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(size - 4, 0))
                 last = file.read(4)
         except (OSError, ValueError):
             return None
+        if is_archive(first):
+            return None
         if first.startswith(_ZSTD_MAGIC):
-            return _zstd_content_bytes(first)
+            return _zstd_content_bytes(first[:_ZSTD_HEADER_BYTES])
         return int.from_bytes(last, "little") if first.startswith(_GZIP_MAGIC) else size
 
     def blocks(self, start: int = 0) -> Iterator[bytes]:
         """Blocks of about BLOCK_BYTES of plain bytes, from the plain byte `start` on.
 
         Raises:
-            UnreadableTrace: the file is missing, a folder, not readable or empty.
+            UnreadableTrace: the file is missing, a folder, not readable or empty, or an archive that holds no trace
+                or several.
         """
         with self._open() as file:
             first = self._read(file, _COMPRESSED_BYTES)
             if not first:
                 raise UnreadableTrace("the file is empty", where=self.name, remedy=_RECORD_AGAIN)
-            if first.startswith(_GZIP_MAGIC):
-                yield from _from(start, self._gunzipped(file, first))
-            elif first.startswith(_ZSTD_MAGIC):
-                yield from _from(start, self._unpacked(file, first, _zstd_decompressor))
-            elif start:
+            if start and not is_archive(first) and not first.startswith((_GZIP_MAGIC, _ZSTD_MAGIC)):
                 file.seek(start)
                 yield from self._packed(file, self._read(file, BLOCK_BYTES), BLOCK_BYTES)
-            else:
-                yield from self._packed(file, first, BLOCK_BYTES)
+                return
+            blocks = self._plain(file, first)
+            head = next(blocks, b"")
+            blocks = chain([head], blocks)
+            if is_archive(head):
+                blocks = only_trace(blocks, self.name, self._member)
+            yield from _from(start, blocks)
+
+    def _plain(self, file: IO[bytes], first: bytes) -> Iterator[bytes]:
+        """The file without its compression; `first` was read of it."""
+        if first.startswith(_GZIP_MAGIC):
+            return self._gunzipped(file, first)
+        if first.startswith(_ZSTD_MAGIC):
+            return self._unpacked(file, first, _zstd_decompressor)
+        return self._packed(file, first, BLOCK_BYTES)
+
+    def _member(self, content: IO[bytes]) -> Iterator[bytes]:
+        """A file in the archive without its compression, which can be read but once; damage is noted as the file's."""
+        inner = Source(STDIN)
+        inner.name, inner.damage = self.name, self.damage
+        return inner._plain(content, content.read(_COMPRESSED_BYTES))
 
     def _open(self) -> AbstractContextManager[IO[bytes]]:
         if str(self._path) == STDIN:

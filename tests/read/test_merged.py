@@ -1,0 +1,184 @@
+"""Traces of several ranks in one file: as SGLang, TraceFusion and Triton-distributed merge them, and unmarked."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pandas as pd
+import pytest
+
+from tests.builder import TraceBuilder, load_bytes
+from tests.cli.commands import diagnosed, refused
+from tests.conftest import SHARED
+from tests.fuzz.cases import content
+from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.model.trace import Job, Trace
+from traceanalyzer.read.load import load, load_any, load_job
+
+Event = dict[str, Any]
+Merge = Callable[[list[tuple[Event, list[Event]]]], Any]
+
+
+def rank_trace(rank: int) -> tuple[Event, list[Event]]:
+    """A rank whose ids of launches are those of the other ranks, too, but whose times differ."""
+    made = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2})
+    pid = 100 + rank
+    for step in range(3):
+        at = 100_000 * step
+        made.step(step, at, 90_000, pid=pid, tid=pid)
+        made.op("aten::mm", at + 1_000, 10_000, pid=pid, tid=pid)
+        made.launch("cudaLaunchKernel", at + 2_000, 3_000, step + 1, pid=pid, tid=pid)
+        made.kernel(at + 20_000 + 1_000 * rank, 10_000, step + 1)
+    names = [(pid, "process_name", "name", "python"), (0, "process_labels", "labels", "GPU 0")]
+    declared = [
+        {"ph": "M", "name": name, "ts": 0, "pid": of, "tid": 0, "args": {key: value}}
+        for of, name, key, value in names
+    ]
+    gpu = {"ph": "M", "name": "process_name", "ts": 0, "pid": 0, "tid": 0, "args": {"name": "python"}}
+    return made.header, [*made.events, *declared, gpu]
+
+
+def labelled(ranks: list[tuple[Event, list[Event]]]) -> Any:
+    """As SGLang: a label before each pid."""
+    events = []
+    for rank, (_, own) in enumerate(ranks):
+        events += [{**event, "pid": f"[TP{rank:02d}-EP{rank:02d}] {event['pid']}"} for event in own]
+    return {**ranks[0][0], "traceEvents": events}
+
+
+def shifted(ranks: list[tuple[Event, list[Event]]]) -> Any:
+    """As Triton-distributed: ids moved by 100,000,000 per rank, texts and names with an ending."""
+    events = []
+    for rank, (_, own) in enumerate(ranks):
+        delta = rank * 100_000_000
+        for event in deepcopy(own):
+            for key in ("pid", "tid"):
+                value = event[key]
+                event[key] = f"{value}_{delta}" if isinstance(value, str) else value + delta
+            if event["name"] in ("process_name", "thread_name"):
+                event["args"]["name"] += f"_rank{rank}"
+            elif event["name"] == "process_labels":
+                event["args"]["labels"] += f"_{rank}"
+            events.append(event)
+    return {**ranks[-1][0], "traceEvents": events}
+
+
+def fused(ranks: list[tuple[Event, list[Event]]]) -> Any:
+    """As TraceFusion: ids moved, and kept in args beside the rank; no header."""
+    events = []
+    for rank, (_, own) in enumerate(ranks):
+        for event in deepcopy(own):
+            if event.get("cat") == "Trace":
+                continue
+            args = event.setdefault("args", {})
+            args["rank"] = rank
+            for key, holder in (("id", event), ("pid", event), ("correlation", args)):
+                if key in holder:
+                    args[f"{key}_raw"] = holder[key]
+                    if isinstance(holder[key], int):
+                        holder[key] += rank * 10_000_000
+            events.append(event)
+    return {"traceEvents": events}
+
+
+def unlike(trace: Trace, other: Trace) -> list[str]:
+    """The columns in which two traces differ, other than by the places of their events."""
+    different = []
+    for frame in ("cpu", "gpu", "memory", "python"):
+        one, two = (getattr(of, frame).drop(columns="event_id") for of in (trace, other))
+        different += [f"{frame}.{name}" for name in one if not _same(one[name], two[name])]
+    return different
+
+
+def _same(one: pd.Series[Any], other: pd.Series[Any]) -> bool:
+    return (
+        one.astype(object).where(one.notna(), None).tolist()
+        == other.astype(object).where(other.notna(), None).tolist()
+    )
+
+
+def written(path: Path, merged: Any) -> Path:
+    path.write_bytes(orjson.dumps(merged))
+    return path
+
+
+@pytest.mark.parametrize("merge", [labelled, shifted, fused])
+def test_a_merged_file_is_split_into_what_was_merged(merge: Merge, tmp_path: Path) -> None:
+    ranks = [rank_trace(rank) for rank in (0, 1)]
+    job = load_job(written(tmp_path / "merged.json", merge(ranks)))
+    assert sorted(job) == [0, 1]
+    for rank, (header, events) in enumerate(ranks):
+        alone = load_bytes(json.dumps({**header, "traceEvents": events}).encode())
+        assert unlike(job[rank], alone) == []
+        assert job[rank].meta.rank == rank
+        assert job[rank].meta.counted["of another rank"] == len(events)
+        assert job[rank].meta.thread_names == alone.meta.thread_names
+
+
+@pytest.mark.parametrize("merge", [labelled, shifted, fused])
+def test_recorded_ranks_come_back_from_a_merged_file(merge: Merge, tmp_path: Path) -> None:
+    paths = [SHARED / "ddp" / f"overlap.rank{rank}.json.gz" for rank in (0, 1)]
+    if not paths[0].exists():
+        pytest.skip("the larger collection is not there")
+    job = load_job(written(tmp_path / "merged.json", merge([content(path) for path in paths])))
+    for rank, path in enumerate(paths):
+        assert unlike(job[rank], load(path)) == []
+
+
+def test_event_ids_are_places_in_the_merged_file(tmp_path: Path) -> None:
+    merged = labelled([rank_trace(rank) for rank in (0, 1)])
+    for trace in load_job(written(tmp_path / "merged.json", merged)).values():
+        names = [merged["traceEvents"][event]["name"] for event in trace.cpu["event_id"]]
+        assert names == trace.cpu["name"].tolist()
+
+
+def test_one_rank_alone_is_a_trace(tmp_path: Path) -> None:
+    path = written(tmp_path / "merged.json", labelled([rank_trace(0)]))
+    assert load(path).meta.rank == 0
+    assert isinstance(load_any(path), Trace)
+
+
+def test_several_ranks_are_no_trace_but_a_job(tmp_path: Path) -> None:
+    path = written(tmp_path / "merged.json", labelled([rank_trace(rank) for rank in (0, 1)]))
+    with pytest.raises(UnreadableTrace, match="traces of several ranks, merged"):
+        load(path)
+    assert isinstance(load_any(path), Job)
+    assert [trace["rank"] for trace in json.loads(diagnosed(path, "--format", "json"))["traces"]] == [0, 1]
+    assert "merged file cannot be drawn" in refused("annotate", path, "-o", tmp_path / "out.pftrace")
+
+
+@pytest.mark.parametrize(
+    ("labels", "ranks"),
+    [
+        (("TP03", "TP01"), [1, 3]),
+        (("TP00-DP00", "TP00-DP01"), [0, 1]),
+        (("TP01-PP01", "TP00-PP01", "TP01-PP00", "TP00-PP00"), [0, 1, 2, 3]),
+        (("Unknown",), [0]),
+    ],
+)
+def test_labels_tell_ranks(labels: tuple[str, ...], ranks: list[int], tmp_path: Path) -> None:
+    events = []
+    for number, label in enumerate(labels):
+        _, own = rank_trace(number)
+        events += [{**event, "pid": f"[{label}] {event['pid']}"} for event in own]
+    assert sorted(load_job(written(tmp_path / "merged.json", {"traceEvents": events}))) == ranks
+
+
+def test_ranks_merged_without_a_mark_are_refused(tmp_path: Path) -> None:
+    events = [event for rank in (0, 1) for event in rank_trace(rank)[1]]
+    with pytest.raises(UnreadableTrace, match="merged without a mark") as error:
+        load(written(tmp_path / "merged.json", {"traceEvents": events}))
+    assert "each rank's own file" in str(error.value.remedy)
+
+
+def test_a_merged_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = orjson.dumps(labelled([rank_trace(rank) for rank in (0, 1)]))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    with pytest.raises(UnreadableTrace, match="read twice"):
+        load("-")

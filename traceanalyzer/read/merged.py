@@ -1,0 +1,197 @@
+"""Files into which somebody merged the traces of several ranks: known by how the merging marked them, and split again.
+
+Every event is put back as the rank's own file had it: ids of processes, threads and launches are of one process again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.model.garbage import uncollected
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.trace import NULL_INT, Trace, ints, matching
+from traceanalyzer.read.columns.collector import Collector
+from traceanalyzer.read.columns.quirks import lane_number
+from traceanalyzer.read.text.batches import Batches
+from traceanalyzer.read.text.source import STDIN, Source
+
+Event = dict[str, Any]
+Restore = Callable[[Event], Hashable]
+"""Puts an event back as it was; returns the mark of its rank, None where it has none."""
+
+_LABEL = re.compile(r"\[([A-Z]+[0-9]{1,6}(?:-[A-Z]+[0-9]{1,6})*|Unknown)\] (.*)$", re.DOTALL)
+_PART = re.compile(r"([A-Z]+)([0-9]+)")
+_NAMED = re.compile(r".*_rank[0-9]{1,6}$", re.DOTALL)
+_SHIFT = 100_000_000  # between the pids of two ranks, as Triton-distributed and Flux merge
+_FUSED = frozenset({"rank", "pid_raw"})
+_MAX_RANK = 999_999
+
+
+class Merged(UnreadableTrace):
+    """The file holds traces of several ranks, and `restore` takes them apart."""
+
+    def __init__(self, where: str, restore: Restore) -> None:
+        super().__init__("holds merged traces", where=where, remedy="Read it as a job.")
+        self.restore = restore
+
+
+def refuse_merged(source: Source, collector: Collector) -> None:
+    """
+    Raises:
+        Merged: the file is one, and can be read again.
+        UnreadableTrace: the file is one, and was a pipe.
+    """
+    restore = _restore_of(collector)
+    if restore is not None and source.name == Source(STDIN).name:
+        problem = "holds merged traces, for which it has to be read twice"
+        raise UnreadableTrace(problem, where=source.name, remedy="Save it to a file and pass that.")
+    if restore is not None:
+        raise Merged(source.name, restore)
+
+
+def refuse_unmarked(trace: Trace) -> None:
+    """
+    Raises:
+        UnreadableTrace: launches of several processes share their correlation ids, so that no work has one launch.
+    """
+    calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
+    pid = ints(trace.cpu, "pid")[calls]
+    pids = (
+        np.unique(pid[pid != pid[0]]) if len(pid) else pid
+    )  # most traces have one, which is found without sorting
+    if len(pids) == 0:
+        return
+    pairs = np.unique(np.stack([ints(trace.cpu, "correlation")[calls], pid]), axis=1)[0]
+    pairs = pairs[(pairs != NULL_INT) & (pairs != 0)]
+    shared = len(pairs) - len(np.unique(pairs))
+    if shared:
+        problem = (
+            f"holds the launches of {len(pids) + 1} processes, and {shared:,} correlation ids are of several of them: "
+            "traces of several ranks that were merged without a mark"
+        )
+        raise UnreadableTrace(problem, where=trace.meta.source, remedy=_APART)
+
+
+_APART = (
+    "Pass each rank's own file, or their folder. Merged files are read where they are marked as SGLang, TraceLens "
+    "(TraceFusion) and Triton-distributed mark them."
+)
+
+
+def split(source: Source, restore: Restore, finish: Callable[[Batches, Collector], Trace]) -> list[Trace]:
+    """The traces of a merged file by rank."""
+    batches, collectors = Batches(source), dict[Hashable, Collector]()
+    with uncollected():
+        for batch in batches.batches():
+            marks = [restore(event) if isinstance(event, dict) else None for event in batch]
+            before = batches.events - len(batch)
+            for mark in dict.fromkeys(marks):
+                if mark is not None and mark not in collectors:
+                    collectors[mark] = Collector(before)
+            for mark, collector in collectors.items():
+                others = np.fromiter((own != mark for own in marks), bool, len(marks))
+                collector.add(batch, batches.text_of_batch, others)
+    filled = {
+        mark: collector
+        for mark, collector in collectors.items()
+        if any(group.rows for group in collector.groups.values())
+    }
+    ranks = _ranks(list(filled))
+    traces = [(ranks[mark], finish(batches, collector)) for mark, collector in filled.items()]
+    traces.sort(key=lambda one: one[0])
+    return [replace(trace, meta=replace(trace.meta, rank=rank)) for rank, trace in traces]
+
+
+# -- the marks -------------------------------------------------------------------------------------------
+
+
+def _restore_of(collector: Collector) -> Restore | None:
+    """How the file was merged, None where it was not."""
+    pids = {head[1] for head in collector.heads}
+    if any(isinstance(pid, str) and _LABEL.match(pid) for pid in pids):
+        return _unlabelled
+    names = [said["process_name"] for said in collector.declared.processes.values() if "process_name" in said]
+    if names and all(map(_NAMED.match, names)) and any(_is_shifted(pid) for pid in pids):
+        return _shifted_back
+    if any(group.keys >= _FUSED for group in collector.groups.values()):
+        return _unfused
+    return None
+
+
+def _ranks(marks: list[Hashable]) -> Mapping[Hashable, int]:
+    """Mark -> rank: its number, or where several have the same one, its place in their order."""
+    numbers = {mark: _numbers(mark) for mark in marks}
+    told = [of["TP"] for of in numbers.values() if "TP" in of]
+    if len(set(told)) == len(marks):
+        return dict(zip(marks, told, strict=True))
+    order = sorted(marks, key=lambda mark: [numbers[mark].get(kind, 0) for kind in ("PP", "DP", "TP", "EP")])
+    return {mark: rank for rank, mark in enumerate(order)}
+
+
+def _numbers(mark: Hashable) -> dict[str, int]:
+    """Kind of parallelism -> the rank's number in it."""
+    if isinstance(mark, int):
+        return {"TP": mark}
+    return {kind: int(number) for kind, number in _PART.findall(str(mark))}
+
+
+def _unlabelled(event: Event) -> Hashable:
+    """SGLang: the pid becomes "[TP03-EP01] 17"."""
+    pid = event.get("pid")
+    match = _LABEL.match(pid) if isinstance(pid, str) else None
+    if match is None:
+        return None
+    number = lane_number(match[2])
+    event["pid"] = match[2] if number == NULL_INT else number
+    return match[1]
+
+
+def _is_shifted(pid: Any) -> bool:
+    return isinstance(pid, int) and pid > _SHIFT // 2
+
+
+def _shifted_back(event: Event) -> Hashable:
+    """Triton-distributed, Flux: pid and tid are moved by rank; texts get that as an ending, and names the rank."""
+    rank = _rank_of(event.get("pid"))
+    if rank is None:
+        return None
+    for key in ("pid", "tid"):
+        value = event.get(key)
+        if isinstance(value, int):
+            event[key] = value - rank * _SHIFT
+        elif isinstance(value, str):
+            event[key] = value.removesuffix(f"_{rank * _SHIFT}")
+    args = event.get("args")
+    if event.get("ph") == "M" and isinstance(args, dict):
+        for key, ending in (("name", f"_rank{rank}"), ("labels", f"_{rank}")):
+            if isinstance(args.get(key), str):
+                args[key] = args[key].removesuffix(ending)
+    return rank
+
+
+def _rank_of(pid: Any) -> int | None:
+    """The rank whose pids were moved to where this one is; -1 is a pid, too."""
+    moved = lane_number(pid.rpartition("_")[2] if isinstance(pid, str) else pid)
+    rank = (moved + _SHIFT // 2) // _SHIFT
+    return rank if 0 <= rank <= _MAX_RANK else None
+
+
+def _unfused(event: Event) -> Hashable:
+    """TraceFusion of TraceLens: ids are moved, and kept beside the rank in args."""
+    args = event.get("args")
+    rank = args.pop("rank", None) if isinstance(args, dict) else None
+    if not isinstance(args, dict) or not isinstance(rank, int) or not 0 <= rank <= _MAX_RANK:
+        return None
+    if "pid_raw" in args:
+        event["pid"] = args.pop("pid_raw")
+    args.pop("id_raw", None)
+    for key in ("correlation", "External id"):
+        if f"{key}_raw" in args:
+            args[key] = args.pop(f"{key}_raw")
+    return rank

@@ -1,0 +1,58 @@
+"""Traces that are not in files of this machine: `s3://`, `gs://` and whatever else fsspec reads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from traceanalyzer.model.errors import BadOption, UnreadableTrace
+
+_SCHEME = "://"
+
+
+def is_url(path: Any) -> bool:
+    """Whether fsspec is to read it."""
+    return _SCHEME in str(path)
+
+
+def as_path(path: str | Path) -> Path:
+    """A path of this machine, or what is like one of a URL.
+
+    Raises:
+        BadOption: what reads URLs is not installed.
+    """
+    if not is_url(path):
+        return Path(path)
+    try:
+        from upath import UPath
+    except ImportError:
+        remedy = "pip install 'traceanalyzer[cluster]'"
+        raise BadOption("URLs need universal_pathlib", where=str(path), remedy=remedy) from None
+    try:
+        found: Path = UPath(str(path))
+    except (ImportError, ValueError) as error:  # a scheme that fsspec does not know, or lacks a package for
+        raise BadOption(f"cannot be read: {error}", where=str(path)) from None
+    return found
+
+
+@contextmanager
+def fetched(url: str | Path) -> Iterator[Path]:
+    """A copy of the file on this machine, as long as it is read.
+
+    Raises:
+        UnreadableTrace: it cannot be fetched.
+    """
+    there = as_path(url)
+    with TemporaryDirectory(prefix="traceanalyzer-") as folder:
+        copy = Path(folder) / there.name
+        try:
+            with there.open("rb") as source, copy.open("wb") as target:
+                shutil.copyfileobj(source, target)
+        except OSError as error:
+            problem = f"cannot be fetched: {error.strerror or error}"
+            raise UnreadableTrace(problem, where=str(url)) from error
+        yield copy
