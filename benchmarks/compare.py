@@ -8,15 +8,20 @@ TRACES has folders of recordings with `NAME.meta.json` beside each, which holds 
 from __future__ import annotations
 
 import json
+import os
 import re
 import statistics
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import permutations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from benchmarks import make_large
 from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.result import Comparison, Row, Word
 from traceanalyzer.comparison.sides import compared
@@ -49,17 +54,17 @@ PLANTED = {
         "moe_loop": "implicit-sync|repeated-calls|launch-bound|index",
         "small_h2d": "repeated-calls|launch-bound|copy_h2d|tensor",
         "float64_leak": "float64-math|dtype|double|mm",
-        "checkpointing": "recomputation",
+        "checkpointing": "recomputation: checkpoint",
         "amp_scaler": "implicit-sync|gradient-scaling",
         "effnet_nchw": "layout-conversion|conv",
         "norm_upcast": "unfused-pointwise|rms_norm|dtype",
         "gpt2_attn_eager": "hand-written-attention|softmax|attention",
-        "metric_checks": "implicit-sync|item|nonzero|unique",
-        "anomaly_mode": "recomputation|anomaly",
+        "metric_checks": "torchmetrics",
+        "anomaly_mode": "anomaly",
         "cpu_index": "exposed-copy|implicit-sync|index",
         "logits_cpu": "host-round-trip|exposed-copy|implicit-sync",
         "sample_loop": "repeated-calls|launch-bound",
-        "unbatched_generate": "repeated-calls|launch-bound",
+        "unbatched_generate": "repeated-calls|launch-bound|times as often in BASE",
         "dense_embedding": "dense-gradient|embedding",
         "zero_grad": "zeroed-gradients|unfused-optimizer|repeated-calls|zero_",
     },
@@ -67,7 +72,7 @@ PLANTED = {
         "attention_math": "hand-written-attention|softmax",
         "bert_fp32": "no-tensor-cores|linear|mm",
         "clip_loop": "implicit-sync|repeated-calls|item",
-        "decode_sync": "implicit-sync|item|any",
+        "decode_sync": "implicit-sync|item|any|is_nonzero",
         "kv_cat": "strided-copy|cat",
         "numpy_metric": "host-round-trip|exposed-copy|implicit-sync",
         "print_loss": "implicit-sync|item",
@@ -79,6 +84,7 @@ PLANTED = {
     },
 }
 _SURE = 0.10  # of the step, for the verdict's sign to be asked after
+_MEGABYTES, _TURNS = 300, 3
 
 
 class Traces:
@@ -98,9 +104,18 @@ class Traces:
         return compared(self.side(base), self.side(new))
 
     def true_ms(self, name: str) -> float:
-        """The measured step without the profiler."""
+        """The measured step without the profiler, the median of its repeats."""
+        return statistics.median(self.repeats(name))
+
+    def repeats(self, name: str) -> list[float]:
+        """The measured steps without the profiler."""
         told = json.loads((self.root / f"{name}.meta.json").read_text())["unprofiled_step_ms"]
-        return statistics.median(told) if isinstance(told, list) else float(told)
+        return told if isinstance(told, list) else [float(told)]
+
+    def overlap(self, base: str, new: str) -> str:
+        """Whether repeats of the two overlap, so that even their order is not known."""
+        first, second = self.repeats(base), self.repeats(new)
+        return " (repeats overlap)" if min(first) < max(second) and min(second) < max(first) else ""
 
 
 def noise(traces: Traces) -> None:
@@ -149,7 +164,7 @@ def _sums(found: Comparison) -> bool:
 
 def pairs(traces: Traces) -> None:
     """Bad against fixed, and back: what is named first, and the step beside its truth."""
-    errors, signs, asked, unknown, named, every, sums, back, got = [], 0, 0, 0, 0, 0, True, 0, []
+    errors, signs, asked, unknown, named, every, sums, back, got = [], 0, 0, [], 0, 0, True, 0, []
     for folder, planted in PLANTED.items():
         for name, pattern in planted.items():
             sides = f"{folder}/{name}.bad", f"{folder}/{name}.fixed"
@@ -165,7 +180,7 @@ def pairs(traces: Traces) -> None:
             if abs(true) > _SURE:
                 asked += 1
                 signs += (step.word is Word.SLOWER) == (true > 0) and _told(step.word)
-                unknown += not _told(step.word)
+                unknown += [f"{folder}/{name}{traces.overlap(*sides)}"] if not _told(step.word) else []
             got += [
                 (one.said_share, one.got_share, -true) for one in found.faults if one.got_share is not None
             ]
@@ -174,7 +189,9 @@ def pairs(traces: Traces) -> None:
                 f"{mark} {folder}/{name:20} true {true:+7.1%} said {step.difference:+7.1%} {step.word:8} {first[:100]}"
             )
     print(f"planted difference named first: {named} of {every}")
-    print(f"sign of {asked} verdicts where the truth is over 10 %: right {signs}, unknown {unknown}")
+    print(
+        f"sign of {asked} verdicts where the truth is over 10 %: right {signs}, unknown {', '.join(unknown)}"
+    )
     mean, median = statistics.mean(errors), statistics.median(errors)
     near = sum(error <= 10 for error in errors) / len(errors)
     print(f"step's difference: mean error {mean:.1f}, median {median:.1f} points, {near:.0%} within 10")
@@ -201,7 +218,7 @@ _COMPILED = (
 )
 _PUBLIC = (
     ("public/kineto_v100_resnet50_nw0", "public/kineto_v100_resnet50_nw4"),
-    ("public/hta_v100_ns", "public/hta_a100_alexnet"),
+    ("public/hta_v100_ns", "public/hta_a100_nccl"),  # ResNet-50 both, the second one of several ranks
     ("public/tracelens_h100_bert_small", "public/tracelens_mi300_bert_small"),
 )
 _JOBS = (
@@ -237,15 +254,10 @@ def _told_whole(traces: Traces, base: str, new: str) -> None:
     gemms = [
         row
         for row in found.rows
-        if row.base
-        and row.new
-        and row.base.kernels[:1] == row.new.kernels[:1]
-        and "nvjet" in row.base.kernels[0]
+        if row.base and row.new and all("nvjet" in side.kernels[0] for side in (row.base, row.new))
     ]
-    if gemms:
-        print(
-            f"  same GEMM kernel on both: {len(gemms)} rows, such as {gemms[0].base.kernels[0]}, {gemms[0].rung}"
-        )
+    for row in gemms[:3]:
+        print(f"  GEMM by {row.rung}: {row.base.kernels[0]} and {row.new.kernels[0]}, {row.word}")
 
 
 def compiled(traces: Traces) -> None:
@@ -271,16 +283,36 @@ def jobs(traces: Traces) -> None:
 
 
 def cost(traces: Traces) -> None:
-    """A comparison beside one diagnosis of the same file."""
-    from traceanalyzer.report.diagnosis import diagnose
+    """A comparison of two large files beside one diagnosis, in turns, each in a process of its own."""
+    with TemporaryDirectory() as folder:
+        for source in ("real/gpt2_train.eager", "real/llama_decode.eager"):
+            large = [Path(folder, f"{at}.json") for at in range(2)]
+            for seed, path in enumerate(large):
+                make_large.make(traces.path(source), path, _MEGABYTES, seed=seed)
+            asked = {"diagnose": large[:1], "compare": large}
+            turns = [{name: _spent(name, files) for name, files in asked.items()} for _ in range(_TURNS)]
+            for at, what in enumerate(("wall", "CPU")):
+                once, both = (statistics.median(turn[name][at] for turn in turns) for name in asked)
+                ratios = sorted(turn["compare"][at] / turn["diagnose"][at] for turn in turns)
+                shown = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+                print(
+                    f"{source} {_MEGABYTES} MB, {what}: {once:.1f} s, {both:.1f} s: {both / once:.2f} times ({shown})"
+                )
+            for path in large:
+                path.unlink()
 
-    path = traces.path("pairs4/effnet_nchw.bad")
-    times = []
-    for work in (lambda: diagnose(path), lambda: compared(side_of(path), side_of(path))) * 2:
-        begun = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begun)
-    print(f"diagnose {times[2]:.2f} s, compare {times[3]:.2f} s: {times[3] / times[2]:.2f} times")
+
+def _spent(command: str, files: Sequence[Path]) -> tuple[float, float]:
+    """(seconds by the clock, of CPU) of a command with all its processes."""
+    before, begun = os.times(), time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "traceanalyzer", command, *map(str, files), "--format", "json"],
+        stdout=subprocess.DEVNULL,
+        check=False,
+    )
+    after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return time.perf_counter() - begun, cpu
 
 
 SECTIONS = {one.__name__: one for one in (noise, pairs, compiled, public, jobs, cost)}

@@ -84,7 +84,23 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
     saved(path, built([MM]).load())
     table = pq.read_table(path)
     key = b"traceanalyzer.baseline"
-    described = json.loads(table.schema.metadata[key]) | {"schema": 0, "version": "0.0.1"}
+    described = json.loads(table.schema.metadata[key]) | {"schema": 0, "version": "0.0.1\udfff"}
     pq.write_table(table.replace_schema_metadata({key: json.dumps(described).encode()}), path)
-    with pytest.raises(UnreadableTrace, match=r"made by traceanalyzer 0\.0\.1"):
+    with pytest.raises(UnreadableTrace, match=r"made by traceanalyzer 0\.0\.1.udfff"):
+        load_baseline(str(path))
+
+
+@pytest.mark.parametrize("changed", [b'"sum": "0', b'"heads": [0, '])
+def test_a_changed_baseline_is_refused(changed: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "main.parquet"
+    saved(path, built([MM]).load())
+    table = pq.read_table(path)
+    key = b"traceanalyzer.baseline"
+    begin = changed.partition(b": ")[0] + b": " + (b'"' if b"sum" in changed else b"[")
+    described = table.schema.metadata[key].replace(begin, changed)
+    pq.write_table(table.replace_schema_metadata({key: described}), path)
+    with pytest.raises(UnreadableTrace, match="not as it was saved"):
+        load_baseline(str(path))
+    pq.write_table(table.slice(1), path)
+    with pytest.raises(UnreadableTrace, match="not as it was saved"):
         load_baseline(str(path))

@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.comparison.programs import ADDED, MM, TANH, built
 from tests.recorded import FIXTURES
 from tests.rules.kernel_programs import Op
 from traceanalyzer import BadOption, Comparison, Trace, compare
+from traceanalyzer.comparison.compare import side_of
+from traceanalyzer.comparison.jobs import job_notes, rank_changes
 from traceanalyzer.comparison.ledger import COLUMNS, ledger_rows, ledger_text
+from traceanalyzer.comparison.merging import Captures
 from traceanalyzer.comparison.result import Counted, Word
+from traceanalyzer.render.text.comparison import render_comparison
 from traceanalyzer.rule.registry import all_rules
 
 PAIRS = [folder for folder in sorted(FIXTURES.iterdir()) if (folder / "good.json.gz").exists()]
@@ -55,6 +60,48 @@ def test_order_of_events_ids_and_processes_do_not_matter(change: str) -> None:
     trace = built([MM, ADDED], syncs=1)
     other = trace.shuffled(3) if change == "shuffled" else trace.renumbered()
     assert compare(trace.load(), other.load()).verdict.word is Word.IDENTICAL
+
+
+def test_without_work_on_a_gpu_nothing_is_said() -> None:
+    trace, other = TraceBuilder(), built([MM])
+    trace.op("aten::mm", 1_000, 8_000)
+    for one, two in ((trace, trace), (trace, other), (other, trace)):
+        found = compare(one.load(), two.load())
+        assert found.verdict.word is Word.UNKNOWN
+        assert "no GPU work in" in found.verdict.headline
+        assert found.waterfall is None
+        assert len(found.to_frame()) == len(found.rows)
+
+
+def test_work_that_runs_as_often_again_is_said_once() -> None:
+    found = compare(built([MM, ADDED]).load(), built([MM, ADDED] * 4).load())
+    told = "the same work runs 4 times as often in NEW (2 -> 8 kernels and copies a step)"
+    assert [reason for reason in found.verdict.because if "times as often" in reason] == [told]
+    once = compare(built([MM, ADDED]).load(), built([MM, ADDED, ADDED, ADDED]).load())
+    assert not any("times as often" in reason for reason in once.verdict.because)
+
+
+def with_functions(*names: str) -> Trace:
+    """A program whose steps are in `main`, which calls these functions one after the other."""
+    trace = built([MM, ADDED])
+    steps = [event for event in trace.events if str(event.get("name")).startswith("ProfilerStep#")]
+    for at, mark in enumerate(steps):
+        begin, length = round(mark["ts"] * 1_000), round(mark["dur"] * 1_000)
+        trace.python("train.py(7): main", begin + 1, length - 2, python_id=100 * at)
+        for number, name in enumerate(names):
+            part = length // (len(names) + 1)
+            trace.python(f"{name}", begin + 2 + number * part, part, python_id=100 * at + number + 1)
+    return trace.load()
+
+
+def test_a_function_that_takes_the_difference_is_named() -> None:
+    two, one = with_functions("lib/metric.py(9): compute", "train.py(3): load"), built([MM]).load()
+    less = with_functions("train.py(30): load")
+    assert not any("metric.py" in reason for reason in compare(two, one).verdict.because)  # no Python in NEW
+    found = compare(two, less)
+    assert found.verdict.because[0].startswith("lib/metric.py: compute is gone")
+    renamed = compare(two, with_functions("lib/metric.py(9): evaluate", "train.py(3): load"))
+    assert not any("metric.py" in reason for reason in renamed.verdict.because)
 
 
 def test_a_later_clock_does_not_matter() -> None:
@@ -131,6 +178,16 @@ def test_other_sizes_as_often_are_other_inputs_and_no_verdict() -> None:
     assert "528" in found.verdict.why
 
 
+def test_other_grids_without_shapes_are_a_note() -> None:
+    plain, wider = replace(MM, dims=(), types=()), replace(MM, dims=(), types=(), grid=264)
+    found = compare(built([plain]).load(), built([wider]).load())
+    (note,) = [note for note in found.notes if "grids" in note]
+    assert note.startswith("for 100 % of GPU time the same kernels ran on other grids: perhaps other inputs")
+    assert not any(
+        "grids" in note for note in compare(built([MM]).load(), built([replace(MM, grid=264)]).load()).notes
+    )
+
+
 def test_more_executions_of_one_op_stay_one_row() -> None:
     found = compare(built([MM, ADDED]).load(), built([MM, ADDED, ADDED, ADDED]).load())
     rows = [row for row in found.rows if row.op == "aten::add"]
@@ -160,6 +217,10 @@ def test_three_captures_a_side_give_an_interval() -> None:
     assert found.verdict.word is Word.SLOWER  # 3 %, which one capture a side cannot tell
     again = compare(base, [built([MM, ADDED], jitter=seed).load() for seed in (17, 19, 5)])
     assert again.verdict.word is Word.SAME
+    assert again.axes.step is not None
+    low, high = again.axes.step.low or 0, again.axes.step.high or 0
+    assert again.verdict.within == pytest.approx(max(abs(low), abs(high)))
+    assert low < 0 < high
 
 
 @pytest.mark.parametrize("folder", PAIRS if all_rules() else [], ids=lambda folder: folder.name)
@@ -225,10 +286,48 @@ def test_jobs_are_compared_by_the_rank_that_sets_the_pace() -> None:
     assert [one.word for one in found.ranks] == [Word.SLOWER, Word.FASTER]
 
 
+def test_ranks_of_one_role_do_the_same_work() -> None:
+    tanh = replace(ADDED, name="aten::tanh", kernel=TANH, dur=500)
+    found = compare(ranks_of([MM], [MM], [tanh]), ranks_of([MM], [MM, MM], [tanh], [tanh]))
+    assert [one.roles for one in found.ranks] == [(0, 0), (0, 0), (1, 1), (None, 1)]
+    text = render_comparison(found)
+    assert "rank 2 (work 1): " in text
+    assert "rank 3 (work 1): missing -> " in text
+    changed = compare(ranks_of([MM], [tanh]), ranks_of([tanh], [replace(tanh, name="aten::relu")]))
+    assert [one.roles for one in changed.ranks] == [(0, 1), (1, 2)]
+    assert {one.word for one in changed.ranks} == {Word.UNKNOWN}
+    assert "ranks that do other work in NEW: 0, 1" in changed.notes
+    compiled = compare(ranks_of([MM], [tanh]), ranks_of([ADDED], [replace(tanh, name="aten::relu")]))
+    assert [one.roles for one in compiled.ranks] == [(0, 0), (1, 1)]  # all is new: by rank
+
+
 def test_ranks_that_are_missing_are_said() -> None:
     found = compare(ranks_of([MM], [MM]), ranks_of([MM], [MM], [MM]))
     assert "ranks in NEW only: 2" in found.notes
     assert found.ranks[2].base_ns is None
+
+
+def waiting(*ns: int, culprit: int | None) -> dict[int | None, Captures]:
+    """Ranks that wait so long in each recorded step, and the one that a report says they wait for."""
+    (one,) = (capture[None] for capture in side_of(built([MM]).load()))
+    return {
+        rank: Captures.of([replace(one, rank=rank, waiting_ns=waits, culprit=rank == culprit)])
+        for rank, waits in enumerate(ns)
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (None, 1, "rank 1 became late: others wait up to 6.00 ms a step more than it"),
+        (1, None, "rank 1 is late no more: others waited up to 3.00 ms a step more than it"),
+        (1, 1, "rank 1 is late in both: others wait 3.00 ms and 6.00 ms a step for it"),
+        (None, None, None),
+    ],
+)
+def test_who_is_late_is_said(before: int | None, after: int | None, told: str | None) -> None:
+    sides = waiting(3_000_000, 0, culprit=before), waiting(6_000_000, 0, culprit=after)
+    assert job_notes(*sides, rank_changes(*sides)) == ([told] if told else [])
 
 
 def with_modules(*names: str) -> Trace:
@@ -249,3 +348,21 @@ def test_modules_are_part_of_the_path() -> None:
     assert found.rungs["path"] == pytest.approx(1)
     moved = compare(with_modules("Linear_0", "Linear_1"), with_modules("Conv_0", "Conv_1"))
     assert moved.rungs["op"] == pytest.approx(1)
+
+
+def served(mark: str) -> Trace:
+    """A program whose steps a serving engine marks so."""
+    trace = built([MM, ADDED])
+    for event in trace.events:
+        if str(event.get("name")).startswith("ProfilerStep#"):
+            event["name"] = mark
+    return trace.load()
+
+
+@pytest.mark.parametrize("mark", ["step[DECODE bs=16]", "step[EXTEND bs=8 toks=512]"])
+def test_another_batch_or_phase_of_serving_is_said_and_not_compared(mark: str) -> None:
+    found = compare(served("step[DECODE bs=8]"), served(mark))
+    assert found.verdict.word is Word.UNKNOWN
+    assert "the steps are of decode with 8 requests and of " in found.verdict.why
+    assert found.verdict.settle == "record both with the same inputs"
+    assert compare(served(mark), served(mark)).verdict.word is Word.IDENTICAL

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import SHARED
-from traceanalyzer import Comparison, compare
+from traceanalyzer import Comparison, compare, load
 from traceanalyzer.comparison.result import Word
+from traceanalyzer.render.text.comparison import render_comparison
 
 Shared = Callable[[str], Path]
 SIDED = (Word.SLOWER, Word.FASTER)
@@ -49,7 +51,11 @@ def test_a_stage_in_float32_is_slower_on_the_device_and_in_the_step(shared: Shar
     assert found.axes.device is not None
     assert found.axes.device.word is Word.SLOWER
     assert found.verdict.word is Word.SLOWER
-    assert "bfloat16 became float32" in found.rows[0].note
+    assert found.rows[0].note.startswith("bfloat16 became float32 of 192x256x10x10, 256x256x3x3; kernel ")
+    assert any("became float32 of 192x256x10x10" in line for line in render_comparison(found).splitlines())
+    assert "287 µs -> 682 µs, bfloat16 became float32 of 192x256x10x10" in " ".join(
+        render_comparison(found).split()
+    )
 
 
 def test_a_wider_input_is_other_shapes(shared: Shared) -> None:
@@ -84,3 +90,59 @@ def test_what_overlap_gives_compute_takes() -> None:
     base, new, _ = found.waterfall.groups["compute"]
     assert 40e6 < base < 50e6
     assert 70e6 < new < 82e6
+
+
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [
+        ("pairs4/checkpointing", r"^recomputation: checkpoint is gone \(said \d+ %, got \d+ %\)$"),
+        ("pairs4/metric_checks", r"^torchmetrics/\S+: compute and \d more are gone"),
+        ("pairs4/unbatched_generate", r"^the same work runs 4 times as often in BASE"),
+        ("pairs4/dense_embedding", r"^dense-gradient: embedding is gone \(said to add \d+ %\)$"),
+        ("third/decode_sync", r"^aten::is_nonzero: .*cudaStreamSynchronize 32 -> 2 a step"),
+    ],
+)
+def test_what_differs_is_named_first(shared: Shared, program: str, named: str) -> None:
+    found = compare(shared(f"{program}.bad"), shared(f"{program}.fixed"))
+    assert re.search(named, found.verdict.because[0])
+    assert found.waterfall is not None
+    assert (
+        found.waterfall.base_ns + sum(part.delta_ns for part in found.waterfall.parts)
+        == found.waterfall.new_ns
+    )
+
+
+def test_of_a_job_idle_time_that_makes_the_difference_is_named_first() -> None:
+    sides = SHARED / "jobs/torchrec_a2a", SHARED / "jobs/torchrec_sleep"
+    if not all(side.is_dir() for side in sides):
+        pytest.skip("no shared traces of this job")
+    found = compare(*sides)
+    assert found.verdict.word is Word.SLOWER
+    assert re.match(r"host-code: \+9[56]\d ms of the step, most of it idle time", found.verdict.because[0])
+    assert "rank 2 is late in both: others wait 59.9 ms and 1.01 s a step for it" in found.notes
+
+
+def test_steps_of_two_machines_are_apart_where_their_intervals_are(shared: Shared) -> None:
+    found = compare(shared("public/hta_v100_ns"), shared("public/hta_a100_nccl"))  # ResNet-50 both
+    assert found.rungs["path"] > 0.8
+    assert found.axes.step is not None
+    assert found.axes.step.difference > 0.5
+    assert found.verdict.word is Word.UNKNOWN  # 86 to 105 ms and 99 to 200 ms
+    assert found.verdict.settle
+
+
+@pytest.mark.parametrize(
+    ("folder", "job", "told"),
+    [
+        ("ranks", "imbalance", "rank 1 is late no more"),
+        ("ranks2", "loader", "rank 0 is late no more"),
+        ("ranks2", "healthy", ""),
+    ],
+)
+def test_the_late_rank_is_the_one_of_the_report(shared: Shared, folder: str, job: str, told: str) -> None:
+    sides = [
+        {rank: load(shared(f"{folder}/{job}.{side}.rank{rank}")) for rank in (0, 1)}
+        for side in ("bad", "fixed")
+    ]
+    late = [note for note in compare(*sides).notes if "late" in note]
+    assert [note.partition(":")[0] for note in late] == ([told] if told else [])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceanalyzer.comparison.sides import Side
 from traceanalyzer.comparison.snapshot import (
@@ -22,6 +23,9 @@ from traceanalyzer.comparison.snapshot import (
 from traceanalyzer.model.errors import BadOption, UnreadableTrace
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.version import __version__
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FOLDER = Path(".traceanalyzer")
 MAX_BYTES = 200_000  # so that it can be committed
@@ -74,12 +78,19 @@ def _written(side: Side, samples: int) -> bytes:
             for name, table in snapshot.tables.items():
                 frames.append(_thinned(table, name, samples).assign(table=name, snapshot=number))
     frame = pd.concat(frames, ignore_index=True)
-    described = {"schema": SNAPSHOT_SCHEMA, "version": __version__, "heads": heads}
     table = pa.Table.from_pandas(frame, preserve_index=False)
+    plain = json.loads(json.dumps(heads))
+    described = {"schema": SNAPSHOT_SCHEMA, "version": __version__, "heads": plain, "sum": _sum(plain, table)}
     stream = io.BytesIO()
     meta = {_KEY: json.dumps(described, sort_keys=True).encode()}
     pq.write_table(table.replace_schema_metadata(meta), stream, compression="zstd", compression_level=19)
     return stream.getvalue()
+
+
+def _sum(heads: Any, table: pa.Table) -> str:
+    """What tells whether a baseline is as it was saved."""
+    content = json.dumps([heads, table.to_pydict()], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _thinned(table: pd.DataFrame, name: str, samples: int) -> pd.DataFrame:
@@ -94,7 +105,7 @@ def _head(snapshot: Snapshot) -> dict[str, Any]:
     plain = {
         name: getattr(snapshot, name)
         for name in Snapshot.__slots__
-        if name not in ("tables", "step", "faults", "strip")
+        if name not in ("tables", "step", "faults", "strip", "functions")
     }
     step = None if snapshot.step is None else asdict(snapshot.step)
     return plain | {"step": step, "faults": [asdict(fault) for fault in snapshot.faults]}
@@ -105,7 +116,7 @@ def load_baseline(name: str) -> Side:
 
     Raises:
         BadOption: there is none of that name.
-        UnreadableTrace: the file is no baseline, or another version of the tool made it.
+        UnreadableTrace: the file is no baseline, was changed, or another version of the tool made it.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -128,13 +139,25 @@ def load_baseline(name: str) -> Side:
         raise UnreadableTrace(
             "is no baseline", where=path, remedy="Save one: traceanalyzer baseline save NAME TRACE"
         )
-    told = json.loads(described)
-    if told["schema"] != SNAPSHOT_SCHEMA:
-        what = (
-            f"was made by traceanalyzer {told['version']} (schema {told['schema']}, here {SNAPSHOT_SCHEMA})"
-        )
-        raise UnreadableTrace(what, where=path, remedy="Save it again from the traces.")
+    told = _described(described)
+    if told.get("schema") != SNAPSHOT_SCHEMA:
+        made = f"traceanalyzer {told.get('version')} (schema {told.get('schema')}, here {SNAPSHOT_SCHEMA})"
+        readable = made.encode("ascii", "backslashreplace").decode()
+        remedy = "Save it again from the traces."
+        raise UnreadableTrace(f"was made by {readable}", where=path, remedy=remedy)
+    if told.get("sum") != _sum(told.get("heads"), table):
+        remedy = "Take the file from where it was committed, or save it again."
+        raise UnreadableTrace("is not as it was saved", where=path, remedy=remedy)
     return _sides(told["heads"], table.to_pandas())
+
+
+def _described(text: bytes) -> dict[str, Any]:
+    """What the file says of itself; empty where it is no JSON object."""
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _sides(heads: Sequence[Mapping[str, Any]], frame: pd.DataFrame) -> Side:

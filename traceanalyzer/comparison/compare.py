@@ -75,9 +75,9 @@ def _captures(given: Capture) -> list[Mapping[int | None, Snapshot]]:
         return list(load_baseline(str(given).removeprefix("baseline:")))
     if Path(given).is_dir():
         return _folder(Path(given))
-    from traceanalyzer.read.load import load
+    from traceanalyzer.read.load import load_any
 
-    return [snapshots(load(given))]
+    return [snapshots(load_any(given))]
 
 
 def _folder(path: Path) -> list[Mapping[int | None, Snapshot]]:
@@ -97,7 +97,10 @@ def snapshots(traces: Trace | Mapping[int, Trace]) -> Mapping[int | None, Snapsh
     report = report_of(analysed)
     heads = {head.rank: head for head in report.traces}
     alone = len(analysed) == 1
+    culprits = report.job.culprits if report.job else ()
     return {
-        None if alone else rank: snapshot_of(analysis, heads[rank], report.findings)
+        None if alone else rank: replace(
+            snapshot_of(analysis, heads[rank], report.findings), culprit=rank in culprits
+        )
         for rank, analysis in analysed
     }

@@ -19,7 +19,9 @@ MINOR = ("ops",)  # counters that count no work and no wait: they alone make no 
 def counted(
     base: Snapshot, new: Snapshot, calls: Sequence[CallRow], rows: Sequence[Row]
 ) -> tuple[Counted, ...]:
-    """All counters of both sides, and where those that changed did."""
+    """All counters of both sides, and where those that changed did; none where neither did work on a GPU."""
+    if base.tables["totals"].empty and new.tables["totals"].empty:
+        return ()  # pandas cannot join two tables without a row
     both = base.tables["totals"].merge(
         new.tables["totals"], on="counter", suffixes=("_base", "_new"), how="outer"
     )
@@ -73,6 +75,8 @@ def _where(counter: str, calls: Sequence[CallRow], rows: Sequence[Row]) -> tuple
 
 def changed_calls(base: Snapshot, new: Snapshot) -> tuple[CallRow, ...]:
     """Calls that one side makes more often, by op; the largest difference first."""
+    if base.tables["calls"].empty and new.tables["calls"].empty:
+        return ()
     tables = [
         side.tables["calls"].groupby(_KEYS, as_index=False)[["count", "least", "most"]].sum()
         for side in (base, new)

@@ -24,7 +24,7 @@ def fault_changes(
     pairs = _pairs(base, new)
     found = [_change(first, second) for first, second in pairs]
     gone = [one for one in found if one.status == "gone"]
-    alone = len(gone) == 1 and not any(one.status == "new" for one in found)
+    alone = len(gone) == 1 and not any(one.status in ("new", "worse") for one in found)
     if alone and gone[0].said_share is not None:
         found[found.index(gone[0])] = replace(gone[0], got_share=got_share)
     found.sort(key=lambda one: (_ORDER.index(one.status), -(one.said_share or 0.0), one.title))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from traceanalyzer.comparison.merging import Captures
 from traceanalyzer.comparison.result import RankChange, Word
+from traceanalyzer.comparison.roles import Ranks, roles_of
 from traceanalyzer.comparison.step_axis import step_axis
 from traceanalyzer.model.units import format_ns
 
-Ranks = Mapping[int | None, Captures]
-
-_LATE_SHARE = (
-    0.2  # of the step, that others must wait for a rank to be late: under the profiler all wait; chosen
-)
 _ALIKE = 0.05  # of the step: ranks so near are alike, as in report/slowest.py
 
 
@@ -32,47 +28,70 @@ def _step_ns(side: Captures) -> int:
 
 
 def rank_changes(base: Ranks, new: Ranks) -> tuple[RankChange, ...]:
-    """All ranks of both jobs, and how their steps changed."""
-    found = []
+    """All ranks of both jobs, and how their steps changed; nothing is said of a rank that does other work in NEW."""
+    found, roles = [], roles_of(base, new)
     for rank in sorted({*base, *new}, key=lambda rank: -1 if rank is None else rank):
-        sides = base.get(rank), new.get(rank)
-        step = None if sides[0] is None or sides[1] is None else step_axis(sides[0], sides[1], None, True)
+        sides, own = (base.get(rank), new.get(rank)), (roles[0].get(rank), roles[1].get(rank))
+        step = None
+        if sides[0] is not None and sides[1] is not None and own[0] == own[1]:
+            step = step_axis(sides[0], sides[1], None, True)
         ns = [None if one is None or one.together.step is None else one.together.step.ns for one in sides]
         waits = [None if one is None else one.together.waiting_ns for one in sides]
         word = step.word if step else Word.UNKNOWN
-        found.append(RankChange(rank, ns[0], ns[1], waits[0], waits[1], word))
+        found.append(RankChange(rank, own, ns[0], ns[1], waits[0], waits[1], word))
     return tuple(found)
 
 
 def job_notes(base: Ranks, new: Ranks, ranks: Sequence[RankChange]) -> list[str]:
-    """Ranks of one side only, and who became late, or is late no more."""
+    """Ranks of one side only, ranks of other work, and who became late, or is late no more."""
     notes = []
     for name, own, other in (("BASE", base, new), ("NEW", new, base)):
         only = sorted(rank for rank in own if rank not in other and rank is not None)
         if only and len(own) + len(other) > 2:
             notes.append(f"ranks in {name} only: {', '.join(map(str, only))}")
-    before = _late([(one.rank, one.base_waiting_ns, one.base_ns) for one in ranks])
-    after = _late([(one.rank, one.new_waiting_ns, one.new_ns) for one in ranks])
-    if before == after or (before and after and before[0] == after[0]):
-        return notes
-    if after:
-        notes.append(
-            f"rank {after[0]} became late: others wait up to {format_ns(after[1])} a step more than it"
-        )
-    if before:
-        notes.append(
-            f"rank {before[0]} is late no more: others waited up to {format_ns(before[1])} a step for it"
-        )
+    notes += _other_work(ranks, (slowest(base), slowest(new)))
+    before, after = _late(base), _late(new)
+    notes += [f"rank {rank} became late{_waited(ranks, rank, 1)}" for rank in after if rank not in before]
+    notes += [f"rank {rank} is late no more{_waited(ranks, rank, 0)}" for rank in before if rank not in after]
+    return notes + [_still(ranks, rank) for rank in before if rank in after]
+
+
+def _late(side: Ranks) -> list[int | None]:
+    """The ranks that the others wait for, as a report says."""
+    return [rank for rank, captures in side.items() if any(one.culprit for one in captures.each)]
+
+
+def _still(ranks: Sequence[RankChange], rank: int | None) -> str:
+    times = [_more_ns(ranks, rank, at) for at in (0, 1)]
+    waits = (
+        ""
+        if None in times
+        else f": others wait {format_ns(times[0] or 0)} and {format_ns(times[1] or 0)} a step for it"
+    )
+    return f"rank {rank} is late in both{waits}"
+
+
+def _waited(ranks: Sequence[RankChange], rank: int | None, at: int) -> str:
+    ns = _more_ns(ranks, rank, at)
+    return (
+        "" if ns is None else f": others {('waited', 'wait')[at]} up to {format_ns(ns)} a step more than it"
+    )
+
+
+def _more_ns(ranks: Sequence[RankChange], rank: int | None, at: int) -> int | None:
+    """How much longer than the rank another one waits in a recorded step, in BASE (0) or NEW (1); None if unknown."""
+    waits = {one.rank: (one.base_waiting_ns, one.new_waiting_ns)[at] for one in ranks}
+    known = [ns for ns in waits.values() if ns is not None]
+    own = waits.get(rank)
+    return max(known) - own if own is not None else None
+
+
+def _other_work(ranks: Sequence[RankChange], compared: tuple[int | None, int | None]) -> list[str]:
+    """Ranks that changed their role, and whether those that set the pace are of two roles."""
+    moved = [one.rank for one in ranks if None not in one.roles and one.roles[0] != one.roles[1]]
+    notes = [f"ranks that do other work in NEW: {', '.join(map(str, moved))}"] if moved else []
+    roles = {one.rank: one.roles for one in ranks}
+    if compared[0] != compared[1] and roles[compared[0]][0] != roles[compared[1]][1]:
+        who = f"rank {compared[0]} in BASE and rank {compared[1]} in NEW"
+        notes.append(f"{who} set the pace and do other work: what is compared is not the same")
     return notes
-
-
-def _late(ranks: Sequence[tuple[int | None, int | None, int | None]]) -> tuple[int | None, int] | None:
-    """(the rank that waits least, how much longer another waits); None where none is late, or waiting is unknown."""
-    known = [(waits, rank) for rank, waits, _ in ranks if waits is not None]
-    if len(known) < 2 or len(known) < len(ranks):
-        return None
-    least, most = min(known, key=lambda one: one[0]), max(known, key=lambda one: one[0])
-    steps = {rank: ns or 0 for rank, _, ns in ranks}
-    longest = max(steps.values())
-    late = most[0] - least[0] > _LATE_SHARE * longest and steps[least[1]] >= (1 - _ALIKE) * longest
-    return (least[1], most[0] - least[0]) if late else None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from traceanalyzer.comparison.result import WorkSide
 from traceanalyzer.comparison.rows import Drafted
 from traceanalyzer.comparison.snapshot import Snapshot
+from traceanalyzer.rule.evidence import shapes_in_words
 
 _OTHER_INPUTS = 0.3  # of the GPU time of both sides in ops that got other sizes as often as before; chosen
 _AS_OFTEN = 0.02  # of all pieces of work, by which their number may differ; chosen
@@ -25,7 +27,24 @@ def other_inputs(rows: Sequence[Drafted], sides: tuple[Snapshot, Snapshot]) -> s
     lead = max(other, key=lambda one: (one.part.base.ns + one.part.new.ns, one.row.op)).row
     assert lead.base is not None
     assert lead.new is not None
-    return f"other shapes: {lead.op} got {lead.base.shapes} and gets {lead.new.shapes}"
+    shapes = [_inputs(side) for side in (lead.base, lead.new)]
+    return f"other shapes: {lead.op} got {shapes[0]} and gets {shapes[1]}"
+
+
+def other_grids(rows: Sequence[Drafted]) -> list[str]:
+    """What kernels say of other inputs where the shapes were not recorded: a note, as other code may do the same."""
+    work = [(one.part.base.ns + one.part.new.ns, one) for one in rows]
+    own = sum(ns for ns, one in work if one.other_grids and one.row.base and not _inputs(one.row.base))
+    share = own / max(sum(ns for ns, _ in work), 1.0)
+    if share < _OTHER_INPUTS:
+        return []
+    told = f"for {share:.0%} of GPU time the same kernels ran on other grids".replace("%", " %")
+    return [f"{told}: perhaps other inputs, which record_shapes=True tells"]
+
+
+def _inputs(side: WorkSide) -> str:
+    """The shapes of the op that took most."""
+    return shapes_in_words(side.shapes.partition(" | ")[0])
 
 
 def _step(side: Snapshot) -> str:

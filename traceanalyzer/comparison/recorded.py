@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from traceanalyzer.comparison.functions import functions_of
 from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Snapshot, StepTime
 from traceanalyzer.comparison.strip import strip_of
 from traceanalyzer.comparison.tables import Chosen, host_table, tables_of
@@ -21,8 +22,10 @@ from traceanalyzer.model.report import TraceReport
 from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.run import run_at
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.rule.registry import Kind, find_rule
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.user_code import UserCode
 
 _PACES = (
     0.4,
@@ -35,6 +38,9 @@ _PACES = (
 )  # times as quick as the CPU was: what hosts differ by, and more
 
 
+_LONGER = 0.01  # of the step, by which a fix makes it longer for that to be no rounding error; chosen
+
+
 def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Finding]) -> Snapshot:
     """The snapshot of one trace.
 
@@ -45,6 +51,7 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
     meta, forecast = analysis.trace.meta, _forecast(analysis)
     tables = {name: _empty(name) for name in TABLES}
     kind, phase, batch, count, step, strip = "window", None, None, 0, None, None
+    functions: Mapping[tuple[str, str], float] = {}
     with suppress(Unavailable):
         work, steps = analysis.index(DeviceWork), analysis.index(Steps)
         chosen = _chosen(work, steps, _main_device(work))
@@ -57,6 +64,7 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
             tables["host"] = host_table(analysis.trace, forecast.program)
         step = _step_time(steps, chosen, head, forecast)
         strip = strip_of(analysis.trace, work, steps, chosen)
+        functions = functions_of(analysis.index(UserCode), steps, chosen)
     return Snapshot(
         source=Path(meta.source).name,
         rank=head.rank,
@@ -72,6 +80,7 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
         tables=tables,
         faults=known_faults(head, findings),
         strip=strip,
+        functions=functions,
     )
 
 
@@ -130,19 +139,26 @@ def _step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Foreca
 
 
 def known_faults(head: TraceReport, findings: Sequence[Finding]) -> tuple[KnownFault, ...]:
-    """What the report says is wrong with the rank, above `info`, ranked as there."""
+    """What the report says of the rank's program, ranked as there: faults, choices, and what does not pay."""
+    told = [(fault, [findings[number - 1] for number in fault.findings]) for fault in head.faults]
     return tuple(
-        _known(fault, [findings[number - 1] for number in fault.findings])
-        for fault in head.faults
-        if fault.severity is not Severity.INFO and fault.findings
+        _known(fault, evidence) for fault, evidence in told if evidence and _worth(fault, evidence[0])
     )
+
+
+def _worth(fault: Fault, lead: Finding) -> bool:
+    """Whether a program without it would differ: of `info` only what was chosen, and what is longer when fixed."""
+    if fault.severity is not Severity.INFO:
+        return True
+    choice = find_rule(lead.rule).kind is Kind.CHOICE
+    return fault.saving is not None and (choice or fault.saving.share <= -_LONGER)
 
 
 def _known(fault: Fault, evidence: Sequence[Finding]) -> KnownFault:
     """The fault, known again by the rule, the cause and the name of the finding that saves most of it."""
     lead, rules = evidence[0], tuple(dict.fromkeys(found.rule for found in evidence))
     key = "|".join((lead.rule, lead.cause, lead.by or ""))
-    title = f"{lead.rule}: {lead.by}" if lead.by else lead.rule
+    title = f"{lead.rule}: {lead.by or lead.cause}" if lead.by or lead.cause else lead.rule
     if fault.saving is None:
         return KnownFault(key, rules, title, str(fault.severity))
     said = fault.saving

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from traceanalyzer.comparison.snapshot import StepStrip
+    from traceanalyzer.comparison.snapshot import Source, StepStrip
 
 
 class Word(StrEnum):
@@ -222,7 +222,7 @@ class FaultChange:
         status: new, gone, worse, better or unchanged.
         said_share: what BASE's report said that fixing it saves; of a new one NEW's.
         low_share, high_share: the interval that was said.
-        got_share: what the step really lost, where this is the only fault above `info` that is gone, and none is new.
+        got_share: what the step really lost, where this is the only one that is gone, and none is new or worse.
     """
 
     status: str
@@ -239,29 +239,19 @@ class FaultChange:
 
 @dataclass(frozen=True, slots=True)
 class RankChange:
-    """One rank of a job on both sides; a side is None where that rank is missing."""
+    """One rank of a job on both sides; a side is None where that rank is missing.
+
+    Attributes:
+        roles: of BASE and NEW, the number of the work that it does: ranks of one role do the same.
+    """
 
     rank: int | None
+    roles: tuple[int | None, int | None]
     base_ns: int | None
     new_ns: int | None
     base_waiting_ns: int | None
     new_waiting_ns: int | None
     word: Word
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Which recordings a side is made of."""
-
-    names: tuple[str, ...]
-    captures: int
-    ranks: tuple[int | None, ...]
-    rank: int | None
-    gpus: tuple[str, ...]
-    versions: Mapping[str, str]
-    recorded: tuple[str, ...]
-    steps: int
-    step_kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,18 +292,6 @@ class Comparison:
     def to_frame(self) -> pd.DataFrame:
         """One row per matched work: op, outer, region, kind, rung, word, axis, ratio, p, delta_ns, note, and of both
         sides `base_` and `new_` count, ns, exposed_ns and median_ns."""
-        import pandas as pd
+        from traceanalyzer.comparison.frame import rows_frame
 
-        plain = [one.name for one in fields(Row) if one.name not in ("base", "new")]
-        sides = ("count", "ns", "exposed_ns", "median_ns")
-        records: list[dict[str, Any]] = []
-        for row in self.rows:
-            record: dict[str, Any] = {name: getattr(row, name) for name in plain}
-            record["word"] = str(row.word)
-            for side, work in (("base", row.base), ("new", row.new)):
-                record |= {f"{side}_{name}": work and getattr(work, name) for name in sides}
-            records.append(record)
-        columns = [*plain, *(f"{side}_{name}" for side in ("base", "new") for name in sides)]
-        frame = pd.DataFrame(records, columns=columns)
-        numbers = [name for name in columns if name.startswith(("base_", "new_"))] + ["ratio", "p"]
-        return frame.astype({**dict.fromkeys(numbers, "float64"), "delta_ns": "int64"})
+        return rows_frame(self.rows)

@@ -13,7 +13,7 @@ from traceanalyzer.comparison.names import family_of
 from traceanalyzer.comparison.result import Row, Word, WorkSide
 from traceanalyzer.comparison.statistics import holm, permutation_p, spread
 from traceanalyzer.comparison.waterfall import Busy, BusyPart, plain_op
-from traceanalyzer.rule.evidence import TYPES, short_name
+from traceanalyzer.rule.evidence import TYPES, shapes_in_words, short_name
 
 Table = Sequence[Any]
 """The rows of a work table with the column `medians`, as `rows_of` gives them."""
@@ -34,12 +34,18 @@ _NOTED = 44  # characters of a name or of shapes in a note; both sides have them
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A row before the tests are corrected for their number, and its place in the waterfall."""
+    """A row before the tests are corrected for their number, and its place in the waterfall.
+
+    Attributes:
+        other_inputs: whether the same op got inputs of other sizes as often.
+        other_grids: whether the same kernels ran as often on other grids.
+    """
 
     row: Row
     part: BusyPart
     tested: bool
     other_inputs: bool
+    other_grids: bool
 
 
 def drafted(pair: Pair, tables: tuple[Table, Table]) -> Drafted:
@@ -70,7 +76,15 @@ def drafted(pair: Pair, tables: tuple[Table, Table]) -> Drafted:
     busy = [
         Busy(0.0, 0.0, 0.0) if one is None else Busy(one.count, one.ns, one.exposed_ns) for one in (base, new)
     ]
-    return Drafted(row, BusyPart(kind, label_of(row), *busy), tested, other_inputs)
+    grids = [
+        {table[at].blocks for at in parts} for table, parts in zip(tables, (pair.base, pair.new), strict=True)
+    ]
+    other_grids = grids[0] != grids[1] and base is not None and new is not None and _alike(base, new)
+    return Drafted(row, BusyPart(kind, label_of(row), *busy), tested, other_inputs, other_grids)
+
+
+def _alike(base: WorkSide, new: WorkSide) -> bool:
+    return base.kernels == new.kernels and abs(base.count - new.count) <= _SAME_COUNT
 
 
 def corrected(rows: Sequence[Drafted], *, comparable: bool) -> list[Row]:
@@ -123,10 +137,12 @@ def _note(base: WorkSide | None, new: WorkSide | None, *, alike: bool) -> tuple[
         notes.append(f"kernel {_shown(base.kernels)} became {_shown(new.kernels)}")
     types = _other_types(base.types, new.types)
     if types and alike:
-        notes.insert(0, types)
+        inputs = shapes_in_words(_first(base.shapes))
+        notes.insert(0, types + f" of {inputs}" * bool(inputs))
     other = bool(base.shapes and new.shapes and base.shapes != new.shapes)
     if other and alike:
-        notes.append(f"shapes {_cut(_first(base.shapes))} became {_cut(_first(new.shapes))}")
+        shapes = [shapes_in_words(_first(side.shapes)) for side in (base, new)]
+        notes.append(f"shapes {shapes[0]} became {shapes[1]}")
     return "; ".join(notes), other and abs(base.count - new.count) <= _SAME_COUNT
 
 

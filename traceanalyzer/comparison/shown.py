@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from traceanalyzer.comparison.result import Comparison, Counted, FaultChange, Row, Source, Word
+from traceanalyzer.comparison.result import Comparison, Counted, FaultChange, Row, Word
+from traceanalyzer.comparison.snapshot import Source
 from traceanalyzer.model.units import format_bytes, format_ns
 
 SILENT = (Word.SAME, Word.UNKNOWN)
@@ -24,10 +25,12 @@ def times(base_ns: float, new_ns: float) -> str:
 
 
 def counter_values(one: Counted) -> str:
-    """`301 -> 1`, bytes in their unit."""
-    if one.counter.endswith("bytes"):
-        return f"{format_bytes(one.base)} -> {format_bytes(one.new)}"
-    return f"{number(one.base)} -> {number(one.new)}"
+    """`301 -> 1`, bytes in their unit; all digits where fewer do not tell the two apart."""
+    shorten = format_bytes if one.counter.endswith("bytes") else number
+    base, new = shorten(one.base), shorten(one.new)
+    return (
+        f"{one.base:,.10g} -> {one.new:,.10g}" if base == new and one.base != one.new else f"{base} -> {new}"
+    )
 
 
 def number(value: float) -> str:
@@ -64,16 +67,20 @@ def row_values(row: Row) -> str:
 
 def fault_line(fault: FaultChange) -> str:
     """`gone: implicit-sync: aten::item; said 17 %, got 15 %`."""
-    parts = [f"{fault.status}: {fault.title}"]
-    if fault.said_share is not None:
-        interval = f" ({max(fault.low_share or 0, 0):.0%} to {fault.high_share:.0%})".replace("%", " %")
-        said = f"said {fault.said_share:.0%}".replace("%", " %") + interval
-        parts.append(
-            said
-            if fault.got_share is None
-            else f"{said}, got {fault.got_share:.0%}".replace("%", " %").replace("  %", " %")
-        )
-    return "; ".join(parts)
+    told = said_and_got(fault, interval=True)
+    return f"{fault.status}: {fault.title}" + f"; {told}" * bool(told)
+
+
+def said_and_got(fault: FaultChange, *, interval: bool = False) -> str:
+    """`said 17 % (12 % to 30 %), got 15 %`, of a fix that makes the step longer `said to add 8 %`; empty if unknown."""
+    if fault.said_share is None:
+        return ""
+    text = f"said {fault.said_share:.0%}" if fault.said_share >= 0 else f"said to add {-fault.said_share:.0%}"
+    if interval and fault.said_share >= 0:
+        text += f" ({max(fault.low_share or 0, 0):.0%} to {fault.high_share:.0%})"
+    if fault.got_share is not None:
+        text += f", got {fault.got_share:.0%}"
+    return text.replace("%", " %")
 
 
 def source_line(side: Source) -> str:

@@ -7,23 +7,23 @@ from dataclasses import replace
 
 from traceanalyzer.comparison.exact import changed_calls, counted, program_changed
 from traceanalyzer.comparison.faults import fault_changes
+from traceanalyzer.comparison.functions import functions_told
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
 from traceanalyzer.comparison.matching import RUNGS, Pair, matched
 from traceanalyzer.comparison.merging import Captures
-from traceanalyzer.comparison.notes import notes_of, other_inputs
+from traceanalyzer.comparison.notes import notes_of, other_grids, other_inputs
 from traceanalyzer.comparison.reasons import reasons
 from traceanalyzer.comparison.result import (
     Axes,
     Comparison,
     DeviceAxis,
     Row,
-    Source,
     StepAxis,
     Waterfall,
     Word,
 )
 from traceanalyzer.comparison.rows import Drafted, corrected, drafted, floors
-from traceanalyzer.comparison.snapshot import TABLES, Snapshot, rows_of
+from traceanalyzer.comparison.snapshot import TABLES, Snapshot, Source, rows_of
 from traceanalyzer.comparison.step_axis import step_axis
 from traceanalyzer.comparison.verdict import verdict_of
 from traceanalyzer.comparison.waterfall import waterfall_of
@@ -92,10 +92,11 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
     told = step is not None and step.word is not Word.UNKNOWN and not inputs
     got = -step.difference if step is not None and told else None
     faults = fault_changes(first.faults, second.faults, got)
-    because = reasons(faults, order, calls, waterfall, step)
+    because = reasons(faults, order, calls, waterfall, step, functions_told(first, second))
     axes = Axes(counters, device, step)
     verdict = verdict_of(axes, because, inputs, _identical(base, new), (first, second), waterfall)
-    notes = ([inputs] if inputs else []) + notes_of(first, second, step.pace if step else 1.0)
+    notes = [inputs] if inputs else other_grids(drafts)
+    notes += notes_of(first, second, step.pace if step else 1.0)
     source = Source((), 1, (), None, (), {}, (), 0, "")
     return Comparison(
         source,
@@ -152,8 +153,8 @@ def _rungs(pairs: Sequence[Pair], tables: tuple[object, object]) -> Mapping[str,
 
 
 def _identical(base: Captures, new: Captures) -> bool:
-    """Whether the recordings say the same to the last nanosecond."""
-    if len(base) != len(new):
+    """Whether the recordings say the same to the last nanosecond; not where they say nothing."""
+    if len(base) != len(new) or base.together.step is None:
         return False
     return all(
         one.step == other.step and all(one.tables[name].equals(other.tables[name]) for name in TABLES)

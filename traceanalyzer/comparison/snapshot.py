@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SNAPSHOT_SCHEMA = 1
+SNAPSHOT_SCHEMA = 2
 """Of snapshots and baselines. Raised when a table's columns change, or what they mean."""
 
 WORK = {
@@ -55,6 +55,21 @@ SAMPLES = 16
 def rows_of(table: pd.DataFrame) -> list[Any]:
     """The rows, each with the columns as attributes."""
     return list(table.itertuples(index=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which recordings a side is made of."""
+
+    names: tuple[str, ...]
+    captures: int
+    ranks: tuple[int | None, ...]
+    rank: int | None
+    gpus: tuple[str, ...]
+    versions: Mapping[str, str]
+    recorded: tuple[str, ...]
+    steps: int
+    step_kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +162,10 @@ class Snapshot:
         step: None where there is no device work.
         waiting_ns: waiting for other ranks in a recorded step; None where that is unknown.
         tables: frames with the columns of `TABLES`.
-        faults: above `info`, as the report ranks them.
+        faults: above `info`, and choices and what does not pay, as the report ranks them.
         strip: one of the steps, to be drawn; None where there is no work, and in baselines.
+        culprit: whether the others of its job wait for it, as the report says.
+        functions: (function, its caller) -> ns a step; none where Python was not recorded, and in baselines.
     """
 
     source: str
@@ -165,6 +182,8 @@ class Snapshot:
     tables: Mapping[str, pd.DataFrame]
     faults: tuple[KnownFault, ...] = ()
     strip: StepStrip | None = None
+    culprit: bool = False
+    functions: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
     def marked(self) -> bool:

@@ -44,6 +44,8 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
     interval = _interval(base, new) if several else None
     alike = changed and first.recorded == second.recorded
     needed = _needed(first.step, second.step, pace, alike)
+    if first.gpus != second.gpus:
+        needed = max(needed, _apart(*sorted((first.step, second.step), key=lambda step: step.ns)))
     if interval is not None:
         word = _by_interval(interval)
         needed = max((interval[1] - interval[0]) / 2, _LEAST)
@@ -98,6 +100,11 @@ def _needed(base: StepTime, new: StepTime, pace: float, changed: bool) -> float:
     if base.bound in _BY_DEVICE and new.bound in _BY_DEVICE:
         return DEVICE_NOISE
     return CHANGED_NOISE if changed and pace != 1.0 else HOST_NOISE
+
+
+def _apart(quicker: StepTime, slower: StepTime) -> float:
+    """How far steps of two machines must be apart for their intervals to be: errors of one host do not cancel out."""
+    return quicker.high_ns / quicker.ns * slower.ns / max(slower.low_ns, 1) - 1
 
 
 def _by_size(

@@ -74,8 +74,11 @@ def _of_step(
 
 
 def _resolution(step: StepAxis) -> float:
-    """Which difference would have been seen: where the GPU sets the pace that of its kernels, else that of the step."""
-    on_device = step.low is None and {step.base_bound, step.new_bound} == {"gpu"}
+    """Which difference is not excluded: with captures enough the farther end of the interval, else where the GPU sets
+    the pace what its kernels tell, else what steps do."""
+    if step.low is not None and step.high is not None:
+        return max(abs(step.low), abs(step.high))
+    on_device = {step.base_bound, step.new_bound} == {"gpu"}
     return PRODUCT_FLOOR if on_device else step.needed
 
 
