@@ -93,11 +93,16 @@ def visited(
         context.close()
 
 
-def serious(visit: Visit, *rules: str) -> list[tuple[str, str]]:
-    """What axe-core holds against the page, (rule, HTML): by these of its rules, or by all."""
+def ready(visit: Visit) -> None:
+    """Until all that is drawn at first is there; the page's policy forbids to ask it by a script's text."""
+    visit.page.locator("html[data-ready=yes]").wait_for(state="attached")
+
+
+def violations(visit: Visit, *rules: str) -> list[tuple[str, str]]:
+    """All that axe-core holds against the page, however slight, (rule, HTML): by these of its rules, or by all."""
     from axe_playwright_python.sync_playwright import Axe
 
     only = {"runOnly": {"type": "rule", "values": [*rules]}} if rules else {}
     options = {"resultTypes": ["violations"], **only}
     found = Axe().run(visit.page, options=options).response["violations"]
-    return [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")]
+    return [(one["id"], one["nodes"][0]["html"]) for one in found]

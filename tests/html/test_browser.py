@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser import Visit, serious, started, visited
+from tests.browser import Visit, started, violations, visited
 from tests.html.pages import documents, page, page_of_job, rendered, wrong
 from tests.html.test_escaping import hostile_trace
 from tests.loaded import analysed, loaded
@@ -164,7 +164,7 @@ def test_the_search_finds(opened: Visit) -> None:
     field = page.get_by_label("Search")
     field.fill("REDUCE_kernel")
     found = page.locator(".flame .found")
-    assert found.inner_text() == "1 frames found: 523 µs, 7.0 % of GPU time"
+    assert found.inner_text() == "1 frame found: 523 µs, 7.0 % of GPU time"
     assert page.locator(".graph .hit").count() == 1
     field.fill("no such kernel")
     assert found.inner_text().startswith("0 frames found: 0 ns")
@@ -188,9 +188,9 @@ def test_commands_are_copied(opened: Visit) -> None:
     page = opened.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.bring_to_front()
-    page.locator(".copy").first.click()
+    page.locator(".commands .copy").first.click()
     page.get_by_role("button", name="Copy: This part alone").first.get_by_text("Copied").wait_for()
-    shown = page.locator(".copied code").first.inner_text()
+    shown = page.locator(".commands code").first.inner_text()
     assert page.evaluate("navigator.clipboard.readText()") == shown
     assert shown.startswith("traceanalyzer diagnose ")
 
@@ -220,21 +220,21 @@ def test_on_paper_all_timelines_are_shown(opened: Visit) -> None:
 
 
 def test_everybody_can_use_it(browser: Browser, file: Path) -> None:
-    """axe-core finds nothing serious; the page is no wider than the window."""
+    """axe-core finds nothing; the page is no wider than the window."""
     pytest.importorskip("axe_playwright_python.sync_playwright")
     with visited(browser, file) as visit:
         visit.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         for width in (1280, 390):
             visit.page.set_viewport_size({"width": width, "height": 900})
-            assert serious(visit) == [], width
+            assert violations(visit) == [], width
             assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
         visit.page.emulate_media(color_scheme="dark")
-        assert serious(visit, "color-contrast") == []  # all that colours decide
+        assert violations(visit, "color-contrast") == []  # all that colours decide
 
 
 def test_narrow_tables_show_that_they_scroll(browser: Browser, file: Path) -> None:
-    """Dark at the edge behind which there is more, and only there."""
-    with visited(browser, file, width=390, scheme="light") as visit:
+    """Without scripts; dark at the edge behind which there is more, and only there."""
+    with visited(browser, file, width=390, java_script_enabled=False) as visit:
         table = visit.page.locator("#ops-0 .scroll").first
         assert table.evaluate("(box) => box.scrollWidth > box.clientWidth + 60")
         at_start = table.screenshot()

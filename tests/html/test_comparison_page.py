@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser import Visit, serious, started, visited
+from tests.browser import Visit, started, violations, visited
 from tests.comparison.programs import ADDED, MM, built
 from tests.html.pages import wrong
 from tests.html.test_browser import QUOTED
@@ -56,8 +56,8 @@ def test_its_numbers_are_those_of_the_json(opened: Visit, found: Comparison) -> 
     assert wrong(quotes, {"compare": json.loads(comparison_json(found))}) == []
 
 
-def test_it_has_no_serious_fault_for_readers(opened: Visit) -> None:
-    assert serious(opened) == []
+def test_it_has_no_fault_for_readers(opened: Visit) -> None:
+    assert violations(opened) == []
 
 
 def test_both_steps_are_drawn_on_one_axis(opened: Visit, found: Comparison) -> None:

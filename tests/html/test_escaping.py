@@ -22,7 +22,8 @@ from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.fact import Fact
 from traceanalyzer.report.page.bars import Bar
 from traceanalyzer.report.page.flame import Node
-from traceanalyzer.report.page.page import Inputs, OpRow, OpTable, Page, TracePage, page_of
+from traceanalyzer.report.page.ops import Inputs, OpRow, OpTable
+from traceanalyzer.report.page.page import Page, TracePage, page_of
 from traceanalyzer.report.page.plots import KernelSpread, MemoryCurve, Owner
 from traceanalyzer.report.page.strip import Earlier, Lane, Strip
 

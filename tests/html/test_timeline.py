@@ -35,7 +35,7 @@ def timeline(path: Path) -> Timeline:
 
 def of(analysis: Analysis, most: int, marks: int = 1_000) -> Timeline:
     findings = report_of([(None, analysis)]).findings
-    return timeline_of(analysis, list(enumerate(findings)), most, marks, None)
+    return timeline_of(analysis, list(enumerate(findings)), [], most, marks, None)
 
 
 def packed(html: bytes) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def test_long_traces_are_thinned_and_whole_steps_are_said() -> None:
 def test_occurrences_are_thinned_to_the_first_and_the_costliest() -> None:
     analysis = Analysis(busy_loop(400).load())
     findings = report_of([(None, analysis)]).findings
-    made = timeline_of(analysis, list(enumerate(findings)), 2_000, 40, None)
+    made = timeline_of(analysis, list(enumerate(findings)), [], 2_000, 40, None)
     for mark in made.marks:
         every = findings[mark.finding].occurrences
         assert list(mark.position) == sorted(mark.position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from traceanalyzer.model.finding import Finding
@@ -16,8 +17,14 @@ _NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A finding, its place in the report, and the trace that it is of; whether it is on a timeline; what
-    `explain` says of its rule, or nothing."""
+    """A finding, its place in the report, and the trace that it is of.
+
+    Attributes:
+        timeline: whether it is on one.
+        page_of_rule: what `explain` says, or nothing; told at the `first` finding of the rule.
+        anchor: where the page speaks of the trace.
+        ops: name of an op -> the id of its row in the table of ops.
+    """
 
     index: int
     finding: Finding
@@ -28,6 +35,9 @@ class Card:
     confidential: bool
     timeline: bool
     page_of_rule: str
+    first: bool
+    anchor: str
+    ops: Mapping[str, str]
 
     def at(self, *keys: object) -> str:
         """Where something of the finding stands in the JSON."""

@@ -8,7 +8,7 @@ from traceanalyzer.comparison import shown
 from traceanalyzer.comparison.result import Comparison, Word
 from traceanalyzer.render.html.comparison_drawings import difference_flame, fall_drawing, strips_drawing
 from traceanalyzer.render.html.markup import Html, number, pointer, prose, quoted, scrolled, tag, together
-from traceanalyzer.render.html.templates import filled, style, template
+from traceanalyzer.render.html.templates import filled, head, style, template
 from traceanalyzer.version import __version__
 
 _ROWS, _PARTS = 40, 20
@@ -17,10 +17,10 @@ _DOCUMENT = "compare"
 
 def render_comparison_page(found: Comparison) -> bytes:
     """The page as UTF-8; the same comparison gives the same bytes, and the page has no script."""
+    title = f"{found.verdict.word}: {_name(found, 0)} and {_name(found, 1)}, traceanalyzer compare"
     slots = {
-        "title": f"{found.verdict.word}: {_name(found, 0)} and {_name(found, 1)}, traceanalyzer compare",
+        "head": head(title, style() + template("comparison.css")),
         "version": __version__,
-        "style": Html(style() + template("comparison.css")),
         "heading": _heading(found),
         "verdict": _verdict(found),
         "axes": together(_axes(found)),
@@ -164,7 +164,9 @@ def _faults(found: Comparison) -> Html:
         status, title = (quoted(_at("faults", i, key), getattr(fault, key)) for key in ("status", "title"))
         lines.append((status, title, *shares))
     return (
-        _table("faults", ("", "fault", "said", "got"), lines) if lines else tag("p", "None on either side.")
+        _table("faults", ("status", "fault", "said", "got"), lines)
+        if lines
+        else tag("p", "None on either side.")
     )
 
 

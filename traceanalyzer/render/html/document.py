@@ -9,33 +9,40 @@ from collections.abc import Iterator, Sequence
 from traceanalyzer.model.finding import Outcome, Severity, Status
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.html.books import books
-from traceanalyzer.render.html.cards import MARKS, cards
+from traceanalyzer.render.html.card import MARKS
+from traceanalyzer.render.html.cards import cards
 from traceanalyzer.render.html.flames import flame, flame_data
 from traceanalyzer.render.html.head import fixes, ranks, recorded, shown_first, step_bars, verdicts
 from traceanalyzer.render.html.jobs import job_drawings, job_verdict
-from traceanalyzer.render.html.markup import Html, json_block, number, packed, pointer, quoted, tag, together
+from traceanalyzer.render.html.markup import Html, json_block, packed, pointer, quoted, tag, together
 from traceanalyzer.render.html.roofline import roofline
-from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
-from traceanalyzer.render.html.templates import filled, script, style
+from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps, stretches
+from traceanalyzer.render.html.templates import filled, head, script, style
 from traceanalyzer.render.html.timelines import packed_timelines, timeline_section
 from traceanalyzer.report.apart import apart
-from traceanalyzer.report.page.page import Page
+from traceanalyzer.report.page.page import Page, thinner
 from traceanalyzer.version import __version__
 
+MOST_BYTES = 600_000  # of a page: what mail and chat take without asking
 _WHOLE = "Of the whole trace, not of the window alone."
 
 
 def render_html(page: Page) -> bytes:
-    """The page as UTF-8; the same page gives the same bytes."""
+    """The page as UTF-8, with fewer drawings where it would be too large; the same page gives the same bytes."""
+    made, less = _rendered(page), thinner(page)
+    while len(made) > MOST_BYTES and less is not None:
+        made, less = _rendered(less), thinner(less)
+    return made
+
+
+def _rendered(page: Page) -> bytes:
     code = script()
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     slots = {
-        "title": _title(page),
+        "head": head(_title(page), style(), f"script-src 'sha256-{digest}'; "),
         "heading": _heading(page),
         "step": _first_bars(page) or "",
-        "script-hash": f"sha256-{digest}",
         "version": __version__,
-        "style": Html(style()),
         "script": Html(code),
         "counts": _counts(page.report),
         "contents": _contents(page),
@@ -43,6 +50,7 @@ def render_html(page: Page) -> bytes:
         "fixes": fixes(page) or "",
         "skip": _skip(page),
         "timeline": timeline_section(page) or "",
+        "leads": "the rank that the others wait for, then " if page.report.job else "",
         "findings": cards(page),
         "timelines": packed_timelines(page) or "",
         "traces": together(_traces(page)),
@@ -120,10 +128,11 @@ def _contents(page: Page) -> Html:
     several = len(page.traces) > 1
     links += [("ranks", "Ranks")] * several
     for i, trace in enumerate(page.traces):
-        links.append((f"trace-{i}", f"Rank {trace.rank}" if several else "Where the time went"))
+        if trace.detailed:
+            links.append((f"trace-{i}", f"Rank {trace.rank}" if several else "Where the time went"))
     if not several:
         there = {
-            "flame": page.traces[0].flame,
+            "flame": page.traces[0].flame or page.traces[0].cpu_flame,
             "steps": page.traces[0].steps,
             "memory": page.traces[0].memory,
         }
@@ -138,11 +147,15 @@ def _traces(page: Page) -> Iterator[Html]:
     """A section per trace."""
     several = len(page.traces) > 1
     if several:
-        yield _section("ranks", "Ranks", job_drawings(page), ranks(page.report))
+        yield _section("ranks", "Ranks", job_drawings(page), ranks(page))
     for i, trace in enumerate(page.report.traces):
+        if not page.traces[i].detailed:
+            continue
         heading = f"Rank {trace.rank}" if several else "Where the time went"
         bars = step_bars(trace.step, trace.together, "traces", i) if several else None  # else in the verdict
-        parts = [tag("h2", heading), recorded(trace, i), bars, *books(page.report, i)]
+        gaps = page.traces[i].stretches
+        longest = stretches(gaps, i, trace.meta.origin_ns) if gaps else None
+        parts = [tag("h2", heading), recorded(trace, i, several), bars, *books(page.report, i), longest]
         yield tag("section", *parts, id=f"trace-{i}", class_="trace")
         yield from _drawn(page, i)
 
@@ -152,8 +165,9 @@ def _drawn(page: Page, i: int) -> Iterator[Html]:
     drawn, origin = page.traces[i], page.report.traces[i].meta.origin_ns
     rank = f" of rank {drawn.rank}" if len(page.traces) > 1 else ""
     whole = tag("p", _WHOLE, class_="note") if page.report.traces[i].window.asked else None
-    if drawn.flame is not None:
-        yield _section(f"flame-{i}", f"Time by module, op and kernel{rank}", flame(i, drawn.flame))
+    flames = [one for one in (drawn.flame, drawn.cpu_flame, drawn.idle_flame) if one is not None]
+    if flames:
+        yield _section(f"flame-{i}", f"Time by module, op and kernel{rank}", flame(i, flames[0]))
     variance = [tag("h3", "Kernels across steps"), kernels(drawn.kernels)] if drawn.kernels else []
     if drawn.steps is not None or variance:
         series = [] if drawn.steps is None else [steps(drawn.steps, i)]
@@ -179,28 +193,28 @@ def _rules(report: Report) -> Html:
     for status in Status:
         same = [(i, one) for i, one in enumerate(report.outcomes) if one.status is status]
         if same:
-            rows = [
-                part
-                for why in dict.fromkeys(one.why for _, one in same)
-                for part in _alike(same, why, several)
-            ]
+            reasons: dict[str, list[tuple[int, Outcome]]] = {}
+            for i, one in same:
+                reasons.setdefault((one.why or "").partition(": ")[0], []).append((i, one))
+            rows = [part for alike in reasons.values() for part in _alike(alike, several)]
             parts.append(tag("div", tag("dt", number_of(len(same)), f" {status}"), tag("dd", *rows)))
     return tag("dl", *parts, class_="rules")
 
 
-def _alike(same: Sequence[tuple[int, Outcome]], why: str | None, several: bool) -> Iterator[Html]:
-    """Rules with one reason, which is said once."""
-    rules = [(i, one) for i, one in same if one.why == why]
-    if why is not None:
-        yield quoted(pointer("diagnose", "outcomes", rules[0][0], "why"), why, "p", class_="why")
-    yield tag("ul", *(_outcome(i, one.rule, one.rank if several else None) for i, one in rules))
+def _alike(rules: Sequence[tuple[int, Outcome]], several: bool) -> Iterator[Html]:
+    """Rules with one reason, which is said once, with what to do about it where one of them says that."""
+    first, why = max(((i, one.why or "") for i, one in rules), key=lambda reason: len(reason[1]))
+    if why:
+        yield quoted(pointer("diagnose", "outcomes", first, "why"), why, "p", class_="why")
+    ranks: dict[str, list[tuple[int, Outcome]]] = {}
+    for i, one in rules:
+        ranks.setdefault(one.rule, []).append((i, one))
+    yield tag("ul", *(_outcome(found, several) for found in ranks.values()))
 
 
-def _outcome(i: int, rule: str, rank: int | None) -> Html:
-    name = quoted(pointer("diagnose", "outcomes", i, "rule"), rule)
-    of_rank = (
-        None
-        if rank is None
-        else together((" (rank ", number(pointer("diagnose", "outcomes", i, "rank"), rank, "number"), ")"))
-    )
-    return tag("li", name, of_rank)
+def _outcome(found: Sequence[tuple[int, Outcome]], several: bool) -> Html:
+    """A rule, and the ranks of which that is so."""
+    first, one = found[0]
+    name = quoted(pointer("diagnose", "outcomes", first, "rule"), one.rule)
+    ranks = ", ".join(str(other.rank) for _, other in found if other.rank is not None)
+    return tag("li", name, tag("span", f" (rank {ranks})", class_="rank") if several and ranks else None)

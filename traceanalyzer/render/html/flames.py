@@ -7,11 +7,13 @@ from typing import Any
 
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, said, tag
+from traceanalyzer.render.html.names import kernel_names
 from traceanalyzer.render.html.templates import filled
 from traceanalyzer.report.costs import short_name
 from traceanalyzer.report.page.flame import WORK_KINDS, Node
+from traceanalyzer.rule.evidence import short_name as kernel_short_name
 
-_MODULE = "nn.Module: "
+_MODULE, _ENGINE = "nn.Module: ", "autograd::engine::evaluate_function: "
 _ABOVE = ("module", "annotation", "op")  # kinds of frames around work
 _BRANCHES = 8  # that are named without scripts
 _LONGEST = 160  # characters of a name
@@ -49,7 +51,10 @@ def _branch(node: Node) -> Html:
 
 
 def flame_data(root: Node | None) -> dict[str, Any] | None:
-    """Names once each, in full and short, and nodes as lists: [name, kind, ns, count, nodes inside]."""
+    """Names once each, in full, short, and where that is neither as findings name them; nodes as lists.
+
+    A node is [name, kind, ns, count, nodes inside].
+    """
     if root is None:
         return None
     names: dict[str, int] = {}
@@ -61,5 +66,8 @@ def flame_data(root: Node | None) -> dict[str, Any] | None:
 
     tree = node(root)
     full = [said(name, _LONGEST) for name in names]
-    short = [said(short_name(name.removeprefix(_MODULE))) for name in names]
-    return {"names": full, "shorts": short, "kinds": list(kinds), "root": tree}
+    bare = [name.removeprefix(_MODULE).removeprefix(_ENGINE) for name in names]
+    short = kernel_names(bare, _LONGEST)
+    plain = (said(kernel_short_name(name)) for name in bare)
+    told = {i: text for i, text in enumerate(plain) if text not in short[i] and text not in full[i]}
+    return {"names": full, "shorts": short, "told": told, "kinds": list(kinds), "root": tree}

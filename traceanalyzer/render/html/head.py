@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.offsets import format_offset
-from traceanalyzer.model.report import Report, StepEstimate, StepsSummary, TraceReport
+from traceanalyzer.model.report import StepEstimate, StepsSummary, TraceReport
 from traceanalyzer.model.trace import Meta
 from traceanalyzer.render.html.markup import Html, number, pointer, prose, quoted, scrolled, tag, together
 from traceanalyzer.render.text.footer import UNDERSTOOD
@@ -31,7 +31,12 @@ def verdicts(page: Page) -> Html:
     slowest = slowest_of(traces)
     order = sorted(range(len(traces)), key=lambda i: traces[i] is not slowest)
     items = (
-        tag("li", tag("a", rank_of(traces[i], slowest), href=f"#trace-{i}", class_="rank"), " ", said[i])
+        tag(
+            "li",
+            tag("a", rank_of(traces[i], slowest), href=f"#{page.anchor(i)}", class_="rank"),
+            " ",
+            said[i],
+        )
         for i in order
     )
     return tag("ul", *items, class_="verdicts")
@@ -50,31 +55,37 @@ def _verdict(trace: TraceReport) -> Html:
         for name, text in lines.items()
         if text
     ]
+    if trace.meta.damage:
+        rows.append(tag("div", tag("dt", "Not read"), tag("dd", *_damage(trace.meta, 0))))
     return tag("dl", *rows, class_="verdict") if rows else tag("p", _SILENT, class_="verdict")
 
 
-def ranks(report: Report) -> Html:
+def _damage(meta: Meta, i: int) -> Iterator[Html]:
+    """Where the file is damaged, so that nothing there is judged."""
+    for position, damage in enumerate(meta.damage):
+        where = pointer("diagnose", "traces", i, "meta", "damage", position, "message")
+        yield tag("div", prose(where, damage.message))
+
+
+def ranks(page: Page) -> Html:
     """The ranks of a job beside each other."""
-    rows = [_rank(report, i) for i in range(len(report.traces))]
+    rows = [_rank(page, i) for i in range(len(page.traces))]
     names = ("rank", "step as recorded", "without the profiler", "busy", "most of the idle time", "to fix")
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names)))
     return scrolled("Ranks", tag("table", head, tag("tbody", *rows), class_="ranks"))
 
 
-def _rank(report: Report, i: int) -> Html:
-    trace = report.traces[i]
-    wrong = sum(f.rank == trace.rank and f.severity is not Severity.INFO for f in report.findings)
-    step = (
-        ()
-        if trace.step is None
-        else (_of_step(trace.step, i, "traced_ns"), _of_step(trace.step, i, "unprofiled_ns"))
-    )
+def _rank(page: Page, i: int) -> Html:
+    trace = page.report.traces[i]
+    wrong = sum(f.rank == trace.rank and f.severity is not Severity.INFO for f in page.report.findings)
+    fields = ("traced_ns", "unprofiled_ns")
+    step = [tag("td", "") if trace.step is None else _of_step(trace.step, i, field) for field in fields]
     share = tag("td", *_busy(trace, i, 0)[1:2]) if trace.busy else tag("td", "")
     causes = trace.accounting[0].idle_causes[:1] if trace.accounting else ()
     return tag(
         "tr",
-        tag("th", tag("a", f"rank {trace.rank}", href=f"#trace-{i}"), scope="row"),
-        *(step or (tag("td", ""), tag("td", ""))),
+        tag("th", tag("a", f"rank {trace.rank}", href=f"#{page.anchor(i)}"), scope="row"),
+        *step,
         share,
         tag("td", *(in_words(cause.cause) for cause in causes)),
         tag("td", tag("data", wrong, value=wrong, class_="derived")),
@@ -195,13 +206,13 @@ def _bar(estimate: StepEstimate, field: str, most: int) -> Html:
     return tag("svg", shape, *ends, width="100%", height=20, class_="range", **hidden)
 
 
-def recorded(trace: TraceReport, i: int) -> Html:
+def recorded(trace: TraceReport, i: int, several: bool) -> Html:
     """Device, window, steps, what was not recorded: a list of names and values."""
-    rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in _recorded(trace, i)]
+    rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in _recorded(trace, i, several)]
     return tag("dl", *rows, class_="recorded")
 
 
-def _recorded(trace: TraceReport, i: int) -> Iterator[tuple[str, Html]]:
+def _recorded(trace: TraceReport, i: int, several: bool) -> Iterator[tuple[str, Html]]:
     meta = trace.meta
     yield "trace", quoted(pointer("diagnose", "traces", i, "source"), meta.source, "code")
     busy = {entry.device: position for position, entry in enumerate(trace.busy)}
@@ -217,8 +228,9 @@ def _recorded(trace: TraceReport, i: int) -> Iterator[tuple[str, Html]]:
     yield "events", number(pointer("diagnose", "traces", i, "events"), meta.events, "count")
     if trace.missing:
         yield "not recorded", tag("span", ", ".join(trace.missing))
-    yield from _not_understood(meta, i)
-    yield from _unavailable(trace.unavailable or {}, i)
+    yield from _not_understood(meta, i, several)
+    if trace.accounting:  # else the verdict says it
+        yield from _unavailable(trace.unavailable or {}, i)
 
 
 def _unavailable(missing: Mapping[str, str], i: int) -> Iterator[tuple[str, Html]]:
@@ -240,11 +252,11 @@ def _window(trace: TraceReport, i: int) -> Html:
     return together((length, ", ", part, ", as asked for with ", tag("span", "--window", class_="whole")))
 
 
-def _not_understood(meta: Meta, i: int) -> Iterator[tuple[str, Html]]:
+def _not_understood(meta: Meta, i: int, several: bool) -> Iterator[tuple[str, Html]]:
     """Where the file is damaged, and kinds of events that were counted but not analysed."""
     where = ("diagnose", "traces", i, "meta")
-    for position, damage in enumerate(meta.damage):
-        yield "damage", prose(pointer(*where, "damage", position, "message"), damage.message)
+    if several and meta.damage:  # of a trace alone the verdict says it
+        yield "not read", together(_damage(meta, i))
     kinds = {"counted": "not understood", "unknown_categories": "unknown kinds", "anomalies": "mended"}
     for field, said in kinds.items():
         counts = {

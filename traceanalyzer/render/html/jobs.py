@@ -89,7 +89,10 @@ def _axis(page: Page, job: JobReport, ranks: Sequence[RankReport]) -> Html:
     clocks = [one.clock.uncertainty_ns for one in ranks if one.clock is not None]
     unsure = f" Clocks are aligned to within {format_ns(max(clocks))}." if clocks else ""
     long = format_ns(high - low)
-    caption = f"Steps of all ranks on one axis, {long} long; hatched: waits; orange: the others wait for it.{unsure}"
+    caption = (
+        f"Steps of all ranks on one axis, {long} long; hatched: waits; orange: the others wait for it. "
+        f"As recorded; the verdict is about the run without the profiler.{unsure}"
+    )
     table = tag("table", tag("caption", caption), tag("tbody", *rows), class_="axis-table drawn")
     return scrolled("Steps of all ranks", table)
 
@@ -146,9 +149,9 @@ def _heat(page: Page, job: JobReport, ranks: Sequence[RankReport]) -> Html:
         )
         for one in ranks
     ]
-    caption = tag("caption", "Waiting by step and rank; framed: the others wait for it")
-    table = tag("table", caption, tag("thead", head), tag("tbody", *rows), class_="heat")
-    return scrolled("Waiting by step and rank", table)
+    caption = tag("figcaption", tag("b", "Waiting by step and rank"), "; framed: the others wait for it")
+    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="heat")
+    return tag("figure", caption, scrolled("Waiting by step and rank", table))
 
 
 def _cells(page: Page, one: RankReport, numbers: Sequence[int], most: int) -> Iterator[Html]:
@@ -163,10 +166,12 @@ def _cells(page: Page, one: RankReport, numbers: Sequence[int], most: int) -> It
             yield tag("td", "")
             continue
         value = number(pointer("diagnose", "job", "ranks", place, "waits_ns", k), one.waits_ns[k], "ns")
+        held = format_ns(one.holds_up_ns[k]) if one.holds_up_ns[k] else None
+        at_step = f"#step-{trace}-{step}"
         link = (
             value
-            if trace is None
-            else tag("a", value, href=f"#trace-{trace}", data_at=f"#step-{trace}-{step}")
+            if trace is None or not page.traces[trace].detailed
+            else tag("a", value, href=f"#trace-{trace}", data_at=at_step, data_holds=held)
         )
         share = one.waits_ns[k] / most
         look = "holds" if one.holds_up_ns[k] > one.waits_ns[k] else None

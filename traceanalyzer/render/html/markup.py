@@ -27,11 +27,16 @@ UNITS: dict[str, Callable[[Any], str]] = {
     "share": format_share,
     "percent": lambda share: f"{max(round(100 * share), 0)}",
     "count": lambda count: f"{count:,}",
-    "number": lambda number: str(number),
+    "number": lambda number: rounded(number) if isinstance(number, float) else str(number),
     "rate": lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}",
     "offset": format_offset,
     "text": lambda text: said(text, 4 * LONGEST),
 }
+
+
+def rounded(number: float) -> str:
+    """Three digits, and all of them before the point."""
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
 class Html(str):

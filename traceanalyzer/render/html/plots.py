@@ -11,7 +11,7 @@ from traceanalyzer.report.words import in_words
 
 _LABELLED = 7.0  # percent of the width: a narrower part has no room for its name
 _STEPS_HEIGHT, _CURVE_HEIGHT = 150, 170
-_WIDEST_STEP = 72  # pixels
+_NUMBERED = 24  # steps below which a number stands
 
 
 def class_of(name: str) -> str:
@@ -75,13 +75,14 @@ def steps_svg(series: StepSeries) -> Html:
     y = f"{_STEPS_HEIGHT * (1 - series.median_ns / longest):.1f}"
     median = tag("line", class_="median", x1="0", x2="100%", y1=y, y2=y)
     named: dict[str, object] = {"role": "img", "aria-label": f"Times of {len(series.steps)} steps as bars"}
-    shape: dict[str, object] = {"width": "100%", "height": _STEPS_HEIGHT}
-    return tag("svg", *bars, median, class_="steps", **shape, **named)
-
-
-def steps_width(series: StepSeries) -> str:
-    """Style of what holds the bars, so that few steps are no broad walls."""
-    return f"max-width: {_WIDEST_STEP * max(len(series.steps), 4)}px"
+    shape: dict[str, object] = {"width": "100%", "height": _STEPS_HEIGHT + 18}
+    every = -(-len(series.steps) // _NUMBERED)
+    numbers = (
+        tag("text", step.number, class_="tick", x=f"{(i + 0.5) * width:.2f}%", y=_STEPS_HEIGHT + 14)
+        for i, step in enumerate(series.steps)
+        if i % every == 0
+    )
+    return tag("svg", *bars, median, *numbers, class_="steps", **shape, **named)
 
 
 def _step(number: int, parts: dict[str, int], x: float, width: float, longest: int) -> Html:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, said, tag
-from traceanalyzer.report.page.page import Inputs, OpTable
+from traceanalyzer.report.page.ops import Inputs, OpTable
 
 _HEIGHT, _MOST = 260, 60  # pixels; points, of the most GPU time
 _ROOM = 1.6  # of the range on either side, as a factor
@@ -88,4 +88,5 @@ def _axes(scale: _Scale) -> Iterator[Html]:
     for power in range(math.ceil(math.log10(scale.left)), math.floor(math.log10(scale.right)) + 1):
         x = f"{scale.x(10.0**power):.2f}%"
         yield tag("line", class_="axis", x1=x, x2=x, y1=_HEIGHT, y2=_HEIGHT + 4)
-        yield tag("text", f"{10.0**power:g}", class_="tick", x=x, y=_HEIGHT + 16)
+        side = {"text-anchor": "end" if scale.x(10.0**power) > 92 else "start"}
+        yield tag("text", f"{10.0**power:g}", class_="tick", x=x, y=_HEIGHT + 16, **side)

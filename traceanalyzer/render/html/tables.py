@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.render.html.markup import (
     Html,
@@ -18,14 +19,16 @@ from traceanalyzer.render.html.markup import (
     tag,
     together,
 )
-from traceanalyzer.render.html.plots import memory_svg, spread_svg, steps_svg, steps_width, swatch
-from traceanalyzer.render.text.escape import shortened
+from traceanalyzer.render.html.names import kernel_names, told_apart
+from traceanalyzer.render.html.plots import memory_svg, spread_svg, steps_svg, swatch
+from traceanalyzer.render.text.page import joined_units
 from traceanalyzer.report.fact import Fact
-from traceanalyzer.report.page.page import Inputs, OpTable
-from traceanalyzer.report.page.plots import KernelSpread, MemoryCurve, StepSeries
-from traceanalyzer.report.words import in_words, plain_kernel
+from traceanalyzer.report.page.ops import Inputs, OpTable
+from traceanalyzer.report.page.plots import KernelSpread, MemoryCurve, StepSeries, StepTime
+from traceanalyzer.report.page.stretches import Stretch
+from traceanalyzer.report.words import in_words
 
-_LONGEST_KERNEL = 100  # characters
+_LONGEST_KERNEL, _LONGEST_OP = 100, 200  # characters; the script knows ops by as many
 _LEAST_DRAWN = 1 << 20  # bytes at the peak: what the host keeps for a few scalars is no curve worth a look
 
 
@@ -37,12 +40,13 @@ def header(*names: str) -> Html:
 def ops(table: OpTable, i: int) -> Html:
     """Ops, most GPU time first, below each its inputs."""
     document = f"ops-{i}"
+    names = told_apart([row.name for row in table.rows], 160)
     bodies = [
         tag(
             "tbody",
             tag(
                 "tr",
-                tag("th", tag("code", breakable(said(row.name, 160))), scope="row"),
+                tag("th", tag("code", breakable(names[place])), scope="row"),
                 tag("td", number(pointer(document, "ops", place, "calls"), row.calls, "count")),
                 tag("td", number(pointer(document, "ops", place, "gpu_ns"), row.gpu_ns, "ns")),
                 tag("td", number(pointer(document, "ops", place, "share"), row.share, "share")),
@@ -51,7 +55,8 @@ def ops(table: OpTable, i: int) -> Html:
                 class_="op",
             ),
             *(_inputs(one, document) for one in row.inputs if one.shapes or one.peak_share is not None),
-            data_name=said(row.name, 160),
+            id=f"op-{i}-{place}",
+            data_name=said(row.name, _LONGEST_OP),
         )
         for place, row in enumerate(table.rows)
     ]
@@ -109,45 +114,77 @@ def _share(one: Inputs, at: object) -> Html:
 def steps(series: StepSeries, i: int) -> Html:
     """Steps as bars, and as numbers for those who want them."""
     note = f"The longest of every {series.together} steps is drawn." if series.together > 1 else None
-    rows = [
-        tag(
-            "tr",
-            tag(
-                "th", tag("a", step.number, href="#timeline", data_at=f"#step-{i}-{step.number}"), scope="row"
-            ),
-            tag("td", format_ns(step.ns)),
-            tag("td", format_ns(step.parts_ns.get("idle", 0))),
-        )
-        for step in series.steps
-    ]
-    table = tag("table", header("step", "time", "idle"), tag("tbody", *rows))
+    rows = (_step(step, i) for step in series.steps)
+    head = header("step", "time", "busy", "idle", "most GPU time in", "most idle time by")
+    table = tag("table", head, tag("tbody", *rows), class_="steps-table")
     caption = (
         f"Time of each step on device {series.device}; the line is the median, {format_ns(series.median_ns)}."
     )
-    ends = (tag("span", f"step {step.number}") for step in (series.steps[0], series.steps[-1]))
-    drawn = tag("div", steps_svg(series), tag("div", *ends, class_="ends"), style=steps_width(series))
     classes = sorted(
         {name for step in series.steps for name in step.parts_ns}, key=lambda name: (name == "idle", name)
     )
     legend = tag("ul", *(tag("li", swatch(name), in_words(name)) for name in classes), class_="legend")
-    numbers = tag("details", tag("summary", "Numbers"), scrolled("Times of steps", table, "scroll short"))
-    return tag("figure", tag("figcaption", caption, " ", note), drawn, legend, numbers, class_="drawn")
+    numbers = scrolled("Times of steps", table, "scroll short")
+    return tag(
+        "figure", tag("figcaption", caption, " ", note), steps_svg(series), legend, numbers, class_="drawn"
+    )
+
+
+def _step(step: StepTime, i: int) -> Html:
+    """A row of numbers, which leads to the step on the timeline."""
+    idle = step.parts_ns.get("idle", 0)
+    ops = (
+        together((tag("code", breakable(said(name, 80))), f" {format_ns(ns)}", tag("br")))
+        for name, ns in step.ops
+    )
+    link = tag("a", step.number, href="#timeline", data_at=f"#step-{i}-{step.number}")
+    return tag(
+        "tr",
+        tag("th", link, scope="row"),
+        tag("td", format_ns(step.ns)),
+        tag("td", format_ns(step.ns - idle)),
+        tag("td", format_ns(idle)),
+        tag("td", *ops),
+        tag("td", in_words(step.cause) if step.cause else ""),
+        id=f"row-{i}-{step.number}",
+    )
+
+
+def stretches(found: Sequence[Stretch], i: int, origin_ns: int) -> Html:
+    """The longest idle stretches of a trace, which lead to their places on the timeline."""
+    several = len({one.device for one in found}) > 1
+    rows = (
+        tag(
+            "tr",
+            tag("th", _place(one, i, origin_ns), scope="row"),
+            tag("td", format_ns(one.end_ns - one.start_ns)),
+            tag("td", one.device) if several else None,
+            tag("td", "" if one.step is None else one.step),
+            tag("td", in_words(one.cause)),
+            tag("td", *(tag("code", breakable(said(name, 120))) for name in (one.op, one.line) if name)),
+        )
+        for one in found
+    )
+    devices = ["device"] * several
+    head = header("longest idle stretches, from", "long", *devices, "step", "most of it by", "before or in")
+    return scrolled(
+        "Longest idle stretches", tag("table", head, tag("tbody", *rows), class_="stretches"), "scroll drawn"
+    )
+
+
+def _place(one: Stretch, i: int, origin_ns: int) -> Html:
+    start, end = one.start_ns - origin_ns, one.end_ns - origin_ns
+    at = f"#span-{i}-{one.device}-{start}-{end}"
+    return tag("a", joined_units(format_offset(start)), href="#timeline", data_at=at)
 
 
 def kernels(spreads: Sequence[KernelSpread]) -> Html:
     """How long the executions of each kernel take, over what is usual at their place of the step."""
+    names = kernel_names([one.name for one in spreads], _LONGEST_KERNEL)
     rows = (
         tag(
             "tr",
-            tag(
-                "th",
-                tag(
-                    "code",
-                    breakable(shortened(plain_kernel(one.name), _LONGEST_KERNEL)),
-                    title=said(one.name),
-                ),
-                scope="row",
-            ),
+            tag("th", tag("code", breakable(name), title=said(one.name)), *_blocks(one), scope="row"),
             tag("td", f"{one.count:,}"),
             tag("td", format_ns(one.total_ns)),
             tag("td", format_ns(one.median_ns)),
@@ -155,12 +192,17 @@ def kernels(spreads: Sequence[KernelSpread]) -> Html:
             tag("td", f"{one.most:.2f}×"),
             tag("td", spread_svg(one), class_="picture"),
         )
-        for one in spreads
+        for name, one in zip(names, spreads, strict=True)
     )
     head = header("kernel", "times", "in all", "median", "p10 to p90", "longest", "of the usual time")
     return scrolled(
         "Kernels across steps", tag("table", head, tag("tbody", *rows), class_="kernels"), "scroll drawn"
     )
+
+
+def _blocks(one: KernelSpread) -> tuple[object, ...]:
+    """What tells kernels of one name apart."""
+    return (tag("span", f" {one.blocks:,} blocks", class_="blocks"),) if one.blocks else ()
 
 
 def memory(curve: MemoryCurve, i: int, origin_ns: int) -> Html:
@@ -199,12 +241,13 @@ def memory(curve: MemoryCurve, i: int, origin_ns: int) -> Html:
 
 def _owners(curve: MemoryCurve, i: int) -> Iterator[Html]:
     document, device = f"memory-{i}", ("devices", curve.position)
+    names = told_apart([owner.op for owner in curve.owners], 120)
     for place, owner in enumerate(curve.owners):
         where = (*device, "alive_at_peak", place)
         line = tag("span", said(owner.line, 160), class_="line") if owner.line else None
         blocks = number(pointer(document, *where, "blocks"), owner.blocks, "count")
         size = number(pointer(document, *where, "bytes"), owner.bytes, "bytes")
-        yield _owner(together((tag("code", said(owner.op, 120)), line)), blocks, size)
+        yield _owner(together((tag("code", breakable(names[place])), line)), blocks, size)
     if curve.others:
         size = tag("data", format_bytes(curve.others_bytes), value=curve.others_bytes, class_="derived")
         others = tag("span", f"{curve.others:,} other places", class_="derived")
@@ -222,7 +265,8 @@ def facts(found: Sequence[Fact], i: int) -> Html:
     """Facts by kind, a paragraph each."""
     parts: list[Html] = []
     numbered = list(enumerate(found))
-    for name, same in groupby(numbered, lambda one: one[1].name):
+    done = [one for one in numbered if ": 0 TFLOP/s" not in one[1].text]  # too little to be judged
+    for name, same in groupby(done, lambda one: one[1].name):
         texts = [prose(pointer(f"facts-{i}", "facts", place, "text"), fact.text, "p") for place, fact in same]
         parts.append(tag("div", tag("dt", name.replace("-", " ")), tag("dd", *texts)))
     return tag("dl", *parts, class_="facts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -10,6 +11,8 @@ from traceanalyzer.render.html.markup import Html, escaped
 
 _STYLES = ("report.css", "drawings.css", "timeline.css", "media.css")  # a later one overrules those before it
 
+
+_MARGIN = re.compile(r"^ +|^ *//.*\n", re.MULTILINE)
 
 # The first has what the others share.
 _SCRIPTS = ("base", "strips", "copy", "flame", "tables", "cards")
@@ -28,8 +31,14 @@ def style() -> str:
 
 
 def script() -> str:
-    """The whole script."""
-    return "\n".join(template(f"scripts/{name}.js") for name in (*_SCRIPTS, *_TIMELINE))
+    """The whole script, without what only its readers need: margins, and comments on lines of their own."""
+    whole = "\n".join(template(f"scripts/{name}.js") for name in (*_SCRIPTS, *_TIMELINE))
+    return _MARGIN.sub("", whole)
+
+
+def head(title: object, styles: str, scripts: str = "") -> Html:
+    """What stands before a page's body; `scripts` are the only ones that may run, as the content policy names them."""
+    return filled("head.html", {"title": title, "style": Html(styles), "scripts": Html(scripts)})
 
 
 def filled(name: str, slots: Mapping[str, object]) -> Html:

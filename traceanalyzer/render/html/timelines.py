@@ -10,8 +10,10 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, packed, said, tag, together
 from traceanalyzer.render.html.plots import class_of
 from traceanalyzer.render.html.templates import filled
+from traceanalyzer.report.page.columns import Columns, Track
 from traceanalyzer.report.page.page import Page
-from traceanalyzer.report.page.timeline import Columns, Marks, Timeline, Track
+from traceanalyzer.report.page.stretches import Stretch
+from traceanalyzer.report.page.timeline import Marks, Timeline
 from traceanalyzer.report.words import in_words
 
 _LONGEST = 200  # characters of a name
@@ -39,7 +41,9 @@ def _box(page: Page, i: int, timeline: Timeline) -> Html:
     label = f"Timeline of rank {page.traces[i].rank}" if several else "Timeline of the trace"
     found = page.report.findings
     options = (
-        tag("option", f"{mark.finding + 1} {found[mark.finding].rule}", value=k)
+        tag(
+            "option", f"{mark.finding + 1} {found[mark.finding].rule}", value=k, data_finding=mark.finding + 1
+        )
         for k, mark in enumerate(timeline.marks)
     )
     slots = {
@@ -99,6 +103,7 @@ def packed_timelines(page: Page) -> Html | None:
     causes, shifts = _causes(page), _shifts(page.report)
     known = [
         _data(trace.timeline, page.report, page.report.traces[i].meta.origin_ns, causes)
+        | {"trace": i, "gaps": _gaps(trace.stretches, page.report.traces[i].meta.origin_ns)}
         | {"rank": trace.rank, "shift": shifts[i], "first": trace.rank in _culprits(page.report)[:1]}
         for i, trace in enumerate(page.traces)
         if trace.timeline is not None
@@ -106,6 +111,14 @@ def packed_timelines(page: Page) -> Html | None:
     if not known:
         return None
     return packed("timelines", known)
+
+
+def _gaps(stretches: Sequence[Stretch], origin: int) -> list[tuple[int, int, int, str, str | None]]:
+    """The longest idle stretches: device, start, end, cause, line."""
+    return [
+        (one.device, one.start_ns - origin, one.end_ns - origin, f"{IDLE}: {in_words(one.cause)}", one.line)
+        for one in stretches
+    ]
 
 
 def _culprits(report: Report) -> tuple[int, ...]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints
+from traceanalyzer.report.page.places import around
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.device_work import KINDS
 from traceanalyzer.timeline.names import SYNCHRONISING
@@ -38,7 +39,7 @@ class Bar:
 
 def cpu_bars(events: Events, rows: Rows, own: Rows) -> tuple[int, tuple[Bar, ...]]:
     """(levels, bars) of some rows of one thread, by start; `own` are the rows of the occurrence."""
-    level = _levels(_depths(events, rows), np.isin(rows, own))
+    level = _levels(around(events, rows), np.isin(rows, own))
     shown = (level >= 0) & (level < MOST_LEVELS)
     rows, level = rows[shown], level[shown]
     names = Texts.column(events.trace.cpu, "name", rows)
@@ -53,15 +54,6 @@ def cpu_bars(events: Events, rows: Rows, own: Rows) -> tuple[int, tuple[Bar, ...
     )
     bars = tuple(Bar(*values) for values in zip(*columns, strict=True))
     return max((bar.level + 1 for bar in bars), default=0), bars
-
-
-def _depths(events: Events, rows: Rows) -> Rows:
-    """How many rows are around each."""
-    depth, going = np.zeros(len(rows), np.int64), pick(events.nesting.parent, rows)
-    while (going >= 0).any():
-        depth += going >= 0
-        going = pick(events.nesting.parent, going)
-    return depth
 
 
 def _levels(depth: Rows, own: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:

@@ -8,15 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, distinct, pick, sums_of
+from traceanalyzer.model.arrays import Rows, pick, sums_of
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.texts import Mask
 from traceanalyzer.model.trace import ints
+from traceanalyzer.report.page.places import entries_of, rows_of, rows_within
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.steps import Steps
 
 _THREADS, _STREAMS = 4, 8
 _NEAR = 4  # occurrences of a finding whose surroundings are kept whole
+_FIRST, _MOST_OWN = (
+    12,
+    40,
+)  # occurrences of a finding of which events are kept in any case, and of each how many
 _PAD, _LEAST_NS = 0.5, 30_000  # of an occurrence on either side, and at least
 _FEW = 160  # events around an occurrence, the longest
 _FAR = 1_200  # parts of the window: what is longer than one is seen while all of it is
@@ -57,8 +62,10 @@ class _Kept:
         return int(self.cpu.sum() + self.gpu.sum())
 
 
-def chosen(analysis: Analysis, findings: Sequence[Finding], most: int) -> Chosen:
-    """About `most` events of the trace.
+def chosen(
+    analysis: Analysis, findings: Sequence[Finding], spans: Sequence[tuple[int, int]], most: int
+) -> Chosen:
+    """About `most` events of the trace, among them those around these spans, (start, end).
 
     Raises:
         Unavailable: the trace has no events that can be placed.
@@ -67,6 +74,8 @@ def chosen(analysis: Analysis, findings: Sequence[Finding], most: int) -> Chosen
     threads, streams = _threads(events, findings), _streams(events, findings)
     kept = _nothing(events, threads, streams, steps)
     length = max(steps.window_end_ns - steps.window_start_ns, 1)
+    for start, end in spans:
+        _keep_around(events, kept, start - _LEAST_NS, end + _LEAST_NS)
     _keep_occurrences(events, findings, kept, most // 2)
     least = _keep_long(events, kept, length // _FAR, int(_FAR_SHARE * most))
     bands = _keep_steps(events, steps, findings, kept, most)
@@ -137,7 +146,7 @@ def _streams(events: Events, findings: Sequence[Finding]) -> list[tuple[int, int
 
 
 def _keep_occurrences(events: Events, findings: Sequence[Finding], kept: _Kept, most: int) -> None:
-    """The first occurrences of each finding, and the typical one, with what is around them."""
+    """The first occurrences of each finding, and the typical one, with what is around the first of them."""
     for finding in findings:
         spans = [(finding.start_ns, finding.end_ns, finding.event_ids)]
         spans += [(one.start_ns, one.end_ns, one.event_ids) for one in finding.occurrences[:_NEAR]]
@@ -146,8 +155,12 @@ def _keep_occurrences(events: Events, findings: Sequence[Finding], kept: _Kept, 
             if kept.count < most:
                 pad = max(int(_PAD * (end - start)), _LEAST_NS)
                 _keep_around(events, kept, start - pad, end + pad)
-    later = [one.event_ids[:_FEW] for finding in findings for one in finding.occurrences[_NEAR:]]
-    others = [event for own in later for event in own][: max(most - kept.count, 0)]
+    for finding in findings:
+        for one in finding.occurrences[_NEAR:_FIRST]:
+            _keep_own(events, kept, one.event_ids[:_MOST_OWN])
+    later = [(k, one.event_ids[:_FEW]) for finding in findings for k, one in enumerate(finding.occurrences)]
+    later = sorted((turn for turn in later if turn[0] >= _FIRST), key=lambda turn: turn[0])
+    others = [event for _, own in later for event in own][: max(most - kept.count, 0)]
     _keep_own(events, kept, others)
 
 
@@ -161,29 +174,6 @@ def _keep_own(events: Events, kept: _Kept, ids: Sequence[int]) -> None:
         kept.gpu[entries[kept.on_gpu[entries]]] = True
 
 
-def rows_of(known: Rows, ids: Rows) -> Rows:
-    """Rows of a frame that have these event ids; frames are in order of event_id."""
-    at = np.searchsorted(known, ids)
-    at = at[at < len(known)]
-    return distinct(at[np.isin(known[at], ids)])
-
-
-def entries_of(events: Events, ids: Rows) -> Rows:
-    """Entries of `DeviceWork` that have these event ids."""
-    assert events.work is not None
-    rows = rows_of(ints(events.trace.gpu, "event_id"), ids)
-    place = events.once("page: entry of row", lambda: _entry_of_row(events))
-    found: Rows = place[rows]
-    return found[found >= 0]
-
-
-def _entry_of_row(events: Events) -> Rows:
-    assert events.work is not None
-    place = np.full(len(events.trace.gpu), -1, np.int64)
-    place[events.work.row] = np.arange(len(events.work.row))
-    return place
-
-
 def _keep_around(events: Events, kept: _Kept, low: int, high: int) -> None:
     """The longest events that overlap [low, high)."""
     cpu, gpu = _overlapping(events, kept, low, high)
@@ -195,12 +185,8 @@ def _keep_around(events: Events, kept: _Kept, low: int, high: int) -> None:
 
 def _overlapping(events: Events, kept: _Kept, low: int, high: int) -> tuple[Rows, Rows]:
     """Rows and entries on the tracks that begin in [low, high), and rows that are open at its begin."""
-    nesting, found = events.nesting, [np.empty(0, np.int64)]
-    for rows, starts in zip(nesting.thread_rows, nesting.thread_start_ns, strict=True):
-        first, last = np.searchsorted(starts, [low, high])
-        if first < len(rows) or first:
-            found += [rows[first:last], _open_at(events, rows, int(first), low)]
-    cpu = np.concatenate(found)
+    threads = range(len(events.nesting.thread_rows))
+    cpu = np.concatenate([np.empty(0, np.int64), *(rows_within(events, one, low, high) for one in threads)])
     gpu = np.empty(0, np.int64)
     if events.work is not None:
         first, last = np.searchsorted(events.work.start_ns, [low, high])
@@ -208,15 +194,6 @@ def _overlapping(events: Events, kept: _Kept, low: int, high: int) -> tuple[Rows
         entries = np.arange(early, int(last))
         gpu = entries[kept.on_gpu[entries] & (events.work.end_ns[entries] > low)]
     return cpu[kept.on_cpu[cpu]], gpu
-
-
-def _open_at(events: Events, rows: Rows, first: int, low: int) -> Rows:
-    opened, row = [], int(rows[first - 1]) if first else -1
-    while row >= 0:
-        if events.nesting.end_ns[row] > low:
-            opened.append(row)
-        row = int(events.nesting.parent[row])
-    return np.array(opened, np.int64)
 
 
 def _longest(rows: Rows, durations: Rows, most: int) -> Rows:

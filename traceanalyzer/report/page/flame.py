@@ -22,6 +22,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Mask, Texts, shifted
 from traceanalyzer.model.trace import ints, matching
+from traceanalyzer.report.page.places import around
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.device_work import KINDS
@@ -248,7 +249,7 @@ def _spans(events: Events, rows: Rows) -> _Spans:
         kind = np.concatenate((np.zeros(len(found), np.int64), kind))
         rows = np.concatenate((np.full(len(found), -1), rows))
         names = _joined(Texts.column(frames, "name", found), names)
-    rank = _depth_ranks(events, rows)
+    rank = np.where(rows < 0, 0, 1 + around(events, rows))  # modules are outside
     order = thread_order(tid, start, end - start, lambda tied: rank[tied])
     return _Spans(rows[order], end[order], tid[order], kind[order], names[order])
 
@@ -261,15 +262,6 @@ def _joined(first: Texts, second: Texts) -> Texts:
     """The texts of both, one after the other."""
     code = np.concatenate((first.code, shifted(second.code, len(first.names))))
     return Texts(code, np.concatenate((first.names, second.names)))
-
-
-def _depth_ranks(events: Events, rows: Rows) -> Rows:
-    """Of spans with the same times the outer has the lower number; modules are outside."""
-    rank, going = np.zeros(len(rows), np.int64), rows
-    while (going >= 0).any():
-        rank += going >= 0
-        going = pick(events.nesting.parent, going)
-    return rank
 
 
 def _tree(forest: _Forest, leaf: Rows, durations: Rows, most: int, whole_name: str = ALL_GPU) -> Node:

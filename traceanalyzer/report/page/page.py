@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self, TypeVar
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Report
 from traceanalyzer.report.fact import Fact
 from traceanalyzer.report.facts import facts_of
-from traceanalyzer.report.page.bars import Bar
 from traceanalyzer.report.page.flame import MOST_NODES, Node, flame_of, flame_of_cpu, flame_of_idle
+from traceanalyzer.report.page.ops import MOST_OPS, OpTable, op_table
 from traceanalyzer.report.page.plots import (
     MOST_STEPS,
     KernelSpread,
@@ -24,69 +23,33 @@ from traceanalyzer.report.page.plots import (
     memory_curves,
     step_series,
 )
-from traceanalyzer.report.page.strip import MOST_BARS, Earlier, Lane, Strip, strip_of
+from traceanalyzer.report.page.stretches import Stretch, longest_stretches
+from traceanalyzer.report.page.strip import MOST_BARS, Strip, strip_of
 from traceanalyzer.report.page.timeline import Timeline, timeline_of
 from traceanalyzer.report.page.veil import NO_VEIL, Veil, veil_of
+from traceanalyzer.report.page.veiled import (
+    veiled_curve,
+    veiled_node,
+    veiled_steps,
+    veiled_stretch,
+    veiled_strip,
+)
 from traceanalyzer.report.summary import attempt
-from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.rule.registry import all_rules
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Analysed = Sequence[tuple[int | None, Analysis]]
 
-MOST_OPS, MOST_INPUTS = 40, 4
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """One op with inputs of one shape and type: its row in `OpWork.shapes`, and what is shown of it.
-
-    Attributes:
-        position: in `OpWork.shapes`, which `ops --format json` calls `inputs`.
-        peak_share, limit: of the device's peak (1 is all of it), and which peak; None where not known.
-    """
-
-    position: int
-    shapes: str
-    dtypes: str
-    calls: int
-    gpu_ns: int
-    tflops: float | None
-    gbps: float | None
-    peak_share: float | None
-    limit: str | None
-    why: str | None
-    peak_tflops: float | None = None
-    peak_gbps: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OpRow:
-    """One op: GPU time, share of the window, and its inputs with most time; `more` inputs are left out."""
-
-    name: str
-    calls: int
-    gpu_ns: int
-    share: float
-    inputs: tuple[Inputs, ...]
-    more: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpTable:
-    """The ops with most GPU time, the number and time of the others, and where the peaks are from."""
-
-    rows: tuple[OpRow, ...]
-    others: int
-    others_ns: int
-    peaks: tuple[str, ...]
+MOST_RANKS = 8  # that have sections of their own
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class TracePage:
-    """What is shown of one trace beside its `TraceReport`; None and empty where the trace does not carry it."""
+    """What is shown of one trace beside its `TraceReport`; None and empty where the trace does not carry it.
+
+    Attributes:
+        detailed: whether it has sections of its own; of large jobs only some ranks have.
+    """
 
     rank: int | None
     facts: tuple[Fact, ...] = ()
@@ -98,6 +61,8 @@ class TracePage:
     timeline: Timeline | None = None
     cpu_flame: Node | None = None
     idle_flame: Node | None = None
+    stretches: tuple[Stretch, ...] = ()
+    detailed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +82,10 @@ class Page:
     strips: tuple[Strip | None, ...]
     confidential: bool = False
     explained: Mapping[str, str] = field(default_factory=dict)
+
+    def anchor(self, i: int) -> str:
+        """Where the page speaks of the i-th trace: in sections of its own, or among all ranks."""
+        return f"trace-{i}" if self.traces[i].detailed else "ranks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +109,10 @@ class _Room:
 
     @classmethod
     def of(cls, traces: int, findings: int) -> Self:
-        strips = min(findings, 60)
+        strips = min(findings, 40)
         return cls(
             strips=strips,
-            bars=min(MOST_BARS, 700 // max(strips, 1)),
+            bars=min(MOST_BARS, max(450 // max(strips, 1), 12)),
             nodes=min(MOST_NODES, 3_000 // max(traces, 1)),
             steps=max(min(MOST_STEPS, 120 // max(traces, 1)), 20),
             ops=max(min(MOST_OPS, 80 // max(traces, 1)), 5),
@@ -155,16 +124,44 @@ class _Room:
 def page_of(report: Report, analysed: Analysed, *, confidential: bool = False) -> Page:
     """The page of a report and the analyses that it was made of, as `analyses_of` returned them."""
     veil = veil_of(one.trace for _, one in analysed) if confidential else NO_VEIL
-    by_rank = dict(analysed)
-    room = _Room.of(len(analysed), len(report.findings))
+    by_rank, detailed = dict(analysed), _detailed(report)
+    room = _Room.of(len(detailed), len(report.findings))
     drawn = [_strip(by_rank[found.rank], found, room.bars, veil) for found in report.findings[: room.strips]]
     return Page(
         report=veil.report(report),
-        traces=tuple(_trace_page(rank, one, room, veil, _of_rank(report, rank)) for rank, one in analysed),
+        traces=tuple(
+            _trace_page(rank, one, room, veil, _of_rank(report, rank))
+            if rank in detailed
+            else TracePage(rank, detailed=False)
+            for rank, one in analysed
+        ),
         strips=(*drawn, *[None] * (len(report.findings) - len(drawn))),
         confidential=confidential,
         explained={rule: veil.text(text) for rule, text in _explained(report).items()},
     )
+
+
+def _detailed(report: Report) -> list[int | None]:
+    """Ranks that are shown one by one: culprits first, then those with findings, as far as a page has room."""
+    job = report.job
+    first = [*(job.culprits if job else ()), *(finding.rank for finding in report.findings)]
+    every = dict.fromkeys([*first, *(trace.rank for trace in report.traces)])
+    return list(every)[:MOST_RANKS]
+
+
+def thinner(page: Page) -> Page | None:
+    """The page with half as many drawings of findings, or half as many ranks one by one; None where little is left."""
+    strips = sum(strip is not None for strip in page.strips)
+    if strips > 1:
+        kept = (strip if i < strips // 2 else None for i, strip in enumerate(page.strips))
+        return replace(page, strips=tuple(kept))
+    told = {one.rank for one in page.traces if one.detailed}
+    ranks = [rank for rank in _detailed(page.report) if rank in told]
+    if len(ranks) < 2:
+        return None
+    fewer = ranks[: len(ranks) // 2]
+    traces = (one if one.rank in fewer else TracePage(one.rank, detailed=False) for one in page.traces)
+    return replace(page, traces=tuple(traces))
 
 
 def _explained(report: Report) -> dict[str, str]:
@@ -182,109 +179,47 @@ def _trace_page(
 ) -> TracePage:
     """Each part by itself: one that fails costs none of the others. Ops, memory and facts are of the whole trace, as
     the commands that print them have no window."""
-    lost: dict[str, str] = {}
     whole = one.within(None) if one.window.asked_ns else one
-    flame = attempt(lost, "flame", partial(flame_of, one, room.nodes), None)
+    none: tuple[Any, ...] = ()
+    stretches = _part(partial(longest_stretches, one), none)
+    spans = [(stretch.start_ns, stretch.end_ns) for stretch in stretches]
     said = veil.text if veil.on else None
-    curves: tuple[MemoryCurve, ...] = attempt(lost, "memory", lambda: memory_curves(whole), ())
-    facts: tuple[Fact, ...] = attempt(lost, "facts", lambda: facts_of(whole), ())
-    flames = [
-        attempt(lost, "flame", partial(made, one, room.nodes // 2), None)
-        for made in (flame_of_cpu, flame_of_idle)
-    ]
-    cpu_flame, idle_flame = (one if one is None or not veil.on else _veiled_node(one, veil) for one in flames)
-    return TracePage(
+    made = TracePage(
         rank=rank,
-        cpu_flame=cpu_flame,
-        idle_flame=idle_flame,
-        facts=tuple(replace(fact, text=veil.text(fact.text), values={}) for fact in facts),
-        flame=flame if flame is None or not veil.on else _veiled_node(flame, veil),
-        steps=attempt(lost, "steps", partial(step_series, one, room.steps), None),
-        kernels=attempt(lost, "kernels", partial(kernel_spreads, one), ()),
-        memory=tuple(_veiled_curve(curve, veil) for curve in curves),
-        ops=attempt(lost, "ops", partial(_ops, whole, room.ops), None),
-        timeline=attempt(
-            lost, "timeline", partial(timeline_of, one, findings, room.events, room.marks, said), None
+        facts=tuple(
+            replace(fact, text=veil.text(fact.text), values={})
+            for fact in _part(partial(facts_of, whole), none)
         ),
+        flame=_part(partial(flame_of, one, room.nodes), None),
+        cpu_flame=_part(partial(flame_of_cpu, one, room.nodes // 2), None),
+        idle_flame=_part(partial(flame_of_idle, one, room.nodes // 2), None),
+        steps=_part(partial(step_series, one, room.steps), None),
+        kernels=_part(partial(kernel_spreads, one), none),
+        memory=_part(partial(memory_curves, whole), none),
+        ops=_part(partial(op_table, whole, room.ops), None),
+        stretches=stretches,
+        timeline=_part(partial(timeline_of, one, findings, spans, room.events, room.marks, said), None),
+    )
+    return _veiled(made, veil) if veil.on else made
+
+
+def _part(make: Callable[[], T], otherwise: T) -> T:
+    """What it makes, else what stands for it."""
+    return attempt({}, "", make, otherwise)
+
+
+def _veiled(page: TracePage, veil: Veil) -> TracePage:
+    return replace(
+        page,
+        steps=page.steps and veiled_steps(page.steps, veil),
+        memory=tuple(veiled_curve(curve, veil) for curve in page.memory),
+        stretches=tuple(veiled_stretch(one, veil) for one in page.stretches),
+        flame=page.flame and veiled_node(page.flame, veil),
+        cpu_flame=page.cpu_flame and veiled_node(page.cpu_flame, veil),
+        idle_flame=page.idle_flame and veiled_node(page.idle_flame, veil),
     )
 
 
 def _strip(one: Analysis, finding: Finding, most: int, veil: Veil) -> Strip | None:
-    strip = attempt({}, "strip", partial(strip_of, one, finding, most), None)
-    if strip is None or not veil.on:
-        return strip
-    lanes = tuple(_veiled_lane(lane, veil) for lane in strip.lanes)
-    return replace(
-        strip,
-        lanes=lanes,
-        line=None,
-        earlier=_veiled_launch(strip.earlier, veil),
-        drawn=sum(len(lane.bars) for lane in lanes),
-    )
-
-
-def _veiled_launch(launch: Earlier | None, veil: Veil) -> Earlier | None:
-    return launch if launch is None or launch.op is None else replace(launch, op=veil.text(launch.op))
-
-
-def _veiled_lane(lane: Lane, veil: Veil) -> Lane:
-    """Without annotations, and so without the levels that only they were on."""
-    kept = [bar for bar in lane.bars if bar.kind != "annotation"]
-    level = {old: new for new, old in enumerate(sorted({bar.level for bar in kept}))}
-    bars: tuple[Bar, ...] = tuple(
-        replace(bar, name=veil.text(bar.name), level=level[bar.level]) for bar in kept
-    )
-    return replace(lane, bars=bars, levels=len(level))
-
-
-def _veiled_node(node: Node, veil: Veil) -> Node:
-    """Names of modules and annotations are told by their kinds alone."""
-    kind = f"[{node.kind}]" if node.kind in ("module", "annotation") else veil.text(node.name)
-    return Node(kind, node.kind, node.ns, node.count, [_veiled_node(one, veil) for one in node.inside])
-
-
-def _veiled_curve(curve: MemoryCurve, veil: Veil) -> MemoryCurve:
-    if not veil.on:
-        return curve
-    owners = (replace(owner, op=veil.text(owner.op), line=None) for owner in curve.owners)
-    return replace(curve, owners=tuple(owners))
-
-
-def _ops(analysis: Analysis, most: int) -> OpTable:
-    """
-    Raises:
-        Unavailable: the trace has no GPU work.
-    """
-    work = analysis.index(OpWork)
-    if len(work.ops) == 0:
-        raise Unavailable("no op has GPU work")
-    rest = work.ops.iloc[most:]
-    columns = (work.ops[name].head(most).tolist() for name in ("op", "calls", "gpu_ns", "share"))
-    rows = tuple(
-        OpRow(op, calls, gpu_ns, share, *_inputs(work.shapes, op))
-        for op, calls, gpu_ns, share in zip(*columns, strict=True)
-    )
-    sources = tuple(f"{peaks.name}, {peaks.source}" for _, peaks in sorted(work.peaks.items()) if peaks)
-    return OpTable(rows, len(rest), int(rest["gpu_ns"].sum()), tuple(dict.fromkeys(sources)))
-
-
-def _inputs(shapes: pd.DataFrame, op: str) -> tuple[tuple[Inputs, ...], int]:
-    """The inputs of one op with most time, and how many more there are."""
-    own = shapes[shapes["op"] == op]
-    top = own.head(MOST_INPUTS).astype(object)
-    top = top.where(top.notna(), None)
-    names = (
-        "shapes",
-        "dtypes",
-        "calls",
-        "gpu_ns",
-        "tflops",
-        "gbps",
-        "peak_share",
-        "limit",
-        "why",
-        "peak_tflops",
-        "peak_gbps",
-    )
-    rows = zip(top.index.tolist(), *(top[name].tolist() for name in names), strict=True)
-    return tuple(Inputs(*row) for row in rows), max(len(own) - MOST_INPUTS, 0)
+    strip: Strip | None = _part(partial(strip_of, one, finding, most), None)
+    return strip if strip is None or not veil.on else veiled_strip(strip, veil)

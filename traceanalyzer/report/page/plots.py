@@ -9,8 +9,9 @@ import numpy as np
 
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
 from traceanalyzer.idle.accounting import CLASSES, Accounting
+from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Rows, pick, sums_of
 from traceanalyzer.model.trace import ints
 from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, steps_of_place, usual_at_place
@@ -23,15 +24,24 @@ MOST_STEPS = 240
 MOST_KERNELS = 12
 MOST_POINTS = 480  # of a curve: two per pixel at the widest
 MOST_OWNERS = 12
+OPS_OF_STEP = 3
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step: its number, its duration, and the classes of `Accounting` in it, class -> ns, all of the duration."""
+    """One step.
+
+    Attributes:
+        parts_ns: class of `Accounting` -> ns; they add up to the duration.
+        ops: (name, ns of GPU time) of the ops with most of it among the work that the step launched.
+        cause: `idle:...`, of most of its idle time; None where it has none.
+    """
 
     number: int
     ns: int
     parts_ns: dict[str, int]
+    ops: tuple[tuple[str, int], ...] = ()
+    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,7 @@ class KernelSpread:
         count, total_ns, median_ns: of its executions that can be compared across steps.
         least, p10, p90, most: of their times, each over the median of the executions at its place of the step, so
             that kernels that do other work elsewhere in the step do not count as spread.
+        blocks: of its grid, 0 where not recorded.
     """
 
     name: str
@@ -63,6 +74,7 @@ class KernelSpread:
     p10: float
     p90: float
     most: float
+    blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +129,54 @@ def step_series(analysis: Analysis, most: int = MOST_STEPS) -> StepSeries | None
     durations = steps.durations_ns(device)
     together = -(-len(steps) // most)
     chosen = [int(run[np.argmax(durations[run])]) for run in _runs(len(steps), together)]
+    slot = np.full(len(steps), -1, np.int64)
+    slot[chosen] = np.arange(len(chosen))
+    ops, causes = _largest_ops(analysis, device, slot), _main_causes(analysis, device, slot)
     made = (
         StepTime(
             int(steps.number[i]),
             int(durations[i]),
             {name: ns for name, ns in zip(CLASSES, by_step[i].tolist(), strict=True) if ns},
+            ops[slot[i]],
+            causes[slot[i]],
         )
         for i in chosen
     )
     return StepSeries(device, int(np.median(durations)), together, tuple(made))
+
+
+def _largest_ops(analysis: Analysis, device: int, slot: Rows) -> list[tuple[tuple[str, int], ...]]:
+    """Of each shown step (name, ns) of the ops with most GPU time; kernels without op by their own name.
+
+    Args:
+        slot: of each step its place among those that are shown, -1 of others; int64 (steps,).
+    """
+    work = analysis.index(Work)
+    work = work[(work.device == device) & (pick(slot, work.step) >= 0)]
+    names = work.op.name.or_else(work.name)
+    known, code = np.unique(names.code, return_inverse=True)
+    sums = _sums(slot[work.step], code, work.dur_ns, int(slot.max()) + 1, len(known))
+    order = np.argsort(-sums, axis=1, kind="stable")[:, :OPS_OF_STEP]
+    return [
+        tuple((str(names.names[known[k]]), int(sums[i, k])) for k in row if sums[i, k])
+        for i, row in enumerate(order.tolist())
+    ]
+
+
+def _main_causes(analysis: Analysis, device: int, slot: Rows) -> list[str | None]:
+    """Of each shown step the cause of most of its idle time; `slot` as of `_largest_ops`."""
+    books, idle = analysis.index(Accounting), analysis.index(Idle)
+    own = (books.device == device) & (pick(slot, books.step) >= 0) & (books.piece >= 0)
+    cause, ns = idle.cause[books.piece[own]], books.dur_ns[own]
+    sums = _sums(slot[books.step[own]], cause, ns, int(slot.max()) + 1, len(CAUSES))
+    most = zip(sums.argmax(axis=1).tolist(), sums.max(axis=1).tolist(), strict=True)
+    return [f"idle:{CAUSES[k]}" if ns else None for k, ns in most]
+
+
+def _sums(row: Rows, column: Rows, ns: Rows, rows: int, columns: int) -> Rows:
+    """Sums by row and column; int64 (rows, columns)."""
+    width = max(columns, 1)
+    return sums_of(row * width + column, ns, rows * width).reshape(rows, width)
 
 
 def _runs(size: int, together: int) -> list[Rows]:
@@ -150,9 +201,11 @@ def kernel_spreads(analysis: Analysis, most: int = MOST_KERNELS) -> tuple[Kernel
 def _spread(analysis: Analysis, rows: pd.DataFrame) -> KernelSpread:
     work = analysis.index(Work)[rows["entry"].to_numpy()[:1]]
     ratio, durations = rows["ratio"].to_numpy(), rows["dur"].to_numpy()
-    quantiles = np.quantile(ratio, [0.0, 0.1, 0.9, 1.0]).tolist()
+    least, p10, p90, most = np.quantile(ratio, [0.0, 0.1, 0.9, 1.0]).tolist()
     amounts = len(durations), int(durations.sum()), int(np.median(durations))
-    return KernelSpread(str(work.name[0]), int(work.device[0]), *amounts, *quantiles)
+    return KernelSpread(
+        str(work.name[0]), int(work.device[0]), *amounts, least, p10, p90, most, int(work.blocks[0])
+    )
 
 
 def memory_curves(analysis: Analysis) -> tuple[MemoryCurve, ...]:

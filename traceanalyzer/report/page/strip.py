@@ -16,10 +16,11 @@ from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.texts import Mask, Texts
 from traceanalyzer.model.trace import ints
 from traceanalyzer.report.page.bars import Bar, cpu_bars, gpu_bars
+from traceanalyzer.report.page.places import rows_of, rows_within
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.user_code import is_user_code
 
-MOST_BARS = 140  # of a strip: more are too narrow to be told apart at 1,000 pixels
+MOST_BARS = 90  # of a strip, which shows what the timeline can be looked at for
 _PAD = 0.3  # of the occurrence, on either side
 _LEAST_NS = 20_000  # of a strip: shorter, and nothing but the occurrence is in it
 _FURTHEST = 40.0  # lengths of the occurrence: what belongs to it and lies further away is left out
@@ -117,8 +118,8 @@ def strip_of(analysis: Analysis, finding: Finding, most: int = MOST_BARS) -> Str
 def _place(events: Events, finding: Finding) -> _Place:
     """The occurrence with what belongs to it, as far as that lies near, and some room on either side."""
     ids = np.array(finding.event_ids, np.int64)
-    cpu = _rows_of(ints(events.trace.cpu, "event_id"), ids)
-    gpu = _rows_of(ints(events.trace.gpu, "event_id"), ids)
+    cpu = rows_of(ints(events.trace.cpu, "event_id"), ids)
+    gpu = rows_of(ints(events.trace.gpu, "event_id"), ids)
     work = np.flatnonzero(np.isin(events.work.row, gpu)) if events.work is not None else gpu[:0]
     start, end = finding.start_ns, max(finding.end_ns, finding.start_ns + 1)
     reach = int(_FURTHEST * max(end - start, _LEAST_NS))
@@ -127,13 +128,6 @@ def _place(events: Events, finding: Finding) -> _Place:
     low, high = min(starts[near].min(initial=start), start), max(ends[near].max(initial=end), end)
     pad = int(max(_PAD * (high - low), (_LEAST_NS - (high - low)) / 2))
     return _Place(cpu, work, int(low) - pad, int(high) + pad)
-
-
-def _rows_of(known: Rows, ids: Rows) -> Rows:
-    """Rows of a frame that have these event ids; frames are in order of event_id."""
-    at = np.searchsorted(known, ids)
-    at = at[at < len(known)]
-    return distinct(at[np.isin(known[at], ids)])
 
 
 def _times(events: Events, cpu: Rows, work: Rows) -> tuple[Rows, Rows]:
@@ -149,26 +143,13 @@ def _threads(events: Events, finding: Finding, place: _Place) -> list[tuple[int,
     nesting, found = events.nesting, []
     own = set(nesting.thread[place.cpu].tolist())
     for thread, rows in enumerate(nesting.thread_rows):
-        inside = _rows_within(events, thread, place.start_ns, place.end_ns)
+        inside = rows_within(events, thread, place.start_ns, place.end_ns)
         if len(inside):
             tid = int(events.tid[rows[0]])
             found.append(((tid != finding.thread, thread not in own, -len(inside), tid), tid, inside))
     wanted = [one for one in sorted(found, key=lambda one: one[0]) if not (one[0][0] and one[0][1])]
     chosen = wanted[:_THREADS] or sorted(found, key=lambda one: one[0])[:1]
     return [(tid, rows) for _, tid, rows in chosen]
-
-
-def _rows_within(events: Events, thread: int, low: int, high: int) -> Rows:
-    """Rows of one thread that overlap [low, high), by start: those that begin in it, and what is open at its begin."""
-    nesting = events.nesting
-    rows, starts = nesting.thread_rows[thread], nesting.thread_start_ns[thread]
-    first, last = np.searchsorted(starts, [low, high])
-    opened, row = [], int(rows[first - 1]) if first else -1
-    while row >= 0:
-        if nesting.end_ns[row] > low:
-            opened.append(row)
-        row = int(nesting.parent[row])
-    return np.concatenate((np.array(opened[::-1], np.int64), rows[first:last]))
 
 
 def _streams(events: Events, finding: Finding, place: _Place) -> list[tuple[int, Rows]]:

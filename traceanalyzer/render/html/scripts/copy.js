@@ -16,7 +16,7 @@
     lines.push(amounts.join("; "), "", plain(card.querySelector(".message")), "");
     lines.push(`**Remedy:** ${plain(card.querySelector(".advice span"))}`, "");
     const line = card.querySelector(".line code");
-    if (line) lines.push(`Line: \`${line.textContent}\``, "");
+    if (line) lines.push(`Function (file, first line): \`${line.textContent}\``, "");
     const rows = [...card.querySelectorAll(".evidence tr")];
     if (rows.length) {
       lines.push("| evidence | |", "|---|---|");

@@ -5,8 +5,33 @@
   const [NAME, KIND, NS, COUNT, INSIDE] = [0, 1, 2, 3, 4];
   const LEAST = 0.0025; // of the width: narrower frames are not drawn
   const NAMES = ["GPU time", "CPU time of all threads", "idle time"];
+  // The same time by op alone: each op once, below it the kernels, calls or causes that have its time.
+  const byOp = ({ kinds, root }) => {
+    const [op, tops] = [kinds.indexOf("op"), new Map()];
+    const entry = (found, node) => {
+      if (!found.has(node[NAME])) found.set(node[NAME], { node: [node[NAME], node[KIND], 0, 0, []], inside: new Map() });
+      return found.get(node[NAME]);
+    };
+    const add = (one, ns, count) => { one.node[NS] += ns; one.node[COUNT] += count; };
+    const walk = (node, around) => {
+      const own = node[KIND] === op ? node : around;
+      const rest = node[NS] - node[INSIDE].reduce((sum, one) => sum + one[NS], 0);
+      if (rest > 0 && node !== root) {
+        const top = entry(tops, own ?? node);
+        add(top, rest, node[COUNT]);
+        if (own && own !== node) add(entry(top.inside, node), rest, node[COUNT]);
+      }
+      for (const one of node[INSIDE]) walk(one, own);
+    };
+    walk(root, null);
+    const sorted = (found) => [...found.values()].sort((one, other) => other.node[NS] - one.node[NS])
+      .map(({ node, inside }) => { node[INSIDE] = sorted(inside); return node; });
+    return [root[NAME], root[KIND], root[NS], root[COUNT], sorted(tops)];
+  };
   const drawFlame = (box, given) => {
-    let [{ names, shorts, kinds, root: whole }, of] = [given[0], NAMES[0]];
+    const first = given.findIndex(Boolean);
+    let [{ names, shorts, told: others, kinds, root: whole }, of] = [given[first], NAMES[first]];
+    const by = box.querySelector(".by");
     const graph = box.querySelector(".graph");
     const told = box.querySelector(".told");
     const reset = box.querySelector(".reset");
@@ -28,7 +53,16 @@
 
     const words = (node) =>
       `${names[node[NAME]]}, ${time(node[NS])}, ${share(node[NS], whole[NS])} of ${of}, ${node[COUNT].toLocaleString("en")} times`;
-    const hit = (node) => wanted !== "" && names[node[NAME]].toLowerCase().includes(wanted);
+    // As it is written anywhere on the page; of a name without its middle both ends.
+    const matches = (name) => {
+      const [full, short] = [names[name], shorts[name]];
+      const texts = [full, short, others[name] ?? "", ta.shortName(full)];
+      if (texts.some((text) => text.toLowerCase().includes(wanted))) return true;
+      const [head, tail] = full.toLowerCase().split("…");
+      return tail !== undefined && wanted.startsWith(head) && wanted.endsWith(tail);
+    };
+    let hits = new Set();
+    const hit = (node) => hits.has(node[NAME]);
 
     const frame = (node, left, width, level) => {
       const element = made("div", `f-${kinds[node[KIND]]}`, shorts[node[NAME]]);
@@ -81,10 +115,11 @@
     const matched = (node) => (hit(node) ? [node] : node[INSIDE].flatMap(matched));
     const find = () => {
       wanted = search.value.trim().toLowerCase();
+      hits = new Set(wanted ? [...names.keys()].filter(matches) : []);
       draw();
       const nodes = wanted ? matched(whole) : [];
       const ns = nodes.reduce((sum, node) => sum + node[NS], 0);
-      found.textContent = wanted ? `${nodes.length} frames found: ${time(ns)}, ${share(ns, whole[NS])} of ${of}` : "";
+      found.textContent = wanted ? `${nodes.length} frame${nodes.length === 1 ? "" : "s"} found: ${time(ns)}, ${share(ns, whole[NS])} of ${of}` : "";
       clear.hidden = !wanted;
     };
     const beside = (node, by) => {
@@ -119,24 +154,26 @@
     search.addEventListener("keydown", (event) => { if (event.key === "Escape") clear.click(); });
     clear.addEventListener("click", () => { search.value = ""; find(); search.focus(); });
     [...which.options].forEach((option, i) => { option.disabled = !given[i]; });
-    which.addEventListener("change", () => {
+    which.value = String(first);
+    const chosen = () => {
       const i = Number(which.value);
-      ({ names, shorts, kinds, root: whole } = given[i]);
+      ({ names, shorts, told: others, kinds, root: whole } = given[i]);
+      if (by.value === "op") whole = byOp(given[i]);
       of = NAMES[i];
       know();
       zoomed = whole;
       told.textContent = hint;
       find();
-    });
+    };
+    which.addEventListener("change", chosen);
+    by.addEventListener("change", chosen);
     draw();
   };
-  const begin = async () => {
+  ta.flames = (async () => {
     const others = await ta.unpacked(document.getElementById("flames").textContent);
     for (const box of document.querySelectorAll(".flame")) {
       const i = Number(box.dataset.flame);
-      if (data.flames[i]) drawFlame(box, [data.flames[i], ...others[i]]);
+      drawFlame(box, [data.flames[i], ...others[i]]);
     }
-    document.documentElement.dataset.flames = "ready";
-  };
-  begin();
+  })();
 })();

@@ -43,22 +43,44 @@
     });
   }
 
-  // -- from an op to its place in the flame graph ------------------------------------------------------
-  for (const body of document.querySelectorAll(".ops-table tbody[data-name]")) {
-    const trace = body.closest("section").id.split("-")[1];
-    const search = document.getElementById(`flame-search-${trace}`);
-    if (!search) continue;
+  // -- what each cell is, for narrow windows, where rows are stacked -----------------------------------
+  for (const table of document.querySelectorAll("main table:not(.heat)")) {
+    const heads = [...(table.tHead?.rows[0]?.cells ?? [])].map((cell) => cell.textContent.trim());
+    if (!heads.length) continue;
+    table.classList.add("stacks");
+    for (const row of table.querySelectorAll("tbody tr, tfoot tr")) {
+      [...row.cells].forEach((cell, i) => { if (cell.tagName === "TD" && heads[i] && cell.textContent.trim()) cell.dataset.label = heads[i]; });
+    }
+  }
+
+  // -- from an op to its place in the flame graph, and to its occurrences on the timeline --------------
+  const leading = (text, label) => {
     const button = document.createElement("button");
     button.type = "button";
-    button.className = "to-flame sort";
-    button.textContent = " ⌕";
-    button.setAttribute("aria-label", `${body.dataset.name} in the flame graph`);
-    button.addEventListener("click", () => {
-      search.value = body.dataset.name;
-      search.dispatchEvent(new Event("input"));
-      search.closest("section").scrollIntoView({ block: "start" });
-      search.focus({ preventScroll: true });
-    });
-    body.rows[0].cells[0].append(button);
+    button.className = "tl-go";
+    button.textContent = text;
+    button.setAttribute("aria-label", `${text}: ${label}`);
+    return button;
+  };
+  for (const body of document.querySelectorAll(".ops-table tbody[data-name]")) {
+    const [, trace, place] = body.id.split("-");
+    const parts = [];
+    const search = document.getElementById(`flame-search-${trace}`);
+    if (search) {
+      const button = leading("flame graph", body.dataset.name);
+      button.addEventListener("click", () => {
+        search.value = body.dataset.name;
+        search.dispatchEvent(new Event("input"));
+        search.closest("section").scrollIntoView({ block: "start" });
+        search.focus({ preventScroll: true });
+      });
+      parts.push(button);
+    }
+    if (document.getElementById("timelines")) {
+      const button = leading("timeline", body.dataset.name);
+      button.addEventListener("click", () => ta.follow(`#of-${trace}-${place}`));
+      parts.push(button);
+    }
+    body.rows[0].cells[0].append(" ", ...parts);
   }
 })();

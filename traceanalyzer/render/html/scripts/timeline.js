@@ -10,7 +10,7 @@
     const pick = box.querySelector(".tl-pick");
     const count = box.querySelector(".tl-count");
     const [over, main] = [box.querySelector(".tl-over canvas"), view.querySelector("canvas")];
-    const state = { over, main, low: model.from, high: model.to, event: -1, mark: -1, place: -1 };
+    const state = { over, main, low: model.from, high: model.to, event: -1, mark: -1, place: -1, found: null };
     const drawing = ta.timelineDrawing(box, model);
     let waiting = false;
     const draw = () => {
@@ -43,7 +43,7 @@
       },
       mark: (k, place) => {
         const mark = model.marks[k];
-        [state.mark, state.place, state.event] = [k, place, mark.e[place]];
+        [state.mark, state.place, state.event, state.found] = [k, place, mark.e[place], null];
         const [low, high] = [mark.s[place], mark.s[place] + mark.t[place]];
         const pad = Math.max((high - low) * 0.5, CLOSE / 2);
         let [from, to] = [low - pad, high + pad];
@@ -56,15 +56,36 @@
         told();
         tell(state);
       },
+      // One after the other of some events of one name.
+      found: (name, events, place) => {
+        [state.mark, state.place, state.event, state.found] = [-1, -1, events[place], { name, events, place }];
+        const i = state.event;
+        const pad = Math.max(2 * (model.end[i] - model.start[i]), CLOSE);
+        look(model.start[i] - pad, model.end[i] + pad);
+        told();
+        tell(state);
+      },
+      part: (low, high, place) => {
+        [state.mark, state.place, state.event, state.found] = [-1, -1, -1, null];
+        look(low, high);
+        told();
+        tell(state, place);
+      },
     };
     const tell = ta.timelinePanel(panel, model, go);
     const told = () => {
       const mark = model.marks[state.mark];
+      const found = state.found;
       pick.value = String(state.mark);
-      count.textContent = mark ? `${mark.j[state.place] + 1} of ${mark.count.toLocaleString("en")}` : "";
-      for (const button of box.querySelectorAll("[data-do=previous], [data-do=next]")) button.disabled = !mark;
+      count.textContent = mark ? `${mark.j[state.place] + 1} of ${mark.count.toLocaleString("en")}`
+        : found ? `${found.place + 1} of ${found.events.length} kept` : "";
+      for (const button of box.querySelectorAll("[data-do=previous], [data-do=next]")) button.disabled = !(mark || found);
     };
     const along = (by) => {
+      if (state.found) {
+        const { name, events, place } = state.found;
+        return go.found(name, events, (place + by + events.length) % events.length);
+      }
       if (state.mark < 0 && model.marks.length) return go.mark(0, 0);
       const mark = model.marks[state.mark];
       if (mark) go.mark(state.mark, (state.place + by + mark.s.length) % mark.s.length);
@@ -107,14 +128,16 @@
       Enter: () => moved(near(other)),
       Escape: () => { state.event = -1; tell(state); draw(); },
     };
-    view.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const digit = Number(event.key);
-      if (digit >= 1 && digit <= model.marks.length) go.mark(digit - 1, 0);
+    const press = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return false;
+      const numbered = model.marks.findIndex((mark) => String(mark.f + 1) === event.key);
+      if (numbered >= 0) go.mark(numbered, 0);
       else if (event.key in keys) keys[event.key]();
-      else return;
+      else return false;
       event.preventDefault();
-    });
+      return true;
+    };
+    view.addEventListener("keydown", press);
 
     // -- mouse -------------------------------------------------------------------------------------------
     const inside = (canvas, event) => {
@@ -151,6 +174,7 @@
       if (held && !held.moved) {
         const place = drawing.hit(state, x, y);
         state.event = place.event;
+        state.found = null;
         tell(state, place);
         draw();
       }
@@ -185,68 +209,90 @@
     told();
     tell(state);
     look(model.from, model.to);
-    return { box, model, view, go, look };
+    const nowhere = (name) => {
+      go.part(model.from, model.to);
+      panel.replaceChildren(ta.made("p", "note", `No occurrence of ${name} is among the events that this page keeps.`));
+    };
+    return { box, model, view, go, nowhere, press };
   };
 
-  // -- what leads here: `#at-2-3` is the third occurrence of finding 2, `#step-0-17` step 17 of the first trace --
-  const shown = (timeline) => {
-    for (const one of timelines) one.box.hidden = one !== timeline;
+  // -- what leads here: `#at-2-3` is the third occurrence of finding 2, `#step-0-17` step 17 of the first trace,
+  // `#of-0-4` the fifth row of its table of ops, `#span-0-1-500-900` a stretch on device 1
+  // One at a time, made when it is first looked at.
+  const boxes = [...document.querySelectorAll(".tl")];
+  let every = [];
+  const shown = (i) => {
+    boxes.forEach((box, k) => { box.hidden = k !== i; });
     const choice = document.getElementById("timeline-trace");
-    if (choice) choice.value = String(timelines.indexOf(timeline));
+    if (choice) choice.value = String(i);
+    timelines[i] ??= driven(boxes[i], every[i]);
+    return timelines[i];
   };
-  const follow = (hash, focus) => {
-    const [, what, first, second] = /^#(at|step)-(\d+)-(-?\d+)$/.exec(hash) ?? [];
-    if (!what) return;
-    const found = timelines.find((one, i) =>
-      (what === "at" ? one.model.marks.some((mark) => mark.f === first - 1) : i === Number(first)));
-    if (!found) return;
-    shown(found);
-    if (what === "at") {
+  const places = {
+    at: (found, first, second) => {
       const k = found.model.marks.findIndex((mark) => mark.f === first - 1);
-      const place = found.model.marks[k].j.indexOf(second - 1);
-      found.go.mark(k, Math.max(place, 0));
-    } else {
-      const step = found.model.steps.find(([number]) => number === Number(second));
-      if (step) found.look(step[1], step[2]);
-    }
+      found.go.mark(k, Math.max(found.model.marks[k].j.indexOf(second - 1), 0));
+    },
+    step: (found, _, number) => {
+      const step = found.model.steps.find(([one]) => one === number);
+      if (step) found.go.part(step[1], step[2], { step: number });
+    },
+    of: (found, trace, row) => {
+      const { name } = document.getElementById(`op-${trace}-${row}`).dataset;
+      const events = found.model.ofOp(name);
+      if (events.length) found.go.found(name, events, 0);
+      else found.nowhere(name);
+    },
+    span: (found, _, device, low, high) => {
+      const track = found.model.tracks.findIndex(([kind, one]) => kind === "stream" && one === device);
+      const pad = (high - low) / 4;
+      found.go.part(low - pad, high + pad, { track, at: (low + high) / 2 });
+    },
+  };
+  const follow = (hash, focus = true) => {
+    const [, what, ...rest] = /^#(at|step|of|span)-(\d+)-(-?\d+)(?:-(\d+)-(\d+))?$/.exec(hash) ?? [];
+    if (!what) return;
+    const [first, ...others] = rest.filter((one) => one !== undefined).map(Number);
+    const place = every.findIndex((one) =>
+      (what === "at" ? one.marks.some((mark) => mark.f === first - 1) : one.trace === first));
+    if (place < 0) return;
+    const found = shown(place);
+    places[what](found, first, ...others);
     if (focus) {
       found.box.closest("section").scrollIntoView({ block: "start" });
       found.view.focus({ preventScroll: true });
     }
   };
-  // The devices of all ranks one above the other, on the axis of each, as far as their clocks are known.
-  const side = (all) => {
-    const own = all.map((one) => one.over.map((over) => ({ ...over, from: one.from, to: one.to, rank: one.rank, waits: one.waits })));
-    all.forEach((one, i) => {
-      const others = one.shift === null ? [] : all.flatMap((other, j) => {
-        if (j === i || other.shift === null) return [];
-        const by = other.shift - one.shift;
-        return own[j].slice(0, 1).map((over) => ({
-          ...over, from: over.from + by, to: over.to + by, waits: over.waits.map(([start, ns, last]) => [start + by, ns, last]),
-        }));
-      });
-      one.over = [...own[i], ...others.slice(0, 7)];
-    });
+  // At once: a change of location.hash is heard later, after further keys.
+  ta.follow = (hash) => {
+    if (location.hash !== hash) history.pushState(null, "", hash);
+    follow(hash);
   };
   const begin = async () => {
-    const boxes = [...document.querySelectorAll(".tl")];
+    boxes.forEach((box, k) => { box.hidden = k > 0; });
     const packed = document.getElementById("timelines");
     if (!packed || !boxes.length) return;
-    const all = await ta.unpacked(packed.textContent);
-    side(all);
-    boxes.forEach((box, i) => timelines.push(driven(box, all[i])));
-    shown(timelines[Math.max(all.findIndex((one) => one.first), 0)]);
-    document.getElementById("timeline-trace")?.addEventListener("change", (event) => shown(timelines[Number(event.target.value)]));
-    addEventListener("hashchange", () => follow(location.hash, true));
+    every = await ta.unpacked(packed.textContent);
+    ta.besideOneAnother(every);
+    shown(Math.max(every.findIndex((one) => one.first), 0));
+    document.getElementById("timeline-trace")?.addEventListener("change", (event) => shown(Number(event.target.value)));
+    addEventListener("hashchange", () => follow(location.hash));
+    // Without a focus anywhere, findings and occurrences can be chosen at once.
+    addEventListener("keydown", (event) => {
+      if (event.target !== document.body || !/^[1-9np]$/.test(event.key)) return;
+      const found = timelines[boxes.findIndex((box) => !box.hidden)];
+      if (!found?.press(event)) return;
+      found.box.closest("section").scrollIntoView({ block: "start" });
+      found.view.focus({ preventScroll: true });
+    });
     document.addEventListener("click", (event) => {
       const link = event.target.closest("a[data-at]");
       if (!link) return;
       event.preventDefault();
-      if (location.hash === link.dataset.at) follow(link.dataset.at, true);
-      else location.hash = link.dataset.at;
+      ta.follow(link.dataset.at);
     });
-    follow(location.hash, true);
-    document.documentElement.dataset.timeline = "ready";
+    follow(location.hash);
   };
-  begin();
+  // What is drawn at first is there.
+  Promise.all([begin(), ta.flames]).then(() => { document.documentElement.dataset.ready = "yes"; });
 })();

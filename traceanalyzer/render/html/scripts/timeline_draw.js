@@ -219,7 +219,7 @@ ta.timelineDrawing = (box, model) => {
       context.fillText(text, 2, top - HEADING / 2);
     };
     model.over.forEach((over, k) => {
-      heading(`${overName(over)}${k ? "" : ": busy, and where it is not the main cause of idle time"}${over.waits.length ? "; dark: waits for another rank" : ""}`, places.busy[k]);
+      heading(`${overName(over)}${k ? "" : ": how busy, and why idle"}${over.waits.length ? "; violet: waits for another rank" : ""}`, places.busy[k]);
       const parts = ((state.high - state.low) / (model.to - model.from)) * over.busy.length;
       if (parts >= FEW_PARTS) {
         strip(context, width, range, over, places.busy[k], BUSY);

@@ -62,13 +62,41 @@ ta.timelineModel = (packed) => {
   return {
     ...packed, size, start, end, id, trackOf, levels, works, text, after, parent, child, beside,
     name: (i) => text(columns.n[i]),
+    // What an op started, or without work its calls.
+    ofOp: (name) => {
+      const code = texts.indexOf(name);
+      const every = code < 0 ? [] : Array.from({ length: size }, (_, i) => i);
+      const work = every.filter((i) => columns.o[i] === code && tracks[trackOf[i]][0] === "stream");
+      const found = work.length ? work : every.filter((i) => columns.n[i] === code);
+      return found.sort((one, other) => start[one] - start[other]);
+    },
     kind: (i) => kinds[columns.k[i]],
     isWork: (i) => tracks[trackOf[i]][0] === "stream",
     trackName: ([kind, device, number]) =>
       (kind === "stream" ? `GPU ${device}, stream ${number}` : `CPU thread ${number}`),
   };
 };
-// A name without what all names of its kind begin with.
-ta.shortName = (name) => name
-  .replace(/^void /, "").replaceAll("(anonymous namespace)::", "").replace(/^at::native::/, "")
-  .replace(/^autograd::engine::evaluate_function: /, "");
+// A name without what all names of its kind begin with; of a kernel its own name and what it applies.
+ta.shortName = (name) => {
+  const wrapped = /cutlass::Kernel2?<\s*([\w:]+)/.exec(name);
+  if (wrapped) return wrapped[1];
+  const kernel = /^void (?:[\w:]|\(anonymous namespace\)::)*?(\w+)(?=[<(])/.exec(name);
+  if (!kernel) return name.replaceAll("(anonymous namespace)::", "").replace(/^autograd::engine::evaluate_function: /, "");
+  const rest = name.slice(kernel[0].length);
+  const inner = /\b(\w+?)(?:_cuda)?\(at::TensorIteratorBase/.exec(rest) ?? /\b(\w*?(?:Functor|ReduceOp|Ops)\w*)/.exec(rest);
+  return inner ? `${kernel[1]}(${inner[1]})` : kernel[1];
+};
+// The devices of all ranks one above the other, on the axis of each, as far as their clocks are known.
+ta.besideOneAnother = (all) => {
+  const own = all.map((one) => one.over.map((over) => ({ ...over, from: one.from, to: one.to, rank: one.rank, waits: one.waits })));
+  all.forEach((one, i) => {
+    const others = one.shift === null ? [] : all.flatMap((other, j) => {
+      if (j === i || other.shift === null) return [];
+      const by = other.shift - one.shift;
+      return own[j].slice(0, 1).map((over) => ({
+        ...over, from: over.from + by, to: over.to + by, waits: over.waits.map(([start, ns, last]) => [start + by, ns, last]),
+      }));
+    });
+    one.over = [...own[i], ...others.slice(0, 7)];
+  });
+};

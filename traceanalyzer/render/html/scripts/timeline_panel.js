@@ -2,12 +2,13 @@
 ta.timelinePanel = (panel, model, go) => {
   const { made, time } = ta;
   const { ev: columns } = model;
+  const THINNED = -2; // instead of an event
   const KINDS = {
     op: "op", call: "runtime call", wait: "call that waits", annotation: "annotation", compute: "kernel",
     communication: "communication kernel", memset: "memset",
   };
   const kindName = (i) => KINDS[model.kind(i)] ?? "copy";
-  const offset = (ns) => `${(ns / 1e6).toLocaleString("en", { minimumFractionDigits: 6, maximumFractionDigits: 6 })} ms`;
+  const offset = (ns) => `${(ns / 1e6).toLocaleString("en", { minimumFractionDigits: 6, maximumFractionDigits: 6 })}\u00a0ms`;
   const leading = (text, action) => {
     const button = made("button", "tl-go", text);
     button.type = "button";
@@ -16,7 +17,7 @@ ta.timelinePanel = (panel, model, go) => {
   };
   const rows = (list, pairs) => {
     for (const [name, ...values] of pairs) {
-      const row = made("div");
+      const row = made("div", values.length > 2 ? "wide" : "");
       const value = made("dd");
       value.append(...values);
       row.append(made("dt", "", name), value);
@@ -49,17 +50,26 @@ ta.timelinePanel = (panel, model, go) => {
       ["on", model.trackName(model.tracks[model.trackOf[i]])],
       ...(columns.o[i] < 0 ? [] : [["op", made("code", "", model.text(columns.o[i]))]]),
       ...(columns.h[i] < 0 ? [] : [["input shapes", made("code", "", model.text(columns.h[i]))]]),
-      ...(columns.i[i] < 0 ? [] : [["your line", made("code", "", model.text(columns.i[i]))]]),
+      ...(columns.i[i] < 0 ? [] : [["function (first line)", made("code", "", model.text(columns.i[i]))]]),
       ...(delay === null || delay === undefined ? [] : [["delay after its launch", time(delay)]]),
       ...links(i),
       ...(around.length ? [["in finding", ...around]] : []),
       ["event in the file", String(model.id[i])],
-      ["Perfetto timestamp", made("code", "", String(BigInt(model.origin) + BigInt(Math.round(model.start[i]))))],
+      ["Perfetto timestamp", made("code", "", timestamp(model.start[i]))],
     ];
     const title = made("p", "tl-title");
     title.append(made("span", `swatch b-${/^(copy|compute|communication)/.exec(model.kind(i))?.[0] ?? model.kind(i)}`),
       `${kindName(i)} `, made("code", "", model.name(i)));
     return [title, rows(made("dl"), pairs)];
+  };
+  // Its events were left out so that the page stays small.
+  const timestamp = (ns) => String(BigInt(model.origin) + BigInt(Math.round(ns)));
+  const thinned = (mark, place) => {
+    const note = made("p", "note", "Not in this page: thinned. To see its events: ");
+    const command = document.getElementById(`finding-${mark.f + 1}`)?.querySelector(".open-command");
+    note.append(made("code", "", command?.textContent ?? "traceanalyzer open"), "; Perfetto timestamp ",
+      made("code", "", timestamp(mark.s[place])));
+    return note;
   };
   const occurrence = (k, place) => {
     const mark = model.marks[k];
@@ -72,7 +82,7 @@ ta.timelinePanel = (panel, model, go) => {
     card.href = `#finding-${mark.f + 1}`;
     line.append("Occurrence ", String(mark.j[place] + 1), ` of ${mark.count.toLocaleString("en")} of `, card,
       `, ${mark.rule}: ${time(mark.t[place])} long, cost `, value);
-    return line;
+    return mark.e[place] === THINNED ? [line, thinned(mark, place)] : [line];
   };
   // The events of each thread that take most of a gap.
   const meanwhile = (low, high) => model.tracks.flatMap(([kind], k) => {
@@ -81,38 +91,69 @@ ta.timelinePanel = (panel, model, go) => {
     for (const list of model.levels[k]) {
       for (let n = model.after(list, low); n < list.length && model.start[list[n]] < high && found.length < 400; n += 1) {
         const i = list[n];
+        if (/^ProfilerStep#/.test(model.name(i))) continue; // is around all
         found.push([Math.min(model.end[i], high) - Math.max(model.start[i], low), i]);
       }
     }
     found.sort((one, other) => other[0] - one[0]);
     return found.slice(0, 6);
   }).sort((one, other) => other[0] - one[0]).slice(0, 6);
+  // What is said of a step is what its row in the table of steps says.
+  const step = (number) => {
+    const row = document.getElementById(`row-${model.trace}-${number}`);
+    const heads = row ? [...row.closest("table").tHead.rows[0].cells] : [];
+    const pairs = heads.slice(1).map((head, i) => [head.textContent, row.cells[i + 1].innerText.trim().replaceAll("\n", ", ")]);
+    const cell = document.querySelector(`.heat [data-at="#step-${model.trace}-${number}"]`);
+    if (cell) pairs.unshift(["waits for other ranks", cell.textContent], ["the others wait for it", cell.dataset.holds ?? ""]);
+    return [made("p", "tl-title", `Step ${number}`), rows(made("dl"), pairs.filter(([, text]) => text))];
+  };
+  // When nothing runs on a device around an instant; null where something does.
+  const idleAt = (device, at) => {
+    let [low, high, next] = [model.from, model.to, -1];
+    for (const [k, [kind, one]] of model.tracks.entries()) {
+      if (kind !== "stream" || one !== device) continue;
+      const list = model.levels[k][0];
+      const n = model.after(list, at);
+      if (n < list.length && model.start[list[n]] <= at) return null;
+      if (n > 0) low = Math.max(low, model.end[list[n - 1]]);
+      if (n < list.length && model.start[list[n]] < high) [high, next] = [model.start[list[n]], list[n]];
+    }
+    return [low, high, next];
+  };
   const gap = (track, at) => {
-    const list = model.levels[track][0];
-    const next = model.after(list, at);
-    const low = next > 0 ? model.end[list[next - 1]] : model.from;
-    const high = next < list.length ? model.start[list[next]] : model.to;
+    const device = model.tracks[track][1];
+    const idle = idleAt(device, at);
+    if (!idle) return [made("p", "tl-title", `Nothing runs on ${model.trackName(model.tracks[track])}; another stream of GPU ${device} works`)];
+    const [low, high, next] = idle;
     const seen = model.bands.some(([begin, end, least]) => begin <= at && at < end && !least)
+      || model.gaps.some(([one, begin, end]) => one === device && begin <= at && at < end)
       || model.marks.some((mark) => mark.s.some((begin, q) => begin <= at && at < begin + mark.t[q]));
-    const over = model.over.find((one) => one.device === model.tracks[track][1]);
+    const over = model.over.find((one) => one.device === device);
     const part = over && Math.min(Math.floor(((at - model.from) / (model.to - model.from)) * over.busy.length), over.busy.length - 1);
-    const why = over && over.why[part] >= 0 ? over.names[over.why[part]] : null;
+    const known = model.gaps.find(([one, begin, end]) => one === device && begin <= at && at < end);
+    const why = known ? known[3] : over && over.why[part] >= 0 ? over.names[over.why[part]] : null;
     const title = made("p", "tl-title", seen
-      ? `Nothing runs on ${model.trackName(model.tracks[track])}`
-      : "No event is kept here: zoom into a step with full detail");
+      ? `Nothing runs on GPU ${device}`
+      : "No event is kept here: look at a tinted step, of which all events are kept");
     const cpu = meanwhile(low, high).map(([ns, i]) => leading(`${ta.shortName(model.name(i)).slice(0, 50)} (${time(ns)} of it)`, () => go.event(i)));
     const pairs = [
       ["for", `${time(high - low)} from ${offset(low)}`],
-      ...(why ? [["cause of most idle time around", model.labels[why] ?? why]] : []),
+      ...(why ? [[known ? "because" : "cause of most idle time around", model.labels[why] ?? why]] : []),
+      ...(known?.[4] ? [["function (first line)", made("code", "", known[4])]] : []),
       ...(cpu.length ? [["meanwhile on the CPU", ...cpu]] : []),
-      ...(next < list.length ? [["then starts", leading(said(list[next]), () => go.event(list[next]))]] : []),
+      ...(next >= 0 ? [["then starts", leading(said(next), () => go.event(next))]] : []),
     ];
     return [title, rows(made("dl"), seen ? pairs : pairs.slice(1, 2))];
   };
   return (state, place) => {
     const parts = [];
-    if (state.mark >= 0 && state.place >= 0) parts.push(occurrence(state.mark, state.place));
+    if (state.mark >= 0 && state.place >= 0) parts.push(...occurrence(state.mark, state.place));
+    if (state.found) {
+      const { name, events, place: at } = state.found;
+      parts.push(made("p", "tl-occurrence", `${at + 1} of ${events.length} pieces of ${name} among the events kept; n and p go on`));
+    }
     if (state.event >= 0) parts.push(...event(state.event));
+    else if (place && place.step !== undefined) parts.push(...step(place.step));
     else if (place && place.track >= 0 && model.tracks[place.track][0] === "stream") parts.push(...gap(place.track, place.at));
     if (!parts.length) parts.push(made("p", "note", panel.dataset.hint));
     panel.replaceChildren(...parts);
