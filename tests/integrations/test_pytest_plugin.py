@@ -21,6 +21,7 @@ import gzip, pathlib
 class cuda:
     is_available = staticmethod(lambda: False)
 class profiler:
+    class ProfilerAction: RECORD = None
     class profile:
         def __init__(self, **switches): pass
         def __enter__(self): return self
@@ -89,6 +90,19 @@ def test_without_a_gpu_the_test_is_skipped_with_the_reason(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 skipped" in done.stdout
     assert "no work of a GPU" in done.stdout
+
+
+def test_the_steps_that_the_test_ends_are_marked(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    tests = (
+        "import json, torch\ndef test_it(gpu_trace, tmp_path):\n    with gpu_trace() as recording:\n"
+        "        for _ in range(3): torch.ones(8).sum(); recording.step()\n"
+        "    rows = json.loads((tmp_path / 'gpu_trace.json').read_text())['traceEvents']\n"
+        "    names = {row['name'] for row in rows}\n"
+        "    assert {f'ProfilerStep#{n}' for n in range(3)} <= names\n"
+    )
+    done = run_pytest(tmp_path, tests, "-W", "error")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_each_limit_on_recorded_traces(tmp_path: Path) -> None:

@@ -51,10 +51,11 @@ def gpu_trace(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Ab
     def recording() -> Iterator[Any]:
         torch = pytest.importorskip("torch", reason="gpu_trace needs torch")
         path = tmp_path / "gpu_trace.json"
-        with torch.profiler.profile(record_shapes=True, with_stack=True) as profiler:
+        record = torch.profiler.ProfilerAction.RECORD  # of each step: without a schedule no step is marked
+        with torch.profiler.profile(
+            schedule=lambda _: record, record_shapes=True, with_stack=True
+        ) as profiler:
             yield profiler
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
         profiler.export_chrome_trace(str(path))
         if marks:
             _check(path, marks)

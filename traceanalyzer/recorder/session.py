@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from .metadata import described
@@ -50,27 +51,27 @@ class Options:
         if min(self.steps, self.timed) < 1 or self.skip < 0:
             raise ValueError("steps and timed are at least 1, skip at least 0")
 
-    @property
+    @cached_property
     def block(self) -> int:
         """Steps of a block of timed steps."""
         return -(-self.timed // BLOCKS)
 
-    @property
+    @cached_property
     def recorded_from(self) -> int:
         """Steps before the profiler starts."""
         return self.skip + self.block * BLOCKS
 
-    @property
+    @cached_property
     def recorded_to(self) -> int:
         """Steps before the profiler ends."""
         return self.recorded_from + WARM_STEPS + self.steps
 
-    @property
+    @cached_property
     def timed_again_from(self) -> int:
         """Steps before the second timing starts."""
         return self.recorded_to + SETTLE_STEPS
 
-    @property
+    @cached_property
     def total(self) -> int:
         """Steps that the whole recording takes."""
         return self.timed_again_from + self.block * BLOCKS
@@ -110,6 +111,8 @@ class Session:
             return
         wanted, ended, self._unit = self.options, self.seen, unit
         self.seen += 1
+        if 0 < ended < wanted.skip:
+            return
         if not ended:
             self._notes.tell(STEPPING, unit)
         if wanted.skip <= ended <= wanted.recorded_from:
@@ -234,7 +237,7 @@ class Session:
 
 def path_of_rank(path: str) -> str:
     """`trace.json.gz` of one process; `trace-rank3.json.gz` of rank 3 of several; `{rank}` is replaced, too."""
-    rank, world = _rank_and_world()
+    rank, world = rank_and_world()
     if "{rank}" in path:
         return path.replace("{rank}", str(rank))
     if world <= 1:
@@ -243,7 +246,7 @@ def path_of_rank(path: str) -> str:
     return f"{path.removesuffix(ending)}-rank{rank}{ending}"
 
 
-def _rank_and_world() -> tuple[int, int]:
+def rank_and_world() -> tuple[int, int]:
     """As torch.distributed knows them, else as the launcher set them."""
     import torch.distributed as job
 
@@ -263,8 +266,4 @@ def _capturing() -> bool:
     """Whether a CUDA graph is being captured: nothing may be waited for then, and no step takes place."""
     import torch
 
-    return (
-        torch.cuda.is_available()
-        and torch.cuda.is_initialized()
-        and bool(torch.cuda.is_current_stream_capturing())
-    )
+    return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())

@@ -6,10 +6,11 @@ replay of a CUDA graph, or else the forward pass of the outermost module that ha
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
+
+from .calls import watch_calls
 
 OPTIMIZER, GRAPH, FORWARD, CALL = "optimizer step", "graph replay", "forward pass", "call"
 _PREFERRED = {OPTIMIZER: 0, GRAPH: 1, FORWARD: 2}
@@ -83,7 +84,7 @@ def watch(step: Step, restart: Callable[[], bool], every_call_of: str | None = N
     found = Watch(step, restart)
     if every_call_of is not None:
         found.could_step = True
-        _watch_calls(every_call_of, step)
+        watch_calls(every_call_of, lambda: step(CALL))
         return found
     _watch_optimizers(found)
     _watch_graphs(found)
@@ -206,29 +207,3 @@ def _watch_modules(found: Watch) -> None:
         one._compiled_call_impl = call
 
     torch.compile, torch.nn.Module.compile = compiled, compiled_in_place
-
-
-def _watch_calls(named: str, step: Step) -> None:
-    """Every return of `pkg.module:function`; `__main__:function` is one of the script itself.
-
-    Raises:
-        ValueError: the name has no colon, or this Python is older than 3.12, which cannot watch single functions.
-    """
-    where, colon, function = named.partition(":")
-    if not colon:
-        raise ValueError(f"--every-call-of {named}: give pkg.module:function")
-    monitoring = getattr(sys, "monitoring", None)
-    if monitoring is None:
-        version = ".".join(map(str, sys.version_info[:2]))
-        raise ValueError(f"--every-call-of needs Python 3.12 or later; the program runs on {version}")
-    tool, events = monitoring.PROFILER_ID, monitoring.events
-    monitoring.use_tool_id(tool, "traceanalyzer record")
-
-    def returned(code: Any, *_: Any) -> Any:
-        if code.co_qualname != function or sys._getframe(1).f_globals.get("__name__") != where:
-            return monitoring.DISABLE
-        step(CALL)
-        return None
-
-    monitoring.register_callback(tool, events.PY_RETURN, returned)
-    monitoring.set_events(tool, events.PY_RETURN)

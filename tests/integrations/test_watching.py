@@ -1,0 +1,169 @@
+"""`on_trace_ready=traceanalyzer.watch()`: five lines per window on rank 0, of all ranks, beside the training."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.recorded import FIXTURES
+from tests.recorder.programs import REPOSITORY
+from traceanalyzer.integrations import watching
+from traceanalyzer.integrations.watching import Watch, watch
+from traceanalyzer.integrations.window_summary import MAX_BYTES, encoded, summary_of
+
+SYNCS, COPIES = (FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "exposed-copy"))
+COST = re.compile(r"it cost (\d+\.\d\d) s, [\d.<]+ % of the time since the (start|last one)$")
+
+
+class Recorded:
+    """A profiler whose window was recorded on a GPU."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def export_chrome_trace(self, path: str) -> None:
+        Path(path).write_bytes(gzip.decompress(self.path.read_bytes()))
+
+
+def as_rank(monkeypatch: pytest.MonkeyPatch, rank: int, world: int) -> None:
+    monkeypatch.setattr(watching, "rank_and_world", lambda: (rank, world))
+
+
+def told(handler: Watch, *windows: Path) -> None:
+    for path in windows:
+        handler(Recorded(path))
+        handler.wait()
+
+
+def test_each_window_is_five_lines_with_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_rank(monkeypatch, 0, 1)
+    lines: list[str] = []
+    handler = watch(log=lines.append)
+    told(handler, SYNCS, SYNCS, COPIES)
+    assert len(lines) == 15
+    first, same, other = lines[:5], lines[5:10], lines[10:]
+    for number, block in enumerate((first, same, other), start=1):
+        assert block[0].startswith(f"traceanalyzer: window {number}; ")
+        assert [line.split()[0] for line in block[1:]] == ["Step", "Limit", "Fix", "Since"]
+        printed = COST.search(block[0])
+        assert printed is not None
+        assert float(printed[1]) == pytest.approx(handler.cost_s[number - 1], abs=0.006)
+    assert first[4] == "  Since  this is the first window"
+    assert same[4] == "  Since  as in the window before"
+    assert "(exposed-copy)" in other[3]
+    assert re.search(r"step recorded \S+ [mu]s, now \S+ ms \([+-]\d+ %\)", other[4])
+    assert "; new: exposed-copy: " in other[4]
+    assert "; gone: " in other[4]
+
+
+def test_ranks_leave_summaries_in_a_folder_and_rank_0_tells_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    as_rank(monkeypatch, 1, 2)
+    told(Watch(tmp_path / "shared", lines.append), SYNCS)
+    assert lines == []
+    left = list((tmp_path / "shared").iterdir())
+    assert [path.name for path in left] == ["rank1.json"]
+    assert left[0].stat().st_size < MAX_BYTES
+    as_rank(monkeypatch, 0, 2)
+    told(Watch(tmp_path / "shared", lines.append), COPIES)
+    assert "window 1, 2 of 2 ranks; rank 0 waits least; it cost" in lines[0]
+    monkeypatch.setattr(watching, "_OTHERS_S", 0.3)
+    summary = json.loads(left[0].read_text())
+    left[0].write_text(json.dumps({**summary, "at": summary["at"] - 3600}))
+    told(Watch(tmp_path / "shared", lines.append), COPIES)
+    assert "window 1, 1 of 2 ranks; rank 0" in lines[5]
+    left[0].write_text("{}")
+    told(Watch(tmp_path / "shared", lines.append), COPIES)
+    assert lines[10:] == ["traceanalyzer: rank 0, window 1 is not told: KeyError('window')"]
+
+
+def test_the_rank_that_waits_least_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = watching._Window(3, 0, 2, 0.0, "cost 0.1 s", None)
+    one = {
+        "lines": {"Step": "of 0"},
+        "step_ns": 10_000_000,
+        "communication": 0.5,
+        "findings": {"a": "x", "b": "y"},
+    }
+    two = {"lines": {"Step": "of 1"}, "step_ns": 12_000_000, "communication": 0.1, "findings": {"c": "z"}}
+    lines = watching.told_lines(window, {0: one, 1: two}, {0: one, 1: {**two, "step_ns": 0, "findings": {}}})
+    assert lines[0] == "traceanalyzer: window 3, 2 of 2 ranks; rank 1 waits least; it cost 0.1 s"
+    assert lines[1:4] == ["  Step   of 1", "  Limit  not known", "  Fix    no finding above info"]
+    assert lines[4] == "  Since  step recorded 10.0 ms, now 12.0 ms (+20 %); new: z"
+
+
+def test_a_summary_is_small_whatever_was_found() -> None:
+    own = summary_of(SYNCS)
+    assert 200 < len(encoded(own)) < 5_000
+    many = {**own, "findings": {str(n): "x" * 90 for n in range(5_000)}}
+    assert len(encoded(many)) <= MAX_BYTES
+    assert len(json.loads(encoded(many))["findings"]) > 300
+
+
+def test_a_window_that_is_no_trace_is_said_and_a_slow_analysis_leaves_windows_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_rank(monkeypatch, 0, 1)
+    lines: list[str] = []
+    handler = watch(log=lines.append)
+    (tmp_path / "broken.gz").write_bytes(gzip.compress(b"{}"))
+    told(handler, tmp_path / "broken.gz")
+    assert len(lines) == 1
+    assert lines[0].startswith("traceanalyzer: rank 0, window 1: ")
+    handler(Recorded(tmp_path / "missing.gz"))
+    assert lines.pop(1).startswith("traceanalyzer: rank 0, window 2 is not written: [Errno 2]")
+    for _ in range(2):
+        handler(Recorded(SYNCS))
+    handler.wait()
+    assert lines[1] == "traceanalyzer: window 4 is left out: the one before is still being analysed"
+    assert len(lines) == 7
+
+
+TRAINING = """
+import time, torch, torch.distributed as dist, traceanalyzer
+from torch.profiler import profile, schedule
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters())
+handler = traceanalyzer.watch()
+with profile(schedule=schedule(wait=3, warmup=1, active=2, repeat=2), on_trace_ready=handler) as profiler:
+    for _ in range(12):
+        optimizer.zero_grad(); model(torch.ones(4, 8)).sum().backward(); optimizer.step()
+        handler.wait()
+        profiler.step()
+dist.barrier()
+handler.wait()
+del model, optimizer
+dist.barrier()
+time.sleep(0.5)  # gloo's threads abort a process whose peer leaves before it
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_of_torchrun_reach_rank_0_through_torch_distributed(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(TRAINING)
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, "train.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=env,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    heads = [line for line in done.stderr.splitlines() if line.startswith("traceanalyzer: ")]
+    assert ["2 of 2 ranks" in line for line in heads] == [True, True], done.stderr
+    assert done.stderr.count("  Since  ") == 2

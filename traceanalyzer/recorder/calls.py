@@ -1,0 +1,91 @@
+"""Watches the calls of one function of a program, whose name is all that is known of it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable
+from functools import reduce, wraps
+from types import FrameType
+from typing import Any
+
+Returned = Callable[[], None]
+
+
+def watch_calls(named: str, returned: Returned) -> None:
+    """`returned()` at every return of `pkg.module:function`; `__main__:function` is one of the script itself.
+
+    Raises:
+        ValueError: the name has no colon, or on Python 3.11 is of a function within a function.
+    """
+    where, colon, function = named.partition(":")
+    if not colon:
+        raise ValueError(f"--every-call-of {named}: give pkg.module:function")
+    if hasattr(sys, "monitoring"):
+        _monitor(where, function, returned)
+        return
+    if "<locals>" in function:
+        raise ValueError(
+            f"--every-call-of {named}: before Python 3.12 name a function of a module or a class"
+        )
+    _look_for_first_call(where, function, returned)
+
+
+def _monitor(where: str, function: str, returned: Returned) -> None:
+    """From Python 3.12 on: returns of other functions are reported once each, and cost nothing afterwards."""
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+    tool, events = monitoring.PROFILER_ID, monitoring.events
+    monitoring.use_tool_id(tool, "traceanalyzer record")
+
+    def ended(code: Any, *_: Any) -> Any:
+        if code.co_qualname != function or sys._getframe(1).f_globals.get("__name__") != where:
+            return monitoring.DISABLE
+        returned()
+        return None
+
+    monitoring.register_callback(tool, events.PY_RETURN, ended)
+    monitoring.set_events(tool, events.PY_RETURN)
+
+
+def _look_for_first_call(where: str, function: str, returned: Returned) -> None:
+    """On Python 3.11: all calls are looked at until the function's first one ends, and it is wrapped then."""
+    found = False
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        nonlocal found
+        if found:
+            sys.setprofile(None)
+            return
+        code = frame.f_code
+        if event != "return" or code.co_qualname != function or frame.f_globals.get("__name__") != where:
+            return
+        found = True
+        sys.setprofile(None)
+        threading.setprofile(None)
+        with contextlib.suppress(AttributeError):  # the program deleted the name
+            _wrap(where, function, returned)
+        returned()
+
+    threading.setprofile(look)
+    sys.setprofile(look)
+
+
+def _wrap(where: str, function: str, returned: Returned) -> None:
+    """The function counts its returns, under its own name and in all modules that imported it."""
+    *around, name = function.split(".")
+    owner: Any = reduce(getattr, around, sys.modules[where])
+    own = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
+    original = own.__func__ if isinstance(own, staticmethod | classmethod) else own
+
+    @wraps(original)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        returned()
+        return result
+
+    setattr(owner, name, type(own)(counted) if original is not own else counted)
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        for other in [key for key, value in list(names.items()) if value is original]:
+            names[other] = counted
