@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.job.ranks import Recording, Reductions, job_of
 from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.waits import measured
+from traceanalyzer.report.diagnosis import analyses_of, report_of
+from traceanalyzer.report.overlay.build import overlays_of
 
 JITTER_NS = 5_000  # by which ends differ between ranks; 2 H200
 
@@ -67,3 +73,17 @@ def test_the_base_times_of_files_are_part_of_the_clocks() -> None:
     runs = recorded(0, 0.0, 50, 5_000_000, 2)
     clock = clocks_of(runs, measured(runs), {0: 0, 1: 7_000_000})[1]
     assert abs(clock.offset_ns - 7_000_000) <= clock.uncertainty_ns
+
+
+@pytest.mark.parametrize("ahead_ns", [0, 3_000_000, -3_000_000])
+def test_overlays_of_a_job_are_on_one_clock(ahead_ns: int, tmp_path: Path) -> None:
+    compute = {0: (500, 300) * 6, 1: (500, 700) * 6}
+    job = job_of(Reductions(compute, recordings={1: Recording(ahead_ns)}), tmp_path)
+    analysed = analyses_of(job)
+    report = report_of(analysed)
+    apart = [one.base_time_ns - job[one.rank or 0].meta.base_time_ns for one in overlays_of(report, analysed)]
+    assert report.job is not None
+    clock = report.job.ranks[1].clock
+    assert clock is not None
+    assert clock.uncertainty_ns < 100_000
+    assert apart[0] - apart[1] == pytest.approx(ahead_ns, abs=clock.uncertainty_ns)

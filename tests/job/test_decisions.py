@@ -31,6 +31,11 @@ def test_the_first_step_is_left_out_of_three_or_more(
     steps: int, compute_ns: float, waiting_ns: float
 ) -> None:
     class Steps(SimpleNamespace):
+        bounds_ns: dict[int, int] = {}  # noqa: RUF012
+
+        def durations_ns(self, device: int | None) -> np.ndarray:
+            return np.full(steps, 1_000)
+
         def __len__(self) -> int:
             return steps
 
@@ -38,5 +43,5 @@ def test_the_first_step_is_left_out_of_three_or_more(
     number = np.arange(steps)
     work: Any = SimpleNamespace(kind=np.full(steps, KINDS.index("compute")), start_ns=number * 0, end_ns=took)
     waits: Any = SimpleNamespace(entry=number, waiting_ns=waited)
-    load = Load.of(work, Steps(marked=True, of_work=number), waits)  # type: ignore[arg-type]
+    load = Load.of(work, Steps(marked=True, of_work=number), waits, np.zeros(steps))  # type: ignore[arg-type]
     assert (load.compute_ns, load.waiting_ns) == (compute_ns, waiting_ns)

@@ -28,7 +28,7 @@ def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_giv
     assert verdict_of(head, graded(HIGH, HIGH, HIGH, INFO)) == Verdict(
         "25.0 ms recorded, 18.0 ms predicted without the profiler (17.0 to 19.0)",
         "the CPU",
-        "1 to 3 (scheduler-gap first): about 9.00 ms a step (-50 %)",
+        "1 to 3 (scheduler-gap first): leaves about 9.00 ms a step (-50 %)",
     )
     units = samples.estimate(900_000, low_ns=800_000, high_ns=1_100_000)
     assert verdict_of(replace(head, step=units), []).step.endswith("(800 µs to 1.10 ms)")
@@ -114,7 +114,7 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     first, second = graded(HIGH, HIGH)
     assert verdict_of(head, [replace(first, saving=None), second]).fix == (
         "begin with 1 (scheduler-gap), whose saving cannot be predicted; "
-        "2 (scheduler-gap): about 9.00 ms a step (-50 %)"
+        "2 (scheduler-gap): leaves about 9.00 ms a step (-50 %)"
     )
     same = replace(head, together=head.step)
     assert verdict_of(same, [replace(first, saving=None)]).fix == "begin with 1 (scheduler-gap)"
@@ -164,13 +164,13 @@ def test_a_trace_without_a_device_is_not_judged() -> None:
 def test_numbers_are_those_of_the_findings(severities: list[Severity], words: str) -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     said = verdict_of(head, graded(*severities)).fix
-    assert said == f"{words} (scheduler-gap first): about 9.00 ms a step (-50 %)"
+    assert said == f"{words} (scheduler-gap first): leaves about 9.00 ms a step (-50 %)"
 
 
 def test_findings_of_other_ranks_are_theirs() -> None:
     head = samples.trace(1, step=samples.estimate(), together=samples.estimate(9 * MS))
     said = verdict_of(head, [*graded(HIGH, rank=0), *graded(HIGH, rank=1)]).fix
-    assert said == "2 (scheduler-gap): about 9.00 ms a step (-50 %)"
+    assert said == "2 (scheduler-gap): leaves about 9.00 ms a step (-50 %)"
 
 
 COSTS = (

@@ -2,51 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 
 from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.joint_ends import RankKernels, waiting_together, with_waiting
-from traceanalyzer.job.loads import Load, RankLoads
+from traceanalyzer.job.loads import Floats, Load, RankLoads, comparable
+from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.view import JobView
-from traceanalyzer.job.waits import measured
+from traceanalyzer.job.waits import CollectiveWaits, measured
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
 
-def introduce(analyses: Mapping[int, Analysis]) -> None:
-    """Give `CollectiveWaits` and `RankLoads` to all of these ranks that have a collective in common with another."""
-    _name_communication(analyses)
-    runs: dict[int, CollectiveRuns] = {}
-    for rank, analysis in analyses.items():
-        with suppress(Unavailable):
-            runs[rank] = analysis.index(CollectiveRuns)
-    waits = measured(runs) if len(runs) > 1 else {}
-    if waits:
-        bases = {rank: analyses[rank].trace.meta.base_time_ns for rank in waits}
-        view = JobView(runs, waits, clocks_of(runs, waits, bases))
-        for rank in waits:
-            analyses[rank].give(view)
-    loads: dict[int, Load] = {}
-    for rank, waiting in waits.items():
-        analyses[rank].give(waiting)
-        with suppress(Unavailable):
-            own = analyses[rank]
-            loads[rank] = Load.of(own.index(DeviceWork), own.index(Steps), waiting)
-    if len(loads) > 1:
-        for rank in loads:
-            analyses[rank].give(RankLoads(rank, loads))
+def introduce(ranks: Ranks) -> JobView | None:
+    """Give `CollectiveWaits` and `RankLoads` to all ranks that have a collective in common with another.
+
+    Returns:
+        what they have in common; None where no two of them have a collective in common.
+    """
+    every = [rank for rank in ranks.all if rank is not None]
+    # Kernels that wait for other ranks are communication, before anything else is made of them.
+    names = waiting_together(ranks.each(kernels, dict.fromkeys(every)))
+    found = ranks.each(runs, dict.fromkeys(every), names)
+    own = {rank: one for rank, (one, _) in found.items()}
+    waits = measured(own) if len(own) > 1 else {}
+    if not waits:
+        return None
+    view = JobView(own, waits, clocks_of(own, waits, {rank: found[rank][1] for rank in waits}))
+    held = view.held_up_ns()
+    loads = ranks.each(load, {rank: (one, held[rank]) for rank, one in waits.items()})
+    shared = {rank: one for rank, one in loads.items() if one is not None}
+    if len(shared) > 1 and comparable(shared):
+        ranks.each(know, {rank: rank for rank in shared}, shared)
+    return view
 
 
-def _name_communication(analyses: Mapping[int, Analysis]) -> None:
-    """Give `DeviceWork` in which kernels that wait for other ranks are communication, before anything is made of it."""
-    work: dict[int, DeviceWork] = {}
-    for rank, analysis in analyses.items():
+# -- what each rank is asked -----------------------------------------------------------------------------
+
+
+def kernels(analysis: Analysis, _: None, __: None) -> RankKernels:
+    """What of the rank others are compared with."""
+    return RankKernels.of(analysis.trace, analysis.index(DeviceWork))
+
+
+def runs(analysis: Analysis, _: None, names: frozenset[str]) -> tuple[CollectiveRuns, int]:
+    """(the rank's collectives, base time of its file); kernels of these names are communication."""
+    if names:
         with suppress(Unavailable):
-            work[rank] = analysis.index(DeviceWork)
-    names = waiting_together({rank: RankKernels.of(analyses[rank].trace, one) for rank, one in work.items()})
-    for rank, one in work.items() if names else ():
-        analyses[rank].give(with_waiting(analyses[rank].trace, one, names))
+            work = analysis.index(DeviceWork)
+            analysis.give(with_waiting(analysis.trace, work, names))
+    return analysis.index(CollectiveRuns), analysis.trace.meta.base_time_ns
+
+
+def load(analysis: Analysis, given: tuple[CollectiveWaits, Floats], _: None) -> Load | None:
+    """What the rank computes in a step, once it knows how long it waits, and others for it; None without steps."""
+    waits, held_ns = given
+    analysis.give(waits)
+    with suppress(Unavailable):
+        return Load.of(analysis.index(DeviceWork), analysis.index(Steps), waits, held_ns)
+    return None
+
+
+def know(analysis: Analysis, rank: int, loads: dict[int, Load]) -> None:
+    """Give the loads of all ranks."""
+    analysis.give(RankLoads(rank, loads))

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
+
+Floats = NDArray[np.float64]
 
 _FEW = 3  # steps: of so many the first is left out, which launches what a queue of work runs later, or runs it cold
 
@@ -26,28 +29,42 @@ class Load:
         compute_ns: time of kernels that compute; of several streams the sum.
         waiting_ns: measured waiting for other ranks, also beside compute.
         error_ns: standard error of `compute_ns`, from step to step; 0 where there is only one.
+        held_ns: what the others wait for it, on average.
+        step_ns: how long the step takes as recorded.
+        kernels: how many compute in all these steps.
+        marked: whether steps are marked; else the recording is one.
     """
 
     compute_ns: float
     waiting_ns: float
     error_ns: float = 0.0
+    held_ns: float = 0.0
+    step_ns: float = 0.0
+    kernels: int = 0
+    marked: bool = True
 
     @classmethod
-    def of(cls, work: DeviceWork, steps: Steps, waits: CollectiveWaits) -> Self:
+    def of(cls, work: DeviceWork, steps: Steps, waits: CollectiveWaits, held_ns: Floats) -> Self:
         """
-        Raises:
-            Unavailable: no steps are marked, so that ranks cannot be compared.
+        Args:
+            held_ns: what the others wait for this rank in each of its collectives; float64, as `waits`.
         """
-        if not steps.marked:
-            raise Unavailable("no steps are marked: what ranks compute in one cannot be compared")
         first = 1 if len(steps) >= _FEW else 0
         count = len(steps) - first
         computes = (work.kind == KINDS.index("compute")) & (steps.of_work >= first)
         took_ns = (work.end_ns - work.start_ns)[computes]
         compute_ns = sums_of(steps.of_work[computes] - first, took_ns, count)
         error_ns = float(np.std(compute_ns, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
-        waited_ns = waits.waiting_ns[steps.of_work[waits.entry] >= first].sum()
-        return cls(float(compute_ns.mean()), float(waited_ns) / count, error_ns)
+        later = steps.of_work[waits.entry] >= first
+        waited, held = (float(one[later].sum()) / count for one in (waits.waiting_ns, held_ns))
+        step_ns = float(np.median(steps.durations_ns(min(steps.bounds_ns, default=None))[first:]))
+        mean_ns, kernels = float(compute_ns.mean()), int(computes.sum())
+        return cls(mean_ns, waited, error_ns, held, step_ns, kernels, steps.marked)
+
+
+def comparable(loads: Mapping[int, Load]) -> bool:
+    """Whether these are of the same steps: marked, or of as many kernels on every rank."""
+    return all(load.marked for load in loads.values()) or len({load.kernels for load in loads.values()}) == 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.report import Report
+from traceanalyzer.report.by_fault import leads, turn_of
 from traceanalyzer.rule.registry import Kind, kind_of
 
 PROFILERS_OWN = "recording"  # group of the rules that find what the profiler itself did
@@ -40,15 +41,39 @@ def apart(report: Report) -> Apart:
 
 
 def told_first(
-    findings: Sequence[Finding], faults: Sequence[Sequence[Fault]], outcomes: Sequence[Outcome]
+    findings: Sequence[Finding],
+    faults: Sequence[Sequence[Fault]],
+    outcomes: Sequence[Outcome],
+    leading: Set[str] = frozenset(),
 ) -> tuple[tuple[Finding, ...], list[tuple[Fault, ...]]]:
     """Faults that ask for something before those that do not, so that the numbers of what is listed have no holes.
+
+    Of faults that are worth much the first findings stand before what else these remove, and evidence that is worth
+    little stands after the next fault.
+
+    Args:
+        leading: rules whose faults stand before all others.
 
     Returns:
         The findings, and the faults of each trace with the numbers that their findings have now.
     """
     sides = _sides(findings, outcomes)
-    order = sorted(range(len(findings)), key=lambda place: sides[place] > 0)
+    every = [fault for own in faults for fault in own]
+    turns = {
+        number: -1
+        if leads(findings[number - 1], leading)
+        else max(
+            turn_of(findings[fault.findings[0] - 1].rule, fault.severity),
+            min(turn_of(findings[number - 1].rule, findings[number - 1].severity), 1),
+        )
+        for fault in every
+        for number in fault.findings
+    }
+    further = {number for fault in every for number in fault.findings[1:]}
+    order = sorted(
+        range(len(findings)),
+        key=lambda place: (sides[place] > 0, turns[place + 1], place + 1 in further),
+    )
     number = {place + 1: new for new, place in enumerate(order, 1)}
     ids = dict.fromkeys(findings[place].fault for place in order)
     named = {old: f"F{new}" for new, old in enumerate((one for one in ids if one), 1)}

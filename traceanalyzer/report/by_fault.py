@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.grouping import ranked
-from traceanalyzer.rule.registry import all_rules
+from traceanalyzer.rule.registry import Kind, all_rules
 
 Faults = tuple[Fault, ...]
 
@@ -28,14 +29,16 @@ def by_fault(
 ) -> tuple[tuple[Finding, ...], list[Faults]]:
     """(the findings ranked by fault, each with its fault's id; the faults of each trace, as ranked).
 
+    What takes all launches off the CPU is done after the other changes, and stands after those that are worth much.
+
     Args:
         findings: of all traces, trace after trace, in the order of `FaultOf.number`.
         faults: one per trace.
         leading: rules whose findings above `info` come before all others: who holds up a job.
     """
-    groups = list(_groups(findings, faults))
+    groups = list(_groups(findings, faults, leading))
     by_rank = ranked([one.stands for one in groups])
-    order = sorted(by_rank, key=lambda one: one.rule not in leading or one.severity is Severity.INFO)
+    order = sorted(by_rank, key=lambda one: -1 if leads(one, leading) else turn_of(one.rule, one.severity))
     turn = {id(found): place for place, found in enumerate(order)}
     told: list[Finding] = []
     by_trace: list[list[Fault]] = [[] for _ in faults]
@@ -48,7 +51,21 @@ def by_fault(
     return tuple(told), [tuple(own) for own in by_trace]
 
 
-def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Members]:
+def turn_of(rule: str, severity: Severity) -> int:
+    """0 of a fault that is worth much, 1 of what takes all launches off the CPU, names the rest, or is worth little."""
+    if severity is Severity.INFO:
+        return 2
+    known = next((one for one in all_rules() if one.slug == rule), None)
+    rest = known is not None and (known.claims is Claims.LAUNCHES or known.kind is Kind.REMAINDER)
+    return int(rest or severity.rank > Severity.MEDIUM.rank)
+
+
+def leads(one: Finding, leading: Set[str]) -> bool:
+    """Whether it is of the rules that lead: the culprit of a job stands before all else, however little it costs."""
+    return one.rule in leading and one.severity is not Severity.INFO
+
+
+def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf], leading: Set[str]) -> list[_Members]:
     found: list[_Members] = []
     first = 0
     for trace, of_trace in enumerate(faults):
@@ -59,7 +76,7 @@ def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Mem
             members[number].append(finding)
         judged = zip(members, of_trace.savings, of_trace.severities, strict=True)
         for group, saving, severity in judged:
-            order = ranked(group)
+            order = tuple(sorted(ranked(group), key=lambda one: not leads(one, leading)))
             stands = order[0]
             if len(order) > 1:
                 quiet = all(one.severity is Severity.INFO for one in order)  # a job gains nothing by them

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+import numpy as np
+from numpy.typing import NDArray
 
+from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.job.rates import Rate, data_bytes, rates
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.view import JobView
@@ -13,19 +14,20 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.device_work import DeviceWork
 
 
-def collectives_of_job(analysed: Sequence[tuple[int | None, Analysis]]) -> tuple[JobView, list[Rate]]:
+def collectives_of_job(ranks: Ranks, view: JobView | None) -> tuple[JobView, list[Rate]]:
     """
+    Args:
+        view: what `introduce` returned.
+
     Raises:
         Unavailable: the traces have no collective in common.
     """
-    view, sizes = None, {}
-    for rank, one in analysed:
-        with suppress(Unavailable):
-            view = one.index(JobView)
-            if rank is not None:
-                sizes[rank] = data_bytes(one.trace, one.index(DeviceWork), one.index(CollectiveRuns))
     if view is None:
         raise Unavailable(
             "the traces have no collective in common: rates need those of several ranks of one job"
         )
-    return view, rates(view.runs, view.waits, sizes)
+    return view, rates(view.runs, view.waits, ranks.each(_sizes, dict.fromkeys(view.waits)))
+
+
+def _sizes(analysis: Analysis, _: None, __: None) -> NDArray[np.int64]:
+    return data_bytes(analysis.trace, analysis.index(DeviceWork), analysis.index(CollectiveRuns))

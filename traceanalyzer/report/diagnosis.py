@@ -12,37 +12,32 @@ from functools import partial
 from pathlib import Path
 
 from traceanalyzer.job.introduce import introduce
+from traceanalyzer.job.ranks import Here, Rank, Ranks
+from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.fault import Fault
-from traceanalyzer.model.finding import Finding, Occurrence, Outcome, Status
-from traceanalyzer.model.garbage import uncollected
-from traceanalyzer.model.measured import GIVEN, MeasuredStep, measured_step
+from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Outcome, Status
 from traceanalyzer.model.offsets import parse_window
 from traceanalyzer.model.report import AnalysedWindow, Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.job_saving import JobForecast
-from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.apart import told_first
 from traceanalyzer.report.by_fault import by_fault
-from traceanalyzer.report.costs import Cost, largest_costs
+from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.job_facts import compares_ranks, job_report
-from traceanalyzer.report.job_replay import compare, job_forecast, ranks_of, sample_alike
+from traceanalyzer.report.job_replay import replayed_together
 from traceanalyzer.report.of_job import of_job, outcomes_of
+from traceanalyzer.report.of_rank import Asked, OfRank, Settings, judged, whole_findings
 from traceanalyzer.report.pace import at_pace, together_at_pace
-from traceanalyzer.report.summary import attempt, scope_of, span_of, summarise
+from traceanalyzer.report.summary import attempt, span_of
 from traceanalyzer.report.verdict import verdict_of
-from traceanalyzer.rule.judging import Judgement, indexes_of, judge
-from traceanalyzer.rule.registry import Rule, broken_files, configured, select_rules
+from traceanalyzer.rule.registry import broken_files
 
 Traces = Trace | Mapping[int, Trace]
 Offsets = tuple[int | None, int | None]
 Window = Offsets | str | Finding | Occurrence | AnalysedWindow
-Settings = Mapping[str, str | int | float]
-Estimates = tuple[StepEstimate | None, StepEstimate | None]
-
-_NO_ESTIMATES: Estimates = (None, None)
 
 
 def diagnose(
@@ -75,9 +70,9 @@ def diagnose(
 
 
 def _loaded(path: str | Path) -> Traces:
-    from traceanalyzer.read.load import load, load_job
+    from traceanalyzer.read.load import load_any
 
-    return load_job(path) if Path(path).is_dir() else load(path)
+    return load_any(path)
 
 
 def report_of(
@@ -97,28 +92,52 @@ def report_of(
     Raises:
         BadOption: an unknown rule or limit, a step time that is not positive, or a rank that is not there.
     """
-    if step_ms is not None and not 0 < step_ms < math.inf:
-        raise BadOption(f"step time {step_ms} ms: not a positive time")
-    rules = configured(select_rules(select, ignore), settings or {})
-    ranks = ranks_of(analysed)
+    analyses = dict(analysed)
+    asked = Asked.of(select, ignore, settings, step_ms)
+    return report_of_ranks(Here(analyses), view_of(analyses), asked, as_peers)
+
+
+def view_of(analyses: Mapping[Rank, Analysis]) -> JobView | None:
+    """What all ranks of a job have in common; None of one of them, and of traces that have nothing in common."""
+    views = (attempt({}, "job", partial(one.index, JobView), None) for one in analyses.values())
+    return next((one for one in views if one is not None and one.waits.keys() <= analyses.keys()), None)
+
+
+def report_of_ranks(ranks: Ranks, view: JobView | None, asked: Asked, as_peers: Sequence[int] = ()) -> Report:
+    """As `report_of`, wherever the traces are.
+
+    Args:
+        view: what `introduce` returned.
+    """
+    if asked.step_ms is not None and not 0 < asked.step_ms < math.inf:
+        raise BadOption(f"step time {asked.step_ms} ms: not a positive time")
+    limits = {f"{rule.slug}.{name}": value for rule in asked.rules for name, value in rule.in_force()}
     unavailable: dict[str, str] = {}
-    forecast = attempt(unavailable, "step", partial(_together, ranks, step_ms), None) if ranks else None
-    with uncollected():
-        judged = [_judged(rules, one, rank, step_ms) for rank, one in analysed]
-    limits = {f"{rule.slug}.{name}": value for rule in rules for name, value in rule.in_force()}
-    if len(ranks) == len(analysed) > 1:
-        return _of_job(judged, ranks, forecast, limits, unavailable, as_peers)
+    forecast = None
+    if view is not None:
+        together = partial(replayed_together, ranks, view, asked.step_ms, as_peers)
+        forecast = attempt(unavailable, "step", together, None)
+    said = list(ranks.each(judged, {rank: rank for rank in ranks.all}, asked).values())
+    if view is not None:
+        return _of_job(ranks, said, view, forecast, limits, unavailable, as_peers)
     if as_peers:
         raise BadOption("--as-peers needs the traces of several ranks that have collectives in common")
-    heads = [head for head, _, _ in judged]
-    outcomes = (*(outcome for _, said, _ in judged for outcome in said.outcomes), *_broken(heads))
-    paced = at_pace(heads, [finding for _, said, _ in judged for finding in said.findings])
-    findings, faults = by_fault(paced, [said.faults for _, said, _ in judged])
+    return _of_each(ranks, said, limits)
+
+
+def _of_each(ranks: Ranks, said: Sequence[OfRank], limits: Mapping[str, int | float]) -> Report:
+    """What is said of traces that have nothing in common, or of one alone."""
+    heads = [one.head for one in said]
+    outcomes = (*(outcome for one in said for outcome in one.outcomes), *_broken(heads))
+    every = {one.head.rank: dict.fromkeys(range(len(one.findings)), MAX_OCCURRENCES) for one in said}
+    whole = ranks.each(whole_findings, every)
+    paced = at_pace(heads, [found for one in said for found in whole[one.head.rank].values()])
+    findings, faults = by_fault(paced, [one.faults for one in said])
     findings, faults = told_first(findings, faults, outcomes)
     return Report(
         traces=tuple(
-            _with_verdict(replace(together_at_pace(head, findings), faults=own), findings, one)
-            for head, own, (_, _, one) in zip(heads, faults, judged, strict=True)
+            _with_verdict(replace(together_at_pace(one.head, findings), faults=own), findings, one.costs)
+            for own, one in zip(faults, said, strict=True)
         ),
         findings=findings,
         outcomes=outcomes,
@@ -133,48 +152,38 @@ def _broken(heads: Sequence[TraceReport]) -> Iterator[Outcome]:
             yield Outcome(one.slug, Status.FAILED, f"{one.file} cannot be imported: {one.error}", head.rank)
 
 
-def _together(ranks: Mapping[int, Analysis], step_ms: float | None) -> JobForecast:
-    """The ranks replayed together; each of them is told what it does that its peers do not.
-
-    Raises:
-        Unavailable: they cannot be replayed together.
-    """
-    sample_alike(ranks)
-    compare(ranks)
-    return job_forecast(ranks, step_ms)
-
-
 def _of_job(
-    judged: Sequence[tuple[TraceReport, Judgement, Analysis]],
-    ranks: Mapping[int, Analysis],
+    ranks: Ranks,
+    said: Sequence[OfRank],
+    view: JobView,
     forecast: JobForecast | None,
     limits: Mapping[str, int | float],
     unavailable: dict[str, str],
     as_peers: Sequence[int],
 ) -> Report:
     """What was said of the ranks as what is said of the job."""
-    if set(as_peers) - set(ranks):
-        raise BadOption(f"rank {min(set(as_peers) - set(ranks))} is not among the traces")
-    said = of_job({head.rank: own for head, own, _ in judged if head.rank is not None}, forecast)
-    outcomes = outcomes_of([own.outcomes for _, own, _ in judged])
-    outcomes = (*outcomes, *_broken([replace(judged[0][0], rank=None)]))
-    findings, faults_of_all = by_fault(said.findings, [said.faults], compares_ranks())
-    findings, (faults,) = told_first(findings, faults_of_all, outcomes)
-    together = None
-    if forecast is not None:
-        together = forecast.fixed(said.edits)
+    if set(as_peers) - set(view.waits):
+        raise BadOption(f"rank {min(set(as_peers) - set(view.waits))} is not among the traces")
+    job = of_job(ranks, said, forecast)
+    outcomes = outcomes_of([one.outcomes for one in said])
+    outcomes = (*outcomes, *_broken([replace(said[0].head, rank=None)]))
+    leading = compares_ranks()
+    findings, faults_of_all = by_fault(job.findings, [job.faults], leading)
+    findings, (faults,) = told_first(findings, faults_of_all, outcomes, leading)
+    together = None if forecast is None else forecast.fixed(job.fixes)
     what_if = (
         attempt(unavailable, "as peers", partial(_as_peers, forecast, as_peers), None) if as_peers else None
     )
-    heads = [_head(head, forecast, together, faults, findings) for head, _, _ in judged]
+    report = job_report(ranks, said, view, forecast, together, findings, unavailable)
     return Report(
         traces=tuple(
-            _with_verdict(head, findings, one) for head, (_, _, one) in zip(heads, judged, strict=True)
+            _with_verdict(_head(one.head, forecast, together, faults, findings), findings, one.costs)
+            for one in said
         ),
         findings=findings,
         outcomes=outcomes,
         limits=limits,
-        job=replace(job_report(ranks, forecast, together, findings, unavailable), as_peers=what_if),
+        job=replace(report, as_peers=what_if),
     )
 
 
@@ -193,64 +202,14 @@ def _head(
 ) -> TraceReport:
     """A rank's, whose step is the job's; a fault stands with the rank that its first finding is about."""
     own = tuple(fault for fault in faults if findings[fault.findings[0] - 1].rank == head.rank)
-    if forecast is None or head.rank is None:
+    if forecast is None or head.rank is None or head.rank not in forecast.forecasts:
         return replace(head, faults=own)
     return replace(head, faults=own, step=forecast.of_rank(head.rank), together=together)
 
 
-def _with_verdict(head: TraceReport, findings: Sequence[Finding], analysis: Analysis) -> TraceReport:
-    none: tuple[Cost, ...] = ()
-    costs = attempt({}, "costs", partial(largest_costs, analysis), none)
+def _with_verdict(head: TraceReport, findings: Sequence[Finding], costs: Sequence[Cost]) -> TraceReport:
     verdict = verdict_of(head, findings, costs)
     return replace(head, verdict=verdict.sentence, summary=verdict)
-
-
-def _judged(
-    rules: Sequence[Rule], analysis: Analysis, rank: int | None, step_ms: float | None
-) -> tuple[TraceReport, Judgement, Analysis]:
-    """The head of one trace's report, what the rules say of it, and the analysis that knows the user's step."""
-    unavailable: dict[str, str] = {}
-    analysis.build_all([Forecast, *indexes_of(rules)])
-    measured = _measured(analysis, step_ms)
-    if measured is not None and not measured.unused:
-        step_ms = measured.ms
-    forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
-    if forecast is not None and step_ms is not None:
-        analysis = analysis.knowing(forecast)
-    said = judge(rules, analysis, scope_of(analysis, rank), forecast)
-    step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), _NO_ESTIMATES)
-    head = summarise(analysis, rank)
-    unavailable = {**(head.unavailable or {}), **unavailable}
-    head = replace(head, step=step, together=together, measured=measured, unavailable=unavailable)
-    return head, said, analysis
-
-
-def _measured(analysis: Analysis, step_ms: float | None) -> MeasuredStep | None:
-    """What the recorder measured, with the reason where it is not used."""
-    measured = measured_step(analysis.trace.meta.extra)
-    if measured is None:
-        return None
-    if step_ms is not None:
-        return replace(measured, unused=GIVEN)
-    forecast = attempt({}, "step", lambda: analysis.index(Forecast), None)
-    return replace(measured, unused=None if forecast is None else forecast.doubt(measured.ms))
-
-
-def _forecast(analysis: Analysis, step_ms: float | None) -> Forecast:
-    """The program's replays, pinned to the user's step time where it was given.
-
-    Raises:
-        Unavailable: the program cannot be replayed.
-    """
-    forecast = analysis.index(Forecast)
-    return forecast if step_ms is None else forecast.pinned(step_ms)
-
-
-def _estimates(forecast: Forecast | None, said: Judgement) -> tuple[StepEstimate | None, StepEstimate | None]:
-    """The step, and the step when every fault above `info` is put right."""
-    if forecast is None:
-        return _NO_ESTIMATES
-    return forecast.step, forecast.fixed(said.to_fix)
 
 
 def by_rank(traces: Traces) -> list[tuple[int | None, Trace]]:
@@ -264,8 +223,10 @@ def analyses_of(traces: Traces, window: Window | None = None) -> list[tuple[int 
     Those of a job know who of them waits for whom.
     """
     analysed = [(rank, restricted(trace, window)) for rank, trace in by_rank(traces)]
-    ranks = {rank: one for rank, one in analysed if rank is not None}
-    attempt({}, "job", partial(introduce, ranks), None)
+    view = attempt({}, "job", partial(introduce, Here(dict(analysed))), None)
+    for rank, one in analysed:
+        if view is not None and rank in view.waits:
+            one.give(view)
     return analysed
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from traceanalyzer.job.loads import RankLoads
+from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import sums_of
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.job_report import JobReport, RankReport
+from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.saving import StepEstimate
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.replay.behind import Behind
 from traceanalyzer.replay.job_saving import JobForecast
+from traceanalyzer.report.of_rank import OfRank
+from traceanalyzer.report.verdict import by_whom
 from traceanalyzer.report.words import format_span
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.steps import Steps
@@ -26,6 +29,7 @@ from traceanalyzer.timeline.steps import Steps
 _SURE = 0.6  # of the waiting: then it is one rank's; chosen
 _LESS = 0.995  # of the step: more is next to nothing saved
 _MUCH = 0.03  # of the step: less waiting is not worth a word
+_ALONE = "no collective in common with another rank: what it says is said, but not of the job"
 _BOUNDS = {
     "gpu": "its GPU",
     "cpu": "its CPU",
@@ -56,26 +60,33 @@ def culprits_of(findings: Sequence[Finding]) -> tuple[int, ...]:
 
 
 def job_report(
-    ranks: Mapping[int, Analysis],
+    ranks: Ranks,
+    said: Sequence[OfRank],
+    view: JobView,
     forecast: JobForecast | None,
     together: StepEstimate | None,
     findings: Sequence[Finding],
     unavailable: Mapping[str, str],
 ) -> JobReport:
-    """Of ranks that have a collective in common with another."""
-    view = next(iter(ranks.values())).index(JobView)
+    """Of ranks that have a collective in common with another; the others are in `unavailable`."""
+    heads = {one.head.rank: one.head for one in said}
+    every = sorted(view.waits)
     held = view.held_up_ns()
+    told = ranks.each(
+        in_steps, {rank: (view.waits[rank].entry, view.waits[rank].waiting_ns, held[rank]) for rank in every}
+    )
     total = max(sum(float(one.sum()) for one in held.values()), 1.0)
     reports = tuple(
-        _rank(rank, one, view, held[rank], float(held[rank].sum()) / total, forecast)
-        for rank, one in ranks.items()
+        _rank(rank, heads[rank], told.get(rank), view, float(held[rank].sum()) / total, forecast)
+        for rank in every
     )
-    sizes = [one.trace.meta.world_size for one in ranks.values()]
+    alone = {f"rank {rank}": _ALONE for rank in heads if rank not in view.waits}
+    sizes = [one.meta.world_size for one in heads.values()]
     world = max((size for size in sizes if size is not None), default=None)
-    missing = tuple(rank for rank in range(world or 0) if rank not in ranks)
+    missing = tuple(rank for rank in range(world or 0) if rank not in heads)
     culprits = culprits_of(findings)
     step = None if forecast is None else forecast.step
-    summary = _summary(reports, step, together, culprits, findings)
+    summary = _summary(heads[every[0]], reports, step, together, culprits, findings)
     return JobReport(
         reports,
         world,
@@ -85,26 +96,30 @@ def job_report(
         culprits,
         summary.sentence,
         summary,
-        unavailable=unavailable or None,
+        unavailable={**unavailable, **alone} or None,
     )
 
 
-def _rank(
-    rank: int, analysis: Analysis, view: JobView, held: np.ndarray, share: float, forecast: JobForecast | None
-) -> RankReport:
-    waits = view.waits[rank]
-    base, clock = analysis.trace.meta.base_time_ns, view.clocks.get(rank)
-    alone = None if forecast is None else forecast.forecasts[rank].step.unprofiled_ns
-    predicted = None if forecast is None else round(forecast.base.waiting_ns.get(rank, 0.0))
-    plain = RankReport(rank, base, clock, last_share=share, alone_ns=alone, predicted_waiting_ns=predicted)
-    with suppress(Unavailable):
-        return _with_steps(plain, analysis.index(Steps), waits.entry, waits.waiting_ns, held)
-    return plain
+@dataclass(frozen=True, slots=True)
+class InSteps:
+    """Of one rank, by step; the names are those of `RankReport`."""
+
+    step: tuple[int, ...]
+    start_ns: tuple[int, ...]
+    dur_ns: tuple[int, ...]
+    waits_ns: tuple[int, ...]
+    holds_up_ns: tuple[int, ...]
+    waiting_ns: int
+    holding_up_ns: int
 
 
-def _with_steps(
-    plain: RankReport, steps: Steps, entry: np.ndarray, waiting_ns: np.ndarray, held: np.ndarray
-) -> RankReport:
+def in_steps(analysis: Analysis, collectives: tuple[np.ndarray, np.ndarray, np.ndarray], _: None) -> InSteps:
+    """How long each step is, and what it waits and holds up the others.
+
+    Args:
+        collectives: entries of `DeviceWork`, what the rank waits in each, and the others for it.
+    """
+    steps, (entry, waiting_ns, held) = analysis.index(Steps), collectives
     device = min(steps.bounds_ns, default=None)
     start = steps.cpu_start_ns if device is None else steps.bounds_ns[device][:-1]
     of_step = steps.of_work[entry]
@@ -112,10 +127,7 @@ def _with_steps(
     size, working = len(steps), max(steps.working, 1)
     waits = sums_of(of_step[inside], waiting_ns[inside], size)
     holds = sums_of(of_step[inside], np.rint(held[inside]).astype(np.int64), size)
-    return RankReport(
-        plain.rank,
-        plain.base_ns,
-        plain.clock,
+    return InSteps(
         tuple(steps.number.tolist()),
         tuple(np.asarray(start).tolist()),
         tuple(steps.durations_ns(device).tolist()),
@@ -123,13 +135,29 @@ def _with_steps(
         tuple(holds.tolist()),
         int(waits.sum()) // working,
         int(holds.sum()) // working,
-        plain.last_share,
-        plain.alone_ns,
-        plain.predicted_waiting_ns,
     )
 
 
+def _rank(
+    rank: int,
+    head: TraceReport,
+    told: InSteps | None,
+    view: JobView,
+    share: float,
+    forecast: JobForecast | None,
+) -> RankReport:
+    base, clock = head.meta.base_time_ns, view.clocks.get(rank)
+    alone = None if forecast is None else forecast.forecasts[rank].step.unprofiled_ns
+    waiting = None if forecast is None else forecast.base.waiting_ns.get(rank)
+    predicted = None if waiting is None else round(waiting)
+    plain = RankReport(rank, base, clock, last_share=share, alone_ns=alone, predicted_waiting_ns=predicted)
+    if told is None:
+        return plain
+    return replace(plain, **{one.name: getattr(told, one.name) for one in fields(told)})
+
+
 def _summary(
+    head: TraceReport,
     ranks: Sequence[RankReport],
     step: StepEstimate | None,
     together: StepEstimate | None,
@@ -137,16 +165,16 @@ def _summary(
     findings: Sequence[Finding],
 ) -> Verdict:
     limit = "; ".join(part for part in (_pace(ranks, step), _whom(ranks, culprits)) if part)
-    return Verdict(_step(ranks, step), limit, _fix(step, together, findings))
+    return Verdict(_step(head, ranks, step), limit, _fix(step, together, findings))
 
 
-def _step(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
+def _step(head: TraceReport, ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
     if step is None:
         medians = [float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns]
         return f"{format_ns(round(max(medians)))} recorded" if medians else ""
     recorded = f"{format_ns(step.traced_ns)} recorded"
     if step.measured:
-        return f"{recorded}, {format_ns(step.unprofiled_ns)} without the profiler, as you measured"
+        return f"{recorded}, {format_ns(step.unprofiled_ns)} without the profiler, {by_whom(head)}"
     span = format_span(step.low_ns, step.high_ns)
     return f"{recorded}, {format_ns(step.unprofiled_ns)} predicted without the profiler ({span})"
 
@@ -165,8 +193,11 @@ def _fix(step: StepEstimate | None, together: StepEstimate | None, findings: Seq
 def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
     if step is None:
         return ""
-    slowest = min(ranks, key=lambda rank: (rank.predicted_waiting_ns or 0, rank.rank))
-    return f"rank {slowest.rank} sets the pace, limited by {_BOUNDS.get(step.bound, step.bound)}"
+    known = [
+        (rank.predicted_waiting_ns, rank.rank) for rank in ranks if rank.predicted_waiting_ns is not None
+    ]
+    slowest = min(known)[1]
+    return f"rank {slowest} sets the pace, limited by {_BOUNDS.get(step.bound, step.bound)}"
 
 
 def _whom(ranks: Sequence[RankReport], culprits: Sequence[int]) -> str:

@@ -3,73 +3,173 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Self
 
 import numpy as np
 
+from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.replay.behind import Hours, behind
-from traceanalyzer.replay.job_saving import JobForecast
+from traceanalyzer.model.measured import GIVEN, MeasuredStep, measured_step
+from traceanalyzer.replay.behind import Behind, More, behind
+from traceanalyzer.replay.hours import Hours
+from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side, block_of
 from traceanalyzer.replay.program import Program, loading
+from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.sample import JointSteps, Sample
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.together import same_steps
+from traceanalyzer.report.summary import attempt
+from traceanalyzer.rule.judging import Judgement
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
-Ranks = Mapping[int, Analysis]
 
+def replayed_together(
+    ranks: Ranks, view: JobView, step_ms: float | None, first: Sequence[int] = ()
+) -> JobForecast:
+    """The ranks replayed together; each of them is told what it does that its peers do not.
 
-def ranks_of(analysed: Sequence[tuple[int | None, Analysis]]) -> dict[int, Analysis]:
-    """Those that have a collective in common with another; none of a single trace."""
-    found = {}
-    for rank, one in analysed:
-        with suppress(Unavailable):
-            if rank is not None and rank in one.index(JobView).waits:
-                found[rank] = one
-    return found if len(found) > 1 else {}
+    Args:
+        first: ranks that are among those replayed together, whoever waits for them.
 
-
-def sample_alike(ranks: Ranks) -> None:
-    """Let all ranks be replayed by the same steps, where all count their steps alike."""
-    chosen = []
-    for one in ranks.values():
-        with suppress(Unavailable):
-            steps = one.index(Steps)
-            nesting = one.index(Nesting)
-            own = Sample.of(steps, nesting, loading(one.trace, nesting, one.index(DeviceWork)))
-            chosen.append(frozenset(steps.number[own.steps].tolist()) if own.part == 1.0 else frozenset())
-    both = same_steps(chosen) if len(chosen) == len(ranks) else frozenset()
-    for one in ranks.values() if both else ():
-        one.give(JointSteps(np.array(sorted(both), np.int64)))
-
-
-def job_forecast(ranks: Ranks, step_ms: float | None) -> JobForecast:
-    """
     Raises:
-        Unavailable: the job cannot be replayed as one.
+        Unavailable: they cannot be replayed together.
     """
-    forecasts = {rank: one.index(Forecast) for rank, one in ranks.items()}
+    every = dict.fromkeys(sorted(view.waits))
+    _sample_alike(ranks, every)
+    held = {rank: float(ns.sum()) for rank, ns in view.held_up_ns().items()}
+    told = ranks.each(hours, every, None)
+    waits_ns = {rank: held[rank] / max(steps, 1) for rank, (_, steps, _) in told.items()}
+    step_ns = {rank: took_ns for rank, (_, _, took_ns) in told.items()}
+    more = behind({rank: one for rank, (one, _, _) in told.items()}, waits_ns, step_ns)
+    if view.pipelined:  # its stages may compute more
+        more = {rank: one for rank, one in more.items() if not one.computes_more}
+    ranks.each(know, more)
+    found = ranks.each(forecast, every, _recorded_ms(ranks, every) if step_ms is None else step_ms)
+    forecasts = {rank: one for rank, one in found.items() if isinstance(one, RankForecast)}
+    for reason in found.values():
+        if isinstance(reason, str):
+            raise Unavailable(reason)
+
+    def made(fixes: Fixes, side: Side) -> dict[int, Block]:
+        return ranks.each(block, fixes, side)
+
+    awaited = _awaited([*first, *more], forecasts, held)
+    return JobForecast.of(forecasts, made, awaited)
+
+
+def _recorded_ms(ranks: Ranks, every: Mapping[int, None]) -> float | None:
+    """The step as the recorder timed it on all ranks, in ms; None where a time is missing or doubted."""
+    told = [one for one in ranks.each(recorded_step, every, None).values() if one and not one.unused]
+    return median(one.ms for one in told) if len(told) == len(every) else None
+
+
+def _awaited(
+    first: Sequence[int], forecasts: Mapping[int, RankForecast], held: Mapping[int, float]
+) -> list[int]:
+    """All ranks: those first that stand out, then in turn those that held up others and those that take longest."""
+    longest = sorted(forecasts, key=lambda rank: (-forecasts[rank].step.unprofiled_ns, rank))
+    latest = sorted(forecasts, key=lambda rank: (-held[rank], rank))
+    in_turn = [rank for pair in zip(latest, longest, strict=True) for rank in pair]
+    return list(dict.fromkeys([*sorted(first, key=lambda rank: -held.get(rank, 0.0)), *in_turn]))
+
+
+def _sample_alike(ranks: Ranks, every: Mapping[int, None]) -> None:
+    """Let all ranks be replayed by the same steps, where all count their steps alike."""
+    chosen = ranks.each(sampled, every)
+    both = same_steps(list(chosen.values())) if len(chosen) == len(every) else frozenset()
+    if both:
+        ranks.each(replay_these, every, np.array(sorted(both), np.int64))
+
+
+# -- what each rank is asked -----------------------------------------------------------------------------
+
+
+def sampled(analysis: Analysis, _: None, __: None) -> frozenset[int]:
+    """Numbers of the steps that stand for the rank; none where that is a part of one."""
+    steps, nesting = analysis.index(Steps), analysis.index(Nesting)
+    own = Sample.of(steps, nesting, loading(analysis.trace, nesting, analysis.index(DeviceWork)))
+    return frozenset(steps.number[own.steps].tolist()) if own.part == 1.0 else frozenset()
+
+
+def replay_these(analysis: Analysis, _: None, numbers: Rows) -> None:
+    """Replay steps of these numbers."""
+    analysis.give(JointSteps(numbers))
+
+
+def hours(analysis: Analysis, _: None, __: None) -> tuple[Hours, int, float]:
+    """(what the rank's steps go to, how many steps were recorded, how long the median one took in ns)."""
+    found, steps = (
+        Hours.of(analysis.trace, analysis.index(DeviceWork), analysis.index(Program)),
+        analysis.index(Steps),
+    )
+    return found, steps.working, float(np.median(steps.durations_ns(min(steps.bounds_ns, default=None))))
+
+
+def know(analysis: Analysis, more: More, _: None) -> None:
+    """Give what the rank does that its peers do not."""
+    analysis.give(Behind.of(more, analysis.trace, analysis.index(Program)))
+
+
+def recorded_step(analysis: Analysis, _: None, step_ms: float | None) -> MeasuredStep | None:
+    """The rank's step as the recorder timed it, with the reason where it is not used."""
+    measured = measured_step(analysis.trace.meta.extra)
+    if measured is None:
+        return None
     if step_ms is not None:
-        forecasts = {rank: one.pinned(step_ms) for rank, one in forecasts.items()}
-    return JobForecast.of(forecasts)
+        return replace(measured, unused=GIVEN)
+    forecast = attempt({}, "step", lambda: analysis.index(Forecast), None)
+    return replace(measured, unused=None if forecast is None else forecast.doubt(measured.ms))
 
 
-def compare(ranks: Ranks) -> None:
-    """Give `Behind` to every rank that takes more than its peers; stages of a pipeline may compute more."""
-    hours = {}
-    for rank, one in ranks.items():
-        with suppress(Unavailable):
-            hours[rank] = Hours.of(one.trace, one.index(DeviceWork), one.index(Program))
-    if len(hours) < 2:
-        return
-    view = next(iter(ranks.values())).index(JobView)
-    held = view.held_up_ns()
-    for rank in hours:
-        steps = max(ranks[rank].index(Steps).working, 1)
-        found = behind(hours, rank, float(held[rank].sum()) / steps)
-        if found is not None and not (found.computes_more and view.pipelined):
-            ranks[rank].give(found)
+def forecast(analysis: Analysis, _: None, step_ms: float | None) -> RankForecast | str:
+    """What the rank's own replays say, or why there are none."""
+    try:
+        own = analysis.index(Forecast)
+    except Unavailable as reason:
+        return str(reason)
+    kept = own if step_ms is None else own.pinned(step_ms)
+    analysis.give(InJob(kept))
+    return RankForecast.of(kept)
+
+
+def block(analysis: Analysis, fixed: Sequence[int], side: Side) -> Block:
+    """The rank's program once these of its findings are fixed."""
+    edits = [edit for number in fixed for edit in analysis.index(Said).judged.fixes[number]] if fixed else []
+    return block_of(analysis.index(InJob).forecast, edits, side)
+
+
+@dataclass(frozen=True, slots=True)
+class InJob:
+    """The rank's replays as the job takes them: with its steps, and the user's step time."""
+
+    forecast: Forecast
+
+    @classmethod
+    def build(cls) -> Self:
+        """
+        Raises:
+            Unavailable: always; the job gives it.
+        """
+        raise Unavailable("not replayed with other ranks")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the rules said of a rank, kept where its trace is, since fixes are edits of its program."""
+
+    judged: Judgement
+
+    @classmethod
+    def build(cls) -> Self:
+        """
+        Raises:
+            Unavailable: always; judging gives it.
+        """
+        raise Unavailable("not judged yet")

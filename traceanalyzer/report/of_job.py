@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from traceanalyzer.job.ranks import Rank, Ranks
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Outcome, Severity
 from traceanalyzer.model.saving import Saving
-from traceanalyzer.replay.edits import Edit
-from traceanalyzer.replay.job_saving import JobForecast
+from traceanalyzer.replay.behind import LATE_SHARE
+from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast
+from traceanalyzer.report.of_rank import Brief, OfRank, whole_findings
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.grouping import graded
-from traceanalyzer.rule.judging import Judgement
 
+_LATE = 0.04  # of the recorded step, that others wait for what a rank takes more: it is said first; chosen
 _NOTHING = 0.005  # of the job's step: saves it nothing
 _WORTH = 0.03  # of the rank's own step: worth a word on why it saves the job nothing
 _PACE = "Other ranks set the pace: while they do, this saves nothing of the job's step. After that: "
@@ -20,7 +22,7 @@ _WAITING = "waiting"  # cause of findings on what others do
 _STANDS_OUT = 2.0  # times the median rank's cost: then it is this rank's; chosen
 _MOST_REPLAYS, _LEAST_REPLAYS = 320, 5  # of ranks for findings, those that saved their rank most; 20 ms each
 
-Said = Mapping[int, Judgement]
+Group = Sequence[Brief]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,83 +32,81 @@ class OfJob:
     Attributes:
         findings: one per rule, cause and `by`.
         faults: parallel to them.
-        edits: rank -> the edits of all faults above `info`.
+        fixes: rank -> the numbers there of the findings of all faults above `info`.
     """
 
     findings: tuple[Finding, ...]
     faults: FaultOf
-    edits: Mapping[int, tuple[Edit, ...]]
+    fixes: Fixes
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    rank: int
-    finding: Finding
-    fix: tuple[Edit, ...]
-    fault: tuple[int, int]  # rank, number there
-
-
-def of_job(said: Said, forecast: JobForecast | None) -> OfJob:
+def of_job(ranks: Ranks, said: Sequence[OfRank], forecast: JobForecast | None) -> OfJob:
     """Join what is said of several ranks, and ask what its fixes save the job."""
-    groups: dict[tuple[str, str, str | None], list[_Member]] = {}
-    for rank, judged in said.items():
-        for finding, fix, fault in zip(judged.findings, judged.fixes, judged.faults.number, strict=True):
-            key = finding.rule, finding.cause, finding.by
-            groups.setdefault(key, []).append(_Member(rank, finding, fix, (rank, fault)))
-    joined = [_first(group) for group in groups.values()]
-    replayed = _worth(joined, max(_MOST_REPLAYS // max(len(said), 1), _LEAST_REPLAYS))
+    by_key: dict[tuple[str, str, str | None], list[Brief]] = {}
+    for own in said:
+        for brief in own.findings:
+            by_key.setdefault(brief.key, []).append(brief)
+    groups = list(by_key.values())
+    joined = [_first(group) for group in groups]
+    whole = _whole(ranks, joined, groups)
+    replayed = _worth(joined, max(_MOST_REPLAYS // max(min(len(said), MOST_TOGETHER), 1), _LEAST_REPLAYS))
     findings = tuple(
-        _joined(first, group, forecast if id(first) in replayed else None, job=forecast is not None)
-        for first, group in zip(joined, groups.values(), strict=True)
+        _said(_joined(found, group, forecast if id(first) in replayed else None, job=forecast is not None))
+        for found, first, group in zip(whole, joined, groups, strict=True)
     )
-    number = _numbers([first.fault for first in joined])
-    faults = _faults(number, findings, list(groups.values()), said, joined, forecast)
+    number = _numbers([(first.rank, first.fault) for first in joined])
+    faults = _faults(number, findings, groups, {own.head.rank: own.faults for own in said}, joined, forecast)
     above = [faults.severities[own] is not Severity.INFO for own in number]
-    edits: dict[int, tuple[Edit, ...]] = {}
-    for group, told in zip(groups.values(), above, strict=True):
-        for member in group if told else ():
-            edits[member.rank] = (*edits.get(member.rank, ()), *member.fix)
-    return OfJob(findings, faults, edits)
+    told = [brief for group, said_of in zip(groups, above, strict=True) if said_of for brief in group]
+    return OfJob(findings, faults, _fixes(told))
 
 
-def _first(group: Sequence[_Member]) -> _Member:
+def _first(group: Group) -> Brief:
     """The rank that has most of it: what is said in words is about that one."""
-    return min(group, key=lambda one: (one.finding.severity.rank, -_share(one.finding), one.rank))
+    return min(group, key=lambda one: (one.severity.rank, -one.share, one.rank))
 
 
-def _share(finding: Finding) -> float:
-    return finding.cost_share if finding.saving is None else finding.saving.share
+def _whole(ranks: Ranks, joined: Group, groups: Sequence[Group]) -> list[Finding]:
+    """The finding that each group is said by, with as many occurrences as a job's report has room for."""
+    chosen: dict[Rank, dict[int, int]] = {}
+    for first, group in zip(joined, groups, strict=True):
+        most = max(MAX_OCCURRENCES // max(len({one.rank for one in group}), 1), 10)
+        chosen.setdefault(first.rank, {})[first.number] = most
+    known = ranks.each(whole_findings, chosen)
+    return [known[first.rank][first.number] for first in joined]
 
 
-def _worth(joined: Sequence[_Member], most: int) -> set[int]:
-    known = [one for one in joined if one.finding.saving is not None and one.fix]
-    return {id(one) for one in sorted(known, key=lambda one: -_share(one.finding))[:most]}
+def _worth(joined: Group, most: int) -> set[int]:
+    known = [one for one in joined if one.saved_share is not None and one.fixable]
+    return {id(one) for one in sorted(known, key=lambda one: -one.share)[:most]}
 
 
-def _joined(first: _Member, group: Sequence[_Member], forecast: JobForecast | None, *, job: bool) -> Finding:
-    found = first.finding
-    ranks = tuple(sorted({one.rank for one in group}))
-    costs = dict.fromkeys(ranks, 0)
+def _joined(found: Finding, group: Group, forecast: JobForecast | None, *, job: bool) -> Finding:
+    costs = dict.fromkeys(sorted({one.rank for one in group if one.rank is not None}), 0)
     for one in group:
-        costs[one.rank] += one.finding.cost_per_step_ns
-    most = max(MAX_OCCURRENCES // max(len(ranks), 1), 10)
-    found = replace(
-        found, ranks=ranks, cost_by_rank_ns=tuple(costs.values()), occurrences=found.occurrences[:most]
-    )
+        if one.rank is not None:
+            costs[one.rank] += one.cost_per_step_ns
+    found = replace(found, ranks=tuple(costs), cost_by_rank_ns=tuple(costs.values()))
     if found.saving is None:
         quiet = job and found.cause == _WAITING
         return replace(found, severity=Severity.INFO) if quiet else found
     if forecast is None:
         return found
-    saving = forecast.saving(_edits(group), found.saving)
-    return _regraded(found, saving)
+    return _regraded(found, forecast.saving(_fixes(group), found.saving))
 
 
-def _edits(group: Sequence[_Member]) -> dict[int, tuple[Edit, ...]]:
-    edits: dict[int, tuple[Edit, ...]] = {}
+def _said(found: Finding) -> Finding:
+    """The finding, low at least where others wait long for what the rank takes more: then it is why they wait."""
+    late = found.evidence.get(LATE_SHARE, 0.0) >= _LATE and found.severity is Severity.INFO
+    return replace(found, severity=Severity.LOW) if late else found
+
+
+def _fixes(group: Iterable[Brief]) -> Fixes:
+    fixes: dict[int, tuple[int, ...]] = {}
     for one in group:
-        edits[one.rank] = (*edits.get(one.rank, ()), *one.fix)
-    return edits
+        if one.rank is not None:
+            fixes[one.rank] = (*fixes.get(one.rank, ()), one.number)
+    return fixes
 
 
 def _regraded(found: Finding, saving: Saving) -> Finding:
@@ -117,17 +117,17 @@ def _regraded(found: Finding, saving: Saving) -> Finding:
     return replace(found, saving=saving, severity=severity, advice=advice)
 
 
-def _numbers(faults: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    known: dict[tuple[int, int], int] = {}
+def _numbers(faults: Sequence[tuple[Rank, int]]) -> tuple[int, ...]:
+    known: dict[tuple[Rank, int], int] = {}
     return tuple(known.setdefault(one, len(known)) for one in faults)
 
 
 def _faults(
     number: Sequence[int],
     findings: Sequence[Finding],
-    groups: Sequence[Sequence[_Member]],
-    said: Said,
-    joined: Sequence[_Member],
+    groups: Sequence[Group],
+    said: Mapping[Rank, FaultOf],
+    joined: Group,
     forecast: JobForecast | None,
 ) -> FaultOf:
     """The faults of the ranks that the findings are about, with what they save the job."""
@@ -135,13 +135,13 @@ def _faults(
     severities = []
     for fault in range(max(number, default=-1) + 1):
         members = [at for at, own in enumerate(number) if own == fault]
-        rank, own = joined[members[0]].fault
-        saving = said[rank].faults.savings[own]
+        first = joined[members[0]]
+        saving = said[first.rank].savings[first.fault]
         severity = min((findings[at].severity for at in members), key=lambda one: one.rank)
         if len(members) == 1:
             saving = findings[members[0]].saving
         elif forecast is not None and saving is not None and severity is not Severity.INFO:
-            saving = forecast.saving(_edits([one for at in members for one in groups[at]]), saving)
+            saving = forecast.saving(_fixes(one for at in members for one in groups[at]), saving)
             severity = min(severity, graded(0.0, saving, 0.0), key=lambda one: one.rank)
         savings.append(saving)
         severities.append(severity)

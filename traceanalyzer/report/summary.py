@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.job.loads import RankLoads
+from traceanalyzer.job.ranks import Here, Ranks
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
@@ -178,15 +179,22 @@ def _times(analysis: Analysis, steps: Steps, device: int | None, first: int, las
 
 def accounting_frame(analyses: Iterable[tuple[int | None, Analysis]]) -> pd.DataFrame:
     """One row per rank, device, step, class, cause and op: what they took of the window, in ns."""
+    ranks = Here(dict(analyses))
+    return accounting_of(ranks)
+
+
+def accounting_of(ranks: Ranks) -> pd.DataFrame:
+    """The same, wherever the traces are."""
     import pandas as pd
 
-    frames = [pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _TIME_TYPES.items()})]
-    for rank, analysis in analyses:
-        try:
-            idle, steps = analysis.index(Idle), analysis.index(Steps)
-            made = analysis.index(Accounting).frame(analysis.trace, idle, steps)
-        except Unavailable:
-            continue
-        ranks = pd.array([rank] * len(made), "Int64")
-        frames.append(made.assign(rank=ranks)[list(_TIME_TYPES)].astype(_TIME_TYPES))
-    return pd.concat(frames, ignore_index=True)
+    none = pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _TIME_TYPES.items()})
+    frames = ranks.each(_accounting_rows, {rank: rank for rank in ranks.all})
+    return pd.concat([none, *frames.values()], ignore_index=True)
+
+
+def _accounting_rows(analysis: Analysis, rank: int | None, _: None) -> pd.DataFrame:
+    import pandas as pd
+
+    idle, steps = analysis.index(Idle), analysis.index(Steps)
+    made = analysis.index(Accounting).frame(analysis.trace, idle, steps)
+    return made.assign(rank=pd.array([rank] * len(made), "Int64"))[list(_TIME_TYPES)].astype(_TIME_TYPES)

@@ -9,6 +9,7 @@ from itertools import groupby
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.words import format_span, in_words
@@ -48,7 +49,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     numbered = {n: finding for n, finding in enumerate(findings, start=1) if finding.is_of(trace.rank)}
     wrong = {n: finding for n, finding in numbered.items() if finding.severity is not Severity.INFO}
     if not trace.accounting:
-        return Verdict(_step(trace), _NOT_JUDGED, _RECORD_DEVICE)
+        return _not_judged(trace)
     cold = next((finding for finding in wrong.values() if kind_of(finding.rule) is Kind.ONCE), None)
     if cold is not None and cold.severity is Severity.HIGH:
         return _cold(trace, cold)
@@ -69,17 +70,19 @@ def _step(trace: TraceReport) -> str:
     if step is not None:
         alone, traced = format_ns(step.unprofiled_ns), format_ns(step.traced_ns)
         if step.measured:
-            return f"{traced} recorded, {alone} without the profiler, {_by_whom(trace)}"
+            return f"{traced} recorded, {alone} without the profiler, {by_whom(trace)}"
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"the same predicted without the profiler ({span})"
-        return f"{traced} recorded, {takes if same else f'{alone} predicted without the profiler ({span})'}"
+        left = f"; {_percent(step.left_out_share)} of the time is in steps that are left out"
+        told = takes if same else f"{alone} predicted without the profiler ({span})"
+        return f"{traced} recorded, {told}{left if step.left_out_share >= MUCH else ''}"
     if trace.steps is not None and trace.steps.marked:
         return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} recorded"
     return f"{format_ns(trace.window.length_ns)} recorded in all; no step is marked"
 
 
-def _by_whom(trace: TraceReport) -> str:
+def by_whom(trace: TraceReport) -> str:
     """Who measured the step; of the recorder's times both where they differ."""
     measured = trace.measured
     if measured is None or measured.unused:
@@ -175,6 +178,14 @@ def _choices(findings: Mapping[int, Finding]) -> str:
     return said[0] if said else ""
 
 
+def _not_judged(trace: TraceReport) -> Verdict:
+    """Of a trace without work of a GPU: why, and what would tell."""
+    problem, _, remedy = (trace.unavailable or {}).get("busy", "").rpartition(": ")
+    if not problem or "ProfilerActivity" in remedy:
+        return Verdict(_step(trace), _NOT_JUDGED, _RECORD_DEVICE)
+    return Verdict(_step(trace), f"not judged: {problem}", remedy)
+
+
 def _cold(trace: TraceReport, finding: Finding) -> Verdict:
     """Where the recording is a cold start for the most part: nothing else can be told from it."""
     return Verdict(
@@ -196,15 +207,15 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     best = wrong[replayed[0]].rule + (" first" if len(replayed) > 1 else "")
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
-    gives = f"about {format_ns(then_ns)} a step (-{_percent(saved)})"
-    return f"{begin}{_listed(replayed)} ({best}): {'next to nothing' if saved < _NEXT_TO_NOTHING else gives}"
+    gives = f"leaves about {format_ns(then_ns)} a step (-{_percent(saved)})"
+    return f"{begin}{listed(replayed)} ({best}): {'next to nothing' if saved < _NEXT_TO_NOTHING else gives}"
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def listed(numbers: Sequence[int]) -> str:
     """`1 to 3`, `1, 3 and 5`, `1 and 2`."""
     runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
     texts = [

@@ -24,17 +24,25 @@ def overlays_of(report: Report, analysed: Sequence[tuple[int | None, Analysis]])
     Args:
         analysed: what the report was made of.
     """
-    findings = numbered(report)
-    return tuple(_overlay(rank, analysis, findings) for rank, analysis in analysed)
+    findings, ahead = numbered(report), _ahead_ns(report)
+    return tuple(_overlay(rank, analysis, findings, ahead.get(rank, 0)) for rank, analysis in analysed)
 
 
-def _overlay(rank: int | None, analysis: Analysis, findings: Sequence[Numbered]) -> Overlay:
+def _ahead_ns(report: Report) -> dict[int | None, int]:
+    """Rank -> what its clock reads more than the reference's, where that is more than its uncertainty."""
+    clocks = {one.rank: one.clock for one in report.job.ranks if one.clock} if report.job else {}
+    return {
+        rank: clock.offset_ns for rank, clock in clocks.items() if abs(clock.offset_ns) > clock.uncertainty_ns
+    }
+
+
+def _overlay(rank: int | None, analysis: Analysis, findings: Sequence[Numbered], ahead_ns: int) -> Overlay:
     own = [one for one in findings if one.finding.rank == rank]
     meta = analysis.trace.meta
     return Overlay(
         rank=rank,
         source=meta.source,
-        base_time_ns=meta.base_time_ns,
+        base_time_ns=meta.base_time_ns - ahead_ns,
         slices=(
             *finding_tracks(own),
             *_made(lambda: idle_tracks(analysis)),

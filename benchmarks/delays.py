@@ -1,0 +1,280 @@
+"""Delays put into recorded jobs, with all that follows from them: what waited for the delayed rank waits longer.
+
+Every event is shifted by as much as what it waited for is late, less the slack that the recording shows. On a rank, the
+CPU goes on in order; a synchronisation ends with its work; work starts after its launch, after the work before it on
+its stream, and after the other stream's that it waited for. A collective ends on all ranks when the last has come and
+the data has moved: who came early has the difference to spare. Nothing of `traceanalyzer` is used.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Event = dict[str, Any]
+Meeting = tuple[str, int]
+Lateness = Generator[tuple[Meeting, float], float, None]
+
+_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+COLLECTIVE = re.compile(r"nccl(Dev)?Kernel|deep_ep::.*(dispatch|combine)", re.IGNORECASE)
+_TALKS = re.compile(r"nccl|c10d|record_param_comms")
+_WAITS = re.compile(r"^(cuda|hip)(Device|Stream|Event)Synchronize$|^(cuda|hip)(Free|Memcpy(Async)?)$")
+_LAUNCH_US = 5.0  # from launch to start at least; H200
+_NEAR_US = 15.0  # work that starts so soon after another stream's end waited for it
+_OWN_US = 4.0  # a synchronisation that has nothing to wait for
+_GAP_US, _WOKEN_US = 1_000.0, 100.0  # a gap that may be a wait, and how soon after the work it ends
+RUNS = ("cpu_op", "cuda_runtime", "cuda_driver")
+_BLOCKS_US = 20.0  # a copy's call that takes less does not wait for it
+
+
+@dataclass
+class Rank:
+    """One rank's events, and what was found of their order.
+
+    Attributes:
+        cpu: complete events of the CPU, by start.
+        work: kernels, copies and memsets, by start.
+        launch: work -> position in `cpu` of its launch.
+        after: work -> what it waits for beside its launch and its stream, with the slack in us.
+        meeting: work -> which collective of the job it is.
+        spare: work -> how long it waited for the last rank, in us.
+        wait: call's position in `cpu` -> the work that it waited for.
+        gaps: waits of which the call is not recorded: begin, end, and the work that they end with.
+    """
+
+    cpu: list[Event]
+    work: list[Event]
+    launch: dict[int, int] = field(default_factory=dict)
+    after: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    meeting: dict[int, Meeting] = field(default_factory=dict)
+    spare: dict[int, float] = field(default_factory=dict)
+    wait: dict[int, int] = field(default_factory=dict)
+    gaps: list[tuple[float, float, int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> Rank:
+        """Of all events of one file."""
+        complete = sorted(
+            (e for e in events if e.get("ph") == "X" and "ts" in e), key=lambda e: (e["ts"], -e.get("dur", 0))
+        )
+        work = [e for e in complete if e.get("cat") in _GPU]
+        own = cls([e for e in complete if not str(e.get("cat")).startswith(("gpu_", "kernel"))], work)
+        calls = {
+            e["args"]["correlation"]: at
+            for at, e in enumerate(own.cpu)
+            if str(e.get("cat")).startswith("cuda_") and "correlation" in e.get("args", {})
+        }
+        for at, one in enumerate(work):
+            if (call := calls.get(one["args"].get("correlation"))) is not None:
+                own.launch[at] = call
+        own._order()
+        own._calls_that_wait()
+        own._gaps_that_wait()
+        return own
+
+    def _order(self) -> None:
+        """Which work waits for which, beside its launch."""
+        ends = sorted((end_of(one), at) for at, one in enumerate(self.work))
+        last: dict[Any, int] = {}
+        known = sorted((self.cpu[call]["ts"], at) for at, call in self.launch.items())
+        computes = [one for one in known if not _talks(self.work[one[1]])]
+        speaks = [one for one in known if _talks(self.work[one[1]])]
+        told = self._waits_for_collectives()
+        for at, one in enumerate(self.work):
+            found = [last[one["args"].get("stream")]] if one["args"].get("stream") in last else []
+            launched = self.cpu[self.launch[at]]["ts"] if at in self.launch else None
+            if launched is not None and _talks(one):
+                found += _before(computes, launched)
+            elif launched is not None and (waited := _before(told, launched)):
+                found += _before(speaks, float(waited[0]))
+            place = bisect.bisect_right(ends, (one["ts"] + 1e-3, len(ends))) - 1
+            if place >= 0 and one["ts"] - ends[place][0] < _NEAR_US:
+                found.append(ends[place][1])
+            self.after[at] = [
+                (other, max(one["ts"] - end_of(self.work[other]), 0.0))
+                for other in found
+                if other != at and end_of(self.work[other]) <= one["ts"] + 1.0
+            ]
+            last[one["args"].get("stream")] = at
+
+    def _waits_for_collectives(self) -> list[tuple[float, float]]:
+        """When a stream was told to wait for another outside of a collective's own op: for its result."""
+        inside: dict[Any, float] = {}
+        found = []
+        for one in self.cpu:
+            if one.get("cat") == "cpu_op" and _TALKS.search(one["name"]):
+                inside[one.get("tid")] = max(inside.get(one.get("tid"), 0.0), end_of(one))
+            elif one["name"].endswith("StreamWaitEvent") and one["ts"] >= inside.get(one.get("tid"), 0.0):
+                found.append((one["ts"], one["ts"]))
+        return found
+
+    def _calls_that_wait(self) -> None:
+        own = {call: at for at, call in self.launch.items()}
+        ends = sorted((end_of(one), at) for at, one in enumerate(self.work))
+        for at, call in enumerate(self.cpu):
+            if not _WAITS.match(call["name"]):
+                continue
+            if at in own:  # a copy: its own
+                if call["dur"] > _BLOCKS_US and end_of(self.work[own[at]]) <= end_of(call) + 1.0:
+                    self.wait[at] = own[at]
+                continue
+            place = bisect.bisect_right(ends, (end_of(call) + 3.0, len(ends))) - 1
+            while place >= 0 and ends[place][0] > call["ts"]:
+                one = ends[place][1]
+                if one not in self.launch or self.cpu[self.launch[one]]["ts"] < call["ts"]:
+                    self.wait[at] = one
+                    break
+                place -= 1
+
+    def _gaps_that_wait(self) -> None:
+        """Long gaps that end just after work which was launched before them; twice or more after work of one name."""
+        busy = [e for e in self.cpu if e.get("cat") in RUNS and not e["name"].endswith("EventQuery")]
+        ends = sorted((end_of(one), at) for at, one in enumerate(self.work))
+        reached, found = busy[0]["ts"] if busy else 0.0, []
+        for one in busy:
+            place = bisect.bisect_right(ends, (one["ts"], len(ends))) - 1
+            if one["ts"] - reached > _GAP_US and place >= 0 and one["ts"] - ends[place][0] < _WOKEN_US:
+                at = ends[place][1]
+                if at in self.launch and self.cpu[self.launch[at]]["ts"] < reached:
+                    found.append((reached, one["ts"], at))
+            reached = max(reached, end_of(one))
+        often = Counter(self.work[at]["name"] for _, _, at in found)
+        self.gaps = [gap for gap in found if often[self.work[gap[2]]["name"]] > 1]
+
+
+@dataclass
+class Delay:
+    """What is put into one rank.
+
+    Attributes:
+        pauses: at which instants the CPU does something else, and for how many us.
+        slower: what each kernel takes longer, in us, by its place in `Rank.work`.
+        link: what the end of each collective comes later, by its place in `Rank.work`: on this rank alone.
+    """
+
+    pauses: Sequence[tuple[float, float]] = ()
+    slower: Mapping[int, float] = field(default_factory=dict)
+    link: Mapping[int, float] = field(default_factory=dict)
+
+
+def paired(ranks: Mapping[int, Rank]) -> None:
+    """Find which collective is which, by kind and order from the end; and how long each rank waited there."""
+    took: dict[Meeting, float] = {}
+    for rank in ranks.values():
+        count: Counter[str] = Counter()
+        for at in reversed(range(len(rank.work))):
+            if _talks(rank.work[at]):
+                name = rank.work[at]["name"].partition("(")[0]
+                rank.meeting[at] = key = (name, count[name])
+                count[name] += 1
+                took[key] = min(took.get(key, 1e18), rank.work[at]["dur"])
+    for rank in ranks.values():
+        for at, key in rank.meeting.items():
+            rank.spare[at] = rank.work[at]["dur"] - took[key]
+
+
+class Shifted:
+    """What every event of one rank is late by: filled while its generator runs."""
+
+    def __init__(self, rank: Rank, delay: Delay) -> None:
+        self.rank, self.delay = rank, delay
+        self.start, self.end = [0.0] * len(rank.work), [0.0] * len(rank.work)
+        self.at: list[float] = [float("-inf")]  # the CPU's lateness from each of these instants on
+        self.by: list[float] = [0.0]
+
+    def cpu(self, instant: float) -> float:
+        """What the CPU is late by."""
+        return self.by[bisect.bisect_right(self.at, instant) - 1]
+
+    def run(self) -> Lateness:
+        """Through the recording in its order; at a collective's end the others are waited for."""
+        rank = self.rank
+        ends = {at: end_of(one) for at, one in enumerate(rank.work)}
+        points = [(one["ts"] + min(1e-3, one["dur"] / 2), 1, at) for at, one in enumerate(rank.work)]
+        points += [(ends[at], 2, at) for at in ends]
+        waits = [
+            (call["ts"], end_of(call), rank.wait[at]) for at, call in enumerate(rank.cpu) if at in rank.wait
+        ]
+        waits += rank.gaps
+        points += [(max(end, ends[work]), 3, at) for at, (_, end, work) in enumerate(waits)]
+        points += [(instant, 0, at) for at, (instant, _) in enumerate(self.delay.pauses)]
+        for instant, kind, at in sorted(points):
+            if kind == 0:
+                self._cpu_is(instant, self.by[-1] + self.delay.pauses[at][1])
+            elif kind == 1:
+                self.start[at] = self._starts(at)
+            elif kind == 2 and at in rank.meeting:
+                come = self.start[at] - rank.spare[at]
+                self.end[at] = (yield rank.meeting[at], come) + self.delay.link.get(at, 0.0)
+            elif kind == 2:
+                self.end[at] = self.start[at] + self.delay.slower.get(at, 0.0)
+            else:
+                self._waited(instant, *waits[at])
+
+    def _starts(self, at: int) -> float:
+        late = [(self.end[other], slack) for other, slack in self.rank.after[at]]
+        if (call := self.rank.launch.get(at)) is not None:
+            launched = self.rank.cpu[call]["ts"]
+            slack = max(self.rank.work[at]["ts"] - launched - _LAUNCH_US, 0.0)
+            late.append((self.cpu(launched), slack))
+        return _latest(late)
+
+    def _waited(self, instant: float, start: float, end: float, work: int) -> None:
+        spare = max(end - start - _OWN_US, 0.0)
+        slack = max(end - end_of(self.rank.work[work]), 0.0)
+        begun = self.cpu(start)
+        more = self.by[-1] - begun  # a pause meanwhile, on another thread
+        self._cpu_is(instant, _latest([(begun, spare), (self.end[work], slack)]) + more)
+
+    def _cpu_is(self, instant: float, by: float) -> None:
+        self.at.append(instant)
+        self.by.append(by)
+
+
+def shifted(ranks: Mapping[int, Rank], delays: Mapping[int, Delay]) -> dict[int, Shifted]:
+    """Every rank's events, as late as the delays make them."""
+    made = {rank: Shifted(one, delays.get(rank, Delay())) for rank, one in ranks.items()}
+    going = {rank: one.run() for rank, one in made.items()}
+    expected = Counter(key for one in ranks.values() for key in one.meeting.values())
+    come: dict[Meeting, dict[int, float]] = {}
+    ready: list[tuple[int, float | None]] = [(rank, None) for rank in ranks]
+    while ready or come:
+        if not ready:  # ends that overlap and were recorded in another order
+            ready = _all_of(come.pop(next(iter(come))))
+        rank, answer = ready.pop()
+        try:
+            key, late = next(going[rank]) if answer is None else going[rank].send(answer)
+        except StopIteration:
+            continue
+        come.setdefault(key, {})[rank] = late
+        if len(come[key]) == expected[key]:
+            ready += _all_of(come.pop(key))
+    return made
+
+
+def _all_of(come: Mapping[int, float]) -> list[tuple[int, float | None]]:
+    return [(rank, max(come.values())) for rank in come]
+
+
+def _latest(late: Sequence[tuple[float, float]]) -> float:
+    """How late what it waits for makes it, less the slack; the least slack is taken for none."""
+    least = min((slack for _, slack in late), default=0.0)
+    return max((by - slack + least for by, slack in late), default=0.0)
+
+
+def _talks(one: Event) -> bool:
+    return one.get("cat") == "kernel" and COLLECTIVE.search(one["name"]) is not None
+
+
+def end_of(one: Event) -> float:
+    """When it ends, in us."""
+    return float(one["ts"] + one.get("dur", 0.0))
+
+
+def _before(known: Sequence[tuple[float, Any]], instant: float) -> list[Any]:
+    place = bisect.bisect_left(known, (instant,)) - 1
+    return [known[place][1]] if place >= 0 else []

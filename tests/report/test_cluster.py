@@ -1,0 +1,73 @@
+"""Ranks on a cluster: a real one of this machine, of which a worker is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import diagnosed, refused
+from tests.job.ranks import Reductions, job_of
+from tests.report.test_pool import UNEVEN, pooled
+from traceanalyzer import diagnose, load_job
+from traceanalyzer.render.data.json import render_json
+
+distributed = pytest.importorskip("distributed")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two workers in processes of their own; a nanny begins another where one ends."""
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit="2GiB"
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Four ranks, of which one is late."""
+    job_of(Reductions(UNEVEN), tmp_path)
+    return tmp_path
+
+
+def pids(cluster: Any) -> list[int]:
+    """Of the workers that live."""
+    with distributed.Client(cluster, set_as_default=False) as client:
+        return list(client.run(os.getpid).values())
+
+
+@pytest.mark.parametrize("when", [0, 2, 10])
+def test_a_worker_that_is_killed_changes_nothing(cluster: Any, when: int, job: Path) -> None:
+    """None is; or one while files are read; or one that has ranks, in the middle of the questions."""
+    from traceanalyzer.report.cluster import Cluster
+
+    victim, answers = pids(cluster)[0], 0
+
+    def told(file: str, so_far: int, count: int) -> None:
+        nonlocal answers
+        answers += 1
+        if answers == when:
+            os.kill(victim, signal.SIGKILL)
+
+    pool = Cluster(cluster.scheduler_address)
+    said = pooled(pool, job, told)
+    pool.close()
+    assert answers > when
+    assert said == render_json(diagnose(load_job(job)))
+    assert (victim in pids(cluster)) == (when == 0)
+
+
+def test_diagnose_asks_a_scheduler(cluster: Any, job: Path) -> None:
+    assert diagnosed(job, "--scheduler", cluster.scheduler_address) == diagnosed(job)
+
+
+def test_without_a_scheduler_it_is_refused(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traceanalyzer.report.cluster._ANSWER_S", 0.2)
+    assert "no scheduler answers" in refused("diagnose", job, "--scheduler", "tcp://127.0.0.1:9")

@@ -1,0 +1,160 @@
+"""Ranks in other processes: the same bytes as here, whatever becomes of the processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import call, diagnosed
+from tests.job.ranks import Reductions, job_of
+from tests.read.test_merged import labelled, rank_trace
+from tests.read.test_merged import written as write_merged
+from traceanalyzer import Report, diagnose, load_job
+from traceanalyzer.cli import ranks as ranks_of_commands
+from traceanalyzer.read.folders import traces_in
+from traceanalyzer.render.data.json import render_json
+from traceanalyzer.report.diagnosis import report_of_ranks
+from traceanalyzer.report.of_rank import Asked
+from traceanalyzer.report.rank_pool import Lost, Pool, Task, done, in_pool
+from traceanalyzer.report.rank_states import RankFile, States
+from traceanalyzer.report.workers import Processes
+
+Shared = Callable[[str], Path]
+UNEVEN = {0: (500, 500, 500, 500), 1: (900, 900, 900, 900), 2: (500, 510, 500, 500), 3: (500, 500, 520, 500)}
+NO_LIMIT = None
+
+
+def pooled(pool: Pool, folder: Path, told: Callable[[str, int, int], None] | None = None) -> bytes:
+    """The report of a folder as JSON, its ranks in the pool."""
+
+    def say(ranks: Any, view: Any) -> Report:
+        return report_of_ranks(ranks, view, Asked())
+
+    return render_json(in_pool(pool, [folder], traces_in(folder)[0], RankFile(), say, told))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Four ranks, of which one is late."""
+    job_of(Reductions(UNEVEN), tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module", params=[NO_LIMIT, 1])
+def processes(request: pytest.FixtureRequest) -> Iterator[Processes]:
+    """Two processes; with next to no memory all ranks go to disk between two questions."""
+    with closing(Processes(2, request.param)) as pool:
+        yield pool
+
+
+def test_processes_say_the_same(processes: Processes, job: Path) -> None:
+    assert pooled(processes, job) == render_json(diagnose(load_job(job)))
+
+
+def test_processes_say_the_same_of_recorded_ranks(
+    processes: Processes, shared: Shared, tmp_path: Path
+) -> None:
+    for rank in range(4):
+        shutil.copy(shared(f"jobs/torchrec_sleep/rank{rank}"), tmp_path)
+    assert pooled(processes, tmp_path) == render_json(diagnose(load_job(tmp_path)))
+
+
+@pytest.mark.parametrize("when", [1, 6, 20])
+def test_a_process_that_is_killed_changes_nothing(when: int, job: Path) -> None:
+    """While files are read, and while the ranks are asked."""
+    answers = 0
+    with closing(Processes(2)) as pool:
+
+        def told(file: str, so_far: int, count: int) -> None:
+            nonlocal answers
+            answers += 1
+            if answers == when:
+                os.kill(pool.pids[0], signal.SIGKILL)
+
+        assert pooled(pool, job, told) == render_json(diagnose(load_job(job)))
+    assert answers > when
+
+
+class Ending:
+    """A pool in this process in which one file ends whoever has it, after so many questions."""
+
+    def __init__(self, name: str, after: int) -> None:
+        self.states, self.name, self.after = States(), name, after
+
+    def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
+        return {task.file.path: self._answer(task) for task in tasks}
+
+    def _answer(self, task: Task) -> Any:
+        path = task.file.path
+        if path.endswith(self.name) and len(task.calls) >= self.after:
+            return Lost("the process ended", where=path)
+        return done(self.states, task)
+
+    def close(self) -> None:
+        """There is none."""
+
+
+@pytest.mark.parametrize("after", range(10))
+def test_a_rank_whose_process_always_ends_is_named_and_the_job_goes_on(after: int, job: Path) -> None:
+    said = pooled(Ending("rank2.json", after), job)
+    (job / "rank2.json").write_bytes(b"")
+    without = diagnose(load_job(job))
+    assert b"rank2.json was skipped: the process ended" in said
+    assert without.job is not None
+    assert [one.rank for one in without.job.ranks] == [0, 1, 3]
+    empty = b"rank2.json was skipped: " + without.traces[0].meta.damage[0].message.partition(": ")[2].encode()
+    assert said.replace(b"rank2.json was skipped: the process ended", empty) == render_json(without)
+
+
+def test_files_that_are_no_traces_are_named(processes: Processes, job: Path) -> None:
+    (job / "rank9.json").write_text('{"traceEvents": [')
+    assert pooled(processes, job) == render_json(diagnose(load_job(job)))
+
+
+def test_commands_use_processes_where_files_are_large(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [diagnosed(job, *options) for options in OPTIONS]
+    begun: list[Processes] = []
+
+    def counted(*arguments: Any) -> Processes:
+        begun.append(Processes(*arguments))
+        return begun[-1]
+
+    monkeypatch.setattr(ranks_of_commands, "WORTH_BYTES", 0)
+    monkeypatch.setattr(ranks_of_commands, "_cores", lambda: 2)
+    monkeypatch.setattr("traceanalyzer.report.workers.Processes", counted)
+    assert [diagnosed(job, *options) for options in OPTIONS] == here
+    assert len(begun) == len(OPTIONS)
+    assert diagnosed(job, "--jobs", "1") == here[0]
+    assert len(begun) == len(OPTIONS)
+
+
+OPTIONS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("--format", "json", "--window", "0:3ms"),
+    ("--rank", "1", "--step-ms", "1"),
+    ("--as-peers", "1", "--select", "load-imbalance"),
+)
+
+
+def test_a_merged_file_among_them_is_read_here(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (job / "rank1.json").unlink()
+    write_merged(job / "rank0.json", labelled([rank_trace(rank) for rank in (0, 1)]))
+    here = diagnosed(job)
+    monkeypatch.setattr(ranks_of_commands, "WORTH_BYTES", 0)
+    monkeypatch.setattr(ranks_of_commands, "_cores", lambda: 2)
+    assert diagnosed(job) == here
+
+
+def test_tables_are_the_same(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call("diagnose", job, "--accounting", job / "here.parquet")
+    monkeypatch.setattr(ranks_of_commands, "WORTH_BYTES", 0)
+    monkeypatch.setattr(ranks_of_commands, "_cores", lambda: 2)
+    call("diagnose", job, "--accounting", job / "there.parquet")
+    assert (job / "here.parquet").read_bytes() == (job / "there.parquet").read_bytes()

@@ -1,0 +1,86 @@
+"""Ranks of a job on the workers of a Dask cluster, next to their files: `pip install 'traceanalyzer[cluster]'`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from traceanalyzer.model.errors import BadOption
+from traceanalyzer.report.rank_pool import Lost, Task, done
+from traceanalyzer.report.rank_states import States
+
+_SHARE = 0.5  # of a worker's memory, from which on ranks go to its disk: Dask itself begins at 0.6
+_ANSWER_S = 30  # in which a scheduler answers
+
+
+class Cluster:
+    """The workers that a scheduler knows: a `Pool`.
+
+    A rank is asked where it was read. Where that worker is gone another one reads the file and is asked all again.
+
+    Args:
+        address: of the scheduler, `tcp://host:8786`.
+
+    Raises:
+        BadOption: no scheduler answers there, or Dask is not installed.
+    """
+
+    def __init__(self, address: str) -> None:
+        try:
+            from distributed import Client
+
+            self._client: Any = Client(address, timeout=_ANSWER_S, set_as_default=False)
+        except ImportError:
+            remedy = "pip install 'traceanalyzer[cluster]'"
+            raise BadOption("--scheduler needs dask.distributed", remedy=remedy) from None
+        except (OSError, ValueError) as error:
+            raise BadOption(f"--scheduler {address}: no scheduler answers: {error}") from None
+        self._owner: dict[str, str] = {}
+
+    def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
+        """As `Pool` has it."""
+        from distributed import as_completed
+
+        known = self._client.scheduler_info(n_workers=-1)["workers"]
+        futures = {self._submitted(task, known): task for task in tasks}
+        answers: dict[str, Any] = {}
+        for future in as_completed(list(futures), loop=self._client.loop, raise_errors=False):
+            task = futures[future]
+            answers[task.file.path] = self._answer(future, task)
+            told(task)
+        return answers
+
+    def _submitted(self, task: Task, known: Any) -> Any:
+        owner = self._owner.get(task.file.path)
+        where = {"workers": [owner], "allow_other_workers": True} if owner in known else {}
+        return self._client.submit(answered, task, pure=False, **where)
+
+    def _answer(self, future: Any, task: Task) -> Any:
+        from distributed import KilledWorker
+
+        if future.status != "finished":
+            error = future.exception()
+            if isinstance(error, KilledWorker):
+                problem = "the workers that analysed it ended, each in turn, perhaps for want of memory"
+                return Lost(problem, where=task.file.path)
+            return error
+        answer, self._owner[task.file.path] = future.result()
+        return answer
+
+    def close(self) -> None:
+        """Leave the cluster as it is."""
+        self._client.close()
+
+
+def answered(task: Task) -> tuple[Any, str]:
+    """(what the task gives, the address of the worker that did it): what a worker runs."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    return done(_states(getattr(worker.memory_manager, "memory_limit", None)), task), worker.address
+
+
+@cache
+def _states(limit_bytes: int | None) -> States:
+    return States(None if limit_bytes is None else int(_SHARE * limit_bytes))

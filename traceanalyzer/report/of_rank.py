@@ -1,0 +1,166 @@
+"""What one trace is asked for a report: its head, and what the rules say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Self
+
+from traceanalyzer.job.ranks import Rank
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import Finding, Outcome, Severity
+from traceanalyzer.model.garbage import uncollected
+from traceanalyzer.model.report import StepEstimate, TraceReport
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.report.costs import Cost, largest_costs
+from traceanalyzer.report.job_replay import Said, recorded_step
+from traceanalyzer.report.summary import attempt, scope_of, summarise
+from traceanalyzer.rule.faults import FaultOf
+from traceanalyzer.rule.judging import Judgement, indexes_of, judge
+from traceanalyzer.rule.registry import Rule, configured, select_rules
+
+Settings = Mapping[str, str | int | float]
+Estimates = tuple[StepEstimate | None, StepEstimate | None]
+
+_NO_ESTIMATES: Estimates = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user asked for: which rules, their limits, and the step's time without the profiler in ms."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str | int | float], ...] = ()
+    step_ms: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        select: Iterable[str],
+        ignore: Iterable[str],
+        settings: Settings | None,
+        step_ms: float | None,
+    ) -> Self:
+        """As the arguments of `diagnose`."""
+        return cls(tuple(select), tuple(ignore), tuple((settings or {}).items()), step_ms)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """
+        Raises:
+            BadOption: an unknown rule or limit.
+        """
+        return _rules(self)
+
+
+@cache
+def _rules(asked: Asked) -> tuple[Rule, ...]:
+    return tuple(configured(select_rules(asked.select, asked.ignore), dict(asked.settings)))
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What of a rank's finding is compared with those of other ranks; the names are those of `Finding`.
+
+    Attributes:
+        number: its place among the rank's findings.
+        saved_share: of `Finding.saving`; None where there is none.
+        fixable: whether its fix is an edit of the program.
+        fault: its number among the rank's faults.
+    """
+
+    rank: Rank
+    number: int
+    rule: str
+    cause: str
+    by: str | None
+    severity: Severity
+    cost_share: float
+    cost_per_step_ns: int
+    saved_share: float | None
+    fixable: bool
+    fault: int
+
+    @property
+    def key(self) -> tuple[str, str, str | None]:
+        """Equal for the findings of several ranks that are one of the job."""
+        return self.rule, self.cause, self.by
+
+    @property
+    def share(self) -> float:
+        """What it saves, or else costs."""
+        return self.cost_share if self.saved_share is None else self.saved_share
+
+
+@dataclass(frozen=True, slots=True)
+class OfRank:
+    """What one trace says, its findings in brief."""
+
+    head: TraceReport
+    findings: tuple[Brief, ...]
+    faults: FaultOf
+    outcomes: tuple[Outcome, ...]
+    costs: tuple[Cost, ...]
+
+
+def judged(analysis: Analysis, rank: Rank, asked: Asked) -> OfRank:
+    """The head of one trace's report, and what the rules say of it."""
+    with uncollected():
+        return _judged(analysis, rank, asked)
+
+
+def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> dict[int, Finding]:
+    """Some findings whole; by their numbers, with how many of the occurrences of each."""
+    said = analysis.index(Said).judged.findings
+    return {
+        number: replace(said[number], occurrences=said[number].occurrences[:most])
+        for number, most in chosen.items()
+    }
+
+
+def _judged(analysis: Analysis, rank: Rank, asked: Asked) -> OfRank:
+    unavailable: dict[str, str] = {}
+    whole, step_ms = analysis, asked.step_ms
+    analysis.build_all([Forecast, *indexes_of(asked.rules)])
+    measured = recorded_step(analysis, None, step_ms)
+    if measured is not None and not measured.unused:
+        step_ms = measured.ms
+    forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
+    if forecast is not None and step_ms is not None:
+        analysis = analysis.knowing(forecast)
+    said = judge(asked.rules, analysis, scope_of(analysis, rank), forecast)
+    whole.give(Said(said))
+    step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), _NO_ESTIMATES)
+    head = summarise(analysis, rank)
+    unavailable = {**(head.unavailable or {}), **unavailable}
+    head = replace(head, step=step, together=together, measured=measured, unavailable=unavailable)
+    none: tuple[Cost, ...] = ()
+    costs = attempt({}, "costs", partial(largest_costs, analysis), none)
+    return OfRank(head, tuple(_briefs(rank, said)), said.faults, said.outcomes, costs)
+
+
+def _briefs(rank: Rank, said: Judgement) -> Iterable[Brief]:
+    told = zip(said.findings, said.fixes, said.faults.number, strict=True)
+    for number, (one, fix, fault) in enumerate(told):
+        saved = None if one.saving is None else one.saving.share
+        costs = one.cost_share, one.cost_per_step_ns
+        yield Brief(rank, number, one.rule, one.cause, one.by, one.severity, *costs, saved, bool(fix), fault)
+
+
+def _forecast(analysis: Analysis, step_ms: float | None) -> Forecast:
+    """The program's replays, pinned to the user's step time where it was given.
+
+    Raises:
+        Unavailable: the program cannot be replayed.
+    """
+    forecast = analysis.index(Forecast)
+    return forecast if step_ms is None else forecast.pinned(step_ms)
+
+
+def _estimates(forecast: Forecast | None, said: Judgement) -> Estimates:
+    """The step, and the step when every fault above `info` is put right."""
+    if forecast is None:
+        return _NO_ESTIMATES
+    return forecast.step, forecast.fixed(said.to_fix)

@@ -1,0 +1,177 @@
+"""A job whose ranks are in other processes: they read the files, and this one sees no more than what they answer."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from traceanalyzer.job.introduce import introduce
+from traceanalyzer.job.ranks import Ask, Rank, Ranks
+from traceanalyzer.job.view import JobView
+from traceanalyzer.model.errors import Unavailable, UnreadableTrace
+from traceanalyzer.model.trace import Skipped
+from traceanalyzer.read.job_ranks import Declared, ranked_by
+from traceanalyzer.read.load import gathered, skipped_note
+from traceanalyzer.read.merged import Merged
+from traceanalyzer.report.rank_states import Call, RankFile, States, unpacked
+from traceanalyzer.report.summary import attempt
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Rank)
+
+
+class Lost(UnreadableTrace):
+    """The process that had a rank ended, and so did the next: the job goes on without that rank."""
+
+
+class SeveralRanks(Exception):
+    """A file holds traces of several ranks: no pool takes these apart."""
+
+
+class Task(NamedTuple):
+    """Read a file, where there are no calls; else ask its rank what comes last of them."""
+
+    file: RankFile
+    calls: tuple[Call, ...] = ()
+
+
+def done(states: States, task: Task) -> Any:
+    """What a task gives; the error that it fails with is a value, too."""
+    try:
+        return states.answer(task.file, task.calls) if task.calls else states.open(task.file)
+    except Merged:
+        return SeveralRanks(task.file.path)
+    except Exception as error:
+        return error
+
+
+class Pool(Protocol):
+    """Processes that do tasks, here or on other machines."""
+
+    def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
+        """Path -> what its task gave, as `done` has it; `Lost` where no process lived to say.
+
+        Args:
+            told: called after each.
+        """
+
+    def close(self) -> None:
+        """End the processes."""
+
+
+Progress = Callable[[str, int, int], None]
+"""Called as (file, how many of the ranks are done, of how many)."""
+
+
+class Elsewhere(Ranks):
+    """Ranks that a pool has.
+
+    Attributes:
+        lost: files whose processes ended, with the reason.
+    """
+
+    def __init__(self, pool: Pool, files: Mapping[Rank, RankFile], progress: Progress | None) -> None:
+        self._pool, self._files, self._progress = pool, dict(files), progress
+        self._calls: dict[Rank, tuple[Call, ...]] = dict.fromkeys(files, ())
+        self.all = tuple(files)
+        self.lost: dict[str, Lost] = {}
+
+    @property
+    def unranked(self) -> int:
+        """How many of the traces do not tell their rank."""
+        return sum(file.rank is None for file in self._files.values())
+
+    def each(self, ask: Ask[T], given: Mapping[R, Any], shared: Any = None) -> dict[R, T]:
+        common = pickle.dumps(shared, pickle.HIGHEST_PROTOCOL)
+        for rank, own in given.items():
+            call = Call(ask, pickle.dumps(own, pickle.HIGHEST_PROTOCOL), common)
+            self._calls[rank] = (*self._calls[rank], call)
+        tasks = [Task(self._files[rank], self._calls[rank]) for rank in given]
+        found = self._pool.run(tasks, _counted(self._progress, len(tasks)))
+        answers: dict[R, T] = {}
+        for rank in given:
+            answer = found[self._files[rank].path]
+            if isinstance(answer, Lost):
+                self.lost[self._files[rank].path] = answer
+            if isinstance(answer, Exception):
+                raise answer
+            answer = unpacked(answer)
+            if not isinstance(answer, Unavailable):
+                answers[rank] = answer
+        return answers
+
+
+def _counted(progress: Progress | None, many: int) -> Callable[[Task], None]:
+    so_far = 0
+
+    def told(task: Task) -> None:
+        nonlocal so_far
+        so_far += 1
+        if progress is not None:
+            progress(task.file.path, so_far, many)
+
+    return told
+
+
+def in_pool(
+    pool: Pool,
+    paths: Sequence[str | Path],
+    candidates: Sequence[Path],
+    template: RankFile,
+    say: Callable[[Elsewhere, JobView | None], T],
+    progress: Progress | None = None,
+) -> T:
+    """What `say` makes of a job of which the pool has the ranks.
+
+    Args:
+        paths: files and folders, as of `load_job`.
+        candidates: all files that these may be.
+        template: how the files are read and analysed.
+        say: given the ranks and what they have in common; called again without a rank that was lost.
+
+    Raises:
+        UnreadableTrace, NotATrace: as `load_job`.
+        SeveralRanks: a file holds those of several.
+    """
+    tasks = [Task(template._replace(path=str(path))) for path in candidates]
+    opened = pool.run(tasks, _counted(progress, len(tasks)))
+    for turn in count():
+        template = template._replace(turn=turn)
+        ranks = _opened(pool, paths, template, opened, progress)
+        view = attempt({}, "job", partial(introduce, ranks), None)
+        with suppress(Lost):
+            said = say(ranks, view)
+            if not ranks.lost:
+                return said
+        opened |= ranks.lost
+    raise AssertionError("files are lost until none is left")
+
+
+def _opened(
+    pool: Pool,
+    paths: Sequence[str | Path],
+    template: RankFile,
+    opened: Mapping[str, Declared | Exception],
+    progress: Progress | None,
+) -> Elsewhere:
+    """The ranks that could be read, as `load_job` would have them."""
+
+    def read(path: str | Path) -> list[Declared]:
+        found = opened[str(path)]
+        if isinstance(found, Exception):
+            raise found
+        return [found]
+
+    skipped: list[Skipped] = []
+    found = gathered(paths, read, skipped)
+    note = skipped_note(skipped) if skipped else None
+    files = {
+        rank: template._replace(path=one.source, rank=known, note=None if at else note)
+        for at, (one, (rank, known)) in enumerate(zip(found, ranked_by(found), strict=True))
+    }
+    return Elsewhere(pool, dict(sorted(files.items())), progress)

@@ -1,0 +1,135 @@
+"""Ranks of a job in processes of this machine: as many as there are cores, and as memory allows."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Lock, Thread
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the processes are to begin before this one imports what it needs later
+    from traceanalyzer.report.rank_pool import Task
+
+# A program of its own rather than a fork, as in read/parallel.py.
+_PROGRAM = """
+import gc, pickle, sys
+out, sys.stdout = sys.stdout.buffer, sys.stderr
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from traceanalyzer.cli.heap import keep_freed_memory
+keep_freed_memory()
+from traceanalyzer.report.workers import serve
+serve(sys.stdin.buffer, out)
+"""
+_TRIES = 2  # a process that ends twice over one file ends over it every time
+
+
+class Processes:
+    """Processes of this machine, each with some of the ranks: a `Pool`.
+
+    Args:
+        count: how many.
+        most_bytes: of memory that each may hold before it puts ranks on disk.
+    """
+
+    def __init__(self, count: int, most_bytes: int | None = None) -> None:
+        self._workers = [_Worker(most_bytes) for _ in range(count)]
+        self._owner: dict[str, _Worker] = {}
+
+    def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
+        """As `Pool` has it."""
+        own: dict[int, deque[Task]] = {id(worker): deque() for worker in self._workers}
+        free: deque[Task] = deque()
+        for task in tasks:
+            owner = self._owner.get(task.file.path)
+            (free if owner is None else own[id(owner)]).append(task)
+        answers: dict[str, Any] = {}
+        lock = Lock()
+
+        def work(worker: _Worker) -> None:
+            mine = own[id(worker)]
+            while mine or free:
+                try:
+                    task = (mine or free).popleft()
+                except IndexError:  # another one was quicker
+                    return
+                answer = worker.answer(task)
+                with lock:
+                    self._owner[task.file.path] = worker
+                    answers[task.file.path] = answer
+                    told(task)
+
+        threads = [Thread(target=work, args=(worker,), daemon=True) for worker in self._workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return answers
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._workers:
+            worker.end()
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the processes."""
+        return [worker.process.pid for worker in self._workers]
+
+
+class _Worker:
+    """One process; begun again where it ends, since every answer is told by its task."""
+
+    def __init__(self, most_bytes: int | None) -> None:
+        self._most_bytes = most_bytes
+        self.process = self._begun()
+
+    def _begun(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
+        command = [sys.executable, "-P", "-c", _PROGRAM]
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, env=environment)
+        assert process.stdin is not None
+        process.stdin.write(pickle.dumps(sys.path) + pickle.dumps(self._most_bytes))
+        process.stdin.flush()
+        return process
+
+    def answer(self, task: Task) -> Any:
+        """What the process answers, or the error that it raised or ended with."""
+        for _ in range(_TRIES):
+            try:
+                stdin, stdout = self.process.stdin, self.process.stdout
+                assert stdin is not None
+                assert stdout is not None
+                pickle.dump(task, stdin, pickle.HIGHEST_PROTOCOL)
+                stdin.flush()
+                return pickle.load(stdout)
+            except (OSError, EOFError, pickle.UnpicklingError):
+                self.end()
+                self.process = self._begun()
+        from traceanalyzer.report.rank_pool import Lost
+
+        problem = "the process that analysed it ended each time, perhaps for want of memory"
+        return Lost(problem, where=task.file.path)
+
+    def end(self) -> None:
+        """Whatever it does, it ends."""
+        self.process.kill()
+        with suppress(OSError):  # what it has not read
+            self.process.__exit__(None, None, None)
+
+
+def serve(tasks: IO[bytes], out: IO[bytes]) -> None:
+    """Do tasks until there are no more: what a process of `Processes` runs."""
+    from traceanalyzer.report.rank_pool import done
+    from traceanalyzer.report.rank_states import States
+
+    states = States(pickle.load(tasks))
+    with suppress(EOFError):
+        while True:
+            pickle.dump(done(states, pickle.load(tasks)), out, pickle.HIGHEST_PROTOCOL)
+            out.flush()
