@@ -35,7 +35,6 @@ NAMED = {
 STILL_NAMED = {  # why a fixed program still has a finding of the rule
     "pairs4/metric_checks": "bincount waits for the size of its result there, too",
     "third/decode_sync": "it still reads twice a step",
-    "third/kv_cat": "writes into the cache are taken for needless copies, which is wrong",
 }
 SMALL_FAULT = 0.12  # of the step: such a fault may come after others
 ALLOWED = 0.02  # by which truth may lie outside the interval: what repeats of one program differ by

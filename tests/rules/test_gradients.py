@@ -196,11 +196,13 @@ class FineTuning(Training):
             "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", start, self.now - start
         )
 
-    def optimizer(self, *shapes: list[int], name: str = "aten::_fused_adamw_") -> None:
+    def optimizer(self, *shapes: list[int], name: str = "aten::_fused_adamw_", more: bool = False) -> None:
         start = self.now
         self.now += 2 * US
         lists = [list(shapes)] if any(shapes) else [[]] * len(shapes)
         self.op(name, *lists, kernels=(5 * US,))
+        if more:  # another group, whose list is too long to be recorded
+            self.op(name, [], [], kernels=(5 * US,))
         self.trace.annotation("Optimizer.step#AdamW.step", start, self.now - start)
 
 
@@ -274,3 +276,46 @@ def test_several_ranks_are_not_judged() -> None:
     )
     (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
     assert outcome.status == "not applicable"
+
+
+def adversaries(
+    *, detached: bool = False, cleared: bool = True, read: str = "", groups: bool = False
+) -> FineTuning:
+    """Three steps: the critic's loss on what the maker made, then the maker's own; both have layers of one shape."""
+    run = FineTuning(900 * US)
+    for number in range(3):
+        run.step(number)
+        run.op("aten::linear", [64, 512], LAYER)
+        for shape in (HEAD, LAYER):
+            run.layer(shape)
+        if not detached:
+            for shape in (LAYER, [512, 64]):
+                run.layer(shape, added=True)
+        if read:
+            run.op(read, [512, 64], [512, 64])
+        run.optimizer(HEAD, LAYER, more=groups)
+        run.op("aten::linear", [64, 512], LAYER)
+        for shape in (LAYER, [512, 64]):
+            run.layer(shape, added=not cleared)
+        run.optimizer(LAYER, [512, 64])
+    return run
+
+
+def test_gradients_that_the_other_part_makes_and_clears_are_needless() -> None:
+    (unused,) = found(adversaries().trace, "unused-gradient")
+    assert (unused.evidence["unused"], unused.evidence["gradients"]) == (2, 6)
+    assert "cleared before any optimizer reads them" in unused.message
+    assert unused.cost_ns == 3 * 2 * 55 * US
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(adversaries(detached=True), id="none are made"),
+        pytest.param(adversaries(cleared=False), id="the next pass adds to them"),
+        pytest.param(adversaries(read="aten::mul"), id="the program computes with them"),
+        pytest.param(adversaries(groups=True), id="a list of the optimizer is too long to be recorded"),
+    ],
+)
+def test_gradients_of_another_part_that_may_be_used_are_left_alone(run: FineTuning) -> None:
+    assert found(run.trace, "unused-gradient") == []

@@ -26,12 +26,13 @@ def test_a_loader_without_workers_stalls_each_step(name: str, shared: Shared) ->
     assert "num_workers" in found.advice
 
 
-def test_a_loader_that_may_be_slow_under_the_profiler_only_is_no_more_than_low(shared: Shared) -> None:
-    """At the slowdown that its events suggest, its step takes the CPU about as long as the GPU."""
-    (found,) = said_by(shared("public/kineto_v100_resnet50_nw0"), "dataloader-stall")
-    assert (found.by, found.count, found.severity) == (SINGLE, 6, Severity.LOW)
+def test_a_loader_saves_what_the_same_program_with_workers_saves(shared: Shared) -> None:
+    """The recorded step falls from 176 to 133 ms with four workers: 24 % of it."""
+    (found,) = alarms(shared("public/kineto_v100_resnet50_nw0"), "dataloader-stall")
+    assert (found.by, found.count) == (SINGLE, 6)
     assert found.saving is not None
-    assert found.saving.high_share > 0.15
+    assert found.saving.low_share < 0.24 < found.saving.high_share
+    assert found.saving.share == pytest.approx(0.24, abs=0.06)
 
 
 def test_the_saving_of_loading_elsewhere_is_near_the_truth(shared: Shared) -> None:

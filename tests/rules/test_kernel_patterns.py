@@ -164,6 +164,15 @@ def test_data_that_is_copied_out_several_times_is_told_from_transposed(
     assert ("broadcast" in one.advice) == (cause == "repetition")
 
 
+@pytest.mark.parametrize(("rows", "said"), [(512, True), (4096, False)])
+def test_what_is_written_into_a_part_of_a_buffer_is_no_needless_copy(rows: int, said: bool) -> None:
+    """A cache of as many rows as are written is written as a whole."""
+    dims = [[24, 8, 512, 64], [24, 8, 512, 64], []]
+    strides = [[8 * rows * 64, rows * 64, 64, 1], [262144, 64, 512, 1], []]
+    write = Op("aten::copy_", MOVED, 40, dims, [BF16, BF16, "Scalar"], strides=strides)
+    assert bool(found(program([write, Op("aten::mm", NVJET, 100)]), "strided-copy")) is said
+
+
 @pytest.mark.parametrize(("shape", "said"), [([16, 64, 96, 96], True), ([16, 64, 9216], False)])
 def test_torch_has_one_layout_for_signals(shape: list[int], said: bool) -> None:
     convert = Op("aten::_convolution", "void nchwToNhwcKernel<float>(int)", 40, [shape], [F32])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.builder import H200, TraceBuilder
 from tests.loaded import reported
 from tests.rules.launches import ACCUSES, GEMM, US, Shared, above_info, found, loop, of_rule
 from tests.rules.loops import Loop, loop_of
@@ -123,6 +123,50 @@ def test_steps_that_differ_are_not_captured() -> None:
     (one,) = of_rule(trace, "launch-bound")
     assert (one.cause, one.confidence, one.saving) == ("batch", Confidence.MEDIUM, None)
     assert "steps launch different kernels or grids" in one.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [("AMD Instinct MI300X", "hipLaunchKernel"), ("NVIDIA H100 80GB HBM3", "cudaLaunchKernel")],
+)
+def test_a_launch_bound_loop_is_one_on_every_device(name: str, call: str) -> None:
+    trace, at, number = TraceBuilder(devices=[{**H200, "name": name}]), 0, 0
+    for step in range(6):
+        begin = at
+        for _ in range(100):
+            number += 1
+            trace.op("aten::linear", at, 20 * US)
+            trace.launch(call, at + 8 * US, 6 * US, number)
+            trace.kernel(at + 16 * US, 3 * US, number, name=GEMM)
+            at += 24 * US
+        trace.step(step, begin, at - begin)
+    (one,) = of_rule(trace, "launch-bound")
+    assert (one.cause, one.severity) == ("graph", Severity.HIGH)
+
+
+@pytest.mark.parametrize("images", [1, 64])
+def test_preparing_images_on_the_host_is_not_a_graphs_matter(images: int) -> None:
+    """246 ms of NumPy before 200 small ops, in one piece or image by image with a copy to the device after each."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step in range(4):
+        begin = at
+        for _ in range(images):
+            at, number = at + 246_000 * US // images, number + 1
+            trace.op("aten::to", at, 40 * US)
+            trace.launch("cudaMemcpyAsync", at + 5 * US, 30 * US, number)
+            trace.memcpy(at + 10 * US, 20 * US, number, name="Memcpy HtoD (Pageable -> Device)", size=600_000)
+            at += 50 * US
+        for _ in range(200):
+            number += 1
+            trace.op("aten::linear", at, 20 * US)
+            trace.launch("cudaLaunchKernel", at + 8 * US, 6 * US, number)
+            trace.kernel(at + 16 * US, 5 * US, number, name=GEMM)
+            at += 24 * US
+        trace.step(step, begin, at - begin)
+    report = diagnose(trace.load())
+    first = report.findings[0]
+    assert (first.rule, first.severity) == ("host-gap", Severity.HIGH)
+    assert all("graph" not in one.advice for one in report.findings if one.severity is not Severity.INFO)
 
 
 # -- compiled code -------------------------------------------------------------------------------------------

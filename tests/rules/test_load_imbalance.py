@@ -47,7 +47,7 @@ def test_of_many_ranks_the_others_are_told_by_their_mean(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "compute_us",
     [
-        {0: (1_000,) * 5, 1: (1_080,) * 5},
+        {0: (1_000,) * 5, 1: (1_035,) * 5},
         {0: (500, 1_500) * 3, 1: (1_500, 500) * 3},
         {0: (900, 500, 800, 700, 600), 1: (600, 1_100, 500, 1_000, 900)},
     ],
@@ -84,19 +84,27 @@ def test_recorded_imbalance(name: str, rank: int, true_share: float, shared: Sha
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"ranks/{pair}.fixed" for pair in ("moe_a2a", "imbalance", "hiccup", "no_sync", "loss_reduce")),
+        *(f"ranks/{pair}.fixed" for pair in ("imbalance", "hiccup", "no_sync", "loss_reduce")),
         *(
             "ranks/tensor_parallel.fixed",
             "ranks/tensor_parallel.bad",
             "ranks/no_sync.bad",
             "ranks/pipeline.fixed",
         ),
-        *("ddp/fsdp", "ddp/overlap", "ddp/exposed", "ddp/one_bucket", "ddp/straggler_cpu"),
+        *("ddp/fsdp", "ddp/overlap", "ddp/exposed", "ddp/straggler_cpu"),
     ],
 )
 def test_recorded_jobs_whose_load_is_even(name: str, shared: Shared) -> None:
     """Also where one rank's kernels are slower beside collectives that wait: it is not the late one."""
     assert of_rule(recorded(shared, name), RULE) == []
+
+
+@pytest.mark.parametrize(("name", "rank"), [("ranks/moe_a2a.fixed", 0), ("ddp/one_bucket", 0)])
+def test_a_gpu_that_is_slower_by_five_percent_is_low_at_most(name: str, rank: int, shared: Shared) -> None:
+    """2.60 and 2.47 ms, 9.93 and 9.47: the other waits for it in every step."""
+    (found,) = of_rule(recorded(shared, name), RULE)
+    assert found.rank == rank
+    assert found.severity in (Severity.LOW, Severity.INFO)
 
 
 def of_rule(report: Report, rule: str) -> list[Finding]:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import Op, found, program
+from tests.builder import H200, TraceBuilder
+from tests.rules.kernel_programs import US, Op, found, program
+from traceanalyzer import Trace
 
 F32, BF16, LONG = "float", "c10::BFloat16", "long int"
 ADD = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
@@ -90,6 +92,30 @@ def test_most_experts_kept_or_one_product_is_no_fault() -> None:
     assert found(program(experts(2, batched=False)), "idle-experts") == []
 
 
+def slots(width: int = 1_024, soft: bool = False) -> list[Op]:
+    """4,096 tokens dispatched to 16 experts of 640 slots by a dense tensor, and the experts' product."""
+    gate = Op("aten::topk", SUM, 20, [[4096, 16], [], []], [F32, "Scalar", "Scalar"], scalars=["", "2", "1"])
+    dense = Op("aten::mul", ADD, 400, [[2, 4096, 16, 640], [2, 4096, 1, 1]], [BF16, BF16])
+    dispatch = Op("aten::bmm", GEMM, 100, [[1, 10_240, 4_096], [1, 4_096, 1_024]], [BF16, BF16])
+    expert = Op("aten::bmm", GEMM, 300, [[16, 640, width], [16, width, 1_024]], [BF16, BF16])
+    return [dense, dispatch, expert] if soft else [gate, dense, dispatch, expert]
+
+
+def test_a_dense_tensor_of_tokens_and_slots_is_no_way_to_move_rows() -> None:
+    (one,) = found(program(slots()), "dense-dispatch")
+    assert "4,096 tokens get to 16 experts of 640 slots" in one.message
+    assert one.cost_ns == pytest.approx(6 * 410_000, rel=0.01)
+
+
+def test_the_experts_own_products_and_soft_dispatch_are_left_alone() -> None:
+    assert found(program(slots(soft=True)), "dense-dispatch") == []
+    assert found(program(slots()[::3]), "dense-dispatch") == []
+
+
+def test_a_width_that_equals_the_number_of_tokens_is_no_row() -> None:
+    assert found(program(slots(width=4_096)), "idle-experts") == []
+
+
 def edges(step: int) -> list[Op]:
     """cat of centres, expanded, and neighbours; then a product of all edges."""
     shape, strides = [24_576, 20, 64], [[64, step, 1], [1_280, 64, 1]]
@@ -104,6 +130,89 @@ def test_a_product_on_copies_of_rows_belongs_before_the_copies() -> None:
 
 def test_a_product_on_different_rows_stays() -> None:
     assert found(program(edges(64)), "product-of-copies") == []
+
+
+def messages(*between: Op, nodes: int = 30_000) -> list[Op]:
+    """Rows of nodes gathered for 600,000 edges, joined, and multiplied."""
+    gather = Op(
+        "aten::index_select",
+        MOVE,
+        200,
+        [[nodes, 64], [], [600_000]],
+        [F32, "Scalar", "long int"],
+        scalars=["", "0", ""],
+    )
+    joined = Op("aten::cat", MOVE, 100, [[[600_000, 64], [600_000, 64]], []], ["TensorList", "Scalar"])
+    layer = Op(
+        "aten::linear", GEMM, 900, [[600_000, 128], [64, 128], [64]], [F32, F32, F32], inside="aten::linear"
+    )
+    product = Op("aten::addmm", GEMM, 900, [[64], [600_000, 128], [128, 64]], [F32] * 3, inside=layer.name)
+    return [gather, gather, joined, *between, layer, product]
+
+
+def test_a_linear_layer_of_gathered_rows_belongs_before_the_gather() -> None:
+    (one,) = found(program(messages()), "product-of-copies")
+    assert "up to 600,000 rows, 20 copies each" in one.message
+
+
+def test_what_is_no_linear_layer_after_a_gather_or_few_copies_are_no_fault() -> None:
+    norm = Op("aten::relu", ADD, 300, [[600_000, 128]], [F32])
+    assert found(program(messages(norm)), "product-of-copies") == []
+    assert found(program(messages(nodes=300_000)), "product-of-copies") == []
+
+
+FIELD, C64 = [1_024, 1_024], "c10::complex<float>"
+
+
+def spectral(inverse: str = "aten::real", kind: str = F32) -> list[Op]:
+    """A field to its spectrum, a filter, and back."""
+    fft = "void vector_fft<1024u>(float)"
+    return [
+        Op("aten::fft_fft2", fft, 1, [FIELD], [kind]),
+        Op("aten::_fft_c2c", fft, 199, [FIELD], [C64]),
+        Op("aten::mul", ADD, 100, [FIELD, FIELD], [C64, C64]),
+        Op("aten::fft_ifft2", fft, 200, [FIELD], [C64]),
+        Op(inverse, ADD, 1, [FIELD], [C64]),
+    ]
+
+
+def test_a_real_field_has_half_a_spectrum() -> None:
+    (one,) = found(program(spectral()), "full-spectrum")
+    assert "of 1024x1024" in one.message
+    assert "irfft2" in one.advice
+    assert one.cost_ns == 6 * (199 + 100 + 200) * US // 2
+
+
+def test_complex_fields_need_their_whole_spectrum() -> None:
+    assert found(program(spectral(kind=C64)), "full-spectrum") == []
+    assert found(program(spectral(inverse="aten::abs")), "full-spectrum") == []
+
+
+def test_float64_throughout_is_a_choice_and_mixed_types_are_a_fault() -> None:
+    double = Op("aten::mul", ADD, 500, [FIELD, FIELD], ["double", "double"])
+    (one,) = found(program([double]), "float64-math")
+    assert (one.cause, str(one.severity)) == ("throughout", "info")
+    mixed = Op("aten::mul", ADD, 500, [FIELD, FIELD], [F32, "double"])
+    (one,) = found(program([mixed, double]), "float64-math")
+    assert (one.cause, str(one.severity)) == ("", "medium")
+
+
+def unshaped(*kernels: str) -> list[Op]:
+    return [Op("aten::op", f"void at::native::{kernel}", 500, grid=65_536) for kernel in kernels]
+
+
+SUB, POW = (
+    "elementwise_kernel<128, 4, at::native::sub>(int)",
+    "vectorized_elementwise_kernel<4, at::native::pow>(int)",
+)
+
+
+def test_two_pointwise_kernels_and_the_reduction_of_their_result_are_a_chain() -> None:
+    (one,) = found(
+        program(unshaped(SUB, POW, "reduce_kernel<512, 1, at::native::sum>(float)")), "unfused-pointwise"
+    )
+    assert "torch.cdist" in one.advice
+    assert found(program(unshaped(SUB, POW)), "unfused-pointwise") == []
 
 
 def weights(casts: int, gradients: int) -> list[Op]:
@@ -133,3 +242,59 @@ def test_a_table_that_is_looked_up_again_and_again_may_be_looked_up_once() -> No
     gradient = Op("torch::autograd::AccumulateGrad", ADD, 5, [[32, 12]], [F32])
     (one,) = found(program([look] * 12 + [gradient]), "repeated-parameter-work")
     assert (one.cause, one.confidence.value) == ("lookups", "low")
+
+
+def served(rows: list[int], captured: int = 4_096) -> Trace:
+    """Requests of some rows, each with one replay of a graph of two kernels that has room for more."""
+    trace, now = TraceBuilder(devices=[H200], record_shapes=1), 0
+    for number, asked in enumerate(rows, start=1):
+        begin = now
+        for at in (now + 10 * US, now + 50 * US):
+            shapes = {"Input Dims": [[captured, 8], [], [], [], []], "Input type": [F32, *["Scalar"] * 4]}
+            trace.op(
+                "aten::slice", at, 2 * US, **shapes, **{"Concrete Inputs": ["", "0", "0", str(asked), "1"]}
+            )
+        trace.launch("cudaGraphLaunch", now + 20 * US, 8 * US, number)
+        for place in range(2):
+            trace.kernel(now + (30 + 210 * place) * US, 200 * US, number, name=GEMM)
+        now += 460 * US
+        trace.step(number, begin, now - begin - US)
+    return trace.load()
+
+
+def test_a_graph_for_many_more_rows_than_are_asked_for() -> None:
+    (one,) = found(served([300, 500, 700, 200]), "padded-replay")
+    assert "a CUDA graph for 4,096 rows is replayed for 200 to 700" in one.message
+    lost = [1 - bucket / 4_096 for bucket in (512, 512, 1_024, 256)]
+    assert one.cost_ns == pytest.approx(sum(lost) * 400 * US, rel=0.01)
+
+
+def test_a_graph_that_is_filled_by_half_or_more_is_no_fault() -> None:
+    assert found(served([300, 500, 400, 260], captured=512), "padded-replay") == []
+    assert found(served([4_096] * 4), "padded-replay") == []
+
+
+def scores(classes: int) -> list[Op]:
+    """A product that gives scores, the loss over them, and another product."""
+    return [
+        Op("aten::mm", GEMM, 400, [[8_192, 1_024], [1_024, classes]], [BF16, BF16]),
+        Op("aten::_log_softmax", SUM, 300, [[8_192, classes], [], []], [F32, "Scalar", "Scalar"]),
+        Op("aten::mm", GEMM, 700, [[8_192, 1_024], [1_024, 4_096]], [BF16, BF16]),
+    ]
+
+
+def test_what_the_scores_of_a_vocabulary_cost_is_a_fact() -> None:
+    (one,) = found(program(scores(64_000)), "loss-head")
+    assert str(one.severity) == "info"
+    assert (
+        "64,000 classes for 8,192 positions, and the loss over them, take 50.0 % of GPU time" in one.message
+    )
+    assert found(program(scores(100)), "loss-head") == []
+
+
+def test_an_op_of_many_inputs_is_told_by_their_mean() -> None:
+    ops = [Op("aten::mul", ADD, 100, [[n << 20], [n << 20]], [F32, F32]) for n in range(8, 14)]
+    (one,) = found(program(ops), "hotspot")
+    assert "on average over 6 inputs" in one.message
+    (one,) = found(program(ops[:1]), "hotspot")
+    assert "on average" not in one.message

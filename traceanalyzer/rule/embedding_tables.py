@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rule.views.selection import Mask
 
@@ -22,7 +22,6 @@ _FILL = r"^aten::(zeros|zero_|fill_|new_zeros|zeros_like)$"
 _PASS = r"^aten::(_foreach_|_fused_|_amp_foreach_|(linalg_vector_)?norm$|mul_$)"
 _ON_GRADIENTS = r"^Optimizer\.(step|zero_grad)#|^torch::autograd::AccumulateGrad$"
 
-Shape = tuple[int, ...]
 
 _ROWS_INPUT = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
 _PRODUCT = r"^aten::(addmm|mm|bmm|baddbmm|matmul|linear|einsum)$"
@@ -126,14 +125,3 @@ def parts_of(calls: Calls, ops: Calls, chosen: Mask, shares: Mapping[Shape, floa
 def _part(passed: list[tuple[int, ...]], shares: Mapping[Shape, float]) -> float:
     needless: float = sum(math.prod(one) * (1 - shares.get(one, 1.0)) for one in passed)
     return needless / max(sum(map(math.prod, passed)), 1)
-
-
-def tensors(signature: Signature) -> list[tuple[int, ...]]:
-    """Shapes of all tensors among an op's inputs, those in lists as well; single numbers have none."""
-    return _shapes(signature.dims)
-
-
-def _shapes(dims: Any) -> list[tuple[int, ...]]:
-    each = [shape for shape in dims if isinstance(shape, list) and shape]
-    plain = [tuple(shape) for shape in each if all(isinstance(size, int) for size in shape)]
-    return plain + [s for shape in each if isinstance(shape[0], list) for s in _shapes(shape)]

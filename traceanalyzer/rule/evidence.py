@@ -85,8 +85,12 @@ def called_ops(work: Work) -> Texts:
 
 def largest_shapes(work: Work) -> str:
     """`4096x768, 768x50257` of the op that took most, equal ones once; empty where shapes were not recorded."""
-    dims = next(iter(work.dims.sums(work.dur_ns)), None)
-    shapes = [*dict.fromkeys(shapes_of(dims))] if dims else []
+    return shapes_in_words(next(iter(work.dims.sums(work.dur_ns)), ""))
+
+
+def shapes_in_words(dims: str) -> str:
+    """`4096x768, 768x50257`: recorded shapes, equal ones once, without those of scalars; empty where there are none."""
+    shapes = [shape for shape in dict.fromkeys(shapes_of(dims)) if shape] if dims else []
     return ", ".join("x".join(map(str, shape)) for shape in shapes[:_MAX_SHAPES])
 
 

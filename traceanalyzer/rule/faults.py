@@ -85,22 +85,35 @@ def _groups(drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Fore
 def _linked(
     drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Forecast
 ) -> list[tuple[int, int]]:
-    """Pairs of findings, by position, that one change removes."""
+    """Pairs of findings, by position, that one change removes.
+
+    What compiles the step fuses its chains as well, but for those that a change of the program removes.
+    """
+    specific = _removed_together(drafts, findings, forecast)
+    removed = {i for pair in specific for i in pair}
     compiled = [
         (i, other)
         for i, draft in enumerate(drafts)
         for other, second in enumerate(drafts)
-        if _made_of(draft, Compile) and _made_of(second, Fuse) and not (draft.hits.info or second.hits.info)
+        if _made_of(draft, Compile) and _made_of(second, Fuse) and other not in removed
+        if not (draft.hits.info or second.hits.info)
     ]
+    return compiled + specific
+
+
+def _removed_together(
+    drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Forecast
+) -> list[tuple[int, int]]:
+    """Pairs of specific findings, of which one drops most of what the other does, or leads to it."""
     known = ((i, found.saving) for i, found in enumerate(findings))
     worth = {i: saving.share for i, saving in known if saving is not None and saving.share >= _LEAST}
     chosen = [i for i in worth if drafts[i].order is not Claims.LAUNCHES and not drafts[i].hits.info]
     chosen = sorted(chosen, key=lambda i: (-worth[i], i))[:_MOST]
     if len(chosen) < 2:
-        return compiled
+        return []
     program = forecast.program
     prints = {i: Footprint.of(program, drafts[i].hits.edits()) for i in chosen}
-    found = compiled
+    found = []
     for place, one in enumerate(chosen):
         for other in chosen[place + 1 :]:
             first, second = prints[one], prints[other]

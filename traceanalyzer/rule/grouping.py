@@ -103,10 +103,12 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
     steps = hits.at.step[draft.which]
     typical = draft.which[_typical(hits.at.dur_ns[draft.which], costs, _shown(draft, steps, scope))]
     (place,) = spans_of(hits.at[np.array([typical])], draft.device)
-    in_steps = len(distinct(steps[steps >= 0])) if hits.at.events.steps.marked else 0
+    marked = hits.at.events.steps.marked
+    in_steps = len(distinct(steps[steps >= 0])) if marked else 0
     counts = len(steps), int((steps >= 0).sum()) if in_steps else len(steps)
     worse = saving is not None and Severity.of(-saving.share) is not Severity.INFO
-    evidence = _totals(draft, share, in_steps, scope) | _native(_weighed(draft, costs))
+    per_step = int(costs[steps >= 0].sum() if marked else draft.cost_ns) // max(scope.steps, 1)
+    evidence = _totals(draft, share, in_steps, per_step) | _native(_weighed(draft, costs))
     if hits.by is not None:
         evidence = {"by": hits.by} | evidence
     return Finding(
@@ -126,7 +128,7 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         end_ns=place.end_ns,
         cost_ns=draft.cost_ns,
         cost_share=share,
-        cost_per_step_ns=draft.cost_ns // max(scope.steps, 1),
+        cost_per_step_ns=per_step,
         count=len(draft.which),
         steps=in_steps,
         occurrences=tuple(_occurrences(draft, costs)),
@@ -234,11 +236,11 @@ def _typical(durations: Rows, costs: Rows, steps: Rows) -> int:
     return int(order[np.searchsorted(reached, reached[-1] / 2, side="right")])
 
 
-def _totals(draft: Draft, share: float, in_steps: int, scope: Scope) -> dict[str, Any]:
+def _totals(draft: Draft, share: float, in_steps: int, per_step: int) -> dict[str, Any]:
     return {
         "count": len(draft.which),
         "total_ns": draft.cost_ns,
-        "per_step_ns": draft.cost_ns // max(scope.steps, 1),
+        "per_step_ns": per_step,
         "share": share,
         "steps": in_steps,
     }

@@ -148,7 +148,7 @@ def _finding(
 ) -> Finding | Exception | None:
     """None where it costs and saves too little to be said; what its rule fails with."""
     costs = draft.lost.owner.size > 0
-    if costs and draft.cost_ns == 0:
+    if costs and draft.cost_ns == 0 and not draft.hits.of_job:
         return None
     try:
         edits = draft.hits.edits()

@@ -11,7 +11,7 @@ import numpy as np
 from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.behind import Behind
+from traceanalyzer.replay.behind import LATE_SHARE, Behind, late_share
 from traceanalyzer.replay.edits import Deal
 from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
 from traceanalyzer.rule.collective_names import collectives_of
@@ -23,9 +23,14 @@ class Limits:
         0.1,
         "of what the others compute: equal work differs by up to 6 % between two H200, and beside NCCL by more",
     )
+    min_step_share: float = limit(
+        0.035,
+        "of the step, where the others wait for most of it: two H200 of a healthy job differ by 4 % at most",
+    )
     min_errors: float = limit(3.0, "standard errors: steps of random length are uneven by chance; textbook")
 
 
+_MOST = 0.5  # of what it computes more; chosen
 _SLOWER = "slower-kernels"
 _LOOK = "This rank's GPU is slower: look at its clocks, power and temperature (nvidia-smi -q), and at what else runs "
 _LOOK += "on it. If its inputs are larger, deal the work out evenly."
@@ -37,8 +42,9 @@ def load_imbalance(
 ) -> Iterator[Hits]:
     """One rank computes more than the others, which wait for it.
 
-    What it looks for: ranks whose kernels compute well longer in a step than the median of the others, and which do
-    not wait longer than these. It needs the traces of several ranks with marked steps.
+    What it looks for: ranks whose kernels compute well longer in a step than the median of the others, or a little
+    longer while the others wait for that in each step, and which do not wait longer than these. It needs the traces of
+    several ranks, with marked steps or with as many kernels.
     Why it costs: collectives end when the last rank has come, so that the step is as long as the slowest rank's.
     Bad: batches of as many samples, whose lengths differ; experts that most tokens go to. Good: as many tokens each.
     How sure: the times are measured. That they are more work, not a slower GPU, is not, hence medium. The saving is the
@@ -59,10 +65,12 @@ def load_imbalance(
     if len(found) == 0:
         raise Unavailable("no kernels that compute in the trace")
     slower = behind is not None and behind.same_kernels and behind.computes_more
+    late = late_share(own.compute_ns - mean, own.held_ns, own.step_ns)
     left = (mean if slower else loads.mean_compute_ns) / own.compute_ns
     yield Hits(
         at=found,
         lost=Lost.excess(found, (found.dur_ns * (1 - left)).astype(np.int64)),
+        of_job=late >= limits.min_step_share,
         fix=Deal(found.entries, left),
         cause=_SLOWER if slower else "",
         confidence=Confidence.MEDIUM,
@@ -79,6 +87,7 @@ def load_imbalance(
             "mean_ns": round(loads.mean_compute_ns),
             "ranks": {f"rank {rank}": round(load.compute_ns) for rank, load in loads.of.items()},
             "waiting_ns": {f"rank {rank}": round(load.waiting_ns) for rank, load in loads.of.items()},
+            LATE_SHARE: late,
         },
     )
 
@@ -93,8 +102,9 @@ def _stands_out(own: Load, others: Sequence[Load], limits: Limits) -> bool:
     )
     more_ns = own.compute_ns - usual
     error_ns = math.hypot(own.error_ns, *(other.error_ns / len(others) for other in others))
+    held_up = more_ns >= limits.min_step_share * own.step_ns and own.held_ns >= _MOST * more_ns
     return (
-        more_ns >= limits.min_more_share * usual
+        (more_ns >= limits.min_more_share * usual or held_up)
         and more_ns >= limits.min_errors * error_ns
         and own.waiting_ns - waiting_ns <= more_ns
     )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.replay.behind import Behind, gap_of, names_of
+from traceanalyzer.replay.behind import LATE_SHARE, Behind, names_of
+from traceanalyzer.replay.hours import gap_of
 from traceanalyzer.rule import Calls, Claims, Hits, Lost, rule
 
 _NAMED = 3  # ops in a message
@@ -18,7 +19,8 @@ def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
     """One rank does what its peers do not, and they wait for it.
 
     What it looks for: CPU time of a rank in ops, or in Python before an op, that its peers do not have or that takes
-    them a third of it. It needs the traces of several ranks of one program.
+    them a third of it; and a pause in each step, wherever it is, three times as long as the longest of its peers. It
+    needs the traces of several ranks of one program.
     Why it costs: a collective ends when the last rank has come, so that all ranks take as long as the latest.
     Bad: rank 0 computes metrics on the host while the others wait. Good: every hundred steps, or on a thread.
     How sure: what it does is measured. The saving is the replay of all ranks, this one with its peers' time.
@@ -46,6 +48,7 @@ def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
             "peers_ns": round(usual),
             "ops": {name: round(ns) for name, ns in behind.cpu_ns.items()},
             "waits_ns": round(behind.waits_ns),
+            LATE_SHARE: behind.late_share,
         },
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,9 +12,15 @@ from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.op_work import shapes_of
 from traceanalyzer.roofline.other_units import first_of, speedup
-from traceanalyzer.roofline.tensor_types import has_float64, mixes_float64, widens_to_float64
+from traceanalyzer.roofline.tensor_types import (
+    NARROWER,
+    has_float64,
+    mixes_float64,
+    tensor_types,
+    widens_to_float64,
+)
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rule.views.selection import Mask
@@ -25,6 +31,10 @@ _WITH_TF32 = (
     "hardly quicker on devices that have float64 tensor cores"
 )
 
+_CHOICE = (
+    "Every floating tensor is float64, so this is a choice: where float32 is precise enough, or its differences are "
+    "refined in float64 at the end, make the inputs float32."
+)
 
 # Kernels that say what they compute in: the doubles among an op's inputs are others'.
 _OTHER_ARITHMETIC = r"[sh]gemm|_(s|bf|h)16|tf32|f32f32|Functor\w*<(float|c10::)|<float, float"
@@ -37,7 +47,7 @@ class Limits:
     unknown_speedup: float = limit(2.0, "of products on devices without known peaks: half the bytes")
 
 
-@rule(since="0.1", claims=Claims.WORK, limits=Limits)
+@rule(since="0.1", claims=Claims.WORK, limits=Limits, causes=("throughout",))
 def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Work runs in float64.
 
@@ -49,7 +59,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     float32 model: every result that it touches is float64. Good: torch.from_numpy(a).float(), dtype=torch.float32.
     How sure: kernels and types are recorded. Scalars are Python's doubles and do not count, nor do the inputs of a
     CUDA graph or of a kernel that says that it computes in another type.
-    When it is wrong: where results need float64.
+    When it is wrong: where results need float64. Where shapes are recorded, every floating tensor is float64 and none
+    comes from the host, float64 is taken for the program's choice: it is said, and is no fault.
     Saving: products at the rate of float32 (TF32 unless the trace shows that it is off), everything else at half the
     bytes, conversions to float64 gone.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
@@ -59,10 +70,21 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     wide &= ~work.in_graph & ~name.matches(_OTHER_ARITHMETIC)
     wide |= name.matches(families.FP64_ARITHMETIC) & kind.one_of("compute")
     tf32 = not name.matches(families.FP32_ARITHMETIC).any()
+    chosen = _throughout(work, inputs)
     for device, found in work[wide & ~name.matches("multi_tensor_apply")].by_device():
         leak = found[inputs.meets(mixes_float64)[found.entries]]
         casts = inputs.meets(widens_to_float64)[found.entries]
-        yield _hits(found, casts, leak, gpus[device], tf32, limits)
+        hits = _hits(found, casts, leak, gpus[device], tf32, limits)
+        yield (
+            replace(hits, cause="throughout", lost=Lost.none(), info=True, advice=_CHOICE) if chosen else hits
+        )
+
+
+def _throughout(work: Work, inputs: WorkInputs) -> bool:
+    """Whether every floating tensor that work was launched for is float64, and none of them comes from the host."""
+    kinds = set().union(*map(tensor_types, inputs.signatures))
+    uploaded = inputs.meets(has_float64) & work.kind.one_of("copy_h2d")
+    return "double" in kinds and kinds.isdisjoint(NARROWER) and not uploaded.any()
 
 
 def _hits(found: Work, casts: Mask, leak: Work, gpu: Gpu, tf32: bool, limits: Limits) -> Hits:

@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.expert_gates import gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.quicker_work import quicker
 
 
@@ -36,17 +36,19 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: tokens sorted by expert, each expert's product on
     its own rows (index_select, grouped or batched products with a capacity, index_add).
     How sure: shapes and k are recorded; that the gate is zero elsewhere follows from topk, but is not seen: medium.
-    When it is wrong: scores that are chosen for something else than these products.
+    When it is wrong: scores that are chosen for something else than these products. A width of the experts that equals
+    the number of rows is told from rows by the forward products, which sum over a width, and never over rows.
     Saving: products and pointwise work in proportion to k / E, with a quarter more rows than the even share.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
     """
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: with record_shapes=True they say how many experts there are")
-    gates = {gate for op in inputs.signatures if (gate := _gate(op, limits)) is not None}
-    for rows, experts, kept in sorted(gates):
+    forward = in_forward(work)
+    for rows, experts, kept in gates_of(inputs.signatures, limits.max_kept, limits.min_rows):
         dense = inputs.meets(partial(_on_all, rows=rows, experts=experts))
-        products = dense & inputs.meets(_multiplies)
-        if not products.any():
+        products = dense & inputs.meets(is_product)
+        as_width = products & forward & inputs.meets(partial(_sums_over, size=rows))
+        if not products.any() or as_width.any():
             continue
         part = min(limits.capacity * kept / experts, 1.0)
         for device, found in work[dense & work.kind.one_of("compute", "copy_d2d")].by_device():
@@ -66,25 +68,11 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
             )
 
 
-def _gate(op: Signature, limits: Limits) -> tuple[int, int, int] | None:
-    """(rows, experts, kept) of topk over the scores of each row; None for other ops."""
-    if op.name != "aten::topk":
-        return None
-    try:
-        shape, kept = op.shape(0), int(op.scalar(1))
-    except (LookupError, TypeError, ValueError):
-        return None
-    rows, experts = int(np.prod(shape[:-1])), shape[-1] if shape else 0
-    few = 0 < kept <= limits.max_kept * experts
-    return (rows, experts, kept) if few and rows >= limits.min_rows else None
-
-
 def _on_all(op: Signature, rows: int, experts: int) -> bool:
     """Whether it has a tensor with the experts first and all rows behind them."""
     shapes = (one for one in op.dims if isinstance(one, list) and len(one) == 3)
     return any(one[0] == experts and rows in one[1:] for one in shapes)
 
 
-def _multiplies(op: Signature) -> bool:
-    needed = bound_of(op)
-    return needed is not None and needed.kind == "matmul"
+def _sums_over(op: Signature, size: int) -> bool:
+    return summed_dimension(op) == size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from traceanalyzer.rule.quicker_work import Floats, quicker
 from traceanalyzer.timeline import kernel_families as families
 
 _IMAGE = r"^\[\[\d+,\d+,\d+,\d+(,\d+)?\]"  # the first input has four or five dimensions
+_VOLUME = r"^\[\[\d+,\d+,\d+,\d+,\d+\]"
+_INSTANCE_NORM = r"^aten::instance_norm$"
 _SIGNAL = (
     r"^\[\[\d+,\d+,(1,)?\d+\]"  # one dimension beside batch and channels, which torch gives no other layout
 )
@@ -23,6 +25,12 @@ _PARTS = {
     "batch norms": families.NCHW_BATCH_NORM,
     "depthwise convolutions": families.DEPTHWISE,
 }
+
+_ADVICE = (
+    "Use channels_last{0}: model.to(memory_format=torch.channels_last{0}), and images.to(memory_format="
+    "torch.channels_last{0}) before the model."
+)
+_BY_IMAGE = "Measure before you change the layout: instance norms copy images back to channels first."
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +55,9 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Bad: a convolutional model as it is built. Good: model.to(memory_format=torch.channels_last), and the same for its
     input images.
     How sure: conversions say so by their names, and batch norms in channels last would.
-    When it is wrong: ops between the convolutions that have no channels-last kernel convert back. Convolutions of
-    signals (conv1d) convert, too, but torch has no other layout for their tensors: they are not meant.
+    When it is wrong: ops between the convolutions that have no channels-last kernel convert back. torch's instance norm
+    is one: where it is used, the finding is info. Convolutions of signals (conv1d) convert, too, but torch has no other
+    layout for their tensors: they are not meant.
     Saving: without the conversions; norms by how many channels there are for the multiprocessors, and depthwise
     convolutions by what they took in both layouts on an H200.
     Source: "Channels Last Memory Format in PyTorch"; measured on H200 pairs, torch 2.11.
@@ -59,8 +68,12 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
         norms &= work.dims.matches(_IMAGE) | (work.dims.code < 0)
         norms &= name.matches(families.CONVOLUTION).any()
     chosen = work[name.matches(families.LAYOUT) | norms | (depthwise & name.matches(_HALF))]
+    by_image = work.outer_op.name.matches(_INSTANCE_NORM)
     for device, found in chosen[~chosen.dims.matches(_SIGNAL)].by_device():
-        yield _hits(found, gpus[device].sms or limits.unknown_sms, limits)
+        hits = _hits(found, gpus[device].sms or limits.unknown_sms, limits)
+        if (by_image & (work.device == device)).any():
+            hits = replace(hits, info=True, advice=_BY_IMAGE)
+        yield hits
 
 
 def _hits(found: Work, sms: int, limits: Limits) -> Hits:
@@ -69,8 +82,7 @@ def _hits(found: Work, sms: int, limits: Limits) -> Hits:
     return Hits(
         **quicker(found, np.where(moved, 0.0, found.dur_ns * _shares(found, sms, limits))),
         message="images are channels first: {spent} in {parts}; ops: {ops}{where}",
-        advice="Use channels_last: model.to(memory_format=torch.channels_last), and images.to(memory_format="
-        "torch.channels_last) before the model.",
+        advice=_ADVICE.format("_3d" if found.dims.matches(_VOLUME).any() else ""),
         confidence=Confidence.HIGH if moved.any() else Confidence.MEDIUM,
         evidence={
             **told(found),

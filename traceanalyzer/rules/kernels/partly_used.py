@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
@@ -16,7 +17,6 @@ from traceanalyzer.timeline.names import VIEWING_OP
 
 Shape = tuple[int, ...]
 _PRODUCTS = r"^aten::(linear|matmul|mm|addmm|bmm)$"
-_COLUMNS = "input_dims", "input_type", "concrete_inputs", "input_strides"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         raise Unavailable("no shapes recorded: with record_shapes=True they say what is sliced")
     order = np.lexsort((ops.start_ns, ops.thread))
     ops = ops[order]
-    number, signatures = _signatures(ops)
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
     products = np.flatnonzero(ops.name.matches(_PRODUCTS))
     used = np.ones(len(ops))
     views = ops.name.meets(VIEWING_OP.search)
@@ -83,14 +83,6 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
                 "spent_ns": found.total_ns,
             },
         )
-
-
-def _signatures(ops: Calls) -> tuple[Rows, list[Signature]]:
-    columns = [ops.text(name) for name in _COLUMNS]
-    number, first = grouped([ops.name.code, *(column.code for column in columns)])
-    return number, [
-        Signature.parsed(str(ops.name[int(at)]), *(column[int(at)] for column in columns)) for at in first
-    ]
 
 
 def _result(op: Signature) -> Shape | None:

@@ -10,10 +10,16 @@ import numpy as np
 
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_model import ITEM_BYTES, Signature
+from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.timeline.names import VIEWING_OP
+
+_GATHER = r"^aten::(index_select|index)$"
+_LAYERS = ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +35,25 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
-def product_of_copies(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+def product_of_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A linear layer is applied to copies of the same rows.
 
-    What it looks for: cat of a tensor that is expanded four times or more, by its strides, and matrix products of as
-    many rows as that has, forward and backward.
+    What it looks for: cat of a tensor that is expanded four times or more, by its strides, or that was gathered just
+    before (index_select, x[index]) and has four times as many rows as its source; a linear layer right after such a
+    gather; and matrix products of as many rows and columns as that has, forward and backward.
     Why it costs: the product of a row is the same for each of its copies.
     Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: the weight in two parts, each
     applied to x once; the results are gathered and added, which is the same.
-    How sure: strides show that rows are copies; that no op lies between copy and product is told by shapes: medium.
+    How sure: strides and numbers of rows show that rows are copies; that no op lies between copy and product is told
+    by order and shapes: medium.
     When it is wrong: what lies between the copies and the product is not linear.
     Saving: what the products take, less a quarter for gathering and adding.
     Source: algebra; measured on an H200 with torch 2.11.
     """
-    if not any(op.strides for op in inputs.signatures):
-        raise Unavailable("no strides recorded: record_shapes=True records them from torch 2.5 on")
-    copied = _copied(inputs, limits)
-    chosen = inputs.meets(lambda op: _multiplies(op, copied) or _copied_by(op, limits))
+    if not any(op.dims for op in inputs.signatures):
+        raise Unavailable("no shapes recorded: with record_shapes=True they say which rows are copies")
+    copied = {**_copied(inputs, limits), **_gathered(calls, limits)}
+    chosen = inputs.meets(lambda op: _multiplies(op, copied) or _joined(op) in copied)
     for device, found in work[chosen & work.kind.one_of("compute")].by_device():
         share = found.total_ns / max(work[work.device == device].total_ns, 1)
         if not copied or share < limits.min_gpu_share:
@@ -53,10 +61,10 @@ def product_of_copies(work: Work, inputs: WorkInputs, limits: Limits) -> Iterato
         (rows, _), times = max(copied.items(), key=lambda item: item[0][0])
         yield Hits(
             **quicker(found, np.asarray(found.dur_ns * max(limits.left, 1 / times))),
-            message="matrix products work on up to {rows} rows, {copies} copies each of the same numbers, which cat "
-            "put beside others: {gpu} of GPU time{where}",
+            message="matrix products work on up to {rows} rows, {copies} copies each of the same numbers: {gpu} of GPU "
+            "time{where}",
             advice="Apply the linear layer before copying: split its weight into the parts that cat joins, multiply "
-            "the rows once by each, then gather and add the results.",
+            "the rows once by each, then gather and add the results. A gather commutes with a linear layer.",
             confidence=Confidence.MEDIUM,
             evidence={**told(found), "gpu_share": share, "rows": rows, "copies": times},
         )
@@ -70,29 +78,61 @@ def _copied(inputs: WorkInputs, limits: Limits) -> dict[tuple[int, int], int]:
 
 def _copied_by(op: Signature, limits: Limits) -> tuple[int, int, int] | None:
     """(rows, width, times) of a cat of an expanded tensor; None for other ops."""
-    if op.name != "aten::cat" or not op.dims or not op.strides or not _alike(op.dims[0], op.strides[0]):
+    joined = _joined(op)
+    if joined is None or not op.strides or not _parallel(op.dims[0], op.strides[0]):
         return None
-    shapes, strides = op.dims[0], op.strides[0]
     times = max(
         math.prod(size for size, step in zip(shape, steps, strict=True) if step == 0 and size > 1)
-        for shape, steps in zip(shapes, strides, strict=True)
+        for shape, steps in zip(op.dims[0], op.strides[0], strict=True)
     )
-    rows, width = math.prod(shapes[0][:-1]), sum(shape[-1] for shape in shapes)
-    return (rows, width, times) if times >= limits.min_times and rows >= limits.min_rows else None
+    return (*joined, times) if times >= limits.min_times and joined[0] >= limits.min_rows else None
 
 
-def _alike(shapes: object, strides: object) -> bool:
-    """Lists of as many sizes as strides, of tensors that differ in their last dimension only."""
-    if (
-        not isinstance(shapes, list)
-        or not isinstance(strides, list)
-        or len(shapes) != len(strides)
-        or not shapes
-    ):
+def _joined(op: Signature) -> tuple[int, int] | None:
+    """(rows, width) of what cat makes of tensors that differ in their last dimension only; None for other ops."""
+    parts = tensors(op) if op.name == "aten::cat" else []
+    if not parts or any(len(part) < 2 or part[:-1] != parts[0][:-1] for part in parts):
+        return None
+    return math.prod(parts[0][:-1]), sum(part[-1] for part in parts)
+
+
+def _gathered(calls: Calls, limits: Limits) -> dict[tuple[int, int], int]:
+    """(rows, width) of gathered rows, or of what the next op joins them to -> how often each row is there."""
+    ops = calls[calls.is_top_op & ~calls.name.meets(VIEWING_OP.search)]
+    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
+    gathers = np.flatnonzero(ops.name.matches(_GATHER)[:-2])
+    number, signatures = signatures_of(calls.events.trace, ops.rows)
+    in_order = (number[gathers + later].tolist() for later in range(3))
+    found: dict[tuple[int, int], int] = {}
+    for first, second, third in set(zip(*in_order, strict=True)):
+        rows, width, times = _gather(signatures[first])
+        reader, after = signatures[second], signatures[third]
+        takes = (rows, width) in {(math.prod(one[:-1]), one[-1]) for one in tensors(reader) if one}
+        if not takes or times < limits.min_times or rows < limits.min_rows:
+            continue
+        if reader.name in _LAYERS:
+            found[rows, width] = times
+        elif (joined := _joined(reader)) and after.name in _LAYERS:
+            found[joined] = times
+    return found
+
+
+def _gather(op: Signature) -> tuple[int, int, int]:
+    """(rows, width, times) of rows of a matrix that are gathered, zeros where the inputs do not say."""
+    shapes = tensors(op)
+    along_rows = op.name != "aten::index_select" or op.scalars[1:2] == ("0",)
+    if len(shapes) != 2 or len(shapes[0]) != 2 or not along_rows or "bool" in op.types:
+        return 0, 0, 0
+    rows = math.prod(shapes[1])
+    return rows, shapes[0][1], rows // max(shapes[0][0], 1)
+
+
+def _parallel(shapes: object, strides: object) -> bool:
+    """Lists of as many sizes as strides."""
+    if not isinstance(shapes, list) or not isinstance(strides, list) or len(shapes) != len(strides):
         return False
     pairs = zip(shapes, strides, strict=True)
-    fit = all(isinstance(a, list) and isinstance(b, list) and len(a) == len(b) > 1 for a, b in pairs)
-    return fit and all(shape[:-1] == shapes[0][:-1] for shape in shapes)
+    return all(isinstance(a, list) and isinstance(b, list) and len(a) == len(b) for a, b in pairs)
 
 
 def _multiplies(op: Signature, copied: Mapping[tuple[int, int], int]) -> bool:

@@ -19,6 +19,11 @@ _ADVICE |= dict.fromkeys(("dispatch", "combine"), _ADVICE["alltoall"])  # of exp
 _AFTER_BACKWARD = "Gradients summed after the backward pass belong beside it (DistributedDataParallel). "
 _NEEDED = "What is needed at once takes fewer or smaller collectives (one for several layers, a smaller dtype), or a "
 _NEEDED += "split batch."
+_MANY = 64  # all-reduces a step: as many of 25 MB, DistributedDataParallel's default, are 1.6 GB of gradients
+_JOIN = (
+    "Put many into one: DistributedDataParallel's buckets (bucket_cap_mb), or one flat tensor where they are called by "
+    "hand, so that the latency of a collective is paid once for many. "
+)
 _PARTS = (
     "See whether the next op can work on the part that this rank has, which makes it needless and is what is "
 )
@@ -40,9 +45,12 @@ def advice(kind: str, found: Work) -> str:
     """By what it is, such as "allreduce"; outside of the backward pass the next op usually needs the result."""
     if perhaps_needless(kind, found):
         return _PARTS
-    if kind == "allreduce" and not found.outer_op.name.matches(_BACKWARD).any():
-        return _AFTER_BACKWARD + _NEEDED if _trains(found) else _NEEDED
-    return _ADVICE.get(kind, _ELSE)
+    if kind != "allreduce":
+        return _ADVICE.get(kind, _ELSE)
+    join = _JOIN if len(found) >= _MANY * len(distinct(found.step)) else ""
+    if found.outer_op.name.matches(_BACKWARD).any():
+        return join + _ADVICE[kind]
+    return join + (_AFTER_BACKWARD + _NEEDED if _trains(found) else _NEEDED)
 
 
 def remedy(kind: str, found: Work, *, peers: bool, alone: bool) -> str:

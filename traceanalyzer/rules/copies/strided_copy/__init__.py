@@ -14,6 +14,7 @@ from traceanalyzer.rule.evidence import told
 from traceanalyzer.rules.copies.strided_copy.copy_texts import TEXTS
 from traceanalyzer.rules.copies.strided_copy.growing_buffers import appended, appends
 from traceanalyzer.rules.copies.strided_copy.repetitions import most_often, repetitions
+from traceanalyzer.rules.copies.strided_copy.slice_writes import writes_slices
 from traceanalyzer.timeline import kernel_families as families
 
 
@@ -39,7 +40,8 @@ def strided_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     work that needs them begins.
     Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a buffer of
     the final size that is written in place; one layout throughout.
-    How sure: kernels' names tell such copies from others. Conversions of type are dtype-casts.
+    How sure: kernels' names tell such copies from others. Conversions of type are dtype-casts. A copy_ that the
+    program asks for itself is told only where it writes a whole tensor: into a part of one it is what is advised.
     When it is wrong: some kernels need the layout; a copy before many readers can pay.
     Saving: without these copies; of a growing buffer and of concatenations, an op stays that writes in
     place.
@@ -48,11 +50,12 @@ def strided_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     joined, copied = work.name.matches(families.CONCATENATION), work.name.matches(families.STRIDED_COPY)
     growing = appends(work, joined, limits.grown_part)
     moved, often = work[copied], repetitions(work[copied])
+    transposed = (often == 1) & ~writes_slices(moved)
     for cause, found in (
         ("growing-buffer", work[growing]),
         ("concatenation", work[joined & ~growing & (work.op.there | ~growing.any())]),
         ("repetition", moved[often != 1]),
-        ("transposition", moved[often == 1]),
+        ("transposition", moved[transposed]),
     ):
         least = limits.min_moved_share if cause == "transposition" else limits.min_gpu_share
         for device, own in found.by(found.device):

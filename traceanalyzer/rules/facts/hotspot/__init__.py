@@ -57,21 +57,24 @@ def hotspot(
     usual = forecast.program.sample.steps if forecast else np.flatnonzero(steps.steady)
     for _, own in within.by(within.device):
         names = called_names(own)
-        took_ns = np.where(_counts(own, usual), without_waiting(own, waits), 0)
+        counts = _counts(own, usual)
+        took_ns = np.where(counts, without_waiting(own, waits), 0)
         op = next(iter(names.sums(took_ns)), None)
         if op is None:
             continue
         chosen = names.one_of(op)
-        found, gpu_ns = own[chosen], int(took_ns[chosen].sum()) // max(len(usual), 1)
+        found, every = own[chosen & counts], own[chosen]
+        gpu_ns = int(took_ns[chosen].sum()) // max(len(usual), 1)
         whole_ns = forecast.step.unprofiled_ns if forecast else steps.window_ns / max(len(steps), 1)
         share = gpu_ns / max(whole_ns, 1.0)
         if share >= limits.min_part_share:
-            bound = what_limits(found, rates, limits.min_near_share, limits.max_latency_ns)
+            pace = every.total_ns / len(every) / max(found.total_ns / len(found), 1.0)
+            bound = what_limits(found, rates, pace, limits.min_near_share, limits.max_latency_ns)
             bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
             if not bound.kind and found.outer_op.name.matches(_COMPILED).any():
                 bound = _compiled(found, forecast)
             alone = "without the profiler" if forecast else "as recorded"
-            yield _hits(plain_name(op), found, bound, gpu_ns, min(share, 1.0), alone)
+            yield _hits(plain_name(op), every, found, bound, gpu_ns, min(share, 1.0), alone)
 
 
 def _counts(work: Work, usual: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -97,13 +100,14 @@ def _compiled(found: Work, forecast: Forecast | None) -> Bound:
     )
 
 
-def _hits(op: str, found: Work, bound: Bound, gpu_ns: int, share: float, alone: str) -> Hits:
+def _hits(op: str, every: Work, found: Work, bound: Bound, gpu_ns: int, share: float, alone: str) -> Hits:
+    """Points at `every` piece; what is said is of those `found` in the usual steps."""
     lines = found.line.sums(found.dur_ns)
     users = found[~found.launch.annotation.matches(_NO_USERS)]
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
     where = ", at {lines}" if lines else ", in {annotations}" if annotations else ""
     return Hits(
-        at=found,
+        at=every,
         by=op,
         cause=bound.kind,
         lost=Lost.none(),

@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traceanalyzer.roofline.op_work import OpWork
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.op_work import OpWork, shapes_of
+from traceanalyzer.rule.evidence import largest_shapes
 from traceanalyzer.rule.views import Work
 
+_MUCH = 0.25  # of an op's time: where the costliest inputs take less, their rate says little of the op
 _OVER_LINK = ("copy_h2d", "copy_d2h")
 
 
@@ -42,6 +45,9 @@ _LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, an
 _LINK = Bound("link", "that is transfer over the link to the host", _LINK_ADVICE)
 _COPIES = Bound("copies", "that is copies within the device", "Work in place or on views, and copy less.")
 _NO_SHAPES = "Record with record_shapes=True to see how near to its limits it comes."
+_IN_GRAPH = (
+    "A CUDA graph's kernels have no inputs: record a step without the graph to see how near they come."
+)
 _UNMODELLED = "No model of this op: profile it with ncu or rocprof-compute."
 _FEW_BLOCKS = "Give the device more to do at once: more rows, a larger batch, or parts that are combined."
 _ADVICE = {
@@ -61,11 +67,13 @@ _BEYOND = {
 }
 
 
-def what_limits(found: Work, rates: OpWork, min_near_share: float, max_latency_ns: int) -> Bound:
+def what_limits(found: Work, rates: OpWork, pace: float, min_near_share: float, max_latency_ns: int) -> Bound:
     """What limits most of the time of some work of one op.
 
     Args:
         found: not empty.
+        rates: of the whole window.
+        pace: by how much quicker the work is than on average over the whole window.
         min_near_share: of a peak; what reaches more of it is limited by it.
         max_latency_ns: mean duration up to which kernels are limited by their start.
     """
@@ -77,7 +85,7 @@ def what_limits(found: Work, rates: OpWork, min_near_share: float, max_latency_n
         return _over_link(found.of_kind(*_OVER_LINK))
     if _mostly(found, "copy_d2d"):
         return _COPIES
-    return _by_peaks(found, rates, min_near_share)
+    return _by_peaks(found, rates, pace, min_near_share)
 
 
 def _over_link(copies: Work) -> Bound:
@@ -90,33 +98,67 @@ def _mostly(found: Work, *kinds: str) -> bool:
     return 2 * found.of_kind(*kinds).total_ns > found.total_ns
 
 
-def _by_peaks(found: Work, rates: OpWork, min_near_share: float) -> Bound:
-    """By the costliest op and inputs of which shapes and peaks say what they need."""
+def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) -> Bound:
+    """By the inputs of which shapes and peaks say what they need: the costliest, or the mean of many."""
     inner = next(iter(found.op.name.sums(found.dur_ns)), None)
     known = rates.shapes[(rates.shapes["op"] == inner) & rates.shapes["peak_share"].notna()]
+    spent = known["shapes"].map(_spent(found)).fillna(0)
+    known, spent = known[spent > 0], spent[spent > 0]
     if known.empty:
-        return _by_rate(inner, found, rates)
-    best = known.iloc[0]
-    compute, share = best["limit"] == "compute", float(best["peak_share"])
-    rate = f"{best['tflops']:,.0f} TFLOP/s" if compute else f"{best['gbps']:,.0f} GB/s"
-    kind = str(best["limit"]) if share >= min_near_share else "below-bounds"
-    if share > 1:  # no device is quicker than its peak
-        return Bound(kind, f"{rate}, {_BEYOND[compute]}", _ADVICE[kind])
-    return Bound(kind, f"{rate}, {100 * share:.0f} % of the {best['limit']} peak", _ADVICE[kind])
+        return _by_rate(inner, found, rates, pace)
+    best = known.iloc[int(spent.to_numpy().argmax())]
+    compute, share = best["limit"] == "compute", pace * float(best["peak_share"])
+    rate = f"{pace * best['tflops']:,.0f} TFLOP/s" if compute else f"{pace * best['gbps']:,.0f} GB/s"
+    part = float(spent.max()) / found.total_ns
+    mean = pace * float((known["peak_share"] * spent).sum() / spent.sum())
+    kind = str(best["limit"]) if (share if part >= _MUCH else mean) >= min_near_share else "below-bounds"
+    near = "" if share > 1 else f", {100 * share:.0f} % of the {best['limit']} peak"
+    if part < _MUCH:
+        rate = (
+            f"{100 * mean:.0f} % of the compute or memory peak on average over {len(known)} inputs, of which "
+            f"{largest_shapes(found)} take most ({100 * part:.0f} %)"
+        )
+        near = ""
+    elif share > 1:  # no device is quicker than its peak
+        near = f", {_BEYOND[compute]}"
+    if kind in ("compute", "memory"):
+        return Bound(kind, f"{rate}{near}", _ADVICE[kind])
+    few = _few_blocks(found)
+    return replace(few, words=f"{rate}{near}; {few.words}") if few else _below(f"{rate}{near}")
 
 
-def _by_rate(inner: str | None, found: Work, rates: OpWork) -> Bound:
+def _below(rate: str) -> Bound:
+    return Bound("below-bounds", f"{rate}; mostly in {{kernels}}", _ADVICE["below-bounds"])
+
+
+def _few_blocks(found: Work) -> Bound | None:
+    """Where most of the time goes to kernels of so few blocks that most of the device has nothing to do."""
+    sms = max((device.sms or 0 for device in found.events.trace.meta.devices), default=0)
+    few = found[(found.blocks > 0) & (2 * found.blocks < sms)]
+    if 2 * few.total_ns <= found.total_ns:
+        return None
+    blocks = int(few.blocks[np.argmax(few.dur_ns)])
+    told = f"{blocks} block{'s' * (blocks > 1)}"
+    return Bound("few-blocks", f"its longest kernel runs in {told} on {sms} multiprocessors", _FEW_BLOCKS)
+
+
+def _spent(found: Work) -> dict[str, int]:
+    """Shapes of an op's inputs -> ns."""
+    sums: dict[str, int] = {}
+    for dims, ns in found.dims.sums(found.dur_ns).items():
+        text = shapes_of(Signature.parsed("", dims, None, None))
+        sums[text] = sums.get(text, 0) + ns
+    return sums
+
+
+def _by_rate(inner: str | None, found: Work, rates: OpWork, pace: float) -> Bound:
     """Where no peak is known for it: what it moves or computes a second, or how much of the device its grid covers."""
     shaped = bool(found.events.trace.meta.capabilities.get("shapes"))
     known = rates.shapes[(rates.shapes["op"] == inner) & rates.shapes["gbps"].notna()]
     if len(known):
         best = known.iloc[0]
-        computes = "" if np.isnan(best["tflops"]) else f"{best['tflops']:,.1f} TFLOP/s and "
-        return Bound("", f"{computes}{best['gbps']:,.0f} GB/s by its inputs", _UNMODELLED)
-    blocks = int(np.median(found.blocks)) if len(found) else 0
-    sms = max((device.sms or 0 for device in found.events.trace.meta.devices), default=0)
-    if 0 < 2 * blocks < sms:
-        return Bound(
-            "few-blocks", f"its kernels run in {blocks} blocks on {sms} multiprocessors", _FEW_BLOCKS
-        )
-    return Bound("", "what limits it is unknown", _UNMODELLED if shaped else _NO_SHAPES)
+        computes = "" if np.isnan(best["tflops"]) else f"{pace * best['tflops']:,.1f} TFLOP/s and "
+        return Bound("", f"{computes}{pace * best['gbps']:,.0f} GB/s by its inputs", _UNMODELLED)
+    unknown = "what limits it is unknown; mostly in {kernels}"
+    advice = _UNMODELLED if shaped else _NO_SHAPES
+    return _few_blocks(found) or Bound("", unknown, _IN_GRAPH if found.in_graph.any() else advice)

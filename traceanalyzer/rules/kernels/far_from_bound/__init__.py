@@ -123,11 +123,13 @@ def _hits(
     torchs_own = remedy in (BROADCAST, NORM)
     by_fft = kind == "long conv"
     why = reason(shape, kind, found.blocks, sms)
-    what = "the bytes and operations of FFTs" if by_fft else "its bytes and operations"
+    what = "the bytes and operations of FFTs need" if by_fft else "its bytes and operations need"
+    what = "a call so small needs" if times.needed_ns < limits.floor_ns else what
+    needed_ns = max(times.needed_ns, limits.floor_ns)
     return Hits(
         **quicker(found, fixed),
         by=op,
-        message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} where {what} need {{needed}}: {{ratio}} times as "
+        message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} where {what} {{needed}}: {{ratio}} times as "
         "long, in {kernels}" + line + why,
         advice=f"{remedy}." if by_fft else f"{remedy}; Nsight Compute says what the kernel waits for.",
         confidence=Confidence.MEDIUM,
@@ -135,8 +137,8 @@ def _hits(
             "shapes": shapes_of(shape),
             "types": ", ".join(dict.fromkeys(kind for kind in shape.types if kind in ITEM_BYTES)),
             "call_ns": times.taken_ns,
-            "needed_ns": times.needed_ns,
-            "ratio": round(times.taken_ns / max(times.needed_ns, 1)),
+            "needed_ns": needed_ns,
+            "ratio": round(times.taken_ns / needed_ns),
             "reason": why.removeprefix(": "),
             "kernels": kernel_times(found),
             "lines": lines,

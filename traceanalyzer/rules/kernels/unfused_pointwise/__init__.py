@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,13 @@ from traceanalyzer.model.arrays import Rows, starts_of_runs
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rules.kernels.unfused_pointwise.fusion import equal_parts, first_ops, fused_ns, sequences
+from traceanalyzer.rules.kernels.unfused_pointwise.fusion import (
+    closing_reductions,
+    equal_parts,
+    first_ops,
+    fused_ns,
+    sequences,
+)
 from traceanalyzer.timeline.kernel_chains import KernelChains
 
 
@@ -26,6 +32,10 @@ class Limits:
 
 _WHY = "Inductor makes one kernel of it"
 _COMPILE = f"put the chain under torch.compile: {_WHY}"
+_PAIRS = (
+    "Where the chain combines each row of one tensor with each of another, a matrix product or torch.cdist does it "
+    "without the pairs; record_shapes=True would tell."
+)
 _REMEDIES = (
     (("rsqrt", "mean"), "Use F.rms_norm or F.layer_norm for the norm written by hand"),
     (("tanh", "pow"), "Use F.gelu(x, approximate='tanh')"),
@@ -39,7 +49,9 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     """Pointwise kernels in a row that could be one fused kernel.
 
     What it looks for: three or more eager elementwise kernels over the same number of elements, one after the other on
-    a stream within one step; a reduction among them, as in a norm written by hand, belongs to the chain.
+    a stream within one step; a reduction among them, as in a norm written by hand, belongs to the chain. Also
+    two that begin with a broadcast, and a reduction of their result that takes as long: fused, nothing of that size is
+    written at all.
     Why it costs: each kernel reads its inputs from memory and writes its result back; fused, the values stay in
     registers, and memory is passed over once.
     Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm, F.gelu, or the
@@ -50,13 +62,17 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     Saving: a kernel as long as the shortest of the chain over the whole size, for every ten of them.
     Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on H200 pairs.
     """
-    long = chains.longer_than(limits.min_kernels - 1)
+    long = chains.longer_than(limits.min_kernels - 2)
     every = work[long.entry]
-    for device in np.unique(every.device).tolist():
-        chosen = every.device == device
+    reduced = closing_reductions(every, long.chain, long.whole, limits.whole_share)
+    enough = np.bincount(long.chain, weights=long.whole | reduced)[long.chain] >= limits.min_kernels
+    for device in np.unique(every.device[enough]).tolist():
+        chosen = (every.device == device) & enough
         number = np.cumsum(starts_of_runs(long.chain[chosen])) - 1
         busy_ns = work[work.device == device].total_ns
-        hits = _hits(every[chosen], number, long.whole[chosen], long.sized, busy_ns, limits)
+        hits = _hits(every[chosen], number, (long.whole | reduced)[chosen], long.sized, busy_ns, limits)
+        if not long.sized and reduced[chosen].any():
+            hits = replace(hits, advice=f"{hits.advice} {_PAIRS}")
         lost_ns = int((hits.losses().end_ns - hits.losses().start_ns).sum())
         if lost_ns >= limits.min_gpu_share * busy_ns:
             yield hits

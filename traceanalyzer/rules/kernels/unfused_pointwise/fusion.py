@@ -9,6 +9,7 @@ from traceanalyzer.model.arrays import Rows, numbered, starts_of_runs
 from traceanalyzer.rule.evidence import called_ops
 from traceanalyzer.rule.views import Work
 
+_BROADCASTS = r"(?<!\w)elementwise_kernel<"  # not vectorised: an input is broadcast, or strided
 _NAMED = 12  # ops of a sequence
 _NAMED_IN_MESSAGE = 6
 _KINDS = 5  # sequences
@@ -19,7 +20,8 @@ def fused_ns(dur: Rows, chain: Rows, whole: np.ndarray, least_share: float) -> N
     """What each chain's fused kernel takes, ns: what the shortest takes to pass over the whole size; float64 (chains,).
 
     Args:
-        dur, chain, whole: of each kernel; those that are not whole work on something smaller.
+        dur, chain, whole: of each kernel; those that are not whole work on something smaller. Of a chain that ends in
+            a reduction of the whole size nothing else is written: that reduction is whole, too.
         least_share: of the chain's longest; what is shorter works on something smaller, too.
     """
     longest = np.zeros(int(chain.max(initial=-1)) + 1)
@@ -28,6 +30,25 @@ def fused_ns(dur: Rows, chain: Rows, whole: np.ndarray, least_share: float) -> N
     shortest = longest.copy()
     np.minimum.at(shortest, chain[counts], dur[counts].astype(np.float64))
     return shortest
+
+
+def closing_reductions(found: Work, chain: Rows, whole: np.ndarray, least_share: float) -> np.ndarray:
+    """Which kernels reduce what two kernels computed that begin with a broadcast; bool (kernels,).
+
+    Such a kernel is the last of its chain, and takes about as long: the values between are larger than what comes in
+    and what is left. Of longer chains it stays open whether their results are needed later, as in backward.
+
+    Args:
+        least_share: of the chain's longest; what is shorter reduces something smaller.
+    """
+    count = np.bincount(chain, weights=whole)
+    longest, last = np.zeros(len(count)), np.full(len(count), -1)
+    np.maximum.at(longest, chain[whole], found.dur_ns[whole].astype(np.float64))
+    np.maximum.at(last, chain[whole], np.flatnonzero(whole))
+    starts = np.flatnonzero(starts_of_runs(chain))
+    pairs = (count == 2) & found[starts].name.matches(_BROADCASTS)
+    late = (np.arange(len(chain)) > last[chain]) & (found.dur_ns >= least_share * longest[chain])
+    return np.asarray(~whole & late & pairs[chain])
 
 
 def equal_parts(chain: Rows, most: int) -> Rows:

@@ -12,9 +12,15 @@ from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Unavailabl
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.rules.kernels.unused_gradient import unused_parameters as parameters
+from traceanalyzer.rules.kernels.unused_gradient.discarded import discarded
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 _LEAF = r"^torch::autograd::AccumulateGrad$"
+
+_UNRECORDED = "the shapes that the optimizer works on are not recorded"
+_UNUSED = "belong to parameters that no optimizer updates"
+_KEPT = f"{_UNUSED} and that nothing clears"
+_CLEARED = "are cleared before any optimizer reads them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +38,12 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     What it looks for: parameters that get a gradient in every step, of shapes that no op of any optimizer's step has,
     and nothing else outside of backward writes to; three quarters of all gradients or more. Counted is what the engine
     does after the last gradient that the optimizer does use: it serves the others alone. Mostly, these gradients are
-    never cleared, and each is added to the last step's.
+    never cleared, and each is added to the last step's. Where the lists of tensors of an optimizer are recorded, it
+    also looks for gradients at the end of a backward pass that its next step does not have, however few, and that
+    are made anew, not added to, before another optimizer has them.
     Why it costs: backward of a layer takes twice the time of its forward, and keeps its activations until then.
-    Bad: AdamW(head.parameters()) on a backbone that requires gradients. Good: backbone.requires_grad_(False).
+    Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that are not
+    detached from their generator. Good: backbone.requires_grad_(False); discriminator(images.detach()).
     How sure: high where the gradients are never cleared. Frozen layers of the same shapes as trained ones are not
     told from them, so the rule says less than there is.
     When it is wrong: an optimizer that sees flattened or sharded copies of the parameters: so the rule does not judge
@@ -48,28 +57,35 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         return
     if len(work.of_kind("communication")):
         raise Unavailable("other ranks take part: an optimizer may have shards of the parameters")
-    if not parameters.updates_are_recorded(calls, work, marks) or (leaves.text("input_dims").code < 0).any():
-        raise Unavailable("the shapes that the optimizer works on are not recorded")
+    if (leaves.text("input_dims").code < 0).any():
+        raise Unavailable(_UNRECORDED)
+    added = np.isin(leaves.rows, calls[calls.is_op & calls.name.one_of("aten::add_")].parent.distinct().rows)
+    gone = discarded(calls, leaves, marks, added, parameters.passes_of(calls, marks, leaves))
+    if len(np.unique(leaves.step[gone])) >= limits.min_steps:
+        yield _hits(calls, leaves, ~gone, marks, _CLEARED)
+        return
+    if not parameters.updates_are_recorded(calls, work, marks):
+        raise Unavailable(_UNRECORDED)
     used = parameters.used_by_optimizers(calls, leaves, marks)
     if _steady(leaves, used, marks, limits):
-        yield _hits(calls, leaves, used)
+        kept = added[~used].all()
+        yield _hits(calls, leaves, used, marks, _KEPT if kept else _UNUSED)
 
 
-def _hits(calls: Calls, leaves: Calls, used: Mask) -> Hits:
-    adds = calls[calls.is_op & calls.name.one_of("aten::add_")].parent.distinct()
-    kept, steps = np.isin(leaves[~used].rows, adds.rows).all(), len(np.unique(leaves.step))
-    needless = parameters.for_unused_alone(calls, leaves, used)
+def _hits(calls: Calls, leaves: Calls, used: Mask, marks: Calls, why: str) -> Hits:
+    steps = len(np.unique(leaves.step))
+    needless = parameters.for_unused_alone(calls, leaves, used, marks)
     spent, owner = needless.launched()
     nodes = needless[owner].name.sums(spent.dur_ns)
     return Hits(
         at=needless,
         lost=Lost.all_of(spent, owner),
         fix=Drop(needless.rows),
-        message="{unused} of {gradients} gradients a step belong to parameters that no optimizer updates"
-        + (" and that nothing clears" if kept else "")
-        + ": what backward computes for them alone takes {gpu} of GPU time, mostly in {nodes}",
-        advice="Call requires_grad_(False) on what is frozen, or run its forward under torch.no_grad().",
-        confidence=Confidence.HIGH if kept else Confidence.MEDIUM,
+        message=f"{{unused}} of {{gradients}} gradients a step {why}"
+        ": what backward computes for them alone takes {gpu} of GPU time, mostly in {nodes}",
+        advice="Call requires_grad_(False) on what is frozen, or run its forward under torch.no_grad()"
+        + (", or detach() what the loss of another part needs." if why == _CLEARED else "."),
+        confidence=Confidence.HIGH if why == _KEPT else Confidence.MEDIUM,
         evidence={
             **told(spent),
             "unused": round((~used).sum() / steps),

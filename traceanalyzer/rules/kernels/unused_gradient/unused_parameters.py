@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.rule.embedding_tables import tensors
+from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rule.views.selection import Mask
 
 NODE = "autograd::engine::evaluate_function"
 _CHANGES = r"^aten::(_foreach_|_fused_)?(add|sub|lerp|addcmul|addcdiv|copy|adam|adamw|sgd|adagrad)_$"
 _NEVER = np.iinfo(np.int64).max
+_ENGINE = r"^autograd::engine|^torch::autograd|Backward\d*$"
 _OPAQUE = r"CompiledFunction|^triton_|^Torch-Compiled|^## Call"
 
 
@@ -36,12 +37,18 @@ def used_by_optimizers(calls: Calls, leaves: Calls, marks: Calls) -> Mask:
     return np.array(used, bool)[number]
 
 
-def for_unused_alone(calls: Calls, leaves: Calls, used: Mask) -> Calls:
-    """What the engine does for unused gradients alone: after the last used one of its step, up to the last of all."""
+def passes_of(calls: Calls, marks: Calls, rows: Calls) -> Rows:
+    """Number of the backward pass of each row, rising: what the optimizer's thread calls itself lies between two."""
+    own = calls[calls.is_top_op & np.isin(calls.thread, marks.thread) & ~calls.name.matches(_ENGINE)]
+    return np.searchsorted(np.sort(own.start_ns), rows.start_ns)
+
+
+def for_unused_alone(calls: Calls, leaves: Calls, used: Mask, marks: Calls) -> Calls:
+    """What the engine does for unused gradients alone: after the last used one of its pass, up to the last of all."""
     nodes = calls[calls.name.matches(f"^{NODE}")]
     nodes = nodes[~nodes.parent.inside(nodes)]
-    both = zip((leaves.step, leaves.thread), (nodes.step, nodes.thread), strict=True)
-    number, _ = grouped([np.concatenate(pair) for pair in both])
+    places = passes_of(calls, marks, leaves), passes_of(calls, marks, nodes)
+    number, _ = grouped([np.concatenate(places), np.append(leaves.thread, nodes.thread)])
     of_leaf, of_node = number[: len(leaves)], number[len(leaves) :]
     last_used = np.full(number.max() + 1, _NEVER)
     last_used[of_leaf[used]] = -1

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.replay.edits import Drop, Insert
+from traceanalyzer.roofline.tensor_types import Shape
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Work, limit, rule
-from traceanalyzer.rule.embedding_tables import Shape, looked_up_ns, needless_parts, rarely_touched
+from traceanalyzer.rule.embedding_tables import looked_up_ns, needless_parts, rarely_touched
 from traceanalyzer.rules.memory.dense_gradient.partly_needless import without
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 

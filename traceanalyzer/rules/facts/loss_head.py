@@ -1,0 +1,64 @@
+"""What the scores of all classes cost: the last product, the loss over them, and both backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.tensor_types import tensors
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Hits, Kind, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+
+_SCORES = "aten::_log_softmax"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_classes: int = limit(1_000, "minimum number of classes; fewer are no vocabulary; chosen")
+    min_gpu_share: float = limit(0.2, "minimum share of GPU time; a smaller part is no place to look first")
+
+
+@rule(since="0.2", claims=Claims.NET, min_share=0.0, limits=Limits, kind=Kind.FACT)
+def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+    """The scores of a large vocabulary, and the loss over them, take much of the GPU's time.
+
+    What it looks for: log_softmax over N positions and V classes, a thousand or more, and all work with tensors of
+    N x V: the product that makes them, conversions, the loss, and backward of all.
+    Why it matters: each position costs V numbers in each of these, also those whose label is ignored (-100) or
+    padding. Whether labels are ignored is not recorded, so it is a fact and no fault: always info.
+    Bad: the head and the loss over prompt and padding. Good: the hidden states of the positions that have a label,
+    taken before the head; a loss that never writes all scores.
+    How sure: shapes and times are recorded.
+    When it is wrong: another tensor has both sizes.
+    Source: torch.nn.functional.cross_entropy in PyTorch's documentation (ignore_index); measured on an H200.
+    """
+    if not any(op.dims for op in inputs.signatures):
+        raise Unavailable("no shapes recorded: with record_shapes=True they say how many classes a loss has")
+    for positions, classes in sorted(set(filter(None, (_scores(op, limits) for op in inputs.signatures)))):
+        found = inputs.meets(partial(_has_sizes, sizes={positions, classes}))
+        for device, part in work[found & work.kind.one_of("compute", "copy_d2d")].by_device():
+            share = part.total_ns / max(work[work.device == device].total_ns, 1)
+            if share >= limits.min_gpu_share:
+                yield Hits(
+                    at=part,
+                    lost=Lost.none(),
+                    message="the scores of {classes} classes for {positions} positions, and the loss over them, take "
+                    "{gpu} of GPU time, in {ops}; positions whose label is ignored cost as much as others",
+                    advice="Where labels are ignored (-100), take the other positions' hidden states before the head. "
+                    "Else compile the head with the loss, or use a fused loss that never writes all scores.",
+                    evidence={**told(part), "gpu_share": share, "classes": classes, "positions": positions},
+                    info=True,
+                )
+
+
+def _scores(op: Signature, limits: Limits) -> tuple[int, int] | None:
+    """(positions, classes) of log_softmax over a matrix; None for other ops, and for few classes."""
+    shape = next(iter(tensors(op)), ()) if op.name == _SCORES else ()
+    return (shape[0], shape[1]) if len(shape) == 2 and shape[1] >= limits.min_classes else None
+
+
+def _has_sizes(op: Signature, sizes: set[int]) -> bool:
+    return sizes <= {size for shape in tensors(op) for size in shape}

@@ -1,0 +1,123 @@
+"""Tokens get to their experts, and back, by products with a tensor of ones and zeros."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.tensor_types import tensors
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
+from traceanalyzer.rule.quicker_work import quicker
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_kept: float = limit(0.5, "maximum share of the experts that topk keeps for a token; chosen")
+    min_rows: int = limit(64, "minimum number of tokens; fewer gain nothing from an index; chosen")
+    min_gpu_share: float = limit(
+        0.03, "minimum share of GPU time in work on the dense tensor; less gains little; chosen"
+    )
+    left: float = limit(
+        0.9,
+        "share of the products' time that moving rows by index takes, forward and backward; H200, torch 2.11",
+    )
+
+
+@rule(since="0.2", claims=Claims.WORK, min_share=0.02, limits=Limits)
+def dense_dispatch(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+    """Tokens are dispatched to experts by products with a dense tensor of ones and zeros.
+
+    What it looks for: topk over E scores of each of T tokens, tensors of T x E x C, and a forward product that sums
+    over all T tokens and gives E x C rows, the slots of the experts; with all work on tensors of that size.
+    Why it costs: the tensor has E x C numbers for each token, of which k are not zero. Making it, weighting it and the
+    products with it, forward and backward, move and multiply zeros.
+    Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: the slot of each token as an index (a running count within
+    its expert), rows moved by index_copy and index_select.
+    How sure: shapes and the order of the products are recorded; that the tensor is mostly zeros follows from topk, but
+    is not seen: medium.
+    When it is wrong: soft dispatch, where each slot is a weighted mean of all tokens (Soft MoE has no topk).
+    Saving: all work on the tensor but its products: moving rows by index, forward and backward, takes nearly as long.
+    Source: Shazeer et al., "Outrageously Large Neural Networks" (2017); measured on an H200 with torch 2.11.
+    """
+    if not any(op.dims for op in inputs.signatures):
+        raise Unavailable("no shapes recorded: with record_shapes=True they say how tokens get to experts")
+    forward = in_forward(work)
+    for gate in gates_of(inputs.signatures, limits.max_kept, limits.min_rows):
+        for slots in _capacities(gate, inputs.signatures):
+            dispatch = forward & inputs.meets(partial(_dispatches, gate=gate, slots=slots))
+            if dispatch.any():
+                yield from _of(gate, slots, work, inputs, limits)
+
+
+def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+    dense = inputs.meets(partial(_on_dense, gate=gate, slots=slots))
+    products = inputs.meets(is_product)
+    for device, found in work[dense & work.kind.one_of("compute", "copy_d2d", "memset")].by_device():
+        share = found.total_ns / max(work[work.device == device].total_ns, 1)
+        if share < limits.min_gpu_share:
+            continue
+        yield Hits(
+            **quicker(found, np.where(products[found.entries], limits.left, 0.0) * found.dur_ns),
+            by=f"{gate.experts} experts",
+            message="{rows} tokens get to {experts} experts of {slots} slots each by products with a tensor of "
+            "{rows}x{experts}x{slots}, of which {kept} numbers a token are not zero: {gpu} of GPU time in {ops}"
+            + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
+            advice="Compute the slot of each token as an index and move rows: index_copy into the slots before the "
+            "experts, index_select and the weight after them; no tensor of tokens x experts x slots.",
+            confidence=Confidence.MEDIUM,
+            evidence={
+                **told(found),
+                "gpu_share": share,
+                "kept": gate.kept,
+                "experts": gate.experts,
+                "rows": gate.rows,
+                "slots": slots,
+            },
+        )
+
+
+def _capacities(gate: Gate, signatures: list[Signature]) -> list[int]:
+    """The sizes C of tensors of tokens x experts x C."""
+    wanted = (gate.rows, gate.experts)
+    return sorted(
+        {
+            shape[-1]
+            for op in signatures
+            for shape in tensors(op)
+            if len(shape) >= 3 and shape[-3:-1] == wanted and 1 < shape[-1] < gate.rows
+        }
+    )
+
+
+def _dispatches(op: Signature, gate: Gate, slots: int) -> bool:
+    """A product that sums over the tokens and gives a row for each slot."""
+    sizes = {size for shape in tensors(op) for size in shape}
+    return summed_dimension(op) == gate.rows and gate.experts * slots in sizes
+
+
+def _on_dense(op: Signature, gate: Gate, slots: int) -> bool:
+    """Whether one of its tensors, or what they are broadcast to, has a number for each token, expert and slot."""
+    return any(_is_dense(shape, gate, slots) for shape in (*tensors(op), _broadcast(op)))
+
+
+def _is_dense(shape: tuple[int, ...], gate: Gate, slots: int) -> bool:
+    sizes = {*shape}
+    if math.prod(shape) % (gate.rows * gate.experts * slots):
+        return False
+    rows = not sizes.isdisjoint((gate.rows, gate.rows * gate.kept))
+    return rows and ({gate.experts, slots} <= sizes or gate.experts * slots in sizes)
+
+
+def _broadcast(op: Signature) -> tuple[int, ...]:
+    try:
+        return tuple(np.broadcast_shapes(*tensors(op)))
+    except ValueError:
+        return ()

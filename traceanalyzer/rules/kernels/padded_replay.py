@@ -1,0 +1,111 @@
+"""A CUDA graph that was captured for the largest input is replayed for much smaller ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule.evidence import kernel_times, told
+from traceanalyzer.rule.quicker_work import Floats, not_below, quicker
+from traceanalyzer.timeline.names import GRAPH_LAUNCH
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_used: float = limit(
+        0.5,
+        "maximum share of the rows that a replay is asked for; buckets of powers of two are "
+        "filled by half at least",
+    )
+    min_replays: int = limit(3, "minimum number of such replays; fewer may be a rest; chosen")
+    min_gpu_share: float = limit(0.05, "minimum share of GPU time in such replays; less gains little; chosen")
+    floor_ns: int = limit(2_000, "shorter kernels take no less for fewer rows; H200, torch 2.11")
+
+
+@rule(since="0.2", claims=Claims.WORK, min_share=0.03, limits=Limits)
+def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """CUDA graphs are replayed for far fewer rows than they were captured for.
+
+    What it looks for: launches of a CUDA graph before which the first k of N rows of a tensor are taken, to be filled,
+    and after which the first k of N rows of another, the result; k is half of N or less.
+    Why it costs: a graph computes all N rows, whatever stands in them.
+    Bad: one graph for 4,096 candidates, for requests of 200 to 900. Good: graphs for a few sizes, such as powers of
+    two, and the smallest that fits.
+    How sure: launches and slices are recorded; that the work in the graph grows with these rows is not, hence medium.
+    When it is wrong: a cache of N places of which k are filled so far.
+    Saving: the graph's work in proportion to the next power of two above k.
+    Source: "CUDA Graphs" in PyTorch's documentation, whose shapes are fixed; measured on an H200 with torch 2.11.
+    """
+    launches = calls[calls.is_call & calls.name.meets(GRAPH_LAUNCH.search)]
+    slices = calls[calls.is_top_op & calls.name.one_of("aten::slice")]
+    if len(launches) < limits.min_replays or len(slices) == 0:
+        return
+    launches = launches[np.argsort(launches.start_ns, kind="stable")]
+    rows, whole = _asked(launches, slices)
+    padded = (rows > 0) & (rows <= limits.max_used * whole)
+    if padded.sum() < limits.min_replays:
+        return
+    left = np.where(padded, 2 ** np.ceil(np.log2(np.maximum(rows, 1))) / np.maximum(whole, 1), 1.0)
+    owner = work.launch.owner(launches)
+    chosen = (owner >= 0) & padded[owner]
+    for device, found in work[chosen].by_device():
+        if found.total_ns >= limits.min_gpu_share * work[work.device == device].total_ns:
+            yield _hits(found, left[owner[found.entries]], rows[padded], whole[padded], limits)
+
+
+def _hits(found: Work, left: Floats, rows: Rows, whole: Rows, limits: Limits) -> Hits:
+    return Hits(
+        **quicker(found, not_below(found.dur_ns * np.minimum(left, 1.0), found, limits.floor_ns)),
+        message="a CUDA graph for {captured} rows is replayed for {fewest} to {most}, {median} usually: {spent} of GPU "
+        "time goes mostly to rows that nobody asked for, in {kernels}",
+        advice="Capture graphs for a few sizes, such as powers of two, and replay the smallest that fits.",
+        confidence=Confidence.MEDIUM,
+        evidence={
+            **told(found),
+            "kernels": kernel_times(found),
+            "captured": int(whole.max()),
+            "fewest": int(rows.min()),
+            "most": int(rows.max()),
+            "median": int(np.median(rows)),
+            "replays": len(rows),
+            "spent_ns": found.total_ns,
+        },
+    )
+
+
+def _asked(launches: Calls, slices: Calls) -> tuple[Rows, Rows]:
+    """(k, N) of each launch: the first k of N rows are taken both before and after it; zeros where that is not so."""
+    number, signatures = signatures_of(slices.events.trace, slices.rows)
+    parts = [_first_rows(op) for op in signatures]
+    known = np.array([part is not None for part in parts], bool)[number]
+    sizes = sorted({part for part in parts if part is not None})
+    place = np.array([sizes.index(part) if part is not None else -1 for part in parts], np.int64)[number][
+        known
+    ]
+    before = np.searchsorted(launches.start_ns, slices.start_ns[known])
+    asked = np.intersect1d(before * len(sizes) + place, (before - 1) * len(sizes) + place)
+    asked = asked[(asked >= 0) & (asked < len(launches) * len(sizes))]
+    rows, whole = np.zeros(len(launches), np.int64), np.zeros(len(launches), np.int64)
+    most = np.array(sizes, np.int64).reshape(-1, 2)[asked % max(len(sizes), 1)]
+    order = np.argsort(
+        most[:, 0] / np.maximum(most[:, 1], 1), kind="stable"
+    )  # the fullest of a launch comes last
+    rows[(asked // max(len(sizes), 1))[order]] = most[order, 0]
+    whole[(asked // max(len(sizes), 1))[order]] = most[order, 1]
+    return rows, whole
+
+
+def _first_rows(op: Signature) -> tuple[int, int] | None:
+    """(k, N) of `x[:k]` of N rows; None of other slices."""
+    try:
+        whole = op.shape(0)[0]
+        along, start, end, step = (int(op.scalar(i)) if op.scalars[i] else 0 for i in range(1, 5))
+    except (LookupError, TypeError, ValueError):
+        return None
+    return (end, whole) if (along, start, step) == (0, 0, 1) and 0 < end < whole else None
