@@ -43,8 +43,8 @@ def test_fitted_pairs_are_near_the_truth() -> None:
     assert np.median(errors) <= 3
 
 
-def test_the_last_round_was_fitted_on_by_nobody() -> None:
-    found = ledger.last_round(ledger.rows())
+def test_the_judging_rounds_were_fitted_on_by_nobody() -> None:
+    found = ledger.judging(ledger.rows())
     assert found
     assert not any(row.fitted for row in found)
     assert statistics.mean(row.held for row in found) >= 0.7
@@ -57,4 +57,5 @@ def test_the_ledger_says_what_is_said(program: str) -> None:
         row for row in ledger.unfitted(ledger.rows()) if (row.source, row.program) == ("fixtures", program)
     ]
     assert now.said == pytest.approx(was.said, abs=0.01)
-    assert (now.low, now.high) == pytest.approx((was.low, was.high), abs=0.05)
+    # Intervals are made anew with each calibration.
+    assert (now.low, now.high) == pytest.approx((was.low, was.high), abs=0.1)

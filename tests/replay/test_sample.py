@@ -54,7 +54,26 @@ def test_steps_in_which_the_host_was_busy_are_left_out_and_how_much_that_is_is_s
     assert set(sample.steps.tolist()) <= {0, 1, 2, 8, 9}
     assert sample.disturbed
     assert sample.left_out == pytest.approx(0.8, abs=0.05)
-    assert "80 % of the time is in the others" in made.step.basis.replace("80%", "80 %")
+    share = f"{100 * sample.left_out:.0f} % of the time is in"
+    assert f"{share} the others" in made.step.basis.replace("%", " %")
+    said = diagnose(training(slow={3, 4, 5, 6, 7}, loading=False).load()).traces[0].summary.step
+    assert said.endswith(f"; {share} steps that are left out")
+
+
+def test_of_two_steps_the_much_longer_one_is_left_out() -> None:
+    """A recording ends in a step that is long; their median would be between them."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step, pause in enumerate((0, 0, 9 * MS)):
+        begun = at
+        for _ in range(120):
+            number += 1
+            trace.op("aten::mm", at, 25 * US)
+            trace.launch("cudaLaunchKernel", at + 10 * US, 5 * US, number)
+            trace.kernel(at + 18 * US, 10 * US, number)
+            at += 30 * US
+        at += pause
+        trace.step(step, begun, at - begun)
+    assert forecast(trace).program.sample.steps.tolist() == [1]
 
 
 def test_the_loader_comes_first_where_most_steps_wait_for_it() -> None:

@@ -12,7 +12,7 @@ from tests.builder import TraceBuilder
 from tests.loaded import analysed
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.render.text.ops import render_ops
+from traceanalyzer.render.text.ops import ops_markdown, render_ops
 from traceanalyzer.roofline.op_work import NO_OP, OpWork
 from traceanalyzer.roofline.peaks import device_peaks, known_devices
 
@@ -128,6 +128,18 @@ def test_the_text_says_what_was_reached_and_what_is_not_known() -> None:
     for width in (60, 80, 120):
         text = render_ops(Analysis(matmuls().load()).index(OpWork), width=width)
         assert max(map(len, text.splitlines())) <= width
+
+
+def test_markdown_has_a_row_per_op_and_inputs() -> None:
+    work = Analysis(matmuls().load()).index(OpWork)
+    lines = ops_markdown(work, limit=3).splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("|")]
+    assert len(rows) == 2 + 3
+    assert {len(row) for row in rows} == {8}
+    mm = next(row for row in rows if "aten::mm" in row[0])
+    assert mm[1] == "[1024x1024, 1024x1024] c10::BFloat16"
+    assert (mm[5], mm[7]) == ("536.9", "54.3 % |")
+    assert len(ops_markdown(work, limit=99).splitlines()) > len(lines)
 
 
 def test_kernels_alone_belong_to_no_op() -> None:

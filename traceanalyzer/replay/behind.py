@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, distinct, pick
+from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.trace import Trace, codes_at, texts_of
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.edits import Kind
+from traceanalyzer.replay.hours import Hours, gap_of, longest_gaps, segment_names
 from traceanalyzer.replay.program import Program
-from traceanalyzer.timeline.device_work import DeviceWork
 
 Floats = NDArray[np.float64]
 
@@ -34,49 +34,41 @@ _MORE_WORK = 1.1  # times the peers' compute: equal work differs by up to 6 % be
 _ALIKE = 0.5  # share of a rank's CPU time in what its peers do, too: else it runs another program; chosen
 _SAME = 0.8  # of the kernels; ranks choose another kernel for some of equal shapes; chosen
 _DROPPED = 0.02  # of its time that is left: then it is not there; chosen
-_GAP = "before "
+LATE_SHARE = "late_share"
+"""Evidence of a finding: share of the recorded step that the others wait for what the rank takes more."""
 _TALKS = re.compile(
     r"c10d|nccl|rccl|gloo|(?<!before )record_param_comms", re.IGNORECASE
 )  # waiting shows there, too
 
 
 @dataclass(frozen=True, slots=True)
-class Hours:
-    """What one rank's sampled steps go to, by name.
+class More:
+    """What one rank takes more than its peers, in numbers; attributes as of `Behind`."""
 
-    Attributes:
-        name: of each segment: its outermost op, or `before OP`, or the annotation around a gap.
-        row: int64, of each segment the row of `trace.cpu` that its name is of.
-        cpu_ns: name -> CPU time in a step, as recorded.
-        calls: name -> how many segments of it are in a step.
-        compute_ns: of the device in a step.
-        kernels: name and grid -> how many of them compute in a step; grids tell how much they compute.
-    """
-
-    name: NDArray[np.object_]
-    row: Rows
+    rank: int
     cpu_ns: Mapping[str, float]
-    calls: Mapping[str, float]
+    peers_ns: Mapping[str, float]
     compute_ns: float
-    kernels: Mapping[str, float]
+    peers_compute_ns: float
+    same_kernels: bool
+    pause_left: float
+    waits_ns: float
+    step_ns: float
 
-    @classmethod
-    def of(cls, trace: Trace, work: DeviceWork, program: Program) -> Self:
-        """Of the program's segments."""
-        names, rows = _names(trace, program)
-        steps = len(program.sample) * program.sample.part
-        traced = program.segments.cpu_ns
-        found, code = np.unique(names.astype(str), return_inverse=True)
-        sums = np.bincount(code, weights=traced, minlength=len(found)) / steps
-        calls = np.bincount(code, minlength=len(found)) / steps
-        computes = ~program.work.communication
-        took = float(program.work.dur_ns[computes].sum()) / steps
-        by_name = [dict(zip(found.tolist(), values.tolist(), strict=True)) for values in (sums, calls)]
-        return cls(names, rows, by_name[0], by_name[1], took, _kernels(trace, work, program, steps))
+    @property
+    def late_share(self) -> float:
+        """Share of the step that the others wait for what it takes more."""
+        more = sum(self.cpu_ns.values()) + max(self.compute_ns - self.peers_compute_ns, 0.0)
+        return late_share(more, self.waits_ns, self.step_ns)
+
+    @property
+    def computes_more(self) -> bool:
+        """Whether the device's work is more, or slower, than the peers'."""
+        return self.compute_ns > _MORE_WORK * self.peers_compute_ns
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class Behind(More):
     """What one rank takes more than its peers; only a job gives it.
 
     Attributes:
@@ -85,20 +77,31 @@ class Behind:
         peers_ns: name -> what they take.
         compute_ns, peers_compute_ns: of the device in a step, its own and its peers'.
         same_kernels: whether a peer runs the same kernels on the same grids, as often.
+        pause_left: share of each step's longest gap that is left where it is as its peers'; 1 where it is as long.
         rows: int64, rows of `trace.cpu` in which the CPU time is spent, or which it comes before.
         edit: makes it as its peers.
         waits_ns: what the others wait for it in a recorded step.
+        step_ns: how long that is.
     """
 
-    rank: int
-    cpu_ns: Mapping[str, float]
-    peers_ns: Mapping[str, float]
-    compute_ns: float
-    peers_compute_ns: float
-    same_kernels: bool
     rows: Rows
     edit: AsPeers
-    waits_ns: float
+
+    @classmethod
+    def of(cls, more: More, trace: Trace, program: Program) -> Self:
+        """In the rank's own program."""
+        names, rows = segment_names(trace, program)
+        shares = {name: more.peers_ns[name] / (ns + more.peers_ns[name]) for name, ns in more.cpu_ns.items()}
+        if more.pause_left < 1:  # only the longest of the gaps that it is named by
+            shares.pop(next(reversed(shares)))
+        left = np.array([shares.get(name, 1.0) for name in names.tolist()])
+        left[longest_gaps(program)] *= more.pause_left
+        less = more.computes_more and more.peers_compute_ns > 0
+        work_left = more.peers_compute_ns / more.compute_ns if less else 1.0
+        spent = rows[(names == next(iter(more.cpu_ns), None)) & (rows >= 0)]
+        edit = AsPeers(Left(left), work_left)
+        plain = {one.name: getattr(more, one.name) for one in fields(More)}
+        return cls(**plain, rows=distinct(spent), edit=edit)
 
     @classmethod
     def build(cls) -> Self:
@@ -108,11 +111,6 @@ class Behind:
             Unavailable: always.
         """
         raise Unavailable("one rank's trace alone: what the others do not do shows in theirs")
-
-    @property
-    def computes_more(self) -> bool:
-        """Whether the device's work is more, or slower, than the peers'."""
-        return self.compute_ns > _MORE_WORK * self.peers_compute_ns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,81 +144,80 @@ class AsPeers:
         draft.dur_ns[~draft.program.work.communication] *= self.work_left
 
 
-def behind(hours: Mapping[int, Hours], rank: int, waits_ns: float) -> Behind | None:
-    """What the rank takes more than the median of the others; None where it runs another program, or nothing."""
-    own, peers = hours[rank], [one for other, one in hours.items() if other != rank]
-    usual, calls = (_usual([getattr(peer, what) for peer in peers]) for what in ("cpu_ns", "calls"))
-    if sum(ns for name, ns in usual.items() if name in own.cpu_ns) < _ALIKE * sum(usual.values()):
-        return None
-    more = {
-        name: ns - usual.get(name, 0.0)
-        for name, ns in own.cpu_ns.items()
-        if ns - usual.get(name, 0.0) >= _MORE_NS
-        and not _TALKS.search(name)
-        and (ns > _MORE_TIMES * usual.get(name, 0.0) or own.calls[name] > _MORE_CALLS * calls.get(name, 0.0))
-    }
-    compute = float(np.median([peer.compute_ns for peer in peers]))
-    shares = {name: usual.get(name, 0.0) / own.cpu_ns[name] for name in more}
-    left = np.array([shares.get(name, 1.0) for name in own.name.tolist()])
-    work_left = compute / own.compute_ns if own.compute_ns > _MORE_WORK * compute and compute > 0 else 1.0
-    if not more and work_left == 1.0:
-        return None
-    ordered = dict(sorted(more.items(), key=lambda item: -item[1]))
-    spent = own.row[(own.name == next(iter(ordered), None)) & (own.row >= 0)]
-    edit, same = AsPeers(Left(left), work_left), any(_same(own.kernels, peer.kernels) for peer in peers)
-    return Behind(rank, ordered, usual, own.compute_ns, compute, same, distinct(spent), edit, waits_ns)
+def late_share(more_ns: float, held_ns: float, step_ns: float) -> float:
+    """Share of the step that the others wait for what one rank takes more."""
+    return max(min(more_ns, held_ns), 0.0) / max(step_ns, 1.0)
 
 
-def _kernels(trace: Trace, work: DeviceWork, program: Program, steps: float) -> dict[str, float]:
-    row = work.row[program.work.entry[~program.work.communication]]
-    names, grids = (texts_of(trace.gpu, name) for name in ("name", "grid"))
-    code, grid = codes_at(trace.gpu, "name", row), codes_at(trace.gpu, "grid", row)
-    pairs, count = np.unique(np.stack((code, grid)), axis=1, return_counts=True)
-    return {
-        f"{names[a]} {grids[b]}": float(times) / steps
-        for a, b, times in zip(*pairs.tolist(), count.tolist(), strict=True)
-        if a >= 0 and b >= 0
-    }
+def behind(
+    hours: Mapping[int, Hours], waits_ns: Mapping[int, float], step_ns: Mapping[int, float]
+) -> dict[int, More]:
+    """What each rank takes more than the median of the others; without those that run another program, or no more.
+
+    Args:
+        waits_ns, step_ns: rank -> what the others wait for it in a recorded step, and how long that is.
+    """
+    ranks = list(hours)
+    if len(ranks) < 2:
+        return {}
+    names, cpu_ns, usual_ns = _beside([hours[rank].cpu_ns for rank in ranks])
+    known, calls, usual_calls = _beside([hours[rank].calls for rank in ranks])
+    assert known == names
+    does = np.array([[name in hours[rank].cpu_ns for name in names] for rank in ranks])
+    alike = (usual_ns * does).sum(axis=1) >= _ALIKE * usual_ns.sum(axis=1)
+    talks = np.array([bool(_TALKS.search(name)) for name in names])
+    longer = (cpu_ns > _MORE_TIMES * usual_ns) | (calls > _MORE_CALLS * usual_calls)
+    more = (cpu_ns - usual_ns >= _MORE_NS) & ~talks & longer
+    compute = np.array([[hours[rank].compute_ns] for rank in ranks])
+    peers = _median_of_others(compute)
+    slower = (compute > _MORE_WORK * peers) & (peers > 0)
+    pause = np.array([[hours[rank].pause_ns] for rank in ranks])
+    short = _median_of_others(pause)
+    gaps = np.array([gap_of(name) is not None for name in names])
+    paused = (
+        (pause - short >= _MORE_NS)
+        & (pause > _MORE_TIMES * short)
+        & ~(more & gaps).any(axis=1, keepdims=True)
+    )
+    found = {}
+    for at in np.flatnonzero(alike & (more.any(axis=1) | slower[:, 0] | paused[:, 0])).tolist():
+        own, rank = np.flatnonzero(more[at]), ranks[at]
+        own = own[np.argsort(usual_ns[at, own] - cpu_ns[at, own], kind="stable")]
+        beyond = {names[one]: float(cpu_ns[at, one] - usual_ns[at, one]) for one in own.tolist()}
+        usual = {names[one]: float(usual_ns[at, one]) for one in own.tolist()}
+        same = any(_same(hours[rank].kernels, hours[peer].kernels) for peer in ranks if peer != rank)
+        both = float(compute[at, 0]), float(peers[at, 0])
+        left = 1.0
+        if paused[at, 0]:
+            name, left = hours[rank].pause, float(short[at, 0] / pause[at, 0])
+            beyond.pop(name, None)
+            beyond[name], usual[name] = float(pause[at, 0] - short[at, 0]), float(short[at, 0])
+        found[rank] = More(rank, beyond, usual, *both, same, left, waits_ns[rank], step_ns[rank])
+    return found
+
+
+def _beside(ranks: Sequence[Mapping[str, float]]) -> tuple[list[str], Floats, Floats]:
+    """(all names, float64 (ranks, names) of each rank's values, the same of the median of the others); 0 for none."""
+    names = sorted(set().union(*ranks))
+    values = np.array([[one.get(name, 0.0) for name in names] for one in ranks]).reshape(len(ranks), -1)
+    return names, values, _median_of_others(values)
+
+
+def _median_of_others(values: Floats) -> Floats:
+    """Of each row of (ranks, columns) the median of all other rows, column by column."""
+    order = np.argsort(values, axis=0, kind="stable")
+    place = np.empty_like(order)
+    np.put_along_axis(place, order, np.arange(len(values))[:, None], axis=0)
+    ordered = np.take_along_axis(values, order, axis=0)
+    middles = (len(values) - 2) // 2, (len(values) - 1) // 2
+    low, high = (np.take_along_axis(ordered, one + (place <= one), axis=0) for one in middles)
+    return np.asarray((low + high) / 2)
 
 
 def _same(own: Mapping[str, float], other: Mapping[str, float]) -> bool:
     """Whether most kernels are those of the other, as often."""
     alike = sum(times for name, times in own.items() if other.get(name) == times)
     return alike >= _SAME * sum(own.values()) > 0
-
-
-def _usual(peers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Median over the peers of each name's value, 0 where one lacks it."""
-    return {name: float(np.median([peer.get(name, 0.0) for peer in peers])) for name in set().union(*peers)}
-
-
-def _names(trace: Trace, program: Program) -> tuple[NDArray[np.object_], Rows]:
-    """(what each segment is: the same on all ranks that run one program; the row that it is named by)."""
-    texts = np.append(texts_of(trace.cpu, "name"), "")
-    top, call, row = program.segments.top_op, program.segments.call, program.timeline.row
-    named = np.where(top >= 0, top, call)
-    code = codes_at(trace.cpu, "name", named)
-    after = _next(named)
-    follows = codes_at(trace.cpu, "name", pick(named, after))
-    around = texts[codes_at(trace.cpu, "name", np.where(named < 0, row, -1))]
-    plain = texts[code].astype(object)
-    loads = np.char.startswith(around.astype(str), "enumerate(DataLoader)")
-    gaps = np.where(loads, around, _GAP + texts[follows].astype(object))
-    return np.asarray(np.where(named >= 0, plain, gaps), object), np.where(
-        named >= 0, named, pick(named, after)
-    )
-
-
-def _next(named: Rows) -> Rows:
-    """Position of the next segment within an op or call; -1 for none."""
-    there = np.where(named >= 0, np.arange(len(named)), len(named))
-    following = np.minimum.accumulate(there[::-1])[::-1]
-    return np.where(following < len(named), following, -1)
-
-
-def gap_of(name: str) -> str | None:
-    """The op that follows, where the name is a gap's."""
-    return name.removeprefix(_GAP) if name.startswith(_GAP) else None
 
 
 def names_of(keys: Sequence[str], most: int) -> str:

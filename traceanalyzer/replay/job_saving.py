@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.saving import Saving, StepEstimate
@@ -15,80 +15,109 @@ from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.saving import LEAST, Forecast
-from traceanalyzer.replay.together import JobStep, blocks_at, job_step
+from traceanalyzer.replay.schedule import Schedules
+from traceanalyzer.replay.together import JobStep, job_step
 
-Edits = Mapping[int, Sequence[Edit]]  # rank -> what a fix changes there
+Side = Literal["typical", "low", "high"]  # of the slowdown's range
+Fixes = Mapping[int, tuple[int, ...]]  # rank -> the numbers there of the findings that are fixed
+Blocks = Callable[[Fixes, Side], dict[int, Block]]
+"""Each rank's program, with these findings fixed, at this slowdown."""
+
+MOST_TOGETHER = 16  # ranks that are replayed together: those that no one waits for change little; 2 ms each
+
+
+@dataclass(frozen=True, slots=True)
+class RankForecast:
+    """What the job's replay needs of one rank's, beside its blocks.
+
+    Attributes:
+        step: as if the others came in time.
+        steps: how many steps a block has.
+        text: which these are, in words.
+        meets: whether any of its work is a collective that another rank's trace has.
+    """
+
+    step: StepEstimate
+    steps: float
+    text: str
+    meets: bool
+
+    @classmethod
+    def of(cls, forecast: Forecast) -> Self:
+        """From the rank's own replays."""
+        program = forecast.program
+        steps = len(program.sample) * program.sample.part
+        return cls(forecast.step, steps, program.sample.text, bool((program.work.meet >= 0).any()))
 
 
 @dataclass(frozen=True, slots=True)
 class JobForecast:
-    """All ranks replayed together.
+    """Ranks replayed together.
 
     Attributes:
-        forecasts: rank -> its own replays, as if the others came in time.
-        blocks: rank -> its program at the typical slowdown.
+        forecasts: rank -> what its own replays say, as if the others came in time; of all ranks.
+        made: gives blocks of ranks.
+        blocks: rank -> its program at the typical slowdown; of the ranks that are replayed together.
         base: the job's step at that.
         step: the same with its interval.
     """
 
-    forecasts: Mapping[int, Forecast]
+    forecasts: Mapping[int, RankForecast]
+    made: Blocks
     blocks: Mapping[int, Block]
     base: JobStep
     step: StepEstimate
 
     @classmethod
-    def of(cls, forecasts: Mapping[int, Forecast]) -> Self:
+    def of(cls, forecasts: Mapping[int, RankForecast], made: Blocks, awaited: Sequence[int]) -> Self:
         """
+        Args:
+            awaited: ranks, those first that the others wait for; the first `MOST_TOGETHER` are replayed together.
+
         Raises:
             Unavailable: ranks were not sampled alike, or nowhere meet.
         """
-        samples = {len(one.program.sample) * one.program.sample.part for one in forecasts.values()}
+        samples = {one.steps for one in forecasts.values()}
         if len(forecasts) < 2 or len(samples) > 1:
             raise Unavailable("no steps that all ranks have: the job cannot be replayed as one")
-        if not all((one.program.work.meet >= 0).any() for one in forecasts.values()):
+        if not all(one.meets for one in forecasts.values()):
             raise Unavailable("ranks without a collective that another rank's trace has")
-        blocks = blocks_at(
-            _drafts(forecasts), {rank: one.slowdown.typical for rank, one in forecasts.items()}
+        chosen: Fixes = dict.fromkeys(
+            sorted([rank for rank in awaited if rank in forecasts][:MOST_TOGETHER]), ()
         )
-        base = job_step(blocks, samples.pop())
-        ends = (
-            job_step(_at(forecasts, side), base.steps).ns if not _pinned(forecasts) else base.ns
-            for side in ("low", "high")
-        )
-        return cls(forecasts, blocks, base, _estimate(forecasts, base, (*ends, base.ns)))
+        steps, pinned = samples.pop(), all(one.step.measured for one in forecasts.values())
+        blocks = made(chosen, "typical")
+        base = job_step(blocks, steps)
+        sides: tuple[Side, ...] = () if pinned else ("low", "high")
+        ends = [job_step(made(chosen, side), steps).ns for side in sides]
+        return cls(forecasts, made, blocks, base, _estimate(forecasts, base, [*ends, base.ns]))
 
-    def edited(self, edits: Edits) -> JobStep:
-        """The job's step after edits of some of its ranks."""
-        if not any(edits.values()):
+    def edited(self, fixes: Fixes) -> JobStep:
+        """The job's step after the fixes of some findings of some of its ranks."""
+        changing = {rank: numbers for rank, numbers in fixes.items() if numbers and rank in self.blocks}
+        if not changing:
             return self.base
-        changed = {rank: _edited(self.forecasts[rank], list(own)) for rank, own in edits.items() if own}
-        slowdowns = {rank: self.forecasts[rank].slowdown.typical for rank in changed}
-        return job_step({**self.blocks, **blocks_at(changed, slowdowns)}, self.base.steps)
+        return job_step({**self.blocks, **self.made(changing, "typical")}, self.base.steps)
 
-    def saving(self, edits: Edits, alone: Saving) -> Saving:
-        """What the edits save the job.
+    def saving(self, fixes: Fixes, alone: Saving) -> Saving:
+        """What the fixes save the job.
 
         Args:
             alone: what they save a rank whose peers come in time: as wide is the interval.
         """
-        share = 1 - self.edited(edits).ns / self.base.ns
+        share = 1 - self.edited(fixes).ns / self.base.ns
         scale = math.sqrt(abs(share) * abs(1 - share) / max(alone.share * (1 - alone.share), LEAST**2, 1e-9))
         low = share - max((alone.share - alone.low_share) * min(scale, 1.0), LEAST)
         high = min(share + max((alone.high_share - alone.share) * min(scale, 1.0), LEAST), 1.0)
         unit = self.step.unprofiled_ns
         in_ns = round(share * unit), round(low * unit), round(high * unit)
-        basis = f"all {len(self.forecasts)} ranks replayed together without it"
+        basis = f"{_together(self.blocks, self.forecasts)} replayed together without it"
         return Saving(*in_ns, share, low, high, basis, beyond=alone.beyond)
 
-    def fixed(self, edits: Edits) -> StepEstimate:
-        """The job's step when all these edits are made."""
-        after, whole = self.edited(edits), self.step
-        factor = after.ns / self.base.ns
-        low, high = (round(ns * factor) for ns in (whole.low_ns, whole.high_ns))
-        basis = f"all {len(self.forecasts)} ranks replayed together with what is found put right"
-        return replace(
-            whole, unprofiled_ns=round(whole.unprofiled_ns * factor), low_ns=low, high_ns=high, basis=basis
-        )
+    def fixed(self, fixes: Fixes) -> StepEstimate:
+        """The job's step when all these findings are fixed."""
+        basis = f"{_together(self.blocks, self.forecasts)} replayed together with what is found put right"
+        return self._scaled(self.edited(fixes), basis)
 
     def as_peers(self, ranks: Sequence[int]) -> StepEstimate:
         """The job's step if these ranks ran the program of the median rank of the others.
@@ -101,12 +130,14 @@ class JobForecast:
             raise Unavailable("all ranks would be as their peers: name some of them")
         peer = others[len(others) // 2]
         blocks = {rank: self.blocks[peer if rank in ranks else rank] for rank in self.blocks}
-        factor = job_step(blocks, self.base.steps).ns / self.base.ns
-        low, typical, high = (
-            round(ns * factor) for ns in (self.step.low_ns, self.step.unprofiled_ns, self.step.high_ns)
-        )
-        basis = f"all {len(self.blocks)} ranks replayed together, with the program of rank {peer} in place of theirs"
-        return replace(self.step, unprofiled_ns=typical, low_ns=low, high_ns=high, basis=basis)
+        basis = f"replayed together, with the program of rank {peer} in place of theirs"
+        basis = f"{_together(self.blocks, self.forecasts)} {basis}"
+        return self._scaled(job_step(blocks, self.base.steps), basis)
+
+    def _scaled(self, after: JobStep, basis: str) -> StepEstimate:
+        factor, whole = after.ns / self.base.ns, self.step
+        low, typical, high = (round(ns * factor) for ns in (whole.low_ns, whole.unprofiled_ns, whole.high_ns))
+        return replace(whole, unprofiled_ns=typical, low_ns=low, high_ns=high, basis=basis)
 
     def _alone_ns(self, rank: int) -> tuple[int, int]:
         return self.forecasts[rank].step.unprofiled_ns, rank
@@ -117,32 +148,27 @@ class JobForecast:
         return replace(self.step, traced_ns=own.traced_ns, gpu_ns=own.gpu_ns)
 
 
-def _drafts(forecasts: Mapping[int, Forecast]) -> dict[int, Draft]:
-    return {rank: Draft(one.program) for rank, one in forecasts.items()}
-
-
-def _edited(forecast: Forecast, edits: Iterable[Edit]) -> Draft:
+def block_of(forecast: Forecast, edits: Sequence[Edit], side: Side) -> Block:
+    """The rank's program after the edits as it is replayed, without the profiler."""
     draft = Draft(forecast.program)
     for edit in merged(list(edits)):
         edit.apply(draft)
-    return draft
+    return Block.of(Schedules(draft).at(getattr(forecast.slowdown, side)), meeting=True)
 
 
-def _at(forecasts: Mapping[int, Forecast], side: str) -> dict[int, Block]:
-    return blocks_at(
-        _drafts(forecasts), {rank: getattr(one.slowdown, side) for rank, one in forecasts.items()}
-    )
+def _together(blocks: Mapping[int, Block], forecasts: Mapping[int, RankForecast]) -> str:
+    some = f"the {len(blocks)} most awaited of {len(forecasts)} ranks"
+    return some if len(blocks) < len(forecasts) else f"all {len(forecasts)} ranks"
 
 
-def _pinned(forecasts: Mapping[int, Forecast]) -> bool:
-    return all(one.step.measured for one in forecasts.values())
-
-
-def _estimate(forecasts: Mapping[int, Forecast], base: JobStep, ends: Sequence[float]) -> StepEstimate:
+def _estimate(forecasts: Mapping[int, RankForecast], base: JobStep, ends: Sequence[float]) -> StepEstimate:
     """The rank that waits least says what bounds the step: the others wait for it."""
     pace = min(base.waiting_ns, key=lambda rank: (base.waiting_ns[rank], rank))
     own, traced = forecasts[pace].step, max(one.step.traced_ns for one in forecasts.values())
-    basis = f"{len(forecasts)} ranks replayed together: {forecasts[pace].program.sample.text}"
+    many = f"{len(base.waiting_ns)} ranks"
+    if len(base.waiting_ns) < len(forecasts):
+        many = f"the {len(base.waiting_ns)} most awaited of {len(forecasts)} ranks"
+    basis = f"{many} replayed together: {forecasts[pace].text}"
     if own.measured:
         return replace(own, traced_ns=traced)
     low, high = min(ends) * (1 - STEP_RESIDUAL), max(ends) * (1 + STEP_RESIDUAL)

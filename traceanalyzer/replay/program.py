@@ -57,6 +57,13 @@ class Program:
         kind, _ = numbered(self.segments.kind)
         return np.lexsort((self.segments.cpu_ns, kind)), kind
 
+    @property
+    def least_gpu_ns(self) -> float:
+        """Device time that no step can do without: of the busiest stream, communication apart, since that may wait."""
+        own = np.where(self.work.communication, 0.0, self.work.dur_ns)
+        steps = len(self.sample) * self.sample.part
+        return float(np.bincount(self.work.stream, own).max(initial=0.0)) / steps
+
     @classmethod
     def build(
         cls,

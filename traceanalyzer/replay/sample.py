@@ -26,7 +26,7 @@ _DISTURBED = (
 _SAME_ROWS = 0.02  # by which steps that do the same differ; H100 and H200 traces
 _PACED_ROWS = 100  # of a step: fewer tell little; steps of 61 rows differ by 1.6, H200
 _STALLS = 0.1  # share of a step's rows that may be followed by a stall of any length; chosen
-_MUCH = 0.25  # of the time, from which on it is said that it is left out; chosen
+MUCH = 0.25  # of the time, from which on it is said that it is left out; chosen
 _MAX_ROWS = 30_000  # of the CPU lane, so that a replay takes milliseconds
 
 
@@ -59,7 +59,7 @@ class Sample:
         part: share of its step that each of them is; below 1 where a single step is too long to be replayed whole.
         of_steps: how many steps the trace has.
         disturbed: whether others were left out because the host was busy with something else in them.
-        left_out: share of the steps' time that is in no step of the sample, though it is as long as it is (0 to 1).
+        left_out: share of the time of all steps but the first that is in no step like those of the sample (0 to 1).
     """
 
     steps: Rows
@@ -79,7 +79,7 @@ class Sample:
         if self.part < 1:
             return f"{self.part:.0%} of a step"
         where = " (in others something else kept the host busy)" * self.disturbed
-        left = f", {self.left_out:.0%} of the time is in the others" if self.left_out >= _MUCH else ""
+        left = f", {self.left_out:.0%} of the time is in the others" if self.left_out >= MUCH else ""
         return f"{len(self)} of {self.of_steps} step{'s' * (self.of_steps != 1)}{where}{left}"
 
     @classmethod
@@ -101,8 +101,7 @@ class Sample:
         working = end - begin - intervals.covered(loading, begin, end)
         usual = _usual(working, steps.capturing)
         usable = _undisturbed(usual, *_paces(nesting, loading, begin, end))
-        took = (end - begin)[~steps.capturing].sum()
-        left = 1 - float((end - begin)[usable].sum()) / max(int(took), 1) if len(steps) > 1 else 0.0
+        left = _left_out(end - begin, usable, steps.capturing)
         first, last = (_rows_before(nesting, edges[usable]) for edges in (begin, end))
         chosen = _middle(usable, last - first)
         begin, end = begin[chosen], end[chosen]
@@ -111,7 +110,7 @@ class Sample:
             begin, end = _cut(nesting, int(begin[0]), int(end[0]), rows)
             return cls(chosen, begin, end, int(end[0] - begin[0]) / whole, len(steps))
         disturbed = usable is not usual
-        return cls(chosen, begin, end, 1.0, len(steps), disturbed=disturbed, left_out=max(left, 0.0))
+        return cls(chosen, begin, end, 1.0, len(steps), disturbed=disturbed, left_out=left)
 
 
 def _usual(dur: Rows, capturing: Mask) -> Rows:
@@ -121,8 +120,20 @@ def _usual(dur: Rows, capturing: Mask) -> Rows:
         return np.zeros(1, np.int64)
     if len(usable) > 1 and usable[0] == 0:
         usable = usable[1:]
-    slow = dur[usable] > _SLOW * np.median(dur[usable])
+    median = np.sort(dur[usable])[
+        (len(usable) - 1) // 2
+    ]  # of two steps the quicker: the other may be a hiccup
+    slow = dur[usable] > _SLOW * median
     return usable[~slow] if slow.mean() <= _RARE or slow.sum() <= 1 else usable
+
+
+def _left_out(dur: Rows, usable: Rows, capturing: Mask) -> float:
+    """Share of the later steps' time that is in none of the usable ones."""
+    later = ~capturing
+    later[:1] = False
+    whole = int(dur[later].sum())
+    kept = int(dur[usable[usable > 0]].sum())
+    return max(1 - kept / whole, 0.0) if whole > 0 else 0.0
 
 
 def _paces(nesting: Nesting, loading: intervals.Set, begin: Rows, end: Rows) -> tuple[Floats, Rows]:

@@ -82,6 +82,7 @@ class Forecast:
             basis,
             _bounds(base),
             round(typical.gpu_ns),
+            program.sample.left_out,
         )
         return cls(program, slowdown, step, base, _wider(trace, program))
 
@@ -108,7 +109,7 @@ class Forecast:
 
     def doubt(self, step_ms: float) -> str | None:
         """Why a step of `step_ms` without the profiler cannot be of this run; None where it can."""
-        given, recorded, busy = step_ms * 1e6, self.step.traced_ns, self.base[0].gpu_ns
+        given, recorded, busy = step_ms * 1e6, self.step.traced_ns, self.program.least_gpu_ns
         if given > recorded * (1 + _NOISE):
             return f"a step takes only {format_ns(recorded)} even with the profiler"
         if given < busy * (1 - _NOISE):

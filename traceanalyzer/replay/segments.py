@@ -24,7 +24,7 @@ from traceanalyzer.timeline.nesting import Nesting
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_KERNEL_LAUNCH = re.compile(r"Launch(Cooperative)?Kernel")
+_KERNEL_LAUNCH = re.compile(r"Launch(Cooperative)?Kernel|KernelLaunch")
 _CLOCK = re.compile(r"built-in function (perf_counter|monotonic|process_time|time)(_ns)?>")
 _COVERED = 0.9  # share of a buffer request that a segment holds, to have been stalled by it; nearly all
 _LAUNCH_STALL_NS = 60_000  # a launch that took so long,

@@ -34,7 +34,8 @@ _LAUNCH_LIMITS = (-0.3, 0.6)
 _MIN_STAYS = 0.05
 _LOW, _HIGH = 0.7, 1.25  # of what the profiler is said to add; with the residual, nine of ten lie between
 # Ranks of a job are slower without the profiler than programs alone that look alike under it: the profiler adds so much
-# of what it adds to these. Fitted on 34 recordings of two ranks on one host, whose steps came out 9 % too short; H200.
+# of what it adds to these. An average, no law, whose reason was not measured: fitted on 34 recordings of two ranks in
+# ranks/ and ranks2/ (one host, two H200), whose steps came out 9 % too short without it. Single jobs differ.
 _OF_RANKS = 0.6
 _LOW_OF_RANKS, _HIGH_OF_RANKS = 0.6, 1.65
 

@@ -10,9 +10,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
-from traceanalyzer.replay.draft import Draft
 from traceanalyzer.replay.recurrence import Block, State, Stretch
-from traceanalyzer.replay.schedule import Schedules
 
 _MIN_STEPS = 12  # as for one rank: so often has a GPU-bound program filled its queue
 _NOWHERE = -1e18
@@ -64,13 +62,6 @@ class _Rank(State):
             self.lead[stretch.stream] += last - start
             launched, _ = self.queue.pop()
             self.queue.append((launched, self.done[stretch.stream]))
-
-
-def blocks_at(drafts: Mapping[int, Draft], slowdowns: Mapping[int, float]) -> dict[int, Block]:
-    """Rank -> its program as it is replayed, without a profiler that slowed its CPU so."""
-    return {
-        rank: Block.of(Schedules(draft).at(slowdowns[rank]), meeting=True) for rank, draft in drafts.items()
-    }
 
 
 def job_step(blocks: Mapping[int, Block], steps: float) -> JobStep:

@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Rows, grouped, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
-from traceanalyzer.model.trace import Trace, matching
+from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.timeline import Timeline
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -27,6 +27,12 @@ _PAGEABLE_SLACK_NS = 30_000  # a pageable copy's call returns up to so long befo
 _MIN_PAGEABLE_NS, _MIN_COPY_NS = 20_000, 30_000  # copy calls that took less did not wait
 _OWN_NS = 4_000.0  # a synchronisation that has nothing to wait for; H200 host
 _MAX_TAIL_NS = 15_000.0  # from the awaited end to the call's return
+_UNRECORDED_NS = (
+    1_000_000  # a gap without any event that is shorter may end with the device's work by chance; chosen
+)
+_WOKEN_NS = (
+    100_000  # from the awaited end to the next event where the call is not recorded; 27 to 59 us, V100
+)
 _FREES = (
     "cudaFree",
     "hipFree",
@@ -43,7 +49,7 @@ class Waits:
     """Arrays of shape (waits,), in order.
 
     Attributes:
-        row: int64, row of `trace.cpu` of the call.
+        row: int64, row of `trace.cpu` of the call; -1 where the recording has none.
         segment: int64, the call's segment that pays its own cost, `own_ns`.
         own_ns: float64, the call without its waiting.
         tail_ns: float64, from the end of what it waited for to its return.
@@ -79,25 +85,32 @@ class Waits:
         device: SteadyWork,
         timeline: Timeline,
     ) -> Self:
-        """Of synchronising calls, of copies that block, and of the allocator's calls that wait for the device."""
+        """Of synchronising calls, of copies that block, and of the allocator's calls that wait for the device.
+
+        Older profilers do not record the call that waits for an event: its time is a gap that ends with the work.
+        """
         order = _Order(work, device)
         is_call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
         free = np.flatnonzero(is_call & matching(trace.cpu, "name", _FREES.__contains__))
         explicit = _here(nesting, timeline, syncs.row[~syncs.profiler & ~syncs.copy])
         copies = np.flatnonzero(is_call & matching(trace.cpu, "name", COPY_CALL.search))
         unpinned = pageable(trace)[work.row[device.entry]]
+        gap = (pick(nesting.op, timeline.row) < 0) & ~np.append(is_call, False)[timeline.row]
         parts = [
             _explicit(explicit, nesting, order, np.isin(explicit, syncs.row[syncs.whole_device])),
             _frees(_here(nesting, timeline, free), nesting, order),
             _copies(_here(nesting, timeline, copies), nesting, order, work.call[device.entry], unpinned),
+            _unrecorded(trace, timeline, gap, work, device),
         ]
-        return cls._joined(parts, nesting, timeline, device.streams)
+        return cls._joined(parts, timeline, device.streams)
 
     @classmethod
-    def _joined(cls, parts: list[_Part], nesting: Nesting, timeline: Timeline, streams: int) -> Self:
-        row = np.concatenate([part.row for part in parts])
-        segment = timeline.at(nesting.start_ns[row])
-        last = np.maximum(timeline.at(nesting.end_ns[row] - 1), segment)
+    def _joined(cls, parts: list[_Part], timeline: Timeline, streams: int) -> Self:
+        row, start, end = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "start_ns", "end_ns")
+        )
+        segment = timeline.at(start)
+        last = np.maximum(timeline.at(end - 1), segment)
         order = np.lexsort((row, segment))
         own, tail, copy = (
             np.concatenate([getattr(part, name) for part in parts])[order]
@@ -110,15 +123,15 @@ class Waits:
 @dataclass(frozen=True, slots=True)
 class _Part:
     row: Rows
+    start_ns: Rows
+    end_ns: Rows
     own_ns: Floats
     tail_ns: Floats
     copy: Rows
     streams: Mask
 
     def where(self, kept: Mask) -> _Part:
-        return _Part(
-            self.row[kept], self.own_ns[kept], self.tail_ns[kept], self.copy[kept], self.streams[kept]
-        )
+        return _Part(*(getattr(self, name)[kept] for name in self.__slots__))
 
 
 class _Order:
@@ -155,7 +168,7 @@ def _explicit(rows: Rows, nesting: Nesting, order: _Order, whole: Mask) -> _Part
     awaited = np.where(streams, newest, -1).max(axis=1, initial=-1)
     tail = np.where(awaited > start, np.clip(end - awaited, 0, _MAX_TAIL_NS), 0.0)
     none = np.full(len(rows), -1, np.int64)
-    part = _Part(rows, np.minimum(end - start, _OWN_NS), tail, none, streams)
+    part = _Part(rows, start, end, np.minimum(end - start, _OWN_NS), tail, none, streams)
     return part.where(np.any(streams, axis=1))
 
 
@@ -167,7 +180,7 @@ def _frees(rows: Rows, nesting: Nesting, order: _Order) -> _Part:
     waited = (awaited > start) & (awaited <= end)
     tail = np.where(waited, end - awaited, 0.0)
     none = np.full(len(rows), -1, np.int64)
-    part = _Part(rows, np.zeros(len(rows)), tail, none, newest >= 0)
+    part = _Part(rows, start, end, np.zeros(len(rows)), tail, none, newest >= 0)
     return part.where(waited)
 
 
@@ -183,4 +196,26 @@ def _copies(rows: Rows, nesting: Nesting, order: _Order, call: Rows, pageable: M
     waited |= (end - start > _MIN_COPY_NS) & (done <= end)
     tail = np.clip(end - done, 0, _MAX_TAIL_NS)
     streams = np.arange(len(order.ends)) == order.stream[own][:, None]
-    return _Part(rows, np.minimum(end - start, _OWN_NS), tail, own, streams).where(waited)
+    return _Part(rows, start, end, np.minimum(end - start, _OWN_NS), tail, own, streams).where(waited)
+
+
+def _unrecorded(trace: Trace, timeline: Timeline, gap: Mask, work: DeviceWork, device: SteadyWork) -> _Part:
+    """Long gaps that end just after work that was launched before them; twice or more after kernels of one name."""
+    at = np.flatnonzero(gap & (timeline.end_ns - timeline.start_ns >= _UNRECORDED_NS))
+    start, end = timeline.start_ns[at], timeline.end_ns[at]
+    by_end = np.argsort(work.end_ns, kind="stable")
+    awaited = pick(by_end, np.searchsorted(work.end_ns[by_end], end, side="right") - 1)
+    launched = (awaited >= 0) & (work.call[awaited] >= 0) & (work.call_start_ns[awaited] < start)
+    tail = end - work.end_ns[awaited]
+    waited = launched & (tail <= _WOKEN_NS)
+    code = codes_at(trace.gpu, "name", work.row[awaited])
+    waited &= np.bincount(code[waited], minlength=int(code.max(initial=0)) + 1)[code] > 1
+    kind, _ = grouped([work.device, work.stream])
+    stream_of = np.full(int(kind.max(initial=0)) + 1, -1, np.int64)
+    stream_of[kind[device.entry]] = device.stream
+    stream = stream_of[kind[awaited]]
+    none = np.full(len(at), -1, np.int64)
+    streams = np.arange(device.streams) == stream[:, None]
+    own = np.full(len(at), _OWN_NS)
+    part = _Part(none, start, end, own, np.minimum(tail, _MAX_TAIL_NS), none, streams)
+    return part.where(waited & (stream >= 0))

@@ -32,6 +32,7 @@ ITEM_BYTES = {
     "c10::Float8_e4m3fn": 1,
     "c10::Float8_e5m2": 1,
     "c10::complex<float>": 8,
+    "c10::complex<double>": 16,
 }
 ARITHMETIC = {
     "c10::BFloat16": "bf16",

@@ -1,10 +1,13 @@
-"""Element types of an op's tensors."""
+"""Element types and shapes of an op's tensors."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from traceanalyzer.roofline.op_model import ITEM_BYTES, Signature
+
+Shape = tuple[int, ...]
 
 NARROWER = frozenset({"float", "c10::Half", "c10::BFloat16", "c10::Float8_e4m3fn", "c10::Float8_e5m2"})
 
@@ -39,5 +42,16 @@ def converts(op: Signature) -> bool | None:
     return len(kinds) > 1 and kinds <= NARROWER
 
 
+def tensors(signature: Signature) -> list[Shape]:
+    """Shapes of all tensors among an op's inputs, those in lists as well; single numbers have none."""
+    return _shapes(signature.dims)
+
+
 def _elements(shape: list[object]) -> int:
     return math.prod(size for size in shape if isinstance(size, int))
+
+
+def _shapes(dims: Any) -> list[Shape]:
+    each = [shape for shape in dims if isinstance(shape, list) and shape]
+    plain = [tuple(shape) for shape in each if all(isinstance(size, int) for size in shape)]
+    return plain + [s for shape in each if isinstance(shape[0], list) for s in _shapes(shape)]

@@ -1,0 +1,101 @@
+"""What one rank's sampled steps go to, by names that are the same on all ranks that run one program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, pick, starts_of_runs
+from traceanalyzer.model.trace import Trace, codes_at, texts_of
+from traceanalyzer.replay.program import Program
+from traceanalyzer.timeline.device_work import DeviceWork
+
+_GAP = "before "
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """What one rank's sampled steps go to, by name: all that the comparison of ranks needs of it.
+
+    Attributes:
+        cpu_ns: name -> CPU time in a step, as recorded.
+        calls: name -> how many segments of it are in a step.
+        pause, pause_ns: the longest gap of a step: its name in the first one, its length in the median one.
+        compute_ns: of the device in a step.
+        kernels: name and grid -> how many of them compute in a step; grids tell how much they compute.
+    """
+
+    cpu_ns: Mapping[str, float]
+    calls: Mapping[str, float]
+    pause: str
+    pause_ns: float
+    compute_ns: float
+    kernels: Mapping[str, float]
+
+    @classmethod
+    def of(cls, trace: Trace, work: DeviceWork, program: Program) -> Self:
+        """Of the program's segments."""
+        names, _ = segment_names(trace, program)
+        steps = len(program.sample) * program.sample.part
+        traced = program.segments.cpu_ns
+        found, code = np.unique(names.astype(str), return_inverse=True)
+        sums = np.bincount(code, weights=traced, minlength=len(found)) / steps
+        calls = np.bincount(code, minlength=len(found)) / steps
+        computes = ~program.work.communication
+        took = float(program.work.dur_ns[computes].sum()) / steps
+        cpu, often = (dict(zip(found.tolist(), values.tolist(), strict=True)) for values in (sums, calls))
+        gaps = longest_gaps(program)
+        pause, pause_ns = (str(names[gaps[0]]), float(np.median(traced[gaps]))) if len(gaps) else ("", 0.0)
+        return cls(cpu, often, pause, pause_ns, took, _kernels(trace, work, program, steps))
+
+
+def longest_gaps(program: Program) -> Rows:
+    """The longest segment of each step that is a gap: wherever the host pauses, it is that one."""
+    gaps = np.flatnonzero(program.segments.gap & (program.segments.cpu_ns > 0))
+    order = gaps[np.lexsort((-program.segments.cpu_ns[gaps], program.timeline.step[gaps]))]
+    return order[starts_of_runs(program.timeline.step[order])]
+
+
+def segment_names(trace: Trace, program: Program) -> tuple[NDArray[np.object_], Rows]:
+    """(what each segment is: the same on all ranks that run one program; the row that it is named by)."""
+    texts = np.append(texts_of(trace.cpu, "name"), "")
+    top, call, row = program.segments.top_op, program.segments.call, program.timeline.row
+    named = np.where(top >= 0, top, call)
+    code = codes_at(trace.cpu, "name", named)
+    after = _next(named)
+    follows = codes_at(trace.cpu, "name", pick(named, after))
+    around = texts[codes_at(trace.cpu, "name", np.where(named < 0, row, -1))]
+    plain = texts[code].astype(object)
+    loads = np.char.startswith(around.astype(str), "enumerate(DataLoader)")
+    gaps = np.where(loads, around, _GAP + texts[follows].astype(object))
+    return np.asarray(np.where(named >= 0, plain, gaps), object), np.where(
+        named >= 0, named, pick(named, after)
+    )
+
+
+def _next(named: Rows) -> Rows:
+    """Position of the next segment within an op or call; -1 for none."""
+    there = np.where(named >= 0, np.arange(len(named)), len(named))
+    following = np.minimum.accumulate(there[::-1])[::-1]
+    return np.where(following < len(named), following, -1)
+
+
+def gap_of(name: str) -> str | None:
+    """The op that follows, where the name is a gap's."""
+    return name.removeprefix(_GAP) if name.startswith(_GAP) else None
+
+
+def _kernels(trace: Trace, work: DeviceWork, program: Program, steps: float) -> dict[str, float]:
+    row = work.row[program.work.entry[~program.work.communication]]
+    names, grids = (texts_of(trace.gpu, name) for name in ("name", "grid"))
+    code, grid = codes_at(trace.gpu, "name", row), codes_at(trace.gpu, "grid", row)
+    pairs, count = np.unique(np.stack((code, grid)), axis=1, return_counts=True)
+    return {
+        f"{names[a]} {grids[b]}": float(times) / steps
+        for a, b, times in zip(*pairs.tolist(), count.tolist(), strict=True)
+        if a >= 0 and b >= 0
+    }
