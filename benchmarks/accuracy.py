@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import diagnoses
 from benchmarks.calibrate_replay import step_residuals
-from benchmarks.ledger import Row, fitted, last_round, rows, summary, unfitted
+from benchmarks.ledger import Row, fitted, judging, rows, summary, unfitted
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 StepError = tuple[str, float, float]
@@ -22,7 +22,7 @@ _HEAD = """# How near the truth
 
 Savings and the step without the profiler are replayed from the trace alone. Here they stand beside what was measured:
 pairs of programs that differ in one thing, both run without the profiler, and the step of every trace whose step
-without the profiler is known (H200, torch 2.11). `pairs`, `pairs4`, `third`, `round1`, `round2`, `real`, `noise`,
+without the profiler is known (H200, torch 2.11). `pairs`, `pairs4`, `third`, `round1` to `round4`, `real`, `noise`,
 `slowdown` and `public` are folders of a larger collection of traces, `fixtures` this repository's. Written by
 `python -m benchmarks.accuracy`.
 
@@ -91,7 +91,8 @@ LIMITS = """
 def page(found: Sequence[Row], steps: Sequence[StepError], diagnosed: str) -> str:
     """The text of docs/accuracy.md; `found` is the ledger, `diagnosed` the part that `diagnoses.measured` makes."""
     new, old = unfitted(found), fitted(found)
-    last = f"Of these the last round, which nobody had looked at before: {summary(last_round(found))}."
+    unseen = "Of these the rounds that no interval was made from, measured before anybody looked at them"
+    last = f"{unseen}: {summary(judging(found))}."
     sums = f"Not fitted: {summary(new)}.\n\n{last}\n\nFitted: {summary(old)}.\n"
     tables = _NOT_FITTED + _TABLE + _rows(new) + _FITTED + _TABLE + _rows(old)
     return _HEAD + sums + tables + _METHOD + _folders(steps) + _SLOWDOWN + diagnosed + LIMITS

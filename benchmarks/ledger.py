@@ -5,7 +5,7 @@
 
 A row is one measured pair as a commit said it. It is `fitted` if a rule, an edit or a constant was changed in view of
 the pair before that commit; what was said before stays in the ledger as it was said, not fitted. Intervals are made of
-rows that are not fitted (benchmarks/calibrate_replay.py), of each program the newest, and judged by the last round.
+rows that are not fitted (benchmarks/calibrate_replay.py), of each program the newest, and judged by rounds apart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from traceanalyzer import diagnose
 from traceanalyzer.render.data.json import render_json
 
 TRUTH = Path(__file__).resolve().parent / "truth"
-LAST_ROUND = "round2"  # programs that nobody looked at before the intervals were made
+JUDGING = ("round2", "round4")  # rounds of programs that no interval was ever made from
 ALLOWED = 0.02  # by which truth may lie outside the interval: what repeats of one program differ by
 # Rules whose fix changes work on the device; those of all others take CPU time away or rewrite it.
 _WORK = frozenset(
@@ -103,18 +103,18 @@ def fitted(found: Iterable[Row]) -> list[Row]:
 
 
 def calibrating(found: Iterable[Row]) -> list[Row]:
-    """The rows that intervals are made of: not fitted, and not of the last round, by which they are judged."""
-    return [row for row in unfitted(found) if row.source != LAST_ROUND]
+    """The rows that intervals are made of: not fitted, and of no round by which they are judged."""
+    return [row for row in unfitted(found) if row.source not in JUDGING]
 
 
-def last_round(found: Iterable[Row]) -> list[Row]:
+def judging(found: Iterable[Row]) -> list[Row]:
     """What was said of the programs that nobody had looked at before."""
-    return [row for row in unfitted(found) if row.source == LAST_ROUND]
+    return [row for row in unfitted(found) if row.source in JUDGING]
 
 
 def sentence(found: Iterable[Row]) -> str:
     """What README says of the intervals."""
-    known = last_round(found)
+    known = judging(found)
     errors, width = [abs(row.error) for row in known], [100 * (row.high - row.low) for row in known]
     held = statistics.mean(row.held for row in known)
     return (

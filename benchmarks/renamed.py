@@ -20,6 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from traceanalyzer.job.introduce import introduce
+from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
@@ -67,7 +68,7 @@ def _measured(whole: Mapping[int, Trace], way: str) -> NDArray[np.int64]:
     hidden = {rank: renamed(trace, blind="blind" in way) for rank, trace in whole.items()}
     analyses = {rank: Analysis(trace) for rank, trace in hidden.items()}
     if way.startswith("together"):
-        introduce(analyses)
+        introduce(Here(analyses))
     sums: NDArray[np.int64] = np.sum(
         [_counted(one, _new_names(hidden[rank], whole[rank])) for rank, one in analyses.items()], axis=0
     )
