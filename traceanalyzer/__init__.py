@@ -19,6 +19,7 @@ from traceanalyzer.version import __version__
 if TYPE_CHECKING:
     from traceanalyzer.comparison.compare import compare
     from traceanalyzer.comparison.result import Comparison
+    from traceanalyzer.integrations.watching import watch
     from traceanalyzer.model.analysis import Analysis
     from traceanalyzer.model.errors import (
         BadOption,
@@ -81,6 +82,7 @@ _HOMES = {
     "load": "read.load",
     "load_job": "read.load",
     "queue_depth": "report.tables",
+    "watch": "integrations.watching",
 }
 
 __all__ = [
@@ -119,6 +121,7 @@ __all__ = [
     "load",
     "load_job",
     "queue_depth",
+    "watch",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -54,6 +55,15 @@ def test_the_parquet_has_the_rows_and_all_else_beside_them(traces: tuple[Path, P
     assert table.column("op").to_pylist() == [row["op"] for row in told["rows"]]
     rest = json.loads(table.schema.metadata[b"traceanalyzer.comparison"])
     assert rest["waterfall"] == told["waterfall"]
+
+
+def test_the_csv_has_the_rows(traces: tuple[Path, Path]) -> None:
+    rows = list(csv.DictReader(call("compare", *traces, "--format", "csv").stdout.splitlines()))
+    document = json.loads(call("compare", *traces, "--format", "json").stdout)
+    assert [(row["op"], row["word"], int(row["delta_ns"])) for row in rows] == [
+        (row["op"], row["word"], row["delta_ns"]) for row in document["rows"]
+    ]
+    assert rows[0]["base_count"] == "1.0"
 
 
 def test_markdown_is_for_a_pull_request(traces: tuple[Path, Path]) -> None:

@@ -140,6 +140,7 @@ def test_the_project_says_what_fails_and_the_command_line_goes_before_it(
         "select = 3",
         'limits = {"scheduler-gap.min_gap_ns" = true}',
         "step-ms = -1",
+        f"step-ms = {'9' * 400}",
         "colour = true",
         "fail-on = ",
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,18 @@ def test_a_time_that_cannot_be_of_this_trace_is_not_used(before: list[float], tm
     result = call("diagnose", recorded(tmp_path, before, []))
     assert "as the recorder measured it" not in said(result.stdout)
     assert f"the step of {before[0]:.3g} ms that it says was measured is not used" in said(result.stderr)
+
+
+def test_a_job_takes_the_time_that_all_its_ranks_were_timed_at(
+    shared: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Predicted from the traces alone are 15.4 ms: one of the ranks waits for the other most of the time."""
+    for rank, told in enumerate(([14.66, 14.82], [14.7, 14.88])):
+        document = json.loads(gzip.decompress(shared(f"ranks2/slow_gpu.bad.rank{rank}").read_bytes()))
+        timed = {RECORDING: {"before_ms": told, "after_ms": [], "unit": "optimizer step"}}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(timed | document))
+    result = call("diagnose", tmp_path)
+    assert "14.8 ms without the profiler, as the recorder measured it" in said(result.stdout)
 
 
 JSON = st.recursive(

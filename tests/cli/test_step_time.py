@@ -17,7 +17,7 @@ TRACE = (
     ("given", "doubt"),
     [
         ("18.3", "warning: --step-ms 18.3: a step takes only 3.39 ms even with the profiler; is it in ms"),
-        ("0.5", "warning: --step-ms 0.5: the GPU alone is busy for 3.29 ms of each step; is it in ms"),
+        ("0.5", "warning: --step-ms 0.5: the GPU alone is busy for 3.26 ms of each step; is it in ms"),
     ],
 )
 def test_a_step_that_cannot_be_is_doubted(given: str, doubt: str, tmp_path: Path) -> None:

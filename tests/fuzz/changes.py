@@ -20,7 +20,8 @@ _NAMES = (
 )
 
 
-def _odd(rng: random.Random) -> Any:
+def odd(rng: random.Random) -> Any:
+    """A value that nobody expects."""
     return rng.choice(
         (
             lambda: None,
@@ -45,7 +46,7 @@ def _nested(depth: int, in_objects: bool) -> Any:
 
 def _change_field(rng: random.Random, header: Event, events: list[Event]) -> None:
     if events:
-        rng.choice(events)[rng.choice(_FIELDS)] = _odd(rng)
+        rng.choice(events)[rng.choice(_FIELDS)] = odd(rng)
 
 
 def _drop_field(rng: random.Random, header: Event, events: list[Event]) -> None:
@@ -57,12 +58,12 @@ def _change_arg(rng: random.Random, header: Event, events: list[Event]) -> None:
     with_args = [event for event in events if isinstance(event.get("args"), dict)]
     if with_args:
         args = rng.choice(with_args)["args"]
-        args[rng.choice([*map(str, args), "new", "\ud800", ""])] = _odd(rng)
+        args[rng.choice([*map(str, args), "new", "\ud800", ""])] = odd(rng)
 
 
 def _change_header(rng: random.Random, header: Event, events: list[Event]) -> None:
     keys = [*header, "traceEvents2", "meta", "distributedInfo", "deviceProperties", "baseTimeNanoseconds"]
-    header[rng.choice(keys)] = rng.choice((_odd(rng), {"rank": _odd(rng)}, [{"id": 0, "numSms": _odd(rng)}]))
+    header[rng.choice(keys)] = rng.choice((odd(rng), {"rank": odd(rng)}, [{"id": 0, "numSms": odd(rng)}]))
 
 
 def _change_times(rng: random.Random, header: Event, events: list[Event]) -> None:
@@ -98,7 +99,7 @@ def _shuffle(rng: random.Random, header: Event, events: list[Event]) -> None:
 
 def with_others(rng: random.Random, events: list[Event]) -> list[Any]:
     """The events, and among them what is none."""
-    others = [(rng.randint(0, len(events)), _odd(rng)) for _ in range(rng.choice((1, 3)))]
+    others = [(rng.randint(0, len(events)), odd(rng)) for _ in range(rng.choice((1, 3)))]
     return [*events[: others[0][0]], *(value for _, value in others), *events[others[0][0] :]]
 
 

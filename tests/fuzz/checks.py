@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.finding import Status
-from traceanalyzer.model.trace import Trace
+from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.read.load import load_file
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.report.diagnosis import analyses_of, report_of
@@ -30,14 +30,14 @@ def check(path: Path, *, batch_bytes: int, diagnosed: bool) -> None:
     except TraceAnalyzerError as error:
         str(error).encode()
     else:
-        _check_frames(trace)
+        check_frames(trace)
         if diagnosed:
-            _check_report(trace)
+            check_report(trace)
     spent = time.process_time() - begun
     assert spent < MAX_SECONDS, f"{spent:.1f} s for {path.stat().st_size:,} bytes"
 
 
-def _check_frames(trace: Trace) -> None:
+def check_frames(trace: Trace) -> None:
     """Every event is in a frame or counted, and all can be written."""
     rows = {name: getattr(trace, name) for name in Trace.FRAMES}
     in_frames = sum(sum(by_category.values()) for by_category in trace.meta.rows.values())
@@ -48,7 +48,8 @@ def _check_frames(trace: Trace) -> None:
     orjson.dumps(trace.meta, option=orjson.OPT_NON_STR_KEYS)
 
 
-def _check_report(trace: Trace) -> None:
+def check_report(trace: Trace | Job) -> None:
+    """Every rule runs, and the page can be written."""
     try:
         analyses = analyses_of(trace)
         report = report_of(analyses)

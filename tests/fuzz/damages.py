@@ -39,11 +39,12 @@ def written(rng: random.Random, header: Event, events: list[Any]) -> bytes:
     fields = [f"{dump(key)}: {dump(value)}" for key, value in header.items()]
     fields.insert(rng.randint(0, len(fields)), f'"traceEvents": [{texts}\n]')
     whole = f"[{texts}]" if rng.random() < 0.1 else "{" + ",\n".join(fields) + "}"
-    whole = re.sub(r'"@(object|list) (\d+)@"', _unmarked, whole)
+    whole = re.sub(r'"@(object|list) (\d+)@"', unmarked, whole)
     return whole.encode("utf-8", "surrogatepass")
 
 
-def _unmarked(match: re.Match[str]) -> str:
+def unmarked(match: re.Match[str]) -> str:
+    """The nesting that a mark of `odd` stands for."""
     opening, closing = ('{"a":', "}") if match[1] == "object" else ("[", "]")
     return opening * int(match[2]) + "1" + closing * int(match[2])
 

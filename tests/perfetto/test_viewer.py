@@ -22,6 +22,9 @@ from tests.perfetto.viewer import Viewer, viewer
 from tests.recorded import FIXTURES
 from traceanalyzer import diagnose
 from traceanalyzer.cli.app import cli
+from traceanalyzer.cli.open import _carried
+from traceanalyzer.cli.serving import OneFile
+from traceanalyzer.render.perfetto.address import viewer_address
 from traceanalyzer.render.perfetto.track_events import to_track_events
 
 TRACE = FIXTURES / "implicit-sync" / "bad.json.gz"
@@ -160,7 +163,7 @@ def check_view(page: Viewer) -> None:
     assert name.startswith("1 ")
     assert selected[2] in (name, first.by)
     pinned = page.tell("app.trace.workspaces.currentWorkspace.pinnedTracks.map((track) => track.name)")
-    assert {findings.name, "Idle: device 0"} <= {*pinned}
+    assert {*pinned} == {findings.name, "Idle: device 0"}  # no empty tracks
     low, length = page.tell(
         "((window) => [String(window.start.integral), String(window.duration)])(app.trace.timeline.visibleWindow)"
     )
@@ -196,3 +199,17 @@ def test_hostile_names_are_characters_in_the_viewer(page: Viewer) -> None:
     names = page.query("select name, count(*) from slice group by 1")
     assert {name: int(count) for name, count in names} == expected
     assert page.errors == []
+
+
+def test_the_carried_viewer_opens_a_trace_without_any_network(page: Viewer, tmp_path: Path) -> None:
+    """As `open --offline` serves it: the page may fetch from nowhere else."""
+    annotated(tmp_path, "trace.zip")
+    with OneFile(None, port=0, viewer=_carried()) as server:
+        address = viewer_address(server.give(tmp_path / "trace.zip"), viewer=f"http://{server.host}")
+        context = page.page.context.browser.new_context()
+        context.route("**/*", lambda route: route.abort())
+        context.route(f"http://{server.host}/**", lambda route: route.continue_())
+        shown = Viewer(context.new_page(), {})
+        shown.visit(address)
+        assert server.served.is_set()
+        assert shown.query("select count(*) from slice where category = 'kernel'") != [("0",)]

@@ -122,3 +122,18 @@ def test_names_of_backward_ops_are_theirs_and_not_the_engines() -> None:
     )
     assert "before MmBackward0 (5 %)" in text
     assert "scheduler-gap: late, MmBackward0 " in text
+
+
+def test_a_title_without_room_has_fewer_words_and_none_that_is_cut() -> None:
+    """What it is named by goes first, and then its cause: the line below names both."""
+    found = replace(
+        samples.finding(0), cause="transfer-of-pageable-memory", by="aten::_scaled_dot_product_attention"
+    )
+    job = replace(samples.two_ranks(), findings=(replace(found, rank=0),))
+    titles = [
+        next(line for line in render_text(job, width=width).splitlines() if line.startswith("1  "))
+        for width in (120, 80, 60)
+    ]
+    names = [title[3:].partition(" (rank")[0] for title in titles]
+    assert names[0].startswith("scheduler-gap: transfer-of-pageable-memory, ")
+    assert names[1:] == ["scheduler-gap: transfer-of-pageable-memory", "scheduler-gap"]

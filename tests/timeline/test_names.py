@@ -58,6 +58,12 @@ def test_no_communication(name: str) -> None:
         ("hipModuleLaunchKernel", True),
         ("cudaGraphLaunch", True),
         ("hipGraphLaunch", True),
+        ("cudaLaunchCooperativeKernel", True),
+        ("hipLaunchCooperativeKernel", True),
+        ("urEnqueueKernelLaunch", True),
+        ("piextEnqueueCooperativeKernelLaunch", True),
+        ("zeCommandListAppendLaunchKernel", True),
+        ("urEnqueueUSMMemcpy", False),
         ("cudaMemcpyAsync", False),
         ("cudaLaunchHostFunc", False),
         ("cudaFuncGetAttributes", False),
@@ -77,6 +83,10 @@ def test_launches(name: str, starts_work: bool) -> None:
         ("CopyHostToDevice", "h2d"),
         ("Memcpy HtoA (Host -> Array)", "other"),
         ("Memcpy (Host -> Device)", "h2d"),
+        ("Memcpy M2D (MEMORY -> DEVICE)", "h2d"),
+        ("Memcpy D2M (DEVICE -> MEMORY)", "d2h"),
+        ("Memcpy D2D (DEVICE -> DEVICE)", "d2d"),
+        ("Memcpy S2D (SHARED -> DEVICE)", "other"),
     ],
 )
 def test_copies(name: str, kind: str) -> None:

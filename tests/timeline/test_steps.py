@@ -267,6 +267,8 @@ def test_cold_and_empty_steps_are_told_from_steady_ones(durations: list[int], st
     ("name", "phase", "batch"),
     [
         ("execute_context_2(6144)_generation_3(3)", "mixed", 5),
+        ("execute_new_2_cached_3", "new and cached", 5),
+        ("execute_new_0_cached_64", "cached", 64),
         ("execute_context_1(888_788544)_generation_0(0)", "prefill", 1),
         ("execute_32_context_0(sq0sk0)_generation_32(sq32sk9)", "decode", 32),
         ("step[DECODE bs=64 toks=64]", "decode", 64),

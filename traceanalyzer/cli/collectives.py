@@ -6,16 +6,19 @@ from pathlib import Path
 
 import click
 
-from traceanalyzer.cli.options import FILE, PATH, force_option, format_option
+from traceanalyzer.cli.options import FILE, PATH_OR_URL, force_option, format_option, scheduler_option
 from traceanalyzer.cli.output import put, put_text
 
 
 @click.command(short_help="Collectives of a job: sizes, bandwidths, waiting, clocks.")
-@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH_OR_URL)
 @format_option("text", "json")
 @click.option("--output", "-o", type=FILE, metavar="FILE", help="Write it there instead of standard output.")
 @force_option
-def collectives(traces: tuple[Path, ...], form: str, output: Path | None, force: bool) -> None:
+@scheduler_option
+def collectives(
+    traces: tuple[Path, ...], form: str, output: Path | None, force: bool, scheduler: str | None
+) -> None:
     """List the collectives of a job by kind, group and size, and the clocks of its ranks.
 
     TRACEs are the ranks of one job, or a folder of them. A transfer begins when the last rank comes. Bandwidths are
@@ -27,16 +30,15 @@ def collectives(traces: tuple[Path, ...], form: str, output: Path | None, force:
       traceanalyzer collectives rank0.json rank1.json --format json
     """
     from traceanalyzer.cli.files import check_outputs
-    from traceanalyzer.cli.loading import load_all
+    from traceanalyzer.cli.ranks import with_ranks
     from traceanalyzer.model.errors import Unavailable
     from traceanalyzer.render.data.encode import INDENTED, to_json
     from traceanalyzer.render.text.collectives import render_collectives
     from traceanalyzer.report.collectives import collectives_of_job
-    from traceanalyzer.report.diagnosis import analyses_of
 
     check_outputs([output] if output else [], inputs=traces, force=force)
     try:
-        view, found = collectives_of_job(analyses_of(load_all(traces)))
+        view, found = with_ranks(traces, None, collectives_of_job, scheduler=scheduler)
     except Unavailable as reason:
         raise reason.for_user(str(traces[0])) from reason
     if form == "json":

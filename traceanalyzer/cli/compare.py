@@ -34,7 +34,7 @@ def _times(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     "--base", "more_base", multiple=True, metavar="TRACE", help="Another capture of BASE; repeatable."
 )
 @click.option("--new", "more_new", multiple=True, metavar="TRACE", help="Another capture of NEW; repeatable.")
-@format_option("text", "json", "markdown")
+@format_option("text", "json", "csv", "markdown")
 @click.option("--output", "-o", type=FILE, metavar="FILE", help="Write there instead of to standard output.")
 @click.option("--parquet", type=FILE, metavar="FILE", help="Write the rows as Parquet, too.")
 @click.option("--page", type=FILE, metavar="FILE", help="Write a page with both recordings, too.")
@@ -150,6 +150,10 @@ def _put(found: Comparison, form: str, output: Path | None, quiet: bool) -> None
 
     if form == "json":
         put(data.comparison_json(found), output)
+    elif form == "csv":
+        from traceanalyzer.render.data.table import table_csv
+
+        put(table_csv(found.to_frame()), output)
     elif form == "markdown":
         put_text(data.comparison_markdown(found), output)
     else:

@@ -12,6 +12,7 @@ from typing import Any
 from traceanalyzer.model.errors import BadOption
 
 _KEYS = ("fail-on", "ignore", "limits", "select", "step-ms")
+_MAX_MS = 86_400_000  # a day: no step takes longer
 _SEVERITIES = ("high", "medium", "low", "never")
 
 
@@ -124,6 +125,6 @@ def _limits(value: Any, refuse: _Refuse) -> dict[str, str]:
 def _time(value: Any, refuse: _Refuse) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise refuse(f"says step-ms = {value!r}", "It is a positive number of ms.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MAX_MS:
+        raise refuse(f"says step-ms = {value!r}", "It is a positive number of ms, of less than a day.")
     return float(value)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
@@ -18,10 +19,11 @@ from traceanalyzer.cli.forms import FORMS, rendered
 from traceanalyzer.cli.gate import failing, known_findings
 from traceanalyzer.cli.options import (
     FILE,
-    PATH,
+    PATH_OR_URL,
     force_option,
     format_option,
     names_option,
+    scheduler_option,
     settings_of,
     step_option,
     window_option,
@@ -32,6 +34,8 @@ from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.offsets import parse_window
 
 if TYPE_CHECKING:
+    from traceanalyzer.job.ranks import Ranks
+    from traceanalyzer.job.view import JobView
     from traceanalyzer.model.analysis import Analysis
     from traceanalyzer.model.finding import Finding
     from traceanalyzer.model.report import Report
@@ -65,10 +69,11 @@ class Request:
     cache: bool = False
     rank: int | None = None
     as_peers: tuple[int, ...] = ()
+    scheduler: str | None = None
 
 
 @click.command(short_help="What cost GPU time, where, and what fixing it saves.")
-@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH_OR_URL)
 @format_option(*FORMS)
 @click.option(
     "--output", "-o", type=FILE, metavar="FILE", help="Write the report there instead of standard output."
@@ -109,7 +114,7 @@ class Request:
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Processes that read a file of 32 MB or more, and threads that analyse it; by default one per core.",
+    help="Processes that read a large file or a job's ranks, and threads that analyse it; by default one per core.",
 )
 @click.option(
     "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
@@ -122,6 +127,7 @@ class Request:
     metavar="N",
     help="Of a job: its step if this rank were as the others; repeatable, for several at once.",
 )
+@scheduler_option
 @click.pass_context
 def diagnose(ctx: click.Context, /, **options: Any) -> None:
     """Say what cost GPU time in TRACE, and where.
@@ -177,57 +183,66 @@ def _configured(ctx: click.Context, request: Request) -> Request:
 
 def _run(request: Request) -> bool:
     """Read, analyse, write; whether --fail-on was met. All that can be refused is refused before reading."""
-    from traceanalyzer.cli.loading import load_all
+    from traceanalyzer.cli.ranks import with_ranks
 
     window = parse_window(request.window) if request.window else None
     _check(request)
     known = None if request.baseline is None else known_findings(request.baseline)
-    read_from = perf_counter_ns()
-    loaded = load_all(
+    return with_ranks(
         request.traces,
+        window,
+        partial(_say, request, known, perf_counter_ns()),
         quiet=request.quiet,
         jobs=request.jobs,
         cache=request.cache,
         meanwhile=_import_analysis,
+        scheduler=request.scheduler,
     )
-    read_to = perf_counter_ns()
-    from traceanalyzer.report.diagnosis import analyses_of, report_of
 
-    analysed = _of_rank(analyses_of(loaded, window), request.rank)
-    for _, analysis in analysed:
-        analysis.threads = min(analysis.threads, request.jobs or analysis.threads)
-    report = report_of(
-        analysed,
-        select=request.select,
-        ignore=request.ignore,
-        settings=request.settings,
-        step_ms=request.step_ms,
-        as_peers=request.as_peers,
-    )
-    _write_tables(request, report, analysed)
+
+def _say(
+    request: Request,
+    known: Mapping[str, int] | None,
+    read_from: int,
+    ranks: Ranks,
+    view: JobView | None,
+) -> bool:
+    """Analyse and write; whether --fail-on was met."""
+    from traceanalyzer.report.diagnosis import report_of_ranks
+    from traceanalyzer.report.of_rank import Asked
+
+    read_to = perf_counter_ns()
+    if request.rank is not None:
+        ranks, view = _of_rank(ranks, request.rank), None
+    asked = Asked.of(request.select, request.ignore, request.settings, request.step_ms)
+    report = report_of_ranks(ranks, view, asked, request.as_peers)
+    _write_tables(request, report, ranks)
     failed = failing(report, request.fail_on, known)
     _write_report(request, report, failed)
     _warn(report)
     warn_of_measured(report)
-    warn_of_step(request.step_ms, (analysis for _, analysis in analysed))
+    warn_of_step(request.step_ms, ranks)
     if request.profile:
         around = {"start-up": read_from - STARTED_NS, "reading": read_to - read_from}
-        print_times([analysis.times for _, analysis in analysed], around, perf_counter_ns() - STARTED_NS)
+        times = ranks.each(_times, dict.fromkeys(ranks.all)).values()
+        print_times(times, around, perf_counter_ns() - STARTED_NS)
     return bool(failed)
 
 
-def _of_rank(
-    analysed: list[tuple[int | None, Analysis]], rank: int | None
-) -> list[tuple[int | None, Analysis]]:
+def _times(analysis: Analysis, _: None, __: None) -> Mapping[str, int]:
+    return analysis.times
+
+
+def _of_rank(ranks: Ranks, rank: int) -> Ranks:
     """
     Raises:
         BadOption: no trace is of that rank.
     """
-    chosen = [pair for pair in analysed if rank is None or pair[0] == rank]
-    if not chosen:
-        known = ", ".join(str(known) for known, _ in analysed[:8])
+    if rank not in ranks.all:
+        known = ", ".join(str(known) for known in ranks.all[:8])
         raise BadOption(f"no trace of rank {rank}: the traces are of ranks {known}")
-    return chosen
+    ranks.all = (rank,)
+    return ranks
 
 
 def _import_analysis() -> None:
@@ -258,7 +273,7 @@ def _check_rules(request: Request, settings: Mapping[str, str]) -> None:
     rules.configured(rules.select_rules(request.select, request.ignore), settings)
 
 
-def _write_tables(request: Request, report: Report, analysed: Sequence[tuple[int | None, Analysis]]) -> None:
+def _write_tables(request: Request, report: Report, ranks: Ranks) -> None:
     if request.parquet is not None:
         from traceanalyzer.render.data.parquet import write_findings
 
@@ -266,9 +281,9 @@ def _write_tables(request: Request, report: Report, analysed: Sequence[tuple[int
             write_findings(report, stream)
     if request.accounting is not None:
         from traceanalyzer.render.data.parquet import write_accounting
-        from traceanalyzer.report.summary import accounting_frame
+        from traceanalyzer.report.summary import accounting_of
 
-        frame = accounting_frame(analysed)
+        frame = accounting_of(ranks)
         with written(request.accounting) as stream:
             write_accounting(frame, [trace.meta.source for trace in report.traces], stream)
 

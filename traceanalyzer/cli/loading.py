@@ -32,15 +32,15 @@ def load_all(
         UnreadableTrace, NotATrace: as `load_job`.
     """
     from traceanalyzer.cli.progress import told_progress
-    from traceanalyzer.read.load import load, load_job
+    from traceanalyzer.read.load import load_any, load_job
 
     keep_freed_memory()
     with told_progress(quiet) as line:
         progress = _after(meanwhile, line) if meanwhile else line
         if len(paths) == 1 and not paths[0].is_dir():
-            return load(paths[0], jobs=jobs, cache=cache, progress=progress)
+            return load_any(paths[0], jobs=jobs, cache=cache, progress=progress)
         job = load_job(*paths, jobs=jobs, cache=cache, progress=progress)
-    _warn_of_unranked(job)
+    warn_of_unranked(sum(trace.meta.rank is None for trace in job.values()), len(job))
     return job
 
 
@@ -71,9 +71,8 @@ def load_one(path: Path) -> Trace:
         return load(path, progress=progress)
 
 
-def _warn_of_unranked(job: Job) -> None:
+def warn_of_unranked(unranked: int, traces: int) -> None:
     """Files of one process each say nothing of a job: that they belong together is the user's word."""
-    unranked = sum(trace.meta.rank is None for trace in job.values())
-    if unranked and len(job) > 1:
-        what = f"{unranked} of the {len(job)} traces declare no rank"
+    if unranked and traces > 1:
+        what = f"{unranked} of the {traces} traces declare no rank"
         tell(f"warning: {what} and are numbered in the order given, as if of one job")

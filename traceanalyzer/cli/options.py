@@ -10,7 +10,18 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+class _PathOrUrl(click.Path):
+    """A path, or the URL of what fsspec reads."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from traceanalyzer.read.remote import as_path, is_url
+
+        return as_path(value) if is_url(value) else super().convert(value, param, ctx)
+
+
 PATH = click.Path(path_type=Path)
+PATH_OR_URL = _PathOrUrl(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 trace_argument = click.argument("trace", type=PATH)
@@ -67,3 +78,10 @@ def settings_of(ctx: click.Context, param: click.Parameter, values: Sequence[str
         if not equals or "." not in name:
             raise click.BadParameter(f"{value!r} is not rule.limit=value", ctx, param)
     return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+scheduler_option = click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Of a job: read and analyse its ranks on the workers of this Dask scheduler, such as tcp://host:8786.",
+)

@@ -14,6 +14,7 @@ from traceanalyzer.model.units import format_bytes
 
 SILENT_S = 1.0
 EVERY_S = 0.2
+_FILE_WIDTH = 50  # characters of a path that are shown, the last
 _ERASE = "\r\x1b[K"
 
 
@@ -38,6 +39,15 @@ class ProgressLine:
         self._stream.write(f"{_ERASE}{size}, {events:,} events, {rate}/s")
         self._stream.flush()
 
+    def of_rank(self, file: str, done: int, count: int) -> None:
+        """One more of the ranks is done; the file says which."""
+        now = self._clock()
+        if now < self._due:
+            return
+        self._due, self._shown = now + EVERY_S, True
+        self._stream.write(f"{_ERASE}{done} of {count} ranks, {file[-_FILE_WIDTH:]}")
+        self._stream.flush()
+
     def __enter__(self) -> Self:
         return self
 
@@ -57,3 +67,10 @@ def told_progress(quiet: bool = False) -> Iterator[ProgressLine | None]:
         return
     with ProgressLine(sys.stderr) as progress:
         yield progress
+
+
+@contextmanager
+def told_ranks(quiet: bool = False) -> Iterator[Callable[[str, int, int], None] | None]:
+    """The same of a job's ranks, which are read and analysed beside each other."""
+    with told_progress(quiet) as line:
+        yield None if line is None else line.of_rank

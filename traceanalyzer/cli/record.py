@@ -47,7 +47,7 @@ from traceanalyzer.model.errors import TraceAnalyzerError
 @click.option(
     "--every-call-of",
     metavar="MODULE:FUNCTION",
-    help="Each call of this function is a step; __main__:step is one of the script. Needs Python 3.12.",
+    help="Each call of this function is a step; __main__:step is one of the script.",
 )
 @force_option
 @click.pass_context

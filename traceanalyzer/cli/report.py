@@ -56,6 +56,7 @@ def report(
       traceanalyzer report trace.json -o to-share.html --confidential
     """
     from traceanalyzer.cli.loading import load_all
+    from traceanalyzer.job.ranks import Here
     from traceanalyzer.render.html.document import render_html
     from traceanalyzer.report.diagnosis import analyses_of, report_of
     from traceanalyzer.report.page.page import page_of
@@ -68,7 +69,7 @@ def report(
     put(render_html(page_of(judged, analysed, confidential=confidential)), output)
     click.echo(f"{output}: {len(judged.findings):,} findings", err=True)
     warn_of_measured(judged)
-    warn_of_step(step_ms, (analysis for _, analysis in analysed))
+    warn_of_step(step_ms, Here(dict(analysed)))
 
 
 def _check_ending(output: Path) -> None:

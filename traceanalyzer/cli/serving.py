@@ -1,15 +1,22 @@
-"""One file for one page: served once from this machine to Perfetto's viewer, and to nobody else."""
+"""One file for one page: served once from this machine to Perfetto's viewer, and to nobody else.
+
+The viewer may be served from here, too.
+"""
 
 from __future__ import annotations
 
+import mimetypes
 import secrets
 import shutil
+import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
 from typing import Self
+from urllib.parse import unquote
 
 from traceanalyzer.model.errors import TraceAnalyzerError
 
@@ -22,14 +29,17 @@ class OneFile:
     """Serves a file under a path that nobody can guess, until it was fetched.
 
     Args:
-        origin: the only page that may fetch it.
+        origin: the only page that may fetch it; None for the viewer that is served from here.
+        viewer: folder of the viewer's pages.
 
     Raises:
         TraceAnalyzerError: the port is taken.
     """
 
-    def __init__(self, origin: str, port: int = PORT) -> None:
+    def __init__(self, origin: str | None, port: int = PORT, viewer: Path | None = None) -> None:
         self.origin = origin
+        self.viewer = viewer
+        self.asked_s = time.monotonic()
         self.served = Event()
         self.file: Path | None = None
         self._token = secrets.token_urlsafe(24)
@@ -80,7 +90,11 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _SILENT_S
 
     def do_GET(self) -> None:
-        """The file, once, to the right page."""
+        """The file, once, to the right page; or a part of the viewer."""
+        self.one.asked_s = time.monotonic()
+        if self.one.viewer is not None and self.path.partition("?")[0] != self.one.path:
+            self._part(self.one.viewer.resolve())
+            return
         if not self._admitted() or self.one.file is None or self.one.served.is_set():
             self._refuse()
             return
@@ -96,6 +110,25 @@ class _Handler(BaseHTTPRequestHandler):
             except OSError:  # the page was closed: it may come again
                 return
         self.one.served.set()
+
+    def _part(self, folder: Path) -> None:
+        """A file of the viewer."""
+        name = unquote(self.path.partition("?")[0]).lstrip("/") or "index.html"
+        wanted = (folder / name).resolve() if "\0" not in name else folder
+        if (
+            self.headers.get("Host") != self.one.host
+            or not wanted.is_relative_to(folder)
+            or not wanted.is_file()
+        ):
+            self._refuse()
+            return
+        content = wanted.read_bytes()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", mimetypes.guess_type(wanted.name)[0] or "application/octet-stream")
+        self.send_header("Content-Length", str(len(content)))
+        with suppress(OSError):  # the page was closed
+            self.end_headers()
+            self.wfile.write(content)
 
     def do_OPTIONS(self) -> None:
         """Browsers ask before a page of the network may fetch from this machine."""
@@ -120,8 +153,9 @@ class _Handler(BaseHTTPRequestHandler):
         return wanted and asked == (self.one.origin, self.one.host)
 
     def _allow(self) -> None:
-        self.send_header("Access-Control-Allow-Origin", self.one.origin)
-        self.send_header("Vary", "Origin")
+        if self.one.origin is not None:
+            self.send_header("Access-Control-Allow-Origin", self.one.origin)
+            self.send_header("Vary", "Origin")
 
     def _refuse(self) -> None:
         self.send_response(HTTPStatus.NOT_FOUND)

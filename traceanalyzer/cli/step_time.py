@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from traceanalyzer.cli.output import tell
 
 if TYPE_CHECKING:
+    from traceanalyzer.job.ranks import Ranks
     from traceanalyzer.model.analysis import Analysis
     from traceanalyzer.model.report import Report
 
@@ -18,12 +18,16 @@ _WHY_APART = (
 )
 
 
-def warn_of_step(step_ms: float | None, analyses: Iterable[Analysis]) -> None:
+def warn_of_step(step_ms: float | None, ranks: Ranks) -> None:
     """Say on standard error, once, where a step as long as was given does not fit a trace."""
-    said = (step_doubt(step_ms, one) for one in analyses) if step_ms is not None else iter(())
-    doubt = next((text for text in said if text), None)
+    said = ranks.each(_doubt, dict.fromkeys(ranks.all), step_ms) if step_ms is not None else {}
+    doubt = next((text for text in said.values() if text), None)
     if doubt:
         tell(f"warning: --step-ms {step_ms:g}: {doubt}; is it in ms, and of this run?")
+
+
+def _doubt(analysis: Analysis, _: None, step_ms: float) -> str | None:
+    return step_doubt(step_ms, analysis)
 
 
 def step_doubt(step_ms: float, analysis: Analysis) -> str | None:

@@ -127,6 +127,9 @@ class Analysis:
     def __repr__(self) -> str:
         return f"Analysis({self.trace!r}, window={self.window.asked_ns})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.trace, self.window.asked_ns, self._shared, self._own, self.times)
+
     def within(self, window: tuple[int, int] | None) -> Analysis:
         """The same trace with another window; indexes that do not depend on it are shared."""
         other = Analysis(self.trace, window)
@@ -214,3 +217,16 @@ class Analysis:
             if need.optional:
                 return None
             raise
+
+
+def _again(
+    trace: Trace,
+    window: tuple[int, int] | None,
+    shared: dict[type, Any],
+    own: dict[type, Any],
+    times: dict[str, int],
+) -> Analysis:
+    """An analysis as it was when it was pickled."""
+    made = Analysis(trace, window)
+    made._shared, made._own, made.times = shared, own, times
+    return made

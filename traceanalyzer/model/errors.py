@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 
 class TraceAnalyzerError(Exception):
@@ -17,6 +19,9 @@ class TraceAnalyzerError(Exception):
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         return f"{place}{self.problem}" + (f"\n  {self.remedy}" if self.remedy else "")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), self.problem, where=self.where, remedy=self.remedy), ()
 
 
 class UnreadableTrace(TraceAnalyzerError):
@@ -47,6 +52,9 @@ class Unavailable(Exception):
         self.problem = problem
         self.remedy = remedy
         super().__init__(problem if remedy is None else f"{problem}: {remedy}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problem, self.remedy)
 
     def for_user(self, where: str | Path) -> TraceAnalyzerError:
         """The same as an error that ends a command."""

@@ -100,7 +100,7 @@ class Finding:
         cause, by: what tells it from other findings of the rule: a kebab-case cause, and the op, line or call.
         start_ns, end_ns, stream, thread, step, event_ids: those of a typical occurrence.
         cost_ns: time of the trace that this finding alone owns; `cost_share` of the analysed window (0 to 1).
-        cost_per_step_ns: `cost_ns` over the steps of the window.
+        cost_per_step_ns: what its occurrences within marked steps cost, over the steps of the window.
         count: occurrences of the pattern; `steps`: in how many steps they are.
         occurrences: at most `MAX_OCCURRENCES`, the costliest, by start.
         saving: what fixing it takes off the unprofiled step; None where it cannot be replayed.

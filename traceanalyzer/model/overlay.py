@@ -73,7 +73,7 @@ class Overlay:
     Attributes:
         rank: as the report calls it; None for a trace alone that declares none.
         source: the trace's file.
-        base_time_ns: what is added to the trace's times to get times since 1970.
+        base_time_ns: what is added to the trace's times to get times since 1970, of a job's on one rank's clock.
     """
 
     rank: int | None

@@ -38,6 +38,7 @@ class StepEstimate:
         bounds: what sets it with the quickest and with the slowest CPU that is plausible: one where that is the same,
             two where it is open.
         gpu_ns: of the unprofiled step, time of the busiest stream, the gaps between queued work included.
+        left_out_share: of the time of the steps after the first, that of steps unlike those that are replayed (0 to 1).
     """
 
     traced_ns: int
@@ -48,6 +49,7 @@ class StepEstimate:
     basis: str
     bounds: tuple[str, ...] = ()
     gpu_ns: int = 0
+    left_out_share: float = 0.0
 
     @property
     def open(self) -> bool:

@@ -238,6 +238,8 @@ OTHER_CATEGORIES = frozenset(
     | {"hardware_counters", "privateuse1", "ac2g", "fwdbwd", "async_cpu_to_gpu", "async_gpu"}
 )
 
+_QUEUED = ("appended", "submitted", "sycl_task_begin", "sycl_enqk_begin")
+
 # Raw keys below `args` that are dropped on purpose.
 IGNORED: dict[str, str] = {
     "Ev Idx": "the exporter's own ordinal; event_id says the same for the file",
@@ -250,4 +252,13 @@ IGNORED: dict[str, str] = {
     "Trace name": "same in every event",
     "Trace iteration": "same in every event",
     "Device": "CPU rows of torch 1.9: always 0",
+    # Intel GPUs:
+    "kernel_id": "ordinal of the kernel's run; event_id says the same for the file",
+    "memory opration id": "ordinal of the copy, spelled so",
+    "sycl_node_id": "ordinal of the task",
+    "sycl_invocation_id": "ordinal of the task's run",
+    **dict.fromkeys(
+        (f"{what}{ending}" for what in _QUEUED for ending in ("", "_rel_to_start")),
+        "how the launch came to the device; the launch has its own row",
+    ),
 }

@@ -20,7 +20,14 @@ from traceanalyzer.timeline.text_rank import text_rank
 Rows = NDArray[np.int64]
 
 KINDS = ("compute", "communication", "copy_h2d", "copy_d2h", "copy_p2p", "copy_d2d", "copy_other", "memset")
-_ACCELERATORS = ("mtia", "xpu", "hpu", "privateuse1")  # that write categories of their own
+# Accelerators that write categories of their own, by how those begin.
+_ACCELERATORS = {
+    "mtia": "MTIA",
+    "xpu": "XPU",
+    "hpu": "HPU",
+    "privateuse1": "PRIVATEUSE1",
+    "ascend": "Ascend NPU",
+}
 _OTHER = KINDS.index("copy_other")
 
 
@@ -113,10 +120,10 @@ def _nothing_ran(trace: Trace) -> Unavailable:
     launches = int((calls & matching(trace.cpu, "name", LAUNCH.search)).sum())
     if others := _other_accelerators(trace):
         kinds = " and ".join(f"{count:,} rows of {name}" for name, count in others.items())
-        what = f"{kinds} are in the trace, but none that tells of a kernel, a copy or a memset"
-        return Unavailable(
-            what, "torch's profiler writes none for this accelerator; the CPU's ops can be seen: ops"
+        what = (
+            f"{kinds} are in the trace, but none that tells of a kernel, a copy or a memset with its launch"
         )
+        return Unavailable(what, "see the CPU's ops with `traceanalyzer ops`, which is all that can be told")
     if launches == 0:
         what = "no kernels, copies or memsets in the trace"
         return Unavailable(what, "record with ProfilerActivity.CUDA on a GPU")
@@ -127,12 +134,12 @@ def _nothing_ran(trace: Trace) -> Unavailable:
 
 
 def _other_accelerators(trace: Trace) -> dict[str, int]:
-    """`MTIA (mtia_ccp_events)` -> rows of the GPU lane that are of an accelerator, but of none of its work."""
-    rows = trace.meta.rows.get("gpu", {})
+    """`MTIA (mtia_ccp_events)` -> rows that are of an accelerator, but of none of its work."""
+    rows = {**trace.meta.rows.get("gpu", {}), "hpu_op": trace.meta.rows.get("cpu", {}).get("hpu_op", 0)}
     return {
-        f"{prefix.upper()} ({category})": count
+        f"{name} ({category})": count
         for category, count in sorted(rows.items())
-        for prefix in _ACCELERATORS
+        for prefix, name in _ACCELERATORS.items()
         if category.startswith(f"{prefix}_") and count and category not in BUSY_CATEGORIES
     }
 

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import re
 
-# Calls that return only when the device (or a stream, or an event on it) has come so far. HIP spells them alike.
+# Calls that return only when the device (or a stream, or an event on it) has come so far. HIP spells them alike; an
+# Intel GPU is called through Unified Runtime (ur), before 2025 its plugin interface (pi), and Level Zero (ze) below it.
 SYNCHRONISING = re.compile(
     r"^(cuda|hip)(DeviceSynchronize|StreamSynchronize|EventSynchronize|ThreadSynchronize)"
-    r"|^cu(Ctx|Stream|Event)Synchronize"
+    r"|^cu(Ctx|Stream|Event)Synchronize|^(ur|pi)(QueueFinish|Events?Wait)"
+    r"|^ze(EventHost|CommandQueue|CommandListHost|FenceHost)Synchronize"
 )
 DEVICE_SYNC = re.compile(r"^(cuda|hip)(DeviceSynchronize|ThreadSynchronize)|^cuCtxSynchronize")
-COPY_CALL = re.compile(r"^(cuda|hip)Memcpy|^cuMemcpy")
-STREAM_WAIT = re.compile(r"^(cuda|hip)StreamWaitEvent|^cuStreamWait")
+COPY_CALL = re.compile(
+    r"^(cuda|hip)Memcpy|^cuMemcpy|^(ur|pi|piext)(USM)?Enqueue(USM|MemBuffer)?(Memcpy|Read|Write|Copy)"
+    r"|^zeCommandListAppendMemoryCopy"
+)
+STREAM_WAIT = re.compile(r"^(cuda|hip)StreamWaitEvent|^cuStreamWait|^(ur|pi)EnqueueEventsWait")
 # Calls that start work, unless a graph is being captured.
 LAUNCH = re.compile(
-    r"^(cuda|hip)(Ext)?(Module)?LaunchKernel|^cu(LaunchKernel|GraphLaunch)|^(cuda|hip)GraphLaunch|^hipExtLaunch"
+    r"^(cuda|hip|cu)(Ext|Hcc)?(Module)?Launch(Cooperative)?Kernel|^(cuda|hip|cu)GraphLaunch|^hipExtLaunch"
+    r"|^(ur|pi|piext)Enqueue(Cooperative)?KernelLaunch|^urEnqueue(CommandBuffer|Graph)"
+    r"|^zeCommandListAppendLaunch(Cooperative)?Kernel"
 )
-GRAPH_LAUNCH = re.compile(r"^(cuda|hip|cu)GraphLaunch")  # takes as long as the graph is large, every time
+# Takes as long as the graph is large, every time.
+GRAPH_LAUNCH = re.compile(r"^(cuda|hip|cu)GraphLaunch|^urEnqueue(CommandBuffer|Graph)")
 CAPTURE_BEGIN = re.compile(r"^(cuda|hip)StreamBeginCapture|^cuStreamBeginCapture")
 CAPTURE_END = re.compile(r"^(cuda|hip)StreamEndCapture|^cuStreamEndCapture")
 INSTANTIATION = re.compile(r"^(cuda|hip|cu)GraphInstantiate")
@@ -38,16 +46,18 @@ ALLOCATING_OP = re.compile(r"^aten::(empty|new_empty|resize_?$|set_$|_empty)|^\[
 ALLOCATOR = re.compile(
     r"^(cuda|hip)(Malloc|Free|HostAlloc|HostFree|HostRegister|HostUnregister|HostMalloc)"
     r"|^cuMem(Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address)"
+    r"|^(ur|piext)USM(Device|Host|Shared)?(Alloc|Free)|^zeMem(Alloc|Free)"
 )
 STREAM_ORDERED = re.compile(r"Async")  # cudaMallocAsync and its kin take from a pool, and stop nobody
 MODULE_LOADING = re.compile(
     r"^cu(Module|Library)(Load|Get|Unload)|^(cuda|hip)Module(Load|GetFunction)|^cudaLibraryLoad|^cuKernelGetFunction"
+    r"|^(ur|pi)(Program(Create|Build|Compile|Link)|KernelCreate)|^ze(Module|Kernel)Create"
     r"|^Lazy Function Loading$|^Runtime Triggered Module Loading$"
 )
 # Calls that ask or prepare and start nothing: what a library does while it looks for a kernel.
 QUERY = re.compile(
     r"^(cuda|hip|cu)((Device|Ctx|Pointer|Kernel|Library|Module|Event)?Get|Func[GS]et|PeekAtLastError|Occupancy"
-    r"|Stream(IsCapturing|Get|Create)|EventCreate)"
+    r"|Stream(IsCapturing|Get|Create)|EventCreate)|^(ur|pi)\w+Get(Info|Native)"
 )
 # Rows that are named after the capture of a graph; torch.compile times them as it times its compiler.
 CAPTURING = re.compile(r"^CUDAGraph(Node|Tree)\w*\.record|^cudagraphify|^capture_\d+", re.IGNORECASE)
@@ -98,8 +108,13 @@ STEP_MARK = re.compile(r"^ProfilerStep#(\d+)$")
 # Written by c10d around collectives, also asynchronous ones.
 COMMUNICATION_MARK = re.compile(r"^(nccl|rccl|gloo|mpi|ucc|xccl|hccl):|^c10d::")
 OPTIMIZER_MARK = re.compile(r"^Optimizer\.step#")
-SERVING_MARK = re.compile(r"^(execute_(context_)?\d+|(step|prefill|decode)\[)")
+SERVING_MARK = re.compile(r"^(execute_(context_|new_)?\d+|(step|prefill|decode)\[)")
 COMPILED_REGION = re.compile(r"^Torch-Compiled Region")
+
+
+# By what memory is copied: M is any of the host's, H what the driver pinned; S moves between both by itself.
+_INTEL_COPY = re.compile(r"memcpy ([mhds]2[mhds])\b")
+_INTEL_KINDS = {"m2d": "h2d", "h2d": "h2d", "d2m": "d2h", "d2h": "d2h", "d2d": "d2d"}
 
 
 def is_compilation(name: str) -> bool:
@@ -123,6 +138,8 @@ def copy_kind(name: str) -> str:
     for key, kind in (("htod", "h2d"), ("dtoh", "d2h"), ("ptop", "p2p"), ("peer", "p2p"), ("dtod", "d2d")):
         if key in text:
             return kind
+    if match := _INTEL_COPY.match(text):
+        return _INTEL_KINDS.get(match[1], "other")
     for key, kind in (("host -> device", "h2d"), ("device -> host", "d2h"), ("device -> device", "d2d")):
         if key in text:
             return kind

@@ -56,7 +56,7 @@ class View:
         ]
 
 
-def viewer_address(file: str, view: View | None = None) -> str:
+def viewer_address(file: str, view: View | None = None, viewer: str = ORIGIN) -> str:
     """The viewer with the trace that it fetches from the address `file`, at a finding's typical occurrence."""
     parts = {"url": file}
     if view is not None:
@@ -64,7 +64,9 @@ def viewer_address(file: str, view: View | None = None) -> str:
         parts |= {"visStart": str(low), "visEnd": str(high)}
         parts |= {"ts": str(finding.start_ns + view.offset_ns), "dur": str(finding.end_ns - finding.start_ns)}
         parts["startupCommands"] = json_text(view.commands())
-    return f"{ORIGIN}/#!/?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in parts.items())
+    return f"{viewer.rstrip('/')}/#!/?" + "&".join(
+        f"{name}={quote(value, safe='')}" for name, value in parts.items()
+    )
 
 
 def _literal(name: str) -> str:

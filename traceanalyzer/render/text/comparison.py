@@ -6,6 +6,7 @@ from traceanalyzer.comparison import shown
 from traceanalyzer.comparison.result import Comparison, Word
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.escape import printable, shortened
+from traceanalyzer.render.text.job import ranks_in_words
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.version import __version__
 
@@ -42,9 +43,16 @@ def _verdict(page: Page, found: Comparison) -> None:
     page.put(found.verdict.headline, style="bold")
     room = _REASON_WIDTHS * (page.width - 4)
     for reason in found.verdict.because[:_REASONS]:
-        page.put(f"- {shortened(printable(reason), room - 2)}", indent=2, hang=2)
+        page.put(f"- {_fitting(printable(reason), room - 2)}", indent=2, hang=2)
     if found.verdict.settle:
         page.put(f"To settle it: {found.verdict.settle}.")
+
+
+def _fitting(reason: str, room: int) -> str:
+    """As many of its phrases as fit."""
+    while len(reason) > room and "; " in reason:
+        reason = reason.rpartition("; ")[0]
+    return shortened(reason, room)
 
 
 def _axes(page: Page, found: Comparison) -> None:
@@ -108,7 +116,7 @@ def _rows(page: Page, found: Comparison) -> None:
         name = shortened(printable(shown.row_name(row)), max(page.width - len(left) - len(values) - 2, 16))
         page.put(shortened(f"{left}{name}  {values}", page.width))
         if row.note:
-            page.put(shortened(printable(row.note), page.width - 19), indent=19)
+            page.put(shortened(printable(row.note.partition("; ")[0]), page.width - 19), indent=19)
 
 
 def _faults(page: Page, found: Comparison) -> None:
@@ -124,14 +132,26 @@ def _faults(page: Page, found: Comparison) -> None:
         page.put(f"{len(faults) - _FAULTS} others", indent=2)
 
 
+def _rank_lines(found: Comparison) -> list[str]:
+    """Ranks with their steps, those of one role that changed alike together."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    several = len({role for one in found.ranks for role in one.roles if role is not None}) > 1
+    for one in found.ranks:
+        ns = [("missing" if at is None else format_ns(at)) for at in (one.base_ns, one.new_ns)]
+        roles = " and ".join(dict.fromkeys(str(role) for role in one.roles if role is not None))
+        told = f" (work {roles})" * several, f"{ns[0]} -> {ns[1]}  {one.word}"
+        alike.setdefault(told, []).append(one.rank or 0)
+    return [f"{ranks_in_words(ranks)}{work}: {told}" for (work, told), ranks in alike.items()]
+
+
 def _footer(page: Page, found: Comparison) -> None:
     page.blank()
     rungs = ", ".join(f"{rung} {share:.0%}" for rung, share in found.rungs.items() if share >= 0.005)
     page.put(f"GPU time matched by: {rungs}".replace("%", " %"))
-    for one in found.ranks[:_RANKS]:
-        ns = [("missing" if at is None else format_ns(at)) for at in (one.base_ns, one.new_ns)]
-        page.put(f"rank {one.rank}: {ns[0]} -> {ns[1]}  {one.word}")
-    if len(found.ranks) > _RANKS:
-        page.put(f"{len(found.ranks) - _RANKS} other ranks")
+    lines = _rank_lines(found)
+    for line in lines[:_RANKS]:
+        page.put(line)
+    if len(lines) > _RANKS:
+        page.put(f"and {len(lines) - _RANKS} more")
     for note in found.notes[:5]:
         page.put(f"note: {shortened(printable(note), 2 * page.width - 8)}", hang=6)

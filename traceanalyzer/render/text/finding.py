@@ -13,7 +13,8 @@ from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import ranks_in_words
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.text.savings import amount_words, finding_name, grade, short_amounts
+from traceanalyzer.render.text.savings import amount_words, finding_name, grade, saving_words, short_amounts
+from traceanalyzer.report.verdict import listed
 from traceanalyzer.report.words import short_ops
 
 SEVERITY_STYLES = {
@@ -23,6 +24,7 @@ SEVERITY_STYLES = {
     Severity.INFO: "dim",
 }
 _TITLES = ("times", "steps", "confidence", "example at", "long", "step", "on", "timestamp")
+_LEAST_BY = 12  # columns of what it is named by: of fewer nobody can tell it
 _BESIDE = 50  # columns of a title for the rule and the grade
 # Columns that a narrow page does without, the first first: the timestamp leads there.
 _SPARE = ("step", "on", "long", "steps")
@@ -52,9 +54,16 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, lines: 
     if left < 1:
         return
     put_fitted(page, f"-> {finding.advice}", min(left, 2), indent=3, hang=3)
-    amounts = short_amounts(finding, _step(finding, report))
+    amounts = _amounts(finding, fault, _step(finding, report))
     if amounts and len(page.lines) < lines:
         put_fitted(page, amounts, 1, indent=3, style="dim")
+
+
+def _amounts(finding: Finding, fault: Fault | None, step: StepEstimate | None) -> str:
+    """What the finding saves, or the whole fault that it stands for, as its title says."""
+    if fault is None or fault.saving is None:
+        return short_amounts(finding, step)
+    return f"{saving_words(fault.saving, step)}, {listed(fault.findings[1:])} included"
 
 
 def _fault(number: int, report: Report) -> Fault | None:
@@ -71,10 +80,18 @@ def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fau
         first = fault.findings[0]
         right = grade(together) if number == first else f"fixed with {first}"
     whose = _whose(finding, report)
-    name = finding_name(finding, max(page.width - _BESIDE, 12))
-    room = page.width - len(right) - len(f"{number}    {whose}")
-    title = f"{number}  {shortened(printable(name), max(room, 20))}{whose}"
+    room = max(page.width - len(right) - len(f"{number}    {whose}"), 20)
+    title = f"{number}  {_name(finding, room, max(page.width - _BESIDE, _LEAST_BY))}{whose}"
     page.sides(title, right, style=SEVERITY_STYLES[finding.severity])
+
+
+def _name(finding: Finding, room: int, longest: int) -> str:
+    """As much of the name as has room: whole words of it, or as much of what it is named by as can be told by."""
+    by = min(longest, room - len(finding.rule) - 2) if not finding.cause else longest
+    plain = replace(finding, by=None)
+    names = [finding_name(finding, by)] if by >= _LEAST_BY else []
+    names = [printable(name) for name in (*names, finding_name(plain), finding.rule)]
+    return next((name for name in names if len(name) <= room), shortened(names[-1], room))
 
 
 def _step(finding: Finding, report: Report) -> StepEstimate | None:

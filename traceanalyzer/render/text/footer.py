@@ -13,7 +13,12 @@ from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.savings import finding_name
 from traceanalyzer.report.apart import Apart
 
-UNDERSTOOD = ("flow:", "metadata", "window mark")  # beginnings of what `Meta.counted` has and nobody misses
+UNDERSTOOD = (
+    "flow:",
+    "metadata",
+    "window mark",
+    "of another rank",
+)  # beginnings of what `Meta.counted` has and nobody misses
 
 
 def footer(page: Page, report: Report, parts: Apart) -> None:

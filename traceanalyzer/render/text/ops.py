@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.data.table import records
 from traceanalyzer.render.text.escape import printable, shortened
+from traceanalyzer.render.text.markdown import to_markdown
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.report.words import plain_kernel, short_ops
 from traceanalyzer.roofline.op_work import OpWork
@@ -32,6 +33,26 @@ def render_ops(work: OpWork, *, limit: int = 10, width: int = 100, ascii_only: b
         line for source in _sources(work) for line in textwrap.wrap(source, width, subsequent_indent="  ")
     ]
     return as_text(lines, ascii_only=ascii_only)
+
+
+def ops_markdown(work: OpWork, *, limit: int = 10) -> str:
+    """A pipe table of the ops and inputs with the most GPU time, the largest first."""
+    titles = ("op", "inputs", "calls", "GPU time", "of the window", "TFLOP/s", "GB/s", "of the peak")
+    rows = work.shapes.sort_values("gpu_ns", ascending=False, kind="stable")
+    cells = [
+        (
+            short_ops(row["op"]),
+            _inputs(row),
+            f"{row['calls']:,}",
+            format_ns(row["gpu_ns"]),
+            format_share(row["gpu_ns"] / max(work.window_ns, 1)),
+            "" if row["tflops"] is None else f"{row['tflops']:.1f}",
+            "" if row["gbps"] is None else f"{row['gbps']:,.0f}",
+            "" if row["peak_share"] is None else format_share(row["peak_share"]),
+        )
+        for row in records(rows.head(limit))
+    ]
+    return to_markdown(titles, cells, [_header(work), *_sources(work)])
 
 
 def _header(work: OpWork) -> str:

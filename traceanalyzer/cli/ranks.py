@@ -1,0 +1,142 @@
+"""Traces for a command that asks each rank of a job alike: read here, or by processes where that is quicker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from traceanalyzer.cli.loading import load_all, warn_of_unranked
+
+if TYPE_CHECKING:
+    from traceanalyzer.job.ranks import Ranks
+    from traceanalyzer.job.view import JobView
+    from traceanalyzer.report.diagnosis import Offsets
+    from traceanalyzer.report.rank_pool import Pool
+
+T = TypeVar("T")
+
+WORTH_BYTES = 48 << 20  # a process takes 0.7 s to begin, in which one core reads and analyses 24 MB
+_RANK_BYTES = (
+    12  # times the plain bytes of a file: memory for the largest of a process's ranks; 6 to 10, H200
+)
+_BEGUN_BYTES = 250 << 20  # what a process holds before its first rank, and a little more
+_SHARE = 0.6  # of the memory that is free, for all processes; chosen
+
+
+def with_ranks(
+    paths: Sequence[Path],
+    window: Offsets | None,
+    say: Callable[[Ranks, JobView | None], T],
+    *,
+    quiet: bool = False,
+    jobs: int | None = None,
+    cache: bool = False,
+    meanwhile: Callable[[], object] | None = None,
+    scheduler: str | None = None,
+) -> T:
+    """What `say` makes of the ranks, and of what they have in common.
+
+    Args:
+        window: what is analysed of each trace.
+        scheduler: address of a cluster that reads and analyses them.
+        quiet, jobs, cache, meanwhile: as of `load_all`.
+
+    Raises:
+        TraceAnalyzerError: as `load_job`; or the window is outside of a trace.
+    """
+    files = _files(paths)
+    pool = _pool(files, jobs, scheduler)
+    if pool is not None:
+        from traceanalyzer.report.rank_pool import SeveralRanks
+
+        with suppress(SeveralRanks), closing(pool):
+            if meanwhile:
+                meanwhile()
+            return _in_pool(pool, paths, files, window, say, quiet, cache)
+    loaded = load_all(paths, quiet=quiet, jobs=jobs, cache=cache, meanwhile=meanwhile)
+    from traceanalyzer.job.ranks import Here
+    from traceanalyzer.report.diagnosis import analyses_of, view_of
+
+    analyses = dict(analyses_of(loaded, window))
+    for analysis in analyses.values():
+        analysis.threads = min(analysis.threads, jobs or analysis.threads)
+    return say(Here(analyses), view_of(analyses))
+
+
+def _in_pool(
+    pool: Pool,
+    paths: Sequence[Path],
+    files: Sequence[Path],
+    window: Offsets | None,
+    say: Callable[[Ranks, JobView | None], T],
+    quiet: bool,
+    cache: bool,
+) -> T:
+    from traceanalyzer.cli.progress import told_ranks
+    from traceanalyzer.report.rank_pool import Elsewhere, in_pool
+    from traceanalyzer.report.rank_states import RankFile
+
+    def told(ranks: Elsewhere, view: JobView | None) -> T:
+        warn_of_unranked(ranks.unranked, len(ranks.all))
+        return say(ranks, view)
+
+    template = RankFile(window=window, cache=cache, jobs=max(_cores() // len(files), 1))
+    with told_ranks(quiet) as progress:
+        return in_pool(pool, paths, files, template, told, progress)
+
+
+def _pool(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Pool | None:
+    """What reads and analyses the files, where it is not this process."""
+    if scheduler is not None:
+        from traceanalyzer.report.cluster import Cluster
+
+        return Cluster(scheduler)
+    count, most_bytes = _processes(files, jobs)
+    if count == 0:
+        return None
+    from traceanalyzer.report.workers import Processes
+
+    return Processes(count, most_bytes)
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    from traceanalyzer.read.folders import traces_in
+
+    return [file for path in paths for file in (traces_in(path)[0] if path.is_dir() else [path])]
+
+
+def _processes(files: Sequence[Path], jobs: int | None) -> tuple[int, int | None]:
+    """(how many processes are worth it, how much memory each may hold); 0 where this one does as well."""
+    from traceanalyzer.read.remote import is_url
+    from traceanalyzer.read.text.source import Source
+
+    if len(files) < 2 or any(str(path) == "-" for path in files):
+        return 0, None
+    if any(map(is_url, files)):  # `memory://` is of this process; of others nobody knows how large they are
+        here = any(str(path).startswith("memory:") for path in files)
+        return (0 if here else min(jobs or _cores(), len(files))), None
+    sizes = [Source(path).plain_bytes() or 0 for path in files]
+    most, free = min(jobs or _cores(), len(files)), _free_bytes()
+    if free is None:
+        return (most, None) if most > 1 and sum(sizes) >= WORTH_BYTES else (0, None)
+    free = int(_SHARE * free)
+    if sum(sizes) < WORTH_BYTES or (most == 1 and _RANK_BYTES * sum(sizes) < free):
+        return 0, None
+    most = max(min(most, free // (_BEGUN_BYTES + _RANK_BYTES * max(sizes))), 1)
+    return most, free // most
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _free_bytes() -> int | None:
+    """Memory that programs may take without others going to disk; None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None

@@ -1,0 +1,66 @@
+"""Traces -> a file of speedscope: GPU work, CPU time and idle time, each as a flame graph of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.render.data.encode import to_json
+from traceanalyzer.report.page.flame import Node, flame_of, flame_of_cpu, flame_of_idle
+from traceanalyzer.version import __version__
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_MOST_NODES = 20_000  # of a graph: speedscope draws that many at once without delay; chosen
+_GRAPHS = (flame_of, flame_of_cpu, flame_of_idle)
+
+
+def render_speedscope(traces: Mapping[int | None, Trace]) -> bytes:
+    """One document; of several ranks each graph's name tells the rank.
+
+    Raises:
+        Unavailable: no trace has GPU work, ops or calls.
+    """
+    numbers: dict[str, int] = {}
+    profiles = [
+        _profile(f"rank {rank}: {root.name}" if len(traces) > 1 else root.name, root, numbers)
+        for rank, trace in traces.items()
+        for root in _roots(Analysis(trace))
+    ]
+    if not profiles:
+        raise Unavailable("no GPU work, ops or calls to draw")
+    document = {
+        "$schema": _SCHEMA,
+        "exporter": f"traceanalyzer {__version__}",
+        "name": next(iter(traces.values())).meta.source,
+        "activeProfileIndex": 0,
+        "shared": {"frames": [{"name": name} for name in numbers]},
+        "profiles": profiles,
+    }
+    return to_json(document)
+
+
+def _roots(analysis: Analysis) -> Iterator[Node]:
+    for graph in _GRAPHS:
+        try:
+            yield graph(analysis, _MOST_NODES)
+        except Unavailable:
+            continue
+
+
+def _profile(name: str, root: Node, numbers: dict[str, int]) -> dict[str, Any]:
+    """Every leaf is one sample with its time; `numbers`: name of a frame -> its place in the list of frames."""
+    samples: list[list[int]] = []
+    weights: list[int] = []
+    pending: list[tuple[Node, list[int]]] = [(one, []) for one in reversed(root.inside)]
+    while pending:
+        node, above = pending.pop()
+        stack = [*above, numbers.setdefault(node.name, len(numbers))]
+        if not node.inside:
+            samples.append(stack)
+            weights.append(node.ns)
+        pending += [(one, stack) for one in reversed(node.inside)]
+    times = {"unit": "nanoseconds", "startValue": 0, "endValue": sum(weights)}
+    return {"type": "sampled", "name": name, **times, "samples": samples, "weights": weights}
