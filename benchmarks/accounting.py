@@ -30,7 +30,7 @@ from traceanalyzer.timeline.busy import Busy
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.profiler_rows import ProfilerRows
-from traceanalyzer.timeline.standing_still import StandingStill
+from traceanalyzer.timeline.stalled_calls import StalledCalls
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -42,7 +42,7 @@ INDEXES: tuple[Any, ...] = (
     ProfilerRows,
     Activity,
     Steps,
-    StandingStill,
+    StalledCalls,
     Idle,
     Accounting,
 )

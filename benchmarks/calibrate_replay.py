@@ -19,7 +19,7 @@ from benchmarks.replay_case import Case
 from benchmarks.replay_truth import at_hand, truth_ms
 from traceanalyzer import load
 from traceanalyzer.replay import calibration, saving
-from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.run import run
 
 QUANTILE = 0.9
@@ -90,7 +90,9 @@ def step_residuals(traces: Path) -> list[tuple[str, float, float]]:
                 continue
             true, program = truth_ms(path) * 1e6, Case.of(load(path)).program
             known = program.segments.slowed.range
-            typical, slow, quick = (run(Draft(program), s).ns for s in (known.typical, known.low, known.high))
+            typical, slow, quick = (
+                run(EditedProgram(program), s).ns for s in (known.typical, known.low, known.high)
+            )
             found.append(
                 (
                     f"{folder}/{path.name.split('.json')[0]}",

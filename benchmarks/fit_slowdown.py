@@ -22,7 +22,7 @@ from benchmarks.replay_case import Case
 from benchmarks.replay_truth import at_hand, truth_ms
 from traceanalyzer import load
 from traceanalyzer.replay import slowdown
-from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.run import run
 
@@ -77,7 +77,7 @@ def errors(known: Sequence[Known], numbers: Numbers, refit: Callable[[Known], Pr
     }
     with patch.multiple(slowdown, **values):
         programs = [refit(one) for one in known]
-        steps = [run(Draft(p), p.segments.slowed.typical).ns for p in programs]
+        steps = [run(EditedProgram(p), p.segments.slowed.typical).ns for p in programs]
     return np.log(np.array(steps) / np.array([one.true_ns for one in known]))
 
 

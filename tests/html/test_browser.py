@@ -15,9 +15,9 @@ from tests.loaded import analysed, loaded
 from tests.recorded import FIXTURES
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.html.document import render_html
-from traceanalyzer.report.apart import apart
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.page.page import page_of
+from traceanalyzer.report.triage import triage
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -251,7 +251,7 @@ def test_it_can_be_read_without_scripts(browser: Browser, file: Path) -> None:
         assert report.traces[0].summary.limit in said
         assert report.traces[0].summary.fix in said
         texts = [plain(text) for text in visit.page.locator(".card .message").all_inner_texts()]
-        parts = apart(report)
+        parts = triage(report)
         first = [finding.message for finding in parts.others.values()]
         assert texts[: len(first)] == first
         assert sorted(texts) == sorted(finding.message for finding in report.findings)

@@ -16,7 +16,7 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.page.page import page_of
-from traceanalyzer.report.page.veil import FILE, LINE, MARK, NO_VEIL, PATH, veil_of
+from traceanalyzer.report.page.redaction import FILE, LINE, MARK, NO_REDACTION, PATH, redactor_of
 
 SOME = [
     FIXTURES / name / "bad.json.gz"
@@ -45,12 +45,12 @@ def leaks(html: str, names: set[str]) -> list[str]:
 
 @pytest.mark.parametrize("path", SOME, ids=lambda path: path.parent.name)
 def test_nothing_leaks(path: Path) -> None:
-    open_, veiled = rendered(path).decode(), rendered(path, True).decode()
+    open_, redacted = rendered(path).decode(), rendered(path, True).decode()
     names = secrets(loaded(path))
     assert leaks(open_, names)
-    assert leaks(veiled, names) == []
-    assert ".py" not in veiled
-    assert "traceanalyzer diagnose TRACE --window" in veiled
+    assert leaks(redacted, names) == []
+    assert ".py" not in redacted
+    assert "traceanalyzer diagnose TRACE --window" in redacted
 
 
 def test_numbers_stay() -> None:
@@ -97,20 +97,20 @@ def test_modules_hosts_and_paths_are_left_out() -> None:
 
 
 def test_texts_are_veiled_whatever_names_them() -> None:
-    veil = veil_of([private_trace().load()])
-    assert veil.text("in secret phase, 3 times") == f"in {MARK}, 3 times"
-    assert veil.text("at /home/ann/secret_project/train.py(12): fit") == f"at {LINE}"
-    assert veil.text("at models/other.py(3): run, often") == f"at {LINE}, often"
-    assert veil.text("read /data/set/one.bin at once") == f"read {PATH} at once"
-    assert veil.text("804 TFLOP/s and 12 GB/s; n/a") == "804 TFLOP/s and 12 GB/s; n/a"
-    assert veil.text("of nn.Module: Linear_3 there") == f"of {LINE} there"
-    assert veil.value({"line": "a/b.py(1): f", "n": 3, "all": ["secret phase"]}) == {
+    redactor = redactor_of([private_trace().load()])
+    assert redactor.text("in secret phase, 3 times") == f"in {MARK}, 3 times"
+    assert redactor.text("at /home/ann/secret_project/train.py(12): fit") == f"at {LINE}"
+    assert redactor.text("at models/other.py(3): run, often") == f"at {LINE}, often"
+    assert redactor.text("read /data/set/one.bin at once") == f"read {PATH} at once"
+    assert redactor.text("804 TFLOP/s and 12 GB/s; n/a") == "804 TFLOP/s and 12 GB/s; n/a"
+    assert redactor.text("of nn.Module: Linear_3 there") == f"of {LINE} there"
+    assert redactor.value({"line": "a/b.py(1): f", "n": 3, "all": ["secret phase"]}) == {
         "line": LINE,
         "n": 3,
         "all": [MARK],
     }
-    assert veil.text("17 times, 0.5 ms") == "17 times, 0.5 ms"
-    assert NO_VEIL.text("a/b.py(1): f") == "a/b.py(1): f"
+    assert redactor.text("17 times, 0.5 ms") == "17 times, 0.5 ms"
+    assert NO_REDACTION.text("a/b.py(1): f") == "a/b.py(1): f"
     report = report_of([(None, analysed(SOME[0]))])
-    assert NO_VEIL.report(report) is report
+    assert NO_REDACTION.report(report) is report
     assert page(SOME[0], True).report.traces[0].meta.source == FILE

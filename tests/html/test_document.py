@@ -22,9 +22,9 @@ from traceanalyzer.render.html.document import render_html
 from traceanalyzer.render.html.summary import MOST_BYTES, summary_svg
 from traceanalyzer.render.html.templates import filled, script, style, template
 from traceanalyzer.render.text.report import render_text
-from traceanalyzer.report.apart import apart
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.page.page import page_of
+from traceanalyzer.report.triage import triage
 
 ONE = FIXTURES / "implicit-sync" / "bad.json.gz"
 SOME = [path for path in TRACES if path.name == "good.json.gz"][::6]
@@ -75,12 +75,12 @@ def test_the_head_counts_as_the_text_does(path: Path) -> None:
 def test_what_is_too_little_stands_last_with_its_number() -> None:
     """All cards are on the page, each with the number that the text and the JSON give it."""
     report = reported(ONE)
-    assert apart(report).minor or apart(report).profilers_own
+    assert triage(report).minor or triage(report).profilers_own
     cards = [one for one in parsed(rendered(ONE)).elements if one.name == "article"]
     numbers = [int(str(one.attributes["id"]).partition("-")[2]) for one in cards]
     assert sorted(numbers) == [*range(1, len(report.findings) + 1)]
-    others = len(apart(report).others)
-    assert numbers[:others] == [*apart(report).others]
+    others = len(triage(report).others)
+    assert numbers[:others] == [*triage(report).others]
     assert "Too little to act on" in rendered(ONE).decode()
 
 
@@ -167,9 +167,9 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(["report", str(trace), "-o", str(output)]) == 2
     assert "--force" in capsys.readouterr().err
     assert run(["report", str(trace), "-o", str(output), "--confidential", "--force", "--step-ms", "2"]) == 0
-    veiled = output.read_text(encoding="utf-8")
-    assert "trace.json.gz" not in veiled
-    assert "2.00 ms" in veiled
+    redacted = output.read_text(encoding="utf-8")
+    assert "trace.json.gz" not in redacted
+    assert "2.00 ms" in redacted
 
 
 def test_the_command_takes_ranks(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ def test_gaps_never_touch_on_the_axis_that_they_are_cut_on() -> None:
 def test_a_gap_goes_back_to_the_call_that_its_chain_began_with(
     before: list[int], in_time: list[bool], calls: list[int]
 ) -> None:
-    gaps: Any = SimpleNamespace(before=np.array(before), work=np.array([1, 2, 3]), in_time=np.array(in_time))
+    gaps: Any = SimpleNamespace(
+        previous_work=np.array(before), next_work=np.array([1, 2, 3]), in_time=np.array(in_time)
+    )
     chained = _chained(np.array([7, 8, 9]), gaps)
     assert [
         call if back < 0 else back for call, back in zip([7, 8, 9], chained.tolist(), strict=True)

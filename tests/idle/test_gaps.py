@@ -51,8 +51,8 @@ def test_gaps_know_what_ran_before_and_what_comes_next() -> None:
     assert gaps.device.tolist() == [0, 0, 0, 1, 1]
     assert gaps.start_ns.tolist() == [0, 100, 160, 0, 185]
     assert gaps.end_ns.tolist() == [10, 150, 200, 155, 200]
-    assert gaps.before.tolist() == [-1, 0, 2, -1, 3]
-    assert gaps.work.tolist() == [0, 2, -1, 3, -1]
+    assert gaps.previous_work.tolist() == [-1, 0, 2, -1, 3]
+    assert gaps.next_work.tolist() == [0, 2, -1, 3, -1]
     assert gaps.in_time.tolist() == [True, False, True, True, True]
     assert gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns).tolist() == [0, 10, 0, 0, 0]
 

@@ -7,14 +7,14 @@ import pytest
 
 from tests.replay.programs import STEP_NS, Loop, forecast, program
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import (
-    Aside,
     Drop,
     DropSpans,
     DropWaits,
     DropWork,
     Insert,
+    MoveToSideStream,
     Resize,
     Scale,
     ShrinkGaps,
@@ -106,10 +106,10 @@ def test_entries_outside_the_sample_are_passed_over() -> None:
 
 def test_dropping_work_drops_its_launch() -> None:
     built = program(gpu_bound())
-    draft = Draft(built)
-    DropWork(built.work.entry[:1]).apply(draft)
-    assert not draft.alive[0]
-    assert not draft.kept[built.launch[0]]
+    edited = EditedProgram(built)
+    DropWork(built.work.entry[:1]).apply(edited)
+    assert not edited.alive[0]
+    assert not edited.kept[built.launch[0]]
     assert saved(built, DropWork(built.work.entry[::5])) == pytest.approx(2 * 151_000, rel=0.01)
 
 
@@ -119,8 +119,8 @@ def test_aside_takes_work_out_of_its_streams_way() -> None:
         loop.op("aten::mm" if at else "aten::copy_", at + 10_000, 150_000)
     built = program(loop.load())
     first = built.work.entry[::10]
-    assert saved(built, Aside(first)) == pytest.approx(151_000, rel=0.01)
-    assert saved(built, Aside(first, 5_000_000.0)) < 0  # then the side stream is the step
+    assert saved(built, MoveToSideStream(first)) == pytest.approx(151_000, rel=0.01)
+    assert saved(built, MoveToSideStream(first, 5_000_000.0)) < 0  # then the side stream is the step
 
 
 def test_gaps_shrink_to_the_usual_one() -> None:
@@ -153,23 +153,23 @@ def test_replacing_leaves_the_kernels_and_the_time_that_are_given() -> None:
     built = program(trace)
     begin = np.array([STEP_NS, 2 * STEP_NS, 3 * STEP_NS])
     edit = Replace(begin + 10_000, begin + 600_000, [40_000.0, 50_000.0], 25_000)
-    draft = Draft(built)
-    edit.apply(draft)
-    assert (draft.dur_ns[draft.alive] == 40_000).sum() == 3
-    assert (draft.dur_ns[draft.alive] == 50_000).sum() == 3
+    edited = EditedProgram(built)
+    edit.apply(edited)
+    assert (edited.dur_ns[edited.alive] == 40_000).sum() == 3
+    assert (edited.dur_ns[edited.alive] == 50_000).sum() == 3
     assert saved(built, edit) == pytest.approx(590_000 - 25_000, rel=0.03)
 
 
 def test_fused_kernels_take_as_long_as_the_shortest_of_their_size() -> None:
     built = program(gpu_bound())
     step = built.timeline.step[built.launch]
-    draft = Draft(built)
+    edited = EditedProgram(built)
     built.work.dur_ns[step == 0] *= np.array([1, 0.5, 0.01, 1, 1, 1, 1, 1, 1, 1])
-    Fuse(built.work.entry, step).apply(draft)
-    assert draft.alive.sum() == 3
-    Fuse(built.work.entry, step).apply(fresh := Draft(built))
+    Fuse(built.work.entry, step).apply(edited)
+    assert edited.alive.sum() == 3
+    Fuse(built.work.entry, step).apply(fresh := EditedProgram(built))
     assert fresh.dur_ns[fresh.alive].tolist() == [75_000.0, 150_000.0, 150_000.0]
-    Fuse(built.work.entry, step, [1.0, 2.0, 3.0]).apply(given := Draft(built))
+    Fuse(built.work.entry, step, [1.0, 2.0, 3.0]).apply(given := EditedProgram(built))
     assert given.dur_ns[given.alive].tolist() == [1.0, 2.0, 3.0]
 
 

@@ -55,8 +55,8 @@ def one_by_one(schedule: Schedule, blocks: int) -> list[float]:
         ends: list[float] = []
         for work in range(len(schedule.stream) + 1):
             for wait in np.flatnonzero(schedule.wait_after == work):
-                awaited = max(done[s] for s in np.flatnonzero(schedule.wait_streams[wait]))
-                late = max(late, awaited + schedule.wait_tail_ns[wait] - schedule.wait_ns[wait])
+                waited_for = max(done[s] for s in np.flatnonzero(schedule.wait_streams[wait]))
+                late = max(late, waited_for + schedule.wait_tail_ns[wait] - schedule.wait_ns[wait])
             if work == len(schedule.stream):
                 break
             stream = schedule.stream[work]

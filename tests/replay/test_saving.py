@@ -7,7 +7,7 @@ import pytest
 
 from tests.replay.programs import STEP_NS, Loop, forecast
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.edits import Aside, Drop, DropSpans, Edit, Resize, Scale
+from traceanalyzer.replay.edits import Drop, DropSpans, Edit, MoveToSideStream, Resize, Scale
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
 from traceanalyzer.replay.saving import Forecast
@@ -143,7 +143,7 @@ def test_replacements_and_spans_join_where_they_are_alike() -> None:
     each = merged([Replace([1], [2], np.array([[5.0]]), 10), Replace([3], [4], np.array([[6.0]]), 10)])
     assert each[0].work_ns.tolist() == [[5.0], [6.0]]  # type: ignore[attr-defined]
     assert len(merged([DropSpans([1], [2]), DropSpans([1], [2], leaving_ns=5.0)])) == 2
-    assert len(merged([Aside([1]), Aside([2]), Aside([3], [5.0])])) == 2
+    assert len(merged([MoveToSideStream([1]), MoveToSideStream([2]), MoveToSideStream([3], [5.0])])) == 2
     assert len(merged([Compile(np.array([1])), Compile([2]), GraphLaunch(), GraphLaunch()])) == 2
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from traceanalyzer.roofline.op_model import Signature, flops_of, largest_odd_size, torch_flops, work_of
+from traceanalyzer.roofline.op_model import Signature, flops_of, largest_odd_size, op_cost_of, torch_flops
 
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"
 
@@ -158,7 +158,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_work_of_one_call(case: tuple[Signature, str, int | None, int, str | None]) -> None:
     op, kind, flops, moved, arithmetic = case
-    work = work_of(op)
+    work = op_cost_of(op)
     assert work is not None
     assert (work.kind, work.flops, work.bytes, work.arithmetic) == (kind, flops, moved, arithmetic)
 
@@ -179,7 +179,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("op", UNKNOWN.values(), ids=UNKNOWN.keys())
 def test_what_inputs_do_not_tell_has_no_answer(op: Signature) -> None:
-    assert work_of(op) is None
+    assert op_cost_of(op) is None
     assert torch_flops(op) == 0 or op.name == "aten::add"
 
 
@@ -206,7 +206,7 @@ def test_sizes_that_nothing_has_are_left_out() -> None:
 
 @pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
 def test_comparisons_write_one_byte_per_element(name: str) -> None:
-    assert work_of(signature(name, [[10], [10]], [F32, F32])).bytes == 10 * (4 + 4 + 1)
+    assert op_cost_of(signature(name, [[10], [10]], [F32, F32])).bytes == 10 * (4 + 4 + 1)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_causal_mask_halves_attention_whichever_argument_it_is(name: str, firs
     def flops(mask: str) -> int | None:
         scalars = [""] * len(dims)
         scalars[causal] = mask
-        return work_of(signature(name, dims, types, scalars)).flops
+        return op_cost_of(signature(name, dims, types, scalars)).flops
 
     assert flops("False") == ATTENTION * (5 if "backward" in name else 2) // 2
     assert flops("True") == flops("False") // 2  # type: ignore[operator]

@@ -9,7 +9,7 @@ from tests.builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Saving
 from traceanalyzer.rule.claims import Claims, settled
-from traceanalyzer.rule.grouping import Scope, drafts_of, finding_of
+from traceanalyzer.rule.grouping import Scope, finding_of, pending_of
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.views import Work
 
@@ -43,13 +43,13 @@ def findings(
     saving: Saving | None = None,
 ) -> list[Finding]:
     within = within or scope()
-    drafts = settled(list(drafts_of("some-rule", order, hits)), (within.start_ns, within.end_ns))
-    return [finding_of(draft, within, saving) for draft in drafts]
+    all_pending = settled(list(pending_of("some-rule", order, hits)), (within.start_ns, within.end_ns))
+    return [finding_of(pending, within, saving) for pending in all_pending]
 
 
 def kernels(*places: Place, **changes: Any) -> Hits:
     """A hit per place, whose time is lost."""
-    return Hits(at=traced(*places).index(Work), **{"message": "m", "advice": "a.", **changes})
+    return Hits(occurrences=traced(*places).index(Work), **{"message": "m", "advice": "a.", **changes})
 
 
 def only(*places: Place, **changes: Any) -> Finding:

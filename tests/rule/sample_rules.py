@@ -24,14 +24,14 @@ class Limits:
     least: float = limit(0.5, "half")
 
 
-@rule(since="0.1", claims=Claims.REST, min_share=0.0, causes=("gap",), limits=Limits)
+@rule(since="0.1", claims=Claims.REMAINDER, min_share=0.0, causes=("gap",), limits=Limits)
 def idle_device(idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Nothing runs on the device.
 
     Between two kernels the device waits | and nobody says why.
     """
     yield Hits(
-        at=idle[idle.dur_ns >= limits.min_gap_ns],
+        occurrences=idle[idle.dur_ns >= limits.min_gap_ns],
         cause="gap",
         message="Idle {times}, {total} in all.",
         advice="Keep it busy.",
@@ -53,7 +53,7 @@ def never_applicable(trace: Trace) -> Iterator[Hits]:
 @rule(since="0.1")
 def always_failing(work: Work) -> Iterator[Hits]:
     """Divides by zero after its first hits."""
-    yield Hits(at=work, message="", advice="")
+    yield Hits(occurrences=work, message="", advice="")
     raise ZeroDivisionError("division by zero")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.rule.grouped import MS, kernels, scope
 from traceanalyzer.rule.claims import Claims, settled
-from traceanalyzer.rule.grouping import drafts_of
+from traceanalyzer.rule.grouping import pending_of
 from traceanalyzer.rule.quicker_work import not_below
 from traceanalyzer.rules.kernels.throttling.full_clock import after_ramp, usual_at_full_clock
 
@@ -56,11 +56,13 @@ def test_of_one_order_the_larger_loss_claims_first(turned: bool) -> None:
     """Whatever its name, and whichever is given first."""
     small, large = kernels((0, MS)), kernels((0, 3 * MS))
     given = [
-        draft
+        pending
         for rule, hits in (("a-small", small), ("z-large", large))
-        for draft in drafts_of(rule, Claims.EVENT, [hits])
+        for pending in pending_of(rule, Claims.EVENT, [hits])
     ]
     whole = scope()
-    drafts = settled(given[::-1] if turned else given, (whole.start_ns, whole.end_ns))
-    owned = {draft.rule: sum(int((end - start).sum()) for start, end in [draft.own]) for draft in drafts}
+    all_pending = settled(given[::-1] if turned else given, (whole.start_ns, whole.end_ns))
+    owned = {
+        pending.rule: sum(int((end - start).sum()) for start, end in [pending.own]) for pending in all_pending
+    }
     assert owned == {"a-small": 0, "z-large": 3 * MS}

@@ -13,14 +13,14 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Saving, Severity
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.claims import Claims, settled
-from traceanalyzer.rule.grouping import Scope, drafts_of, finding_of
-from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.grouping import Scope, finding_of, pending_of
+from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 
 
 def test_hits_are_one_finding_per_device() -> None:
     found = findings(
-        [kernels((0, MS), (2 * MS, MS), (0, 2 * MS, 1), by="aten::mm", cause="slow")], scope(rank=3)
+        [kernels((0, MS), (2 * MS, MS), (0, 2 * MS, 1), named_by="aten::mm", cause="slow")], scope(rank=3)
     )
     assert [(f.cause, f.by, f.device, f.count, f.cost_ns, f.rank) for f in found] == [
         ("slow", "aten::mm", 0, 2, 2 * MS, 3),
@@ -47,16 +47,16 @@ def test_a_call_before_the_window_counts_where_it_loses_time_in_it_and_is_not_th
     calls = traced((0, MS), (30 * MS, MS), (60 * MS, MS)).index(Calls)
     ops = calls[calls.name.one_of("aten::mm")]
     starts = np.array([28 * MS, 31 * MS, 70 * MS])
-    lost = Lost(np.arange(3), np.zeros(3, np.int64), starts, starts + MS)
+    lost = LostTime(np.arange(3), np.zeros(3, np.int64), starts, starts + MS)
     (found,) = windowed(Hits(ops, "m", "a.", lost=lost), Scope(None, 27 * MS, 50 * MS, 1, asked=True))
     assert (found.count, found.cost_ns, found.start_ns) == (2, 2 * MS, 30 * MS)
 
 
 def windowed(hits: Hits, within: Scope) -> list[Finding]:
-    drafts = settled(
-        list(drafts_of("some-rule", Claims.EVENT, [hits], within)), (within.start_ns, within.end_ns)
+    all_pending = settled(
+        list(pending_of("some-rule", Claims.EVENT, [hits], within)), (within.start_ns, within.end_ns)
     )
-    return [finding_of(draft, within, None) for draft in drafts]
+    return [finding_of(pending, within, None) for pending in all_pending]
 
 
 def test_place_is_a_typical_occurrence_with_its_device_stream_thread_and_step() -> None:
@@ -80,7 +80,7 @@ def test_the_thread_of_a_finding_is_no_process() -> None:
     trace.kernel(500, MS, 1)
     analysis = Analysis(trace.load())
     assert analysis.index(Calls).thread.tolist() == [17, 17]
-    (found,) = findings([Hits(at=analysis.index(Work), message="", advice="")])
+    (found,) = findings([Hits(occurrences=analysis.index(Work), message="", advice="")])
     assert found.thread == found.occurrences[0].thread == 17
 
 
@@ -110,10 +110,13 @@ def test_idle_time_of_several_findings_is_weighed_and_counted_by_what_each_owns(
         (idle.dur_ns // 2, "twice before second (61 %), first (39 %)"),
     ):
         named = Hits(
-            idle, "m", "a.", lost=Lost(np.arange(2), idle.device, idle.start_ns, idle.start_ns + part)
+            idle, "m", "a.", lost=LostTime(np.arange(2), idle.device, idle.start_ns, idle.start_ns + part)
         )
-        drafts = [*drafts_of("event", Claims.EVENT, [named]), *drafts_of("rest", Claims.REST, [net])]
-        _, rest = settled(drafts, (0, LENGTH))
+        all_pending = [
+            *pending_of("event", Claims.EVENT, [named]),
+            *pending_of("rest", Claims.REMAINDER, [net]),
+        ]
+        _, rest = settled(all_pending, (0, LENGTH))
         assert finding_of(rest, scope(), None).message == said
 
 
@@ -125,7 +128,7 @@ def test_a_loss_within_an_earlier_one_counts_for_the_earlier() -> None:
 @pytest.mark.parametrize(("excess", "cost"), [(-3 * MS, 0), (2 * MS, 2 * MS), (9 * MS, 5 * MS)])
 def test_work_loses_no_less_than_nothing_and_no_more_than_itself(excess: int, cost: int) -> None:
     work = traced((30 * MS, 5 * MS)).index(Work)
-    lost = Lost.excess(work, np.array([excess]))
+    lost = LostTime.excess(work, np.array([excess]))
     assert (lost.end_ns - lost.start_ns).tolist() == [cost]
     assert lost.end_ns.tolist() == work.end_ns.tolist()
 
@@ -143,16 +146,18 @@ def test_no_window_no_share() -> None:
 
 def test_hits_without_occurrences_are_no_finding() -> None:
     work = traced((0, MS)).index(Work)
-    assert findings([Hits(at=work[np.array([], np.int64)], message="", advice="")]) == []
+    assert findings([Hits(occurrences=work[np.array([], np.int64)], message="", advice="")]) == []
 
 
 def test_calls_lose_nothing_on_a_device_unless_it_is_said() -> None:
     analysis = traced((0, 4 * MS))
     calls, work = analysis.index(Calls), analysis.index(Work)
     ops = calls[calls.is_op]
-    (cpu_only,) = findings([Hits(at=ops, message="", advice="")])
+    (cpu_only,) = findings([Hits(occurrences=ops, message="", advice="")])
     assert (cpu_only.device, cpu_only.cost_ns, cpu_only.thread) == (None, 0, 1000)
-    (lost,) = findings([Hits(at=ops, lost=Lost.all_of(work, np.array([0])), message="", advice="")])
+    (lost,) = findings(
+        [Hits(occurrences=ops, lost=LostTime.all_of(work, np.array([0])), message="", advice="")]
+    )
     assert (lost.device, lost.cost_ns, lost.start_ns) == (0, 4 * MS, 0)
 
 
@@ -160,33 +165,37 @@ spans = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), min_size=1, 
 
 
 # A net gives up what is mostly others'.
-_KEEP_ALL = [order for order in Claims if order not in (Claims.HOST, Claims.NET)]
+_KEEP_ALL = [order for order in Claims if order not in (Claims.HOST_CATCH_ALL, Claims.CATCH_ALL)]
 
 
 @given(st.lists(st.tuples(st.sampled_from(_KEEP_ALL), spans), min_size=1, max_size=4))
 def test_every_nanosecond_belongs_to_one_finding(rules: list[tuple[Claims, list[tuple[int, int]]]]) -> None:
     work = traced(*((start, dur) for _, of_rule in rules for start, dur in of_rule)).index(Work)
-    drafts, begin = [], 0
+    all_pending, begin = [], 0
     for order, of_rule in rules:
         number = np.argsort(work.launch.start_ns, kind="stable")[begin : begin + len(of_rule)]
-        drafts += drafts_of(f"rule-{begin}", order, [Hits(at=work[number], message="", advice="")])
+        all_pending += pending_of(
+            f"rule-{begin}", order, [Hits(occurrences=work[number], message="", advice="")]
+        )
         begin += len(of_rule)
-    done = settled(drafts, (0, LENGTH))
-    owned = [set(range(int(s), int(e))) for draft in done for s, e in zip(*draft.own, strict=True)]
+    done = settled(all_pending, (0, LENGTH))
+    owned = [set(range(int(s), int(e))) for pending in done for s, e in zip(*pending.own, strict=True)]
     every = {at for start, end in zip(work.start_ns, work.end_ns, strict=True) for at in range(start, end)}
     assert set().union(*owned) == every
     assert sum(map(len, owned)) == len(every)
-    for draft in done:
-        assert (draft.costs_ns() >= 0).all()
-        assert draft.costs_ns().sum() == draft.cost_ns
+    for pending in done:
+        assert (pending.costs_ns() >= 0).all()
+        assert pending.costs_ns().sum() == pending.cost_ns
 
 
 def test_the_specific_keeps_what_the_general_would_have() -> None:
     work = traced((0, 10 * MS)).index(Work)
-    general = drafts_of("a-general", Claims.REST, [Hits(at=work, message="", advice="")])
-    half = Lost.excess(work, np.array([4 * MS]))
-    specific = drafts_of("b-specific", Claims.EVENT, [Hits(at=work, lost=half, message="", advice="")])
-    assert [draft.cost_ns for draft in settled([*general, *specific], (0, LENGTH))] == [6 * MS, 4 * MS]
+    general = pending_of("a-general", Claims.REMAINDER, [Hits(occurrences=work, message="", advice="")])
+    half = LostTime.excess(work, np.array([4 * MS]))
+    specific = pending_of(
+        "b-specific", Claims.EVENT, [Hits(occurrences=work, lost=half, message="", advice="")]
+    )
+    assert [pending.cost_ns for pending in settled([*general, *specific], (0, LENGTH))] == [6 * MS, 4 * MS]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +226,7 @@ def test_nobodys_loss_stays_info() -> None:
 
 def test_what_work_loses_on_another_device_is_no_findings() -> None:
     work = traced((0, MS), (2 * MS, MS, 1)).index(Work)
-    lost = Lost(np.arange(2), np.zeros(2, np.int64), work.start_ns, work.end_ns)
+    lost = LostTime(np.arange(2), np.zeros(2, np.int64), work.start_ns, work.end_ns)
     found = findings([Hits(work, "m", "a.", lost=lost)])
     assert [(f.device, f.count, f.cost_ns) for f in found] == [(0, 1, MS), (1, 1, 0)]
     assert [[o.cost_ns for o in f.occurrences] for f in found] == [[MS], [0]]

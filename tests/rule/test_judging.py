@@ -34,7 +34,7 @@ class Told:
 def said(rule: Rule, hits: Hits, told: Any = None) -> bool:
     """Whether these hits become a finding, were they the rule's."""
     saying = replace(rule, needs={}, limits=None, function=lambda: iter([hits]))
-    analysis: Analysis = Analysis(hits.at.events.trace)
+    analysis: Analysis = Analysis(hits.occurrences.events.trace)
     judgement = judge([saying], analysis, scope(), told)
     assert [outcome.rule for outcome in judgement.outcomes] == [rule.slug]
     return bool(judgement.findings)

@@ -57,7 +57,7 @@ def test_message_fields(template: str, text: str) -> None:
         "most": {"aten::mm": 999, "aten::add": 1},
         "none": {"aten::mm": 0, "aten::add": 0},
     }
-    found = only((0, MS), (30 * MS, MS), by="gemm", message=template, evidence=evidence)
+    found = only((0, MS), (30 * MS, MS), named_by="gemm", message=template, evidence=evidence)
     assert found.message == text
     assert type(found.evidence["size"]) is int
 

@@ -14,7 +14,7 @@ from tests.conftest import REPOSITORY
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Status
-from traceanalyzer.rule import Calls, IdleTime, Lost, Work
+from traceanalyzer.rule import Calls, IdleTime, LostTime, Work
 
 
 def pauses(loop: Loop, number: int) -> None:
@@ -53,9 +53,9 @@ def test_lost_time_without_owner_is_refused(analysis: Analysis) -> None:
     idle = analysis.index(IdleTime)
     owner = np.full(len(idle), -1)
     with pytest.raises(ValueError, match=rf"{len(idle)} of {len(idle)} lost stretches have no owner"):
-        Lost.all_of(idle, owner)
+        LostTime.all_of(idle, owner)
     with pytest.raises(ValueError, match=rf"{len(idle) + 1} owners of {len(idle)} lost stretches"):
-        Lost.all_of(idle, np.zeros(len(idle) + 1, np.int64))
+        LostTime.all_of(idle, np.zeros(len(idle) + 1, np.int64))
 
 
 @pytest.mark.parametrize("fault", ["import no_such_package", "raise ZeroDivisionError('at import')", "def ("])

@@ -21,8 +21,8 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.report.summary import scope_of
-from traceanalyzer.rule.claims import Draft, settled
-from traceanalyzer.rule.grouping import drafts_of
+from traceanalyzer.rule.claims import PendingFinding, settled
+from traceanalyzer.rule.grouping import pending_of
 from traceanalyzer.rule.registry import all_rules
 
 # Which rules name the fault of a pair of the shared traces; several where the fault has several true names.
@@ -113,19 +113,19 @@ def idle_share(analysis: Analysis, step_ns: float) -> float:
 def test_no_nanosecond_is_claimed_twice(shared_trace: Path) -> None:
     analysis = analysed(shared_trace)
     scope = scope_of(analysis, analysis.trace.meta.rank)
-    drafts = settled(list(_drafts(analysis)), (scope.start_ns, scope.end_ns))
-    for device in {draft.device for draft in drafts}:
-        owned = [draft.own for draft in drafts if draft.device == device]
+    all_pending = settled(list(_pending(analysis)), (scope.start_ns, scope.end_ns))
+    for device in {pending.device for pending in all_pending}:
+        owned = [pending.own for pending in all_pending if pending.device == device]
         together = intervals.union(*map(np.concatenate, zip(*owned, strict=True)))
         assert intervals.length(together) == sum(map(intervals.length, owned))
         said = sum(found.cost_ns for found in reported(shared_trace).findings if found.device == device)
         assert said <= intervals.length(together)
 
 
-def _drafts(analysis: Analysis) -> Iterator[Draft]:
+def _pending(analysis: Analysis) -> Iterator[PendingFinding]:
     for rule in all_rules():
         try:
-            yield from drafts_of(rule.slug, rule.claims, rule.hits(analysis))
+            yield from pending_of(rule.slug, rule.claims, rule.hits(analysis))
         except Unavailable:
             continue
 

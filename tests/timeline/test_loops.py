@@ -10,7 +10,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.collectives import collective_of
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.loops import Loops
-from traceanalyzer.timeline.sameness import same_steps
+from traceanalyzer.timeline.step_similarity import same_steps
 from traceanalyzer.timeline.steps import Steps
 
 US = 1_000

@@ -19,7 +19,7 @@ from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.report import TraceReport
-from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.run import run_at
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.registry import Kind, find_rule
@@ -130,7 +130,7 @@ def _step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Foreca
     if forecast is None or head.step is None:
         return StepTime(recorded, recorded, recorded, recorded, False, each_ns=spread)
     said, typical = head.step, forecast.slowdown.typical
-    replays = run_at(Draft(forecast.program), [typical * pace for pace in _PACES])
+    replays = run_at(EditedProgram(forecast.program), [typical * pace for pace in _PACES])
     paces = tuple((pace, step.ns) for pace, step in zip(_PACES, replays, strict=True))
     cpu = round(forecast.base[0].cpu_ns)
     return StepTime(

@@ -226,12 +226,12 @@ def _totals(
 
 
 def _idle_table(
-    trace: Trace, nesting: Nesting, books: Accounting, idle: Idle, chosen: Chosen
+    trace: Trace, nesting: Nesting, accounting: Accounting, idle: Idle, chosen: Chosen
 ) -> pd.DataFrame:
     own = np.flatnonzero(
-        (books.device == chosen.device) & (books.piece >= 0) & (chosen.place[books.step] >= 0)
+        (accounting.device == chosen.device) & (accounting.piece >= 0) & (chosen.place[accounting.step] >= 0)
     )
-    piece = books.piece[own]
+    piece = accounting.piece[own]
     op, outer = (
         _named(trace.cpu, "name", rows, plain_name)
         for rows in (idle.op[piece], nesting.top_op(idle.op[piece]))
@@ -239,7 +239,7 @@ def _idle_table(
     number, first = grouped([idle.cause[piece], op[0], outer[0]]) if len(own) else (own, own)
     table = pd.DataFrame({"op": op[1][op[0][first]], "outer": outer[1][outer[0][first]]})
     table["cause"] = [CAUSES[one] for one in idle.cause[piece[first]].tolist()]
-    table["ns"] = np.bincount(number, weights=books.dur_ns[own], minlength=len(first)) / chosen.count
+    table["ns"] = np.bincount(number, weights=accounting.dur_ns[own], minlength=len(first)) / chosen.count
     return _shaped(table[~table["cause"].isin(_NO_CAUSE)], "idle")
 
 

@@ -60,9 +60,10 @@ class Accounting:
         for ordinal in devices:
             own = device == ordinal
             step[own] = steps.at(ordinal, start[own])
-        books = cls(device, step, time_class, piece, start, end - start, ())
+        accounting = cls(device, step, time_class, piece, start, end - start, ())
         return replace(
-            books, summaries=tuple(_summary(trace, books, idle, ordinal, steps) for ordinal in devices)
+            accounting,
+            summaries=tuple(_summary(trace, accounting, idle, ordinal, steps) for ordinal in devices),
         )
 
     def parts_ns(self, idle: Idle, device: int | None = None) -> dict[str, int]:
@@ -157,15 +158,15 @@ def _piece_of(idle: Idle, device: Rows, start: Rows, time_class: Rows) -> Rows:
     return piece
 
 
-def _summary(trace: Trace, books: Accounting, idle: Idle, device: int, steps: Steps) -> dict[str, Any]:
-    """One device's books, with its idle causes and their ops, largest first."""
-    segments = np.flatnonzero((books.device == device) & (books.piece >= 0))
-    pieces = books.piece[segments]
+def _summary(trace: Trace, accounting: Accounting, idle: Idle, device: int, steps: Steps) -> dict[str, Any]:
+    """One device's accounting, with its idle causes and their ops, largest first."""
+    segments = np.flatnonzero((accounting.device == device) & (accounting.piece >= 0))
+    pieces = accounting.piece[segments]
     names = texts_of(trace.cpu, "name")
     op = codes_at(trace.cpu, "name", idle.op[pieces])
     width = len(names) + 1
     number, code = numbered(idle.cause[pieces] * width + op + 1)
-    sums = sums_of(number, books.dur_ns[segments], len(code))
+    sums = sums_of(number, accounting.dur_ns[segments], len(code))
     causes = [
         {
             "cause": f"idle:{CAUSES[c // width]}",
@@ -178,6 +179,6 @@ def _summary(trace: Trace, books: Accounting, idle: Idle, device: int, steps: St
         "device": device,
         "start_ns": steps.window_start_ns,
         "end_ns": steps.window_end_ns,
-        "parts_ns": books.parts_ns(idle, device),
+        "parts_ns": accounting.parts_ns(idle, device),
         "idle_causes": sorted(causes, key=lambda found: (-found["ns"], found["cause"], found["op"] or "")),
     }

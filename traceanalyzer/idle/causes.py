@@ -18,7 +18,7 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.standing_still import StandingStill
+from traceanalyzer.timeline.stalled_calls import StalledCalls
 from traceanalyzer.timeline.step_marks import StepMarks
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -91,19 +91,21 @@ class Idle:
         nesting: Nesting,
         activity: Activity,
         syncs: SyncCalls,
-        still: StandingStill,
+        stalled_calls: StalledCalls,
     ) -> Self:
         gaps = Gaps.of(work, marks.whole_ns)
         every = np.arange(len(gaps)), gaps.start_ns, gaps.end_ns
-        evidence = Evidence(trace, gaps, work, marks, nesting, activity, syncs, still, every)
+        evidence = Evidence(trace, gaps, work, marks, nesting, activity, syncs, stalled_calls, every)
         cutter = Cutter(gaps)
         found = _cut_out(cutter, evidence)
-        found.append(_judged(replace(evidence, rest=cutter.rest())))
+        found.append(_judged(replace(evidence, remainder=cutter.remainder())))
         gap, start, end, cause, row = (np.concatenate(columns) for columns in zip(*found, strict=True))
         order = np.lexsort((start, gap))
         gap, start, end, cause, row = gap[order], start[order], end[order], cause[order], row[order]
         op = _op_of(evidence, gap, cause, row)
-        return cls(gap, gaps.device[gap], start, end, cause, gaps.work[gap], gaps.before[gap], row, op)
+        return cls(
+            gap, gaps.device[gap], start, end, cause, gaps.next_work[gap], gaps.previous_work[gap], row, op
+        )
 
 
 def _cut_out(cutter: Cutter, evidence: Evidence) -> list[_Found]:
@@ -129,7 +131,7 @@ def _deciding(evidence: Evidence, proof: Proof, start: Rows, end: Rows) -> Rows:
 
 def _judged(evidence: Evidence) -> _Found:
     """What remains of each gap, with the first cause of the table that holds."""
-    gap, start, end = evidence.rest
+    gap, start, end = evidence.remainder
     count = len(evidence.gaps)
     cause, row, free = np.full(count, -1), np.full(count, -1), np.ones(count, bool)
     for judged in JUDGED:
@@ -148,7 +150,7 @@ def _op_of(evidence: Evidence, gap: Rows, cause: Rows, row: Rows) -> Rows:
     time went by between ops."""
     nesting, gaps = evidence.nesting, evidence.gaps
     around = pick(nesting.op, row)
-    launched = pick(evidence.work.op, gaps.work[gap])
+    launched = pick(evidence.work.op, gaps.next_work[gap])
     launched = np.where(launched >= 0, launched, gaps.call[gap])
     nameless = (cause == _LOADING) & (pick(nesting.thread, row) < 0) & (launched >= 0)
     nameless |= (cause == CAUSES.index("first-use")) & (row < 0)

@@ -17,7 +17,7 @@ from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.standing_still import StandingStill
+from traceanalyzer.timeline.stalled_calls import StalledCalls
 from traceanalyzer.timeline.step_marks import StepMarks
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -47,25 +47,25 @@ class Evidence:
     nesting: Nesting
     activity: Activity
     syncs: SyncCalls
-    still: StandingStill
-    rest: Pieces
+    stalled_calls: StalledCalls
+    remainder: Pieces
 
     def every_gap(self) -> Mask:
         """All of them."""
         return np.ones(len(self.gaps), bool)
 
     @cached_property
-    def rest_ns(self) -> Rows:
+    def remainder_ns(self) -> Rows:
         """Length of the rest, int64."""
-        gap, start, end = self.rest
+        gap, start, end = self.remainder
         return sums_of(gap, end - start, len(self.gaps))
 
     @cached_property
     def in_ops(self) -> NDArray[np.float64]:
         """Share of the rest that ops and calls of launching threads cover."""
-        gap, start, end = self.rest
+        gap, start, end = self.remainder
         covered = intervals.covered(self.activity.sets["dispatching"], start, end)
-        return sums_of(gap, covered, len(self.gaps)) / np.maximum(self.rest_ns, 1)
+        return sums_of(gap, covered, len(self.gaps)) / np.maximum(self.remainder_ns, 1)
 
     @cached_property
     def usual_delay_ns(self) -> Rows:
@@ -89,7 +89,7 @@ class Evidence:
     @cached_property
     def late(self) -> Mask:
         """Launched late: the launch began after the device ran dry, and the work was not held up after it."""
-        stuck = (self.held_ns > self.usual_delay_ns) & (self.held_ns > MOST * self.rest_ns)
+        stuck = (self.held_ns > self.usual_delay_ns) & (self.held_ns > MOST * self.remainder_ns)
         return np.asarray(~self.gaps.in_time & ~stuck)
 
     @cached_property

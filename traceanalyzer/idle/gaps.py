@@ -24,8 +24,8 @@ class Gaps:
 
     Attributes:
         device, start_ns, end_ns: int64.
-        work: int64, entry of `DeviceWork` that ends the gap, -1 at the tail.
-        before: int64, entry of `DeviceWork` that ran last before it, -1 at the head.
+        next_work: int64, entry of `DeviceWork` that ends the gap, -1 at the tail.
+        previous_work: int64, entry of `DeviceWork` that ran last before it, -1 at the head.
         call: int64, row of `trace.cpu` of the launch that ends it, -1 for none.
         launched_ns, returned_ns: int64, that call's start and end, NULL_INT for none.
     """
@@ -33,8 +33,8 @@ class Gaps:
     device: Rows
     start_ns: Rows
     end_ns: Rows
-    work: Rows
-    before: Rows
+    next_work: Rows
+    previous_work: Rows
     call: Rows
     launched_ns: Rows
     returned_ns: Rows
@@ -60,7 +60,7 @@ class Gaps:
 
     def in_graph(self, work: DeviceWork) -> Mask:
         """The launch that ends the gap had already started other work: it lies between the nodes of a graph."""
-        shared = np.asarray((self.work >= 0) & work.shared[self.work])
+        shared = np.asarray((self.next_work >= 0) & work.shared[self.next_work])
         if not shared.any():
             return shared
         calls, entry = np.unique(

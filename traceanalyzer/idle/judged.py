@@ -19,7 +19,7 @@ Verdict = tuple[Mask, Rows]  # per gap: does it hold; the row of `trace.cpu` tha
 
 def tail(evidence: Evidence) -> Verdict:
     """Nothing runs any more."""
-    return evidence.gaps.work < 0, _none(evidence)
+    return evidence.gaps.next_work < 0, _none(evidence)
 
 
 def in_graph(evidence: Evidence) -> Verdict:
@@ -40,7 +40,7 @@ def refill(evidence: Evidence) -> Verdict:
 
 def usual_latency(evidence: Evidence) -> Verdict:
     """Launched in time, started after the usual delay."""
-    return evidence.gaps.in_time & (evidence.rest_ns <= evidence.usual_delay_ns), evidence.gaps.call
+    return evidence.gaps.in_time & (evidence.remainder_ns <= evidence.usual_delay_ns), evidence.gaps.call
 
 
 def autotuning(evidence: Evidence) -> Verdict:
@@ -78,13 +78,13 @@ def long_launch(evidence: Evidence) -> Verdict:
 
 def waiting(evidence: Evidence) -> Verdict:
     """Held up after a wait for an event was issued since the work before was launched, or nothing ran before."""
-    before = evidence.gaps.before
+    before = evidence.gaps.previous_work
     waits = matching(evidence.trace.cpu, "name", STREAM_WAIT.search)
     issued = np.sort(evidence.nesting.start_ns[waits])
     since = np.where(before >= 0, evidence.work.call_start_ns[before], NULL_INT)
     between = np.searchsorted(issued, evidence.gaps.launched_ns) > np.searchsorted(issued, since)
     stuck = ~evidence.late & ~evidence.gaps.in_time
-    stuck |= evidence.gaps.in_time & (evidence.held_ns > MOST * evidence.rest_ns)
+    stuck |= evidence.gaps.in_time & (evidence.held_ns > MOST * evidence.remainder_ns)
     holds = stuck & ((before < 0) | between & (since != NULL_INT))
     return np.asarray(holds), evidence.gaps.call
 

@@ -53,11 +53,11 @@ class Cutter:
         self.axis = np.cumsum(gaps.dur_ns + 1) - gaps.dur_ns - 1
         self.taken: intervals.Set = intervals.EMPTY
         returned = np.minimum(np.maximum(gaps.returned_ns, gaps.start_ns), gaps.end_ns)
-        self.reach = np.where(gaps.call >= 0, returned, gaps.start_ns)
+        self.launch_return = np.where(gaps.call >= 0, returned, gaps.start_ns)
 
     def take(self, proof: Proof) -> tuple[Rows, Rows, Rows]:
         """(gap, start, end) of the pieces that the proof takes: of each gap at least a tenth, or 20 us in all."""
-        limit = self.gaps.end_ns if proof.whole else self.reach
+        limit = self.gaps.end_ns if proof.whole else self.launch_return
         covered = intervals.covered(proof.spans, self.gaps.start_ns, np.maximum(limit, self.gaps.start_ns))
         real = proof.gaps & self._is_real(covered)
         if not real.any():
@@ -70,7 +70,7 @@ class Cutter:
         end = np.minimum(proof.spans[1][member], limit[gap]) + shift
         return self._on_gaps(self._claim(intervals.union(start, end)))
 
-    def rest(self) -> tuple[Rows, Rows, Rows]:
+    def remainder(self) -> tuple[Rows, Rows, Rows]:
         """(gap, start, end) of what nobody has taken."""
         return self._on_gaps(intervals.difference((self.axis, self.axis + self.gaps.dur_ns), self.taken))
 

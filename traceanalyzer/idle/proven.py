@@ -22,7 +22,7 @@ def before_recording(evidence: Evidence) -> Iterator[Proof]:
     """Before the recording tells anything of a device, while it tells of another."""
     gaps, known = evidence.gaps, evidence.marks.known_ns
     for device, begin in known.items():
-        head = (gaps.device == device) & (gaps.before < 0)
+        head = (gaps.device == device) & (gaps.previous_work < 0)
         if begin > evidence.marks.whole_ns[0] and head.any():
             span = np.array([evidence.marks.whole_ns[0]]), np.array([begin])
             yield Proof(span, np.empty(0, np.int64), head, whole=True)
@@ -60,7 +60,7 @@ def first_use(evidence: Evidence) -> Iterator[Proof]:
     """What a library does before it loads a kernel, allocator calls that do not recur, first calls that take long."""
     yield _activity(evidence, "library_start")
     yield _calls(evidence, _allocator(evidence, recurring=False))
-    yield from _standing_still(evidence, first=True)
+    yield from _stalled_calls(evidence, first=True)
 
 
 def allocator(evidence: Evidence) -> Iterator[Proof]:
@@ -70,12 +70,12 @@ def allocator(evidence: Evidence) -> Iterator[Proof]:
 
 def long_call(evidence: Evidence) -> Iterator[Proof]:
     """Calls and ops that stand still far longer than their kind does."""
-    yield from _standing_still(evidence, first=False)
+    yield from _stalled_calls(evidence, first=False)
 
 
 def host_work(evidence: Evidence) -> Iterator[Proof]:
     """Ops that work on the CPU and launch nothing."""
-    rows = evidence.still.host_work
+    rows = evidence.stalled_calls.host_work
     for thread in distinct(evidence.nesting.thread[rows]).tolist():
         yield _calls(evidence, rows[evidence.nesting.thread[rows] == thread], thread)
 
@@ -85,7 +85,7 @@ def head_wait(evidence: Evidence) -> Iterator[Proof]:
     syncs = evidence.syncs
     usable = ~syncs.profiler & evidence.activity.launching[syncs.thread]
     proof = _calls(evidence, syncs.row[usable])
-    yield Proof(proof.spans, proof.rows, evidence.gaps.before < 0)
+    yield Proof(proof.spans, proof.rows, evidence.gaps.previous_work < 0)
 
 
 def not_recorded(evidence: Evidence) -> Iterator[Proof]:
@@ -98,7 +98,7 @@ def not_recorded(evidence: Evidence) -> Iterator[Proof]:
         evidence.activity.sets["capture"], evidence.nesting.start_ns[rows], evidence.nesting.end_ns[rows]
     )
     rows = rows[captured == 0]
-    tail = np.flatnonzero(gaps.work < 0)
+    tail = np.flatnonzero(gaps.next_work < 0)
     cut = any(one.kind == "truncated" for one in evidence.trace.meta.damage)
     starts = np.sort(evidence.nesting.start_ns[rows])
     for gap in tail.tolist():
@@ -128,8 +128,8 @@ def _allocator(evidence: Evidence, *, recurring: bool) -> Rows:
     return chosen
 
 
-def _standing_still(evidence: Evidence, *, first: bool) -> Iterator[Proof]:
-    still = evidence.still
+def _stalled_calls(evidence: Evidence, *, first: bool) -> Iterator[Proof]:
+    still = evidence.stalled_calls
     chosen = still.first == first
     for thread in distinct(still.thread[chosen]).tolist():
         own = chosen & (still.thread == thread)

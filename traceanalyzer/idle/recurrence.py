@@ -22,7 +22,7 @@ _QUARTERS = 4  # of a recording without steps
 _NEARLY_ALL = 0.9  # of the kernels have run once: what is new after that is a rare branch
 _MIN_WARM = 0.2  # share of the launches that must follow, else the recording is all start
 _MOST = 0.5  # of the later parts; chosen
-_MANY_TIMES = 10  # as in `standing_still`: far above jitter, far below the start of a library
+_MANY_TIMES = 10  # as in `stalled_calls`: far above jitter, far below the start of a library
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def round_trips(
     at = np.searchsorted(starts, gaps.launched_ns, side="left") - 1
     last = np.maximum(at, 0)
     inside = gaps.overlap_ns(starts[last], ends[last])
-    drained = gaps.before >= 0  # at the head of the trace nothing is known to have been
+    drained = gaps.previous_work >= 0  # at the head of the trace nothing is known to have been
     # A call that began when the device was dry already, and did not wait, explains no more than a short gap.
     dry = np.searchsorted(starts, gaps.start_ns, side="right") - 1
     waited = (dry >= 0) & (ends[np.maximum(dry, 0)] >= gaps.start_ns)
@@ -53,9 +53,9 @@ def round_trips(
     holds = late & (at >= 0) & (inside > 0) & drained & waited & ~_paused(nesting, activity, gaps, rows)
     direct = np.where(holds, rows[last], np.where(_is_blocking(gaps, rows), gaps.call, -1))
     following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
-    awaited = gaps.in_time & _reads_back(gaps, work) & (gaps.call >= 0)
-    awaited &= (starts[following] > gaps.launched_ns) & (starts[following] < gaps.end_ns)
-    return direct, np.where(awaited, rows[following], _chained(direct, gaps))
+    waited_for = gaps.in_time & _reads_back(gaps, work) & (gaps.call >= 0)
+    waited_for &= (starts[following] > gaps.launched_ns) & (starts[following] < gaps.end_ns)
+    return direct, np.where(waited_for, rows[following], _chained(direct, gaps))
 
 
 def _drained_nothing(gaps: Gaps, work: DeviceWork, call: Rows, start_ns: Rows) -> Mask:
@@ -64,10 +64,12 @@ def _drained_nothing(gaps: Gaps, work: DeviceWork, call: Rows, start_ns: Rows) -
     Args:
         call, start_ns: the row and the start of the call in question of each gap.
     """
-    copies = (work.kind == KINDS.index("copy_h2d"))[gaps.before] & (work.call[gaps.before] == call)
+    copies = (work.kind == KINDS.index("copy_h2d"))[gaps.previous_work] & (
+        work.call[gaps.previous_work] == call
+    )
     dry = np.zeros(len(gaps), bool)
-    dry[1:] = (gaps.work[:-1] == gaps.before[1:]) & (gaps.start_ns[:-1] <= start_ns[1:])
-    return np.asarray((gaps.before >= 0) & copies & dry)
+    dry[1:] = (gaps.next_work[:-1] == gaps.previous_work[1:]) & (gaps.start_ns[:-1] <= start_ns[1:])
+    return np.asarray((gaps.previous_work >= 0) & copies & dry)
 
 
 def _paused(nesting: Nesting, activity: Activity, gaps: Gaps, syncs: Rows) -> Mask:
@@ -90,20 +92,20 @@ def _is_blocking(gaps: Gaps, rows: Rows) -> Mask:
 
     Not at the head of the trace, where it may wait for work that is not in it.
     """
-    own = (gaps.call >= 0) & (gaps.before >= 0) & np.isin(gaps.call, rows)
+    own = (gaps.call >= 0) & (gaps.previous_work >= 0) & np.isin(gaps.call, rows)
     return own & (gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns) >= MOST * gaps.dur_ns)
 
 
 def _reads_back(gaps: Gaps, work: DeviceWork) -> Mask:
     """The next work is a copy to the host."""
     to_host = work.kind == KINDS.index("copy_d2h")
-    return np.asarray((gaps.work >= 0) & to_host[gaps.work])
+    return np.asarray((gaps.next_work >= 0) & to_host[gaps.next_work])
 
 
 def _chained(direct: Rows, gaps: Gaps) -> Rows:
     """The call of the gap before, where each gap since was launched in time after the work of the last."""
     chained = np.zeros(len(direct), bool)
-    follows = (gaps.before[1:] == gaps.work[:-1]) & (gaps.work[1:] >= 0)
+    follows = (gaps.previous_work[1:] == gaps.next_work[:-1]) & (gaps.next_work[1:] >= 0)
     chained[1:] = gaps.in_time[1:] & follows
     first = np.maximum.accumulate(np.where(chained, 0, np.arange(len(direct))))
     return np.where(chained, direct[first], -1)

@@ -53,14 +53,14 @@ def runs(analysis: Analysis, _: None, names: frozenset[str]) -> tuple[Collective
     if names:
         with suppress(Unavailable):
             work = analysis.index(DeviceWork)
-            analysis.give(with_waiting(analysis.trace, work, names))
+            analysis.provide(with_waiting(analysis.trace, work, names))
     return analysis.index(CollectiveRuns), analysis.trace.meta.base_time_ns
 
 
 def load(analysis: Analysis, given: tuple[CollectiveWaits, Floats], _: None) -> Load | None:
     """What the rank computes in a step, once it knows how long it waits, and others for it; None without steps."""
     waits, held_ns = given
-    analysis.give(waits)
+    analysis.provide(waits)
     with suppress(Unavailable):
         return Load.of(analysis.index(DeviceWork), analysis.index(Steps), waits, held_ns)
     return None
@@ -68,4 +68,4 @@ def load(analysis: Analysis, given: tuple[CollectiveWaits, Floats], _: None) -> 
 
 def know(analysis: Analysis, rank: int, loads: dict[int, Load]) -> None:
     """Give the loads of all ranks."""
-    analysis.give(RankLoads(rank, loads))
+    analysis.provide(RankLoads(rank, loads))

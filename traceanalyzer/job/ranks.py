@@ -18,7 +18,7 @@ Ask = Callable[[Analysis, Any, Any], T]
 """(a rank's analysis, what is given to this rank, what is given to all) -> what the pass over ranks needs of it.
 
 A function of a module, and all three can be pickled: it may run in another process. It may give its analysis what the
-others know (`Analysis.give`), so that the order of asks counts.
+others know (`Analysis.provide`), so that the order of asks counts.
 """
 
 

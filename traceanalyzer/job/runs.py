@@ -58,12 +58,12 @@ class CollectiveRuns:
         Raises:
             Unavailable: there are none.
         """
-        talks = np.flatnonzero(work.kind == KINDS.index("communication"))
-        what = _names(trace, work, talks)
-        pairs = _pairs(trace, work, talks, what)
+        communication = np.flatnonzero(work.kind == KINDS.index("communication"))
+        what = _names(trace, work, communication)
+        pairs = _pairs(trace, work, communication, what)
         what = np.where(_known(pairs), PAIR, what)
         chosen = ~np.isin(what, list(_APART))
-        entry, what, pairs = talks[chosen], what[chosen], pairs[chosen]
+        entry, what, pairs = communication[chosen], what[chosen], pairs[chosen]
         if len(entry) == 0:
             raise Unavailable("no collectives of all ranks in the trace")
         sent, received = (_numbers(trace, work, entry, name) for name in ("in_elements", "out_elements"))

@@ -136,14 +136,14 @@ class Analysis:
         other._shared, other._locks = self._shared, self._locks
         return other
 
-    def knowing(self, index: object) -> Analysis:
+    def with_index(self, index: object) -> Analysis:
         """The same, where this index is known better than the trace tells; what was made of the other stays."""
         other = self.within(self.window.asked_ns)
         other._own = self._own | {type(index): index}
         other.times = self.times
         return other
 
-    def give(self, index: Any) -> None:
+    def provide(self, index: Any) -> None:
         """An index that this trace alone could not build: what is known of it from other traces of its job."""
         self._shared[type(index)] = index
 
@@ -172,7 +172,7 @@ class Analysis:
                 return
             try:
                 with self.timed(kind.__name__):
-                    made[kind] = kind.build(**self.given(index_needs(kind)))
+                    made[kind] = kind.build(**self.resolve(index_needs(kind)))
             except Unavailable as reason:
                 made[kind] = reason
 
@@ -202,7 +202,7 @@ class Analysis:
                 self.times[name] = self.times.get(name, 0) + took - self._within.ns
             self._within.ns = before + took
 
-    def given(self, needs: Mapping[str, Need]) -> dict[str, Any]:
+    def resolve(self, needs: Mapping[str, Need]) -> dict[str, Any]:
         """A value for every need.
 
         Raises:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Kind
 from traceanalyzer.replay.hours import Hours, gap_of, longest_gaps, segment_names
 from traceanalyzer.replay.program import Program
@@ -36,7 +36,7 @@ _SAME = 0.8  # of the kernels; ranks choose another kernel for some of equal sha
 _DROPPED = 0.02  # of its time that is left: then it is not there; chosen
 LATE_SHARE = "late_share"
 """Evidence of a finding: share of the recorded step that the others wait for what the rank takes more."""
-_TALKS = re.compile(
+_COMMUNICATION = re.compile(
     r"c10d|nccl|rccl|gloo|(?<!before )record_param_comms", re.IGNORECASE
 )  # waiting shows there, too
 
@@ -137,11 +137,11 @@ class AsPeers:
         """Work that others do takes their time; what the CPU does needlessly does not."""
         return "balance" if self.work_left != 1 else "drop"
 
-    def apply(self, draft: Draft) -> None:
+    def apply(self, edited: EditedProgram) -> None:
         gone = self.left.share <= _DROPPED
-        draft.cpu_ns *= np.where(gone, 1.0, self.left.share)
-        draft.drop(gone)
-        draft.dur_ns[~draft.program.work.communication] *= self.work_left
+        edited.cpu_ns *= np.where(gone, 1.0, self.left.share)
+        edited.drop(gone)
+        edited.dur_ns[~edited.program.work.communication] *= self.work_left
 
 
 def late_share(more_ns: float, held_ns: float, step_ns: float) -> float:
@@ -165,9 +165,9 @@ def behind(
     assert known == names
     does = np.array([[name in hours[rank].cpu_ns for name in names] for rank in ranks])
     alike = (usual_ns * does).sum(axis=1) >= _ALIKE * usual_ns.sum(axis=1)
-    talks = np.array([bool(_TALKS.search(name)) for name in names])
+    is_communication = np.array([bool(_COMMUNICATION.search(name)) for name in names])
     longer = (cpu_ns > _MORE_TIMES * usual_ns) | (calls > _MORE_CALLS * usual_calls)
-    more = (cpu_ns - usual_ns >= _MORE_NS) & ~talks & longer
+    more = (cpu_ns - usual_ns >= _MORE_NS) & ~is_communication & longer
     compute = np.array([[hours[rank].compute_ns] for rank in ranks])
     peers = _median_of_others(compute)
     slower = (compute > _MORE_WORK * peers) & (peers > 0)

@@ -27,11 +27,11 @@ def undisturbed_ns(trace: Trace, work: DeviceWork, entry: Rows, waits: Collectiv
     """
     took = (work.end_ns - work.start_ns)[entry].astype(np.float64)
     computes = (work.kind == KINDS.index("compute"))[entry]
-    talks = np.flatnonzero(work.kind == KINDS.index("communication"))
+    communication = np.flatnonzero(work.kind == KINDS.index("communication"))
     waiting, beside = np.zeros(len(entry)), np.zeros(len(entry))
     for device in np.unique(work.device[entry]).tolist():
         own = computes & (work.device[entry] == device)
-        there = talks[work.device[talks] == device]
+        there = communication[work.device[communication] == device]
         starts, ends = work.start_ns[entry[own]], work.end_ns[entry[own]]
         late = waits.entry[work.device[waits.entry] == device]
         until = work.start_ns[late] + np.maximum(waits.of(late)[0], 0)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edited_program import EditedProgram
 
 Ints = Sequence[int] | NDArray[np.int64]
 Floats = Sequence[float] | NDArray[np.float64]
@@ -39,8 +39,8 @@ class Edit(Protocol):
     @property
     def kind(self) -> Kind: ...
 
-    def apply(self, draft: Draft) -> None:
-        """Write the change into the draft."""
+    def apply(self, edited: EditedProgram) -> None:
+        """Write the change into the program."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,10 +51,10 @@ class Drop:
     rows: Ints
     leaving_ns: float = 0.0
 
-    def apply(self, draft: Draft) -> None:
+    def apply(self, edited: EditedProgram) -> None:
         rows = distinct(as_ints(self.rows))
-        spans = draft.program.row_start_ns[rows], draft.program.row_end_ns[rows]
-        draft.drop(draft.within(*spans), self.leaving_ns, draft.first_of(*spans))
+        spans = edited.program.row_start_ns[rows], edited.program.row_end_ns[rows]
+        edited.drop(edited.within(*spans), self.leaving_ns, edited.first_of(*spans))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,10 +66,10 @@ class DropSpans:
     ends_ns: Ints
     leaving_ns: float = 0.0
 
-    def apply(self, draft: Draft) -> None:
+    def apply(self, edited: EditedProgram) -> None:
         starts, each = np.unique(as_ints(self.starts_ns), return_index=True)
         spans = starts, as_ints(self.ends_ns)[each]
-        draft.drop(draft.within(*spans), self.leaving_ns, draft.first_of(*spans))
+        edited.drop(edited.within(*spans), self.leaving_ns, edited.first_of(*spans))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,9 +79,9 @@ class DropWork:
     kind: ClassVar[Kind] = "work"
     work: Ints
 
-    def apply(self, draft: Draft) -> None:
-        at = draft.positions(as_ints(self.work))
-        draft.drop_work(at[at >= 0])
+    def apply(self, edited: EditedProgram) -> None:
+        at = edited.positions(as_ints(self.work))
+        edited.drop_work(at[at >= 0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,9 +92,9 @@ class Resize:
     work: Ints
     dur_ns: Floats
 
-    def apply(self, draft: Draft) -> None:
-        at = draft.positions(as_ints(self.work))
-        draft.dur_ns[at[at >= 0]] = np.broadcast_to(np.asarray(self.dur_ns, np.float64), at.shape)[at >= 0]
+    def apply(self, edited: EditedProgram) -> None:
+        at = edited.positions(as_ints(self.work))
+        edited.dur_ns[at[at >= 0]] = np.broadcast_to(np.asarray(self.dur_ns, np.float64), at.shape)[at >= 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,36 +105,36 @@ class Scale:
     work: Ints
     factor: float
 
-    def apply(self, draft: Draft) -> None:
-        at = draft.positions(as_ints(self.work))
-        draft.dur_ns[at[at >= 0]] *= self.factor
+    def apply(self, edited: EditedProgram) -> None:
+        at = edited.positions(as_ints(self.work))
+        edited.dur_ns[at[at >= 0]] *= self.factor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Deal:
+class SplitAcrossRanks:
     """Pieces of work take a part of their time, because other ranks do the rest."""
 
     kind: ClassVar[Kind] = "balance"
     work: Ints
     factor: float
 
-    def apply(self, draft: Draft) -> None:
-        Scale(self.work, self.factor).apply(draft)
+    def apply(self, edited: EditedProgram) -> None:
+        Scale(self.work, self.factor).apply(edited)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Aside:
+class MoveToSideStream:
     """Pieces of work run on a stream of their own that nothing waits for: prefetched copies."""
 
     kind: ClassVar[Kind] = "work"
     work: Ints
     dur_ns: Floats | None = None
 
-    def apply(self, draft: Draft) -> None:
-        at = draft.positions(as_ints(self.work))
+    def apply(self, edited: EditedProgram) -> None:
+        at = edited.positions(as_ints(self.work))
         if self.dur_ns is not None:
-            Resize(self.work, self.dur_ns).apply(draft)
-        draft.aside(at[at >= 0])
+            Resize(self.work, self.dur_ns).apply(edited)
+        edited.aside(at[at >= 0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,8 +145,8 @@ class ShrinkGaps:
     starts_ns: Ints
     ends_ns: Ints
 
-    def apply(self, draft: Draft) -> None:
-        draft.shrink(draft.within(as_ints(self.starts_ns), as_ints(self.ends_ns)))
+    def apply(self, edited: EditedProgram) -> None:
+        edited.shrink(edited.within(as_ints(self.starts_ns), as_ints(self.ends_ns)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,8 +156,8 @@ class DropWaits:
     kind: ClassVar[Kind] = "drop"
     rows: Ints
 
-    def apply(self, draft: Draft) -> None:
-        draft.waits &= ~np.isin(draft.program.waits.row, as_ints(self.rows))
+    def apply(self, edited: EditedProgram) -> None:
+        edited.waits &= ~np.isin(edited.program.waits.row, as_ints(self.rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,10 +168,10 @@ class Insert:
     rows: Ints
     cpu_ns: float
 
-    def apply(self, draft: Draft) -> None:
+    def apply(self, edited: EditedProgram) -> None:
         rows = as_ints(self.rows)
-        first = draft.first_of(draft.program.row_start_ns[rows], draft.program.row_end_ns[rows])
-        np.add.at(draft.added_ns, first, self.cpu_ns)
+        first = edited.first_of(edited.program.row_start_ns[rows], edited.program.row_end_ns[rows])
+        np.add.at(edited.added_ns, first, self.cpu_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class CapOps:
     kind: ClassVar[Kind] = "rewrite"
     most_ns: float
 
-    def apply(self, draft: Draft) -> None:
-        segments = draft.program.segments
+    def apply(self, edited: EditedProgram) -> None:
+        segments = edited.program.segments
         own = ~segments.gap & (segments.call < 0)
-        draft.cpu_ns[own] = np.minimum(draft.cpu_ns[own], self.most_ns)
+        edited.cpu_ns[own] = np.minimum(edited.cpu_ns[own], self.most_ns)

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.program import Program
@@ -42,17 +42,17 @@ class Footprint:
     @classmethod
     def of(cls, program: Program, edits: Sequence[Edit]) -> Self:
         """Of the edits, applied to the program alone."""
-        draft = Draft(program)
+        edited = EditedProgram(program)
         for edit in merged(edits):
-            edit.apply(draft)
+            edit.apply(edited)
         segments, device = program.segments, program.work
-        shrunk = np.where(segments.gap, segments.cpu_ns - draft.cpu_ns, 0.0)
-        dropped = ~draft.kept
+        shrunk = np.where(segments.gap, segments.cpu_ns - edited.cpu_ns, 0.0)
+        dropped = ~edited.kept
         cpu = np.where(dropped, segments.cpu_ns, np.where(shrunk > _SHRUNK_NS, shrunk, 0.0))
-        work = np.where(draft.alive, np.maximum(device.dur_ns - draft.dur_ns, 0.0), device.dur_ns)
+        work = np.where(edited.alive, np.maximum(device.dur_ns - edited.dur_ns, 0.0), device.dur_ns)
         woken = np.zeros(len(dropped), bool)
-        woken[program.waits.last[~draft.waits]] = True
-        return cls(cpu, work, dropped, ~draft.alive, woken)
+        woken[program.waits.last[~edited.waits]] = True
+        return cls(cpu, work, dropped, ~edited.alive, woken)
 
     def holds(self, other: Footprint) -> bool:
         """Whether most of what the other drops is dropped by this; what the other only quickens is another change."""

@@ -10,7 +10,7 @@ from typing import Literal, Self
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.saving import Saving, StepEstimate
 from traceanalyzer.replay.calibration import STEP_RESIDUAL
-from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.recurrence import Block
@@ -69,10 +69,10 @@ class JobForecast:
     step: StepEstimate
 
     @classmethod
-    def of(cls, forecasts: Mapping[int, RankForecast], made: Blocks, awaited: Sequence[int]) -> Self:
+    def of(cls, forecasts: Mapping[int, RankForecast], made: Blocks, waited_for: Sequence[int]) -> Self:
         """
         Args:
-            awaited: ranks, those first that the others wait for; the first `MOST_TOGETHER` are replayed together.
+            waited_for: ranks, those first that the others wait for; the first `MOST_TOGETHER` are replayed together.
 
         Raises:
             Unavailable: ranks were not sampled alike, or nowhere meet.
@@ -83,7 +83,7 @@ class JobForecast:
         if not all(one.meets for one in forecasts.values()):
             raise Unavailable("ranks without a collective that another rank's trace has")
         chosen: Fixes = dict.fromkeys(
-            sorted([rank for rank in awaited if rank in forecasts][:MOST_TOGETHER]), ()
+            sorted([rank for rank in waited_for if rank in forecasts][:MOST_TOGETHER]), ()
         )
         steps, pinned = samples.pop(), all(one.step.measured for one in forecasts.values())
         blocks = made(chosen, "typical")
@@ -150,10 +150,10 @@ class JobForecast:
 
 def block_of(forecast: Forecast, edits: Sequence[Edit], side: Side) -> Block:
     """The rank's program after the edits as it is replayed, without the profiler."""
-    draft = Draft(forecast.program)
+    edited = EditedProgram(forecast.program)
     for edit in merged(list(edits)):
-        edit.apply(draft)
-    return Block.of(Schedules(draft).at(getattr(forecast.slowdown, side)), meeting=True)
+        edit.apply(edited)
+    return Block.of(Schedules(edited).at(getattr(forecast.slowdown, side)), meeting=True)
 
 
 def _together(blocks: Mapping[int, Block], forecasts: Mapping[int, RankForecast]) -> str:

@@ -117,6 +117,8 @@ def _device(
     trace: Trace, work: DeviceWork, nesting: Nesting, chosen: Mask, waiting: CollectiveWaits | None
 ) -> SteadyWork:
     category = codes_at(trace.gpu, "category", work.row)
-    talks = work.kind == KINDS.index("communication")
+    is_communication = work.kind == KINDS.index("communication")
     waits = matching(trace.cpu, "name", STREAM_WAIT.search)
-    return SteadyWork.of(work, category, talks, chosen, np.sort(nesting.start_ns[waits]), trace, waiting)
+    return SteadyWork.of(
+        work, category, is_communication, chosen, np.sort(nesting.start_ns[waits]), trace, waiting
+    )

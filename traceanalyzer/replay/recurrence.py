@@ -210,9 +210,9 @@ def _waits(schedule: Schedule, cuts: Rows) -> list[list[Wait]]:
     found: list[list[Wait]] = [[] for _ in cuts]
     at = np.searchsorted(cuts, schedule.wait_after).tolist()
     returns, tails = schedule.wait_ns.tolist(), schedule.wait_tail_ns.tolist()
-    awaited = [tuple(one) for one in schedule.wait_streams.tolist()]
-    streams = {one: [stream for stream, waits in enumerate(one) if waits] for one in set(awaited)}
-    for stretch, returned, tail, one in zip(at, returns, tails, awaited, strict=True):
+    waited_for = [tuple(one) for one in schedule.wait_streams.tolist()]
+    streams = {one: [stream for stream, waits in enumerate(one) if waits] for one in set(waited_for)}
+    for stretch, returned, tail, one in zip(at, returns, tails, waited_for, strict=True):
         found[stretch].append((returned, tail, streams[one]))
     return found
 

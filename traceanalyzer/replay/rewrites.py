@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.replay.draft import Draft, Mask
+from traceanalyzer.replay.edited_program import EditedProgram, Mask
 from traceanalyzer.replay.edits import Ints, Kind, as_ints
 from traceanalyzer.replay.segments import rank_within
 
@@ -42,19 +42,19 @@ class Replace:
     work_ns: Sequence[float] | NDArray[np.float64]
     cpu_ns: float
 
-    def apply(self, draft: Draft) -> None:
+    def apply(self, edited: EditedProgram) -> None:
         starts, each = np.unique(as_ints(self.starts_ns), return_index=True)
         ends = as_ints(self.ends_ns)[each]
         durations = np.asarray(self.work_ns, np.float64)
         durations = durations[each] if durations.ndim == 2 else np.tile(durations, (len(each), 1))
-        first, span = draft.span_of_launch(starts, ends)
-        inside = np.flatnonzero(draft.alive & (span >= 0))
+        first, span = edited.span_of_launch(starts, ends)
+        inside = np.flatnonzero(edited.alive & (span >= 0))
         rank = rank_within(span[inside])
         stays = inside[rank < durations.shape[1]]
-        draft.drop(draft.within(starts, ends), self.cpu_ns, first[first >= 0])
-        draft.alive[stays] = True
-        draft.dur_ns[stays] = durations[span[stays], rank[rank < durations.shape[1]]]
-        draft.launch[stays] = first[span[stays]]
+        edited.drop(edited.within(starts, ends), self.cpu_ns, first[first >= 0])
+        edited.alive[stays] = True
+        edited.dur_ns[stays] = durations[span[stays], rank[rank < durations.shape[1]]]
+        edited.launch[stays] = first[span[stays]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,22 +73,22 @@ class Fuse:
     group: Ints
     dur_ns: Sequence[float] | NDArray[np.float64] | None = None
 
-    def apply(self, draft: Draft) -> None:
-        at, group = draft.positions(as_ints(self.work)), as_ints(self.group)
+    def apply(self, edited: EditedProgram) -> None:
+        at, group = edited.positions(as_ints(self.work)), as_ints(self.group)
         at, group = at[at >= 0], group[at >= 0]
         if len(at) == 0:
             return
         if self.dur_ns is None:
             longest = np.zeros(int(group.max()) + 1)
-            np.maximum.at(longest, group, draft.dur_ns[at])
-            whole = draft.dur_ns[at] >= _OTHER_SIZE * longest[group]
+            np.maximum.at(longest, group, edited.dur_ns[at])
+            whole = edited.dur_ns[at] >= _OTHER_SIZE * longest[group]
             dur = longest
-            np.minimum.at(dur, group[whole], draft.dur_ns[at[whole]])
+            np.minimum.at(dur, group[whole], edited.dur_ns[at[whole]])
         else:
             dur = np.asarray(self.dur_ns, np.float64)
         stays = rank_within(group) == 0
-        draft.dur_ns[at[stays]] = dur[group[stays]]
-        draft.drop_ops(at[~stays])
+        edited.dur_ns[at[stays]] = dur[group[stays]]
+        edited.drop_ops(at[~stays])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +98,15 @@ class GraphLaunch:
 
     kind: ClassVar[Kind] = "rewrite"
 
-    def apply(self, draft: Draft) -> None:
-        first, step = _first_segments(draft)
-        alive = np.flatnonzero(draft.alive)
-        kernels = np.bincount(step[draft.launch[alive]], minlength=len(first))
-        draft.kept &= _staying(draft)
-        np.add.at(draft.added_ns, first, _GRAPH_CPU_NS + _GRAPH_NODE_NS * kernels)
-        draft.launch[alive] = first[step[draft.launch[alive]]]
-        short = alive[draft.dur_ns[alive] < _SHORT_NS]
-        draft.gap_ns[short] = np.minimum(draft.gap_ns[short], _GRAPH_GAP_NS)
+    def apply(self, edited: EditedProgram) -> None:
+        first, step = _first_segments(edited)
+        alive = np.flatnonzero(edited.alive)
+        kernels = np.bincount(step[edited.launch[alive]], minlength=len(first))
+        edited.kept &= _staying(edited)
+        np.add.at(edited.added_ns, first, _GRAPH_CPU_NS + _GRAPH_NODE_NS * kernels)
+        edited.launch[alive] = first[step[edited.launch[alive]]]
+        short = alive[edited.dur_ns[alive] < _SHORT_NS]
+        edited.gap_ns[short] = np.minimum(edited.gap_ns[short], _GRAPH_GAP_NS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,36 +120,36 @@ class Compile:
     kind: ClassVar[Kind] = "rewrite"
     pointwise: Ints
 
-    def apply(self, draft: Draft) -> None:
-        at = draft.positions(as_ints(self.pointwise))
-        fusible = np.zeros(len(draft.alive), bool)
+    def apply(self, edited: EditedProgram) -> None:
+        at = edited.positions(as_ints(self.pointwise))
+        fusible = np.zeros(len(edited.alive), bool)
         fusible[at[at >= 0]] = True
-        alive = np.flatnonzero(draft.alive)
-        first, step = _first_segments(draft)
-        at_step = step[draft.launch[alive]]
+        alive = np.flatnonzero(edited.alive)
+        first, step = _first_segments(edited)
+        at_step = step[edited.launch[alive]]
         joins = fusible[alive] & np.append(False, fusible[alive][:-1] & (at_step[1:] == at_step[:-1]))
         group = np.cumsum(~joins) - 1
         longest = np.zeros(group[-1] + 1 if len(group) else 0)
-        np.maximum.at(longest, group, draft.dur_ns[alive])
+        np.maximum.at(longest, group, edited.dur_ns[alive])
         left = alive[~joins]
-        draft.dur_ns[left] = longest
-        draft.alive[alive[joins]] = False
-        draft.kept &= _staying(draft)
-        np.add.at(draft.added_ns, first, _COMPILED_CPU_NS)
-        draft.added_ns[draft.launch[left]] += _COMPILED_LAUNCH_NS
+        edited.dur_ns[left] = longest
+        edited.alive[alive[joins]] = False
+        edited.kept &= _staying(edited)
+        np.add.at(edited.added_ns, first, _COMPILED_CPU_NS)
+        edited.added_ns[edited.launch[left]] += _COMPILED_LAUNCH_NS
 
 
-def _staying(draft: Draft) -> Mask:
+def _staying(edited: EditedProgram) -> Mask:
     """Segments that are no launching: waits, long gaps, calls for the driver's memory."""
-    segments = draft.program.segments
-    stays = segments.driver | segments.gap & (draft.cpu_ns > _LONG_GAP_NS)
-    stays[draft.program.waits.segment[draft.waits]] = True
+    segments = edited.program.segments
+    stays = segments.driver | segments.gap & (edited.cpu_ns > _LONG_GAP_NS)
+    stays[edited.program.waits.segment[edited.waits]] = True
     return stays
 
 
-def _first_segments(draft: Draft) -> tuple[Rows, Rows]:
+def _first_segments(edited: EditedProgram) -> tuple[Rows, Rows]:
     """First segment of each sampled step, and the step of each segment."""
-    step = draft.program.timeline.step
+    step = edited.program.timeline.step
     return np.searchsorted(step, np.arange(int(step[-1]) + 1)), step
 
 
@@ -170,10 +170,10 @@ class Batch:
     group: Ints
     work_factor: float = 1.0
 
-    def apply(self, draft: Draft) -> None:
+    def apply(self, edited: EditedProgram) -> None:
         starts, ends, group = as_ints(self.starts_ns), as_ints(self.ends_ns), as_ints(self.group)
-        sampled = draft.span_of_launch(starts, ends)[0] >= 0
+        sampled = edited.span_of_launch(starts, ends)[0] >= 0
         starts, ends, group = starts[sampled], ends[sampled], group[sampled]
         first = rank_within(group) == 0
-        draft.dur_ns[draft.within(starts[first], ends[first])[draft.launch]] *= self.work_factor
-        draft.drop(draft.within(starts[~first], ends[~first]))
+        edited.dur_ns[edited.within(starts[first], ends[first])[edited.launch]] *= self.work_factor
+        edited.drop(edited.within(starts[~first], ends[~first]))

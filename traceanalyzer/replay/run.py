@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.recurrence import Block
@@ -24,7 +24,9 @@ Bound = Literal["gpu", "cpu", "wait", "communication"]
 
 _MIN_STEPS = 12  # so often does the block of steps run that a GPU-bound program has filled its queue
 _SETTLED = 1e-3  # two blocks in a row that differ by less
-_TALKING = 0.5  # of the busiest stream's work: minimum communication for it to limit the step; chosen
+_MIN_COMMUNICATION_SHARE = (
+    0.5  # of the busiest stream's work: minimum communication for it to limit the step; chosen
+)
 _BOUND = 0.97  # share of the step that a side must be busy for it to be what bounds the step
 
 
@@ -54,39 +56,39 @@ def replay(program: Program, edits: Sequence[Edit] = (), slowdown: float | None 
         edits: applied in this order, each to what the one before left.
         slowdown: by which factor the profiler slowed the CPU; the typical one unless given.
     """
-    draft = Draft(program)
+    edited = EditedProgram(program)
     for edit in edits:
-        edit.apply(draft)
-    return run(draft, program.segments.slowed.typical if slowdown is None else slowdown)
+        edit.apply(edited)
+    return run(edited, program.segments.slowed.typical if slowdown is None else slowdown)
 
 
-def run(draft: Draft, slowdown: float) -> Step:
+def run(edited: EditedProgram, slowdown: float) -> Step:
     """Replay what the edits left."""
-    (step,) = run_at(draft, (slowdown,))
+    (step,) = run_at(edited, (slowdown,))
     return step
 
 
-def run_at(draft: Draft, slowdowns: Sequence[float]) -> list[Step]:
+def run_at(edited: EditedProgram, slowdowns: Sequence[float]) -> list[Step]:
     """Replay what the edits left at each of the slowdowns."""
-    schedules = Schedules(draft)
-    return [_run(draft, schedules.at(slowdown)) for slowdown in slowdowns]
+    schedules = Schedules(edited)
+    return [_run(edited, schedules.at(slowdown)) for slowdown in slowdowns]
 
 
-def _run(draft: Draft, schedule: Schedule) -> Step:
-    sample = draft.program.sample
+def _run(edited: EditedProgram, schedule: Schedule) -> Step:
+    sample = edited.program.sample
     blocks = max(-(-_MIN_STEPS // len(sample)), 3)
     period = Block.of(schedule).period_ns(blocks, _SETTLED)
     steps = len(sample) * sample.part
     gpu = float(schedule.taken_ns.max(initial=0.0))
-    return Step(period / steps, schedule.cpu_ns / steps, gpu / steps, _bound(draft, schedule, period))
+    return Step(period / steps, schedule.cpu_ns / steps, gpu / steps, _bound(edited, schedule, period))
 
 
-def _bound(draft: Draft, schedule: Schedule, period: float) -> Bound:
+def _bound(edited: EditedProgram, schedule: Schedule, period: float) -> Bound:
     gpu = float(schedule.taken_ns.max(initial=0.0))
     if schedule.cpu_ns >= max(_BOUND * period, gpu):
         return "cpu"
-    if gpu < _BOUND * period and draft.waits.any():
+    if gpu < _BOUND * period and edited.waits.any():
         return "wait"
-    mine = draft.alive & (draft.stream == int(np.argmax(schedule.taken_ns)))
-    talking = draft.dur_ns[mine & draft.program.work.communication].sum()
-    return "communication" if talking > _TALKING * draft.dur_ns[mine].sum() else "gpu"
+    mine = edited.alive & (edited.stream == int(np.argmax(schedule.taken_ns)))
+    communicating = edited.dur_ns[mine & edited.program.work.communication].sum()
+    return "communication" if communicating > _MIN_COMMUNICATION_SHARE * edited.dur_ns[mine].sum() else "gpu"

@@ -17,7 +17,7 @@ from traceanalyzer.model.saving import Saving, StepEstimate
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.calibration import GPUS, RESIDUAL, STEP_RESIDUAL
-from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.program import Program
@@ -33,7 +33,7 @@ _NOISE = (
 LEAST = 0.005  # of a share: no saving is known better than the step itself from run to run; noise/
 # Two pairs: 38 % was said where 42 % was measured, and 23 % where it was 8, since the even ranks were bound by the CPU;
 # ranks/moe_a2a and ranks/imbalance, 2 H200.
-_DEALT = (0.37, 0.37)
+_SPLIT_RESIDUALS = (0.37, 0.37)
 # Wider than the ledger's, which are of one GPU and mostly without stacks: chosen, until other recordings are measured.
 _ELSEWHERE, _STACKS, _ONE_STEP = 1.5, 1.25, 1.25
 _SOLVED = 1e-3
@@ -67,7 +67,7 @@ class Forecast:
             Unavailable: as from `Program`.
         """
         slowdown = program.segments.slowed.range
-        base = _replays(Draft(program), slowdown)
+        base = _replays(EditedProgram(program), slowdown)
         times = [step.ns for step in base]
         typical = base[0]
         basis = f"{program.sample.text} replayed; slowdown {slowdown.typical:.1f}, {slowdown.basis}"
@@ -92,7 +92,7 @@ class Forecast:
         Where none does, because the device alone takes longer or less, shares are those of the nearest.
         """
         slowdown = _solve(self.program, step_ms * 1e6)
-        base = _replays(Draft(self.program), slowdown)
+        base = _replays(EditedProgram(self.program), slowdown)
         given = step_ms * 1e6
         basis = f"{self.program.sample.text} replayed; {slowdown.basis}"
         step = StepEstimate(
@@ -125,11 +125,11 @@ class Forecast:
         bound = after.bound, basis, (after.bound,), round(after.gpu_ns)
         return StepEstimate(self.step.traced_ns, whole - said.step_ns, low, high, *bound)
 
-    def _edited(self, edits: Sequence[Edit]) -> Draft:
-        draft = Draft(self.program)
+    def _edited(self, edits: Sequence[Edit]) -> EditedProgram:
+        edited = EditedProgram(self.program)
         for edit in merged(edits):
-            edit.apply(draft)
-        return draft
+            edit.apply(edited)
+        return edited
 
     def saving(self, edits: Sequence[Edit], given: Sequence[Edit] = ()) -> Saving:
         """What the edits save together, of one finding or of several; with `given`, on top of what those save."""
@@ -167,7 +167,7 @@ class Forecast:
         bound = "gpu" if self.base[0].bound == "gpu" else "other"
         below, above = RESIDUAL[bound, "work" if kinds == {"work"} else "host"]
         if "balance" in kinds:
-            below, above = max(below, _DEALT[0]), max(above, _DEALT[1])
+            below, above = max(below, _SPLIT_RESIDUALS[0]), max(above, _SPLIT_RESIDUALS[1])
         return below * self.wider, above * self.wider
 
     @property
@@ -204,11 +204,11 @@ def _wider(trace: Trace, program: Program) -> float:
     return factor * (_ONE_STEP if len(program.sample) == 1 else 1.0)
 
 
-def _replays(draft: Draft, slowdown: Slowdown) -> tuple[Step, Step, Step]:
+def _replays(edited: EditedProgram, slowdown: Slowdown) -> tuple[Step, Step, Step]:
     if slowdown.low == slowdown.high:
-        typical = run(draft, slowdown.typical)
+        typical = run(edited, slowdown.typical)
         return typical, typical, typical
-    typical, low, high = run_at(draft, (slowdown.typical, slowdown.low, slowdown.high))
+    typical, low, high = run_at(edited, (slowdown.typical, slowdown.low, slowdown.high))
     return typical, low, high
 
 
@@ -227,15 +227,15 @@ def _traced_ns(steps: Steps, program: Program) -> float:
 
 def _solve(program: Program, wanted_ns: float) -> Slowdown:
     """The slowdown at which the step takes so long, by bisection of what the profiler added."""
-    draft, (low, high) = Draft(program), _STRENGTHS
-    slow, quick = (run(draft, program.segments.slowed.slowdown(strength)).ns for strength in (low, high))
+    edited, (low, high) = EditedProgram(program), _STRENGTHS
+    slow, quick = (run(edited, program.segments.slowed.slowdown(strength)).ns for strength in (low, high))
     basis = "the slowdown is the one that makes the step as long as was given"
     if not quick < wanted_ns < slow:
         low = high = low if wanted_ns >= slow else high
         basis = "no slowdown makes the step as long as was given: savings are shares of it"
     while high - low > _SOLVED:
         middle = (low + high) / 2
-        if run(draft, program.segments.slowed.slowdown(middle)).ns > wanted_ns:
+        if run(edited, program.segments.slowed.slowdown(middle)).ns > wanted_ns:
             low = middle
         else:
             high = middle

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, no_rows
-from traceanalyzer.replay.draft import Draft
+from traceanalyzer.replay.edited_program import EditedProgram
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -60,62 +60,62 @@ class Schedule:
 class Schedules:
     """The schedules of what edits left, at any slowdown: what they have in common is made once."""
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
-        position = np.flatnonzero(draft.alive)
-        self._position = position[np.argsort(draft.launch[position], kind="stable")]
-        self._launch = draft.launch[self._position]
-        self._added_ns = draft.program.segments.slowed.added(draft.cpu_ns)
-        self._edges = _edges(draft, self._position)
-        self._gap_ns = _gaps(draft, self._position)
+    def __init__(self, edited: EditedProgram) -> None:
+        self._edited = edited
+        position = np.flatnonzero(edited.alive)
+        self._position = position[np.argsort(edited.launch[position], kind="stable")]
+        self._launch = edited.launch[self._position]
+        self._added_ns = edited.program.segments.slowed.added(edited.cpu_ns)
+        self._edges = _edges(edited, self._position)
+        self._gap_ns = _gaps(edited, self._position)
 
     def at(self, slowdown: float) -> Schedule:
         """On a CPU without the profiler that slowed it so."""
-        draft, position, waits = self._draft, self._position, self._draft.program.waits
+        edited, position, waits = self._edited, self._position, self._edited.program.waits
         clock = np.concatenate(([0.0], np.cumsum(self.unprofiled_cpu(slowdown))))
-        kept = np.flatnonzero(draft.waits)
+        kept = np.flatnonzero(edited.waits)
         return Schedule(
             cpu_ns=float(clock[-1]),
             launch_ns=clock[self._launch],
-            stream=draft.stream[position],
-            dur_ns=draft.dur_ns[position],
+            stream=edited.stream[position],
+            dur_ns=edited.dur_ns[position],
             gap_ns=self._gap_ns,
-            latency_ns=draft.latency_ns[position],
+            latency_ns=edited.latency_ns[position],
             wait_after=np.searchsorted(self._launch, waits.last[kept], side="right"),
             wait_ns=clock[waits.last[kept] + 1],
             wait_tail_ns=waits.tail_ns[kept],
             wait_streams=waits.streams[kept],
             edge_to=self._edges[0],
             edge_from=self._edges[1],
-            streams=draft.streams,
-            meet=draft.program.work.meet[position],
+            streams=edited.streams,
+            meet=edited.program.work.meet[position],
         )
 
     def unprofiled_cpu(self, slowdown: float) -> Floats:
         """What each segment takes without the profiler; float64 of shape (segments,)."""
-        draft = self._draft
-        left = draft.program.segments.slowed.unprofiled(draft.cpu_ns, self._added_ns, slowdown)
-        return np.where(draft.kept, left, 0.0) + draft.added_ns
+        edited = self._edited
+        left = edited.program.segments.slowed.unprofiled(edited.cpu_ns, self._added_ns, slowdown)
+        return np.where(edited.kept, left, 0.0) + edited.added_ns
 
 
-def _gaps(draft: Draft, position: Rows) -> Floats:
+def _gaps(edited: EditedProgram, position: Rows) -> Floats:
     """The gap before each piece of work: that of the pair where an edit has put another piece before it."""
-    device = draft.program.work
-    order = np.argsort(draft.stream[position], kind="stable")
-    same = draft.stream[position][order[1:]] == draft.stream[position][order[:-1]]
+    device = edited.program.work
+    order = np.argsort(edited.stream[position], kind="stable")
+    same = edited.stream[position][order[1:]] == edited.stream[position][order[:-1]]
     before = np.full(len(position), -1, np.int64)
     before[order[1:][same]] = position[order[:-1][same]]
     other = (before >= 0) & (device.before[position] >= 0) & (before != device.before[position])
-    other &= draft.gap_ns[position] == device.gap_ns[position]  # an edit that sets the gap knows better
+    other &= edited.gap_ns[position] == device.gap_ns[position]  # an edit that sets the gap knows better
     pairs = device.pair_gap_ns[device.category[before], device.category[position]]
-    return np.where(other, np.minimum(pairs, draft.gap_ns[position]), draft.gap_ns[position])
+    return np.where(other, np.minimum(pairs, edited.gap_ns[position]), edited.gap_ns[position])
 
 
-def _edges(draft: Draft, position: Rows) -> tuple[Rows, Rows]:
+def _edges(edited: EditedProgram, position: Rows) -> tuple[Rows, Rows]:
     """Places in `position` of the edges whose ends are both left."""
-    device = draft.program.work
-    place = np.full(len(draft.alive), -1, np.int64)
+    device = edited.program.work
+    place = np.full(len(edited.alive), -1, np.int64)
     place[position] = np.arange(len(position))
-    to, source = place[device.edge_to[draft.edges]], place[device.edge_from[draft.edges]]
+    to, source = place[device.edge_to[edited.edges]], place[device.edge_from[edited.edges]]
     left = (source >= 0) & (to > source)
     return to[left], source[left]

@@ -85,8 +85,10 @@ class Segments:
         python = _python_calls(trace, timeline)
         top = nesting.top_op(row)
         host = ~gap & (call < 0) & ~_of_rows(_calling(nesting, is_call), top)
-        talks = bool(device.communication.any())
-        slowed = Slowed.of(trace, cpu, gap, call >= 0, launch & (cpu > 0), host, steady, python, talks)
+        is_communication = bool(device.communication.any())
+        slowed = Slowed.of(
+            trace, cpu, gap, call >= 0, launch & (cpu > 0), host, steady, python, is_communication
+        )
         between = cpu[gap & (cpu > 0) & (cpu < _LONG_GAP_NS)]
         usual = float(np.median(between)) if len(between) else _GAP_NS
         kind = codes_at(trace.cpu, "name", row) * _PARTS + np.minimum(rank_within(row), _PARTS - 1)

@@ -61,17 +61,17 @@ class Slowed:
 
     Attributes:
         most_ns: how much of a stretch may be recording.
-        stays: share of that which is the program's.
-        beyond: share of what goes beyond it that is the profiler's: colder caches.
-        spread: share of the whole stretch that is recording: Python calls with stacks.
+        program_share: share of that which is the program's.
+        tail_overhead: share of what goes beyond it that is the profiler's: colder caches.
+        python_overhead: share of the whole stretch that is recording: Python calls with stacks.
         total_ns, added_ns: of all segments, traced, and what of that the profiler is said to have added.
         of_rank: whether the process is one of several that talk to each other.
     """
 
     most_ns: Floats
-    stays: Floats
-    beyond: Floats
-    spread: Floats
+    program_share: Floats
+    tail_overhead: Floats
+    python_overhead: Floats
     total_ns: float
     added_ns: float
     of_rank: bool = False
@@ -98,22 +98,27 @@ class Slowed:
             of_rank: whether the process talks to others.
         """
         kind = np.select([gap, call, host_op], [_GAP, _CALL, _HOST_OP], _OP)
-        stays = (
+        program_share = (
             _STAYS + _SHAPES * bool(trace.meta.capabilities.get("shapes")) + _slow_launches(cpu_ns[launch])
         )
-        stays = np.maximum(stays, _MIN_STAYS)[kind]
+        program_share = np.maximum(program_share, _MIN_STAYS)[kind]
         most = np.where(steady, 0.0, _MOST_NS[kind])
         python = np.where(gap, python_calls * _PYTHON_NS, 0.0)
-        spread = np.minimum(python / np.maximum(cpu_ns, 1.0), _MAX_PYTHON)
-        beyond = np.where(steady, 0.0, _BEYOND[kind])
-        slowed = cls(most, stays, beyond, np.where(steady, 0.0, spread), float(cpu_ns.sum()), 0.0, of_rank)
+        python_overhead = np.minimum(python / np.maximum(cpu_ns, 1.0), _MAX_PYTHON)
+        tail_overhead = np.where(steady, 0.0, _BEYOND[kind])
+        python_overhead = np.where(steady, 0.0, python_overhead)
+        slowed = cls(most, program_share, tail_overhead, python_overhead, float(cpu_ns.sum()), 0.0, of_rank)
         left = _left(cpu_ns, slowed.added(cpu_ns), 1.0)
         return replace(slowed, added_ns=float((cpu_ns - left).sum()))
 
     def added(self, cpu_ns: Floats) -> Floats:
         """What the profiler is said to have added to segments of these durations; float64 of shape (segments,)."""
         short = np.minimum(cpu_ns, self.most_ns)
-        added = short * (1 - self.stays) + self.beyond * (cpu_ns - short) + cpu_ns * self.spread
+        added = (
+            short * (1 - self.program_share)
+            + self.tail_overhead * (cpu_ns - short)
+            + cpu_ns * self.python_overhead
+        )
         return added * (_OF_RANKS if self.of_rank else 1.0)
 
     def unprofiled(self, cpu_ns: Floats, added_ns: Floats, slowdown: float) -> Floats:

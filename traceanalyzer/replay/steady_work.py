@@ -75,7 +75,7 @@ class SteadyWork:
         cls,
         work: DeviceWork,
         category: Rows,
-        talks: Mask,
+        is_communication: Mask,
         chosen: Mask,
         stream_waits: Rows,
         trace: Trace,
@@ -85,7 +85,7 @@ class SteadyWork:
 
         Args:
             category: int64 (entries,), code of each entry's category.
-            talks: bool (entries,), which of them communicate.
+            is_communication: bool (entries,), which of them communicate.
             chosen: bool (entries,).
             stream_waits: starts of the calls that make a stream wait for another, sorted.
             waiting: what collectives wait for other ranks; their time is without it, and what ran beside as if alone.
@@ -111,7 +111,9 @@ class SteadyWork:
         place[entry] = np.arange(len(entry))
         end = int(work.end_ns[entry].max(initial=0))
         neighbours = place[before], code[entry], pair_gap
-        return cls(entry, stream, dur, gap, talks[entry], meet, to, source, *neighbours, latency, end)
+        return cls(
+            entry, stream, dur, gap, is_communication[entry], meet, to, source, *neighbours, latency, end
+        )
 
 
 def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:

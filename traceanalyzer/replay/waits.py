@@ -165,8 +165,8 @@ def _explicit(rows: Rows, nesting: Nesting, order: _Order, whole: Mask) -> _Part
     start, end = nesting.start_ns[rows], nesting.end_ns[rows]
     newest = order.newest(start)
     streams = whole[:, None] | (newest >= 0) & (newest <= end[:, None] + _SLACK_NS)
-    awaited = np.where(streams, newest, -1).max(axis=1, initial=-1)
-    tail = np.where(awaited > start, np.clip(end - awaited, 0, _MAX_TAIL_NS), 0.0)
+    waited_for = np.where(streams, newest, -1).max(axis=1, initial=-1)
+    tail = np.where(waited_for > start, np.clip(end - waited_for, 0, _MAX_TAIL_NS), 0.0)
     none = np.full(len(rows), -1, np.int64)
     part = _Part(rows, start, end, np.minimum(end - start, _OWN_NS), tail, none, streams)
     return part.where(np.any(streams, axis=1))
@@ -176,9 +176,9 @@ def _frees(rows: Rows, nesting: Nesting, order: _Order) -> _Part:
     """Freeing waits for the whole device, if work was pending and had ended when it returned; its own work follows."""
     start, end = nesting.start_ns[rows], nesting.end_ns[rows]
     newest = order.newest(start)
-    awaited = newest.max(axis=1, initial=-1)
-    waited = (awaited > start) & (awaited <= end)
-    tail = np.where(waited, end - awaited, 0.0)
+    waited_for = newest.max(axis=1, initial=-1)
+    waited = (waited_for > start) & (waited_for <= end)
+    tail = np.where(waited, end - waited_for, 0.0)
     none = np.full(len(rows), -1, np.int64)
     part = _Part(rows, start, end, np.zeros(len(rows)), tail, none, newest >= 0)
     return part.where(waited)
@@ -204,16 +204,16 @@ def _unrecorded(trace: Trace, timeline: Timeline, gap: Mask, work: DeviceWork, d
     at = np.flatnonzero(gap & (timeline.end_ns - timeline.start_ns >= _UNRECORDED_NS))
     start, end = timeline.start_ns[at], timeline.end_ns[at]
     by_end = np.argsort(work.end_ns, kind="stable")
-    awaited = pick(by_end, np.searchsorted(work.end_ns[by_end], end, side="right") - 1)
-    launched = (awaited >= 0) & (work.call[awaited] >= 0) & (work.call_start_ns[awaited] < start)
-    tail = end - work.end_ns[awaited]
+    waited_for = pick(by_end, np.searchsorted(work.end_ns[by_end], end, side="right") - 1)
+    launched = (waited_for >= 0) & (work.call[waited_for] >= 0) & (work.call_start_ns[waited_for] < start)
+    tail = end - work.end_ns[waited_for]
     waited = launched & (tail <= _WOKEN_NS)
-    code = codes_at(trace.gpu, "name", work.row[awaited])
+    code = codes_at(trace.gpu, "name", work.row[waited_for])
     waited &= np.bincount(code[waited], minlength=int(code.max(initial=0)) + 1)[code] > 1
     kind, _ = grouped([work.device, work.stream])
     stream_of = np.full(int(kind.max(initial=0)) + 1, -1, np.int64)
     stream_of[kind[device.entry]] = device.stream
-    stream = stream_of[kind[awaited]]
+    stream = stream_of[kind[waited_for]]
     none = np.full(len(at), -1, np.int64)
     streams = np.arange(device.streams) == stream[:, None]
     own = np.full(len(at), _OWN_NS)

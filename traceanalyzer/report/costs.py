@@ -16,7 +16,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule.arrivals import without_waiting
+from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.collective_names import collective_names
 from traceanalyzer.rule.views import IdleTime, Work
 from traceanalyzer.timeline.steps import Steps
@@ -63,7 +63,7 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
         return ()
     device, usual = min(steps.bounds_ns, default=0), usual_steps(analysis, steps)
     every = work[(work.device == device) & (np.isin(work.step, usual) | ~_of_steps(work))]
-    waits = analysis.given({"waits": Need(CollectiveWaits, optional=True)})["waits"]
+    waits = analysis.resolve({"waits": Need(CollectiveWaits, optional=True)})["waits"]
     took_ns = np.minimum(_exposed_ns(every), without_waiting(every, waits))
     of_step, shared = _of_steps(every), every.kind.one_of("communication")
     times = _gpu_ns(every[of_step & ~shared], took_ns[of_step & ~shared], len(usual))

@@ -23,7 +23,6 @@ from traceanalyzer.model.report import AnalysedWindow, Report, StepEstimate, Tra
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.job_saving import JobForecast
-from traceanalyzer.report.apart import told_first
 from traceanalyzer.report.by_fault import by_fault
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.job_facts import compares_ranks, job_report
@@ -32,6 +31,7 @@ from traceanalyzer.report.of_job import of_job, outcomes_of
 from traceanalyzer.report.of_rank import Asked, OfRank, Settings, judged, whole_findings
 from traceanalyzer.report.pace import at_pace, together_at_pace
 from traceanalyzer.report.summary import attempt, span_of
+from traceanalyzer.report.triage import triaged
 from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.registry import broken_files
 
@@ -133,7 +133,7 @@ def _of_each(ranks: Ranks, said: Sequence[OfRank], limits: Mapping[str, int | fl
     whole = ranks.each(whole_findings, every)
     paced = at_pace(heads, [found for one in said for found in whole[one.head.rank].values()])
     findings, faults = by_fault(paced, [one.faults for one in said])
-    findings, faults = told_first(findings, faults, outcomes)
+    findings, faults = triaged(findings, faults, outcomes)
     return Report(
         traces=tuple(
             _with_verdict(replace(together_at_pace(one.head, findings), faults=own), findings, one.costs)
@@ -169,7 +169,7 @@ def _of_job(
     outcomes = (*outcomes, *_broken([replace(said[0].head, rank=None)]))
     leading = compares_ranks()
     findings, faults_of_all = by_fault(job.findings, [job.faults], leading)
-    findings, (faults,) = told_first(findings, faults_of_all, outcomes, leading)
+    findings, (faults,) = triaged(findings, faults_of_all, outcomes, leading)
     together = None if forecast is None else forecast.fixed(job.fixes)
     what_if = (
         attempt(unavailable, "as peers", partial(_as_peers, forecast, as_peers), None) if as_peers else None
@@ -226,7 +226,7 @@ def analyses_of(traces: Traces, window: Window | None = None) -> list[tuple[int 
     view = attempt({}, "job", partial(introduce, Here(dict(analysed))), None)
     for rank, one in analysed:
         if view is not None and rank in view.waits:
-            one.give(view)
+            one.provide(view)
     return analysed
 
 

@@ -60,7 +60,7 @@ def matmul_resolved(analysis: Analysis) -> Facts:
     calls = analysis.index(Calls)
     asked = calls[calls.name.one_of("aten::matmul", "aten::linear", "aten::einsum")]
     products = calls[calls.name.one_of("aten::mm", "aten::bmm", "aten::addmm", "aten::mv", "aten::dot")]
-    owner = products.owner(asked)
+    owner = products.index_of_enclosing(asked)
     inside = products[owner >= 0]
     outer = asked.name[owner[owner >= 0]]
     for name, found in inside.by(outer):

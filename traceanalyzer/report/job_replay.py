@@ -60,8 +60,8 @@ def replayed_together(
     def made(fixes: Fixes, side: Side) -> dict[int, Block]:
         return ranks.each(block, fixes, side)
 
-    awaited = _awaited([*first, *more], forecasts, held)
-    return JobForecast.of(forecasts, made, awaited)
+    waited_for = _waited_for([*first, *more], forecasts, held)
+    return JobForecast.of(forecasts, made, waited_for)
 
 
 def _recorded_ms(ranks: Ranks, every: Mapping[int, None]) -> float | None:
@@ -70,7 +70,7 @@ def _recorded_ms(ranks: Ranks, every: Mapping[int, None]) -> float | None:
     return median(one.ms for one in told) if len(told) == len(every) else None
 
 
-def _awaited(
+def _waited_for(
     first: Sequence[int], forecasts: Mapping[int, RankForecast], held: Mapping[int, float]
 ) -> list[int]:
     """All ranks: those first that stand out, then in turn those that held up others and those that take longest."""
@@ -100,7 +100,7 @@ def sampled(analysis: Analysis, _: None, __: None) -> frozenset[int]:
 
 def replay_these(analysis: Analysis, _: None, numbers: Rows) -> None:
     """Replay steps of these numbers."""
-    analysis.give(JointSteps(numbers))
+    analysis.provide(JointSteps(numbers))
 
 
 def hours(analysis: Analysis, _: None, __: None) -> tuple[Hours, int, float]:
@@ -114,7 +114,7 @@ def hours(analysis: Analysis, _: None, __: None) -> tuple[Hours, int, float]:
 
 def know(analysis: Analysis, more: More, _: None) -> None:
     """Give what the rank does that its peers do not."""
-    analysis.give(Behind.of(more, analysis.trace, analysis.index(Program)))
+    analysis.provide(Behind.of(more, analysis.trace, analysis.index(Program)))
 
 
 def recorded_step(analysis: Analysis, _: None, step_ms: float | None) -> MeasuredStep | None:
@@ -135,7 +135,7 @@ def forecast(analysis: Analysis, _: None, step_ms: float | None) -> RankForecast
     except Unavailable as reason:
         return str(reason)
     kept = own if step_ms is None else own.pinned(step_ms)
-    analysis.give(InJob(kept))
+    analysis.provide(InJob(kept))
     return RankForecast.of(kept)
 
 

@@ -129,9 +129,9 @@ def _judged(analysis: Analysis, rank: Rank, asked: Asked) -> OfRank:
         step_ms = measured.ms
     forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
     if forecast is not None and step_ms is not None:
-        analysis = analysis.knowing(forecast)
+        analysis = analysis.with_index(forecast)
     said = judge(asked.rules, analysis, scope_of(analysis, rank), forecast)
-    whole.give(Said(said))
+    whole.provide(Said(said))
     step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), _NO_ESTIMATES)
     head = summarise(analysis, rank)
     unavailable = {**(head.unavailable or {}), **unavailable}

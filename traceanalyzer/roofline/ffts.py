@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from traceanalyzer.roofline.op_model import Signature, Work
+from traceanalyzer.roofline.op_model import OpCost, Signature
 
 _REAL = {"c10::Half": 2, "float": 4, "double": 8}
 _COMPLEX = {"c10::complex<c10::Half>": 4, "c10::complex<float>": 8, "c10::complex<double>": 16}
@@ -61,7 +61,7 @@ def next_length(length: int) -> int:
     return best
 
 
-def fft_work(op: Signature) -> Work:
+def fft_work(op: Signature) -> OpCost:
     """Each dimension is a pass over memory; a complex one takes 5 n log2(n) operations, a real one half as many.
 
     Raises:
@@ -80,7 +80,7 @@ def fft_work(op: Signature) -> Work:
     kind = "long fft" if max(lengths) > _AT_ONCE else "fft"
     if op.name != "aten::_fft_c2c":
         moved, flops, kind = moved // 2, flops / 2, f"real {kind}"
-    return Work(kind, int(flops), moved, "fp64" if item > _COMPLEX["c10::complex<float>"] else "fp32")
+    return OpCost(kind, int(flops), moved, "fp64" if item > _COMPLEX["c10::complex<float>"] else "fp32")
 
 
 def _odd_products(most: int) -> list[int]:

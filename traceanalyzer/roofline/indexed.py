@@ -11,7 +11,7 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.shapes import elements_of, sizes_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.roofline.op_model import Signature, Work
+from traceanalyzer.roofline.op_model import OpCost, Signature
 
 # index_elementwise_kernel<128, 4, ...>: threads of a block, elements of each.
 _SIZES = re.compile(r"index_elementwise_kernel<(\d+), (\d+)")
@@ -50,7 +50,7 @@ class Indexed:
             np.maximum.at(found.rows if whole else found.elements, number[chosen], blocks[grids.code])
         return found
 
-    def work(self, op: Signature, which: int) -> Work | None:
+    def work(self, op: Signature, which: int) -> OpCost | None:
         """table[index]: reads and writes each element, and an index for each of its rows; None for other ops."""
         elements, rows = int(self.elements[which]), int(self.rows[which])
         if op.name != _INDEXING or not (elements or rows):
@@ -60,4 +60,4 @@ class Indexed:
         except LookupError:
             return None
         rows = rows or elements // max(width, 1)
-        return Work("gather", None, 2 * (elements or rows * width) * item + rows * _LONG)
+        return OpCost("gather", None, 2 * (elements or rows * width) * item + rows * _LONG)

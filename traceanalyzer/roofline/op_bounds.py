@@ -13,7 +13,7 @@ from dataclasses import replace
 from traceanalyzer.roofline.convolutions import fft_counts
 from traceanalyzer.roofline.ffts import fft_work
 from traceanalyzer.roofline.op_families import family_of
-from traceanalyzer.roofline.op_model import ARITHMETIC, DEPTHWISE, ITEM_BYTES, Signature, Work, work_of
+from traceanalyzer.roofline.op_model import ARITHMETIC, DEPTHWISE, ITEM_BYTES, OpCost, Signature, op_cost_of
 from traceanalyzer.roofline.peaks import Peaks
 
 REACHED: Mapping[str, float] = {
@@ -72,9 +72,9 @@ _KINDS = {
 _READ_ALL = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 
 
-def bound_of(op: Signature) -> Work | None:
+def bound_of(op: Signature) -> OpCost | None:
     """What one call needs at least; None for ops without a model, and where the inputs do not say."""
-    known = work_of(op)
+    known = op_cost_of(op)
     if known is not None and known.kind in ("conv", DEPTHWISE):
         return _by_fft(op, known) or (replace(known, kind="thin conv") if _is_thin(op, known) else known)
     if known is not None:
@@ -89,7 +89,7 @@ def bound_of(op: Signature) -> Work | None:
         return None
 
 
-def least_ns(work: Work, peaks: Peaks, arithmetic: str | None) -> float:
+def least_ns(work: OpCost, peaks: Peaks, arithmetic: str | None) -> float:
     """Time at the device's peaks, ns: of arithmetic or of memory, whichever is longer.
 
     Args:
@@ -100,79 +100,79 @@ def least_ns(work: Work, peaks: Peaks, arithmetic: str | None) -> float:
     return max(compute, (work.bytes or 0) / peaks.gbps)
 
 
-def reached_ns(work: Work, peaks: Peaks, arithmetic: str | None) -> float:
+def reached_ns(work: OpCost, peaks: Peaks, arithmetic: str | None) -> float:
     """Time that well-shaped calls of this kind take on the device, ns; 0 of kinds whose steps wait for each other."""
     share = REACHED.get(work.kind)
     return least_ns(work, peaks, arithmetic) / share if share else 0.0
 
 
-def _is_thin(op: Signature, known: Work) -> bool:
+def _is_thin(op: Signature, known: OpCost) -> bool:
     """Few input channels for each output: tensor cores work on 8 or more at once."""
     weight = op.shape(2 if op.name.endswith("_backward") else 1)
     return known.kind == "conv" and weight[1] < _FEW_CHANNELS
 
 
-def _by_fft(op: Signature, direct: Work) -> Work | None:
+def _by_fft(op: Signature, direct: OpCost) -> OpCost | None:
     """A convolution of single channels with so many taps that FFTs take far fewer operations; None for others."""
     if op.name.endswith("_backward") or "transpose" in op.name or op.shape(1)[1] != 1 or direct.flops is None:
         return None
     image, weight = op.shape(0), op.shape(1)
     flops, moved = fft_counts(image, weight, direct.flops // (2 * math.prod(weight[1:])))
     fewer = flops * _FFT_WORTH < direct.flops
-    return Work("long conv", int(flops), moved * ITEM_BYTES["float"], "fp32") if fewer else None
+    return OpCost("long conv", int(flops), moved * ITEM_BYTES["float"], "fp32") if fewer else None
 
 
 def _bytes(op: Signature, position: int) -> int:
     return op.elements(position) * op.item_bytes(position)
 
 
-def _read_all(op: Signature, kind: str) -> Work:
+def _read_all(op: Signature, kind: str) -> OpCost:
     """Reads every tensor, and writes a result as large as the first one unless it reduces."""
     tensors = [i for i, kind_ in enumerate(op.types) if kind_ in ITEM_BYTES and op.dims[i]]
     read = sum(_bytes(op, i) for i in tensors)
     if not tensors:
         raise LookupError("no tensor")
     written = 0 if kind == "reduction" else math.prod(op.shape(tensors[0])) * op.item_bytes(tensors[0])
-    return Work(kind, None, read + written, ARITHMETIC.get(op.types[tensors[0]]))
+    return OpCost(kind, None, read + written, ARITHMETIC.get(op.types[tensors[0]]))
 
 
-def _sort(op: Signature) -> Work:
+def _sort(op: Signature) -> OpCost:
     """Reads values, writes values and their places."""
-    return Work("sort", None, 2 * _bytes(op, 0) + math.prod(op.shape(0)) * _LONG)
+    return OpCost("sort", None, 2 * _bytes(op, 0) + math.prod(op.shape(0)) * _LONG)
 
 
-def _select(op: Signature) -> Work:
+def _select(op: Signature) -> OpCost:
     """topk and its kin: reads all, writes little."""
-    return Work("select", None, _bytes(op, 0))
+    return OpCost("select", None, _bytes(op, 0))
 
 
-def _rows(op: Signature) -> Work:
+def _rows(op: Signature) -> OpCost:
     """Rows by number: index_select(table, dim, index), embedding(table, index)."""
     index = 2 if op.name.endswith("index_select") else 1
     width = math.prod(op.shape(0)[1:]) * op.item_bytes(0)
     picked = math.prod(op.shape(index))
-    return Work("gather", None, picked * (2 * width + _LONG))
+    return OpCost("gather", None, picked * (2 * width + _LONG))
 
 
-def _gather(op: Signature) -> Work:
+def _gather(op: Signature) -> OpCost:
     """gather(source, dim, index): an element for each index."""
     picked = math.prod(op.shape(2))
-    return Work("gather", None, picked * (2 * op.item_bytes(0) + _LONG))
+    return OpCost("gather", None, picked * (2 * op.item_bytes(0) + _LONG))
 
 
-def _scatter(op: Signature) -> Work:
+def _scatter(op: Signature) -> OpCost:
     """scatter_add_(target, dim, index, source): reads indices and source, changes as much of the target."""
     changed = math.prod(op.shape(2))
-    return Work("scatter", None, changed * (3 * op.item_bytes(0) + _LONG))
+    return OpCost("scatter", None, changed * (3 * op.item_bytes(0) + _LONG))
 
 
-def _index_add(op: Signature) -> Work:
+def _index_add(op: Signature) -> OpCost:
     """index_add_(target, dim, index, source): whole rows."""
     kind = "row scatter" if math.prod(op.shape(3)) >= _WIDE * math.prod(op.shape(2)) else "scatter"
-    return Work(kind, None, 3 * _bytes(op, 3) + _bytes(op, 2))
+    return OpCost(kind, None, 3 * _bytes(op, 3) + _bytes(op, 2))
 
 
-def _index_put(op: Signature) -> Work:
+def _index_put(op: Signature) -> OpCost:
     """_index_put_impl_(target, indices, values, accumulate): adds rows whose indices it sorts first.
 
     Shapes of a list are not recorded: a row is what values and target have in common at their ends.
@@ -189,35 +189,35 @@ def _index_put(op: Signature) -> Work:
         row *= size
     rows = math.prod(values) // max(row, 1)
     kind = "indexed row sum" if row >= _WIDE else "indexed sum"
-    return Work(kind, None, 3 * _bytes(op, 2) + rows * (_LONG + _SORTED))
+    return OpCost(kind, None, 3 * _bytes(op, 2) + rows * (_LONG + _SORTED))
 
 
-def _embedding_backward(op: Signature) -> Work:
+def _embedding_backward(op: Signature) -> OpCost:
     """embedding_dense_backward(grad, indices, rows): adds rows of the gradient into a table of zeros.
 
     Where the table is larger than what is added, writing it is most of the work, and in order.
     """
     added = 3 * _bytes(op, 0) + _bytes(op, 1)
     table = int(op.scalar(2)) * op.shape(0)[-1] * op.item_bytes(0)
-    return Work("elementwise" if table > added else "scatter", None, added + table)
+    return OpCost("elementwise" if table > added else "scatter", None, added + table)
 
 
-def _pool(op: Signature) -> Work:
-    return Work("pool", None, _bytes(op, 0))
+def _pool(op: Signature) -> OpCost:
+    return OpCost("pool", None, _bytes(op, 0))
 
 
-def _pool_backward(op: Signature) -> Work:
+def _pool_backward(op: Signature) -> OpCost:
     """Reads the gradient, writes one as large as the input."""
-    return Work("pool backward", None, _bytes(op, 0) + _bytes(op, 1))
+    return OpCost("pool backward", None, _bytes(op, 0) + _bytes(op, 1))
 
 
-def _cat(op: Signature) -> Work:
+def _cat(op: Signature) -> OpCost:
     """Reads the list of tensors and writes them side by side; the element type of a list is not recorded: 2 bytes."""
     shapes = [shape for shape in op.dims[0] if isinstance(shape, list)]
-    return Work("concatenation", None, 2 * 2 * sum(math.prod(shape) for shape in shapes))
+    return OpCost("concatenation", None, 2 * 2 * sum(math.prod(shape) for shape in shapes))
 
 
-_MODELS: Mapping[str, Callable[[Signature], Work]] = {
+_MODELS: Mapping[str, Callable[[Signature], OpCost]] = {
     **dict.fromkeys(("sort", "argsort", "msort"), _sort),
     **dict.fromkeys(("topk", "kthvalue", "median", "mode"), _select),
     **dict.fromkeys(("index_select", "embedding"), _rows),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from traceanalyzer.roofline.op_model import ARITHMETIC, ITEM_BYTES, Signature, Work
+from traceanalyzer.roofline.op_model import ARITHMETIC, ITEM_BYTES, OpCost, Signature
 
 _LONG = 8  # bytes of an index
 _GATES = {0: 1, 1: 1, 2: 4, 3: 3}  # of cuDNN's modes: RNN with relu and tanh, LSTM, GRU
@@ -30,46 +30,46 @@ def _bytes(op: Signature, position: int) -> int:
     return op.elements(position) * op.item_bytes(position)
 
 
-def inputs_once(op: Signature) -> Work | None:
+def inputs_once(op: Signature) -> OpCost | None:
     """Reads its tensors once, whatever it does with them; None where it may look at a part only, or has none."""
     tensors = [] if _PARTLY.search(op.name) or not op.name.startswith("aten::") else _tensors(op)
     try:
         moved = sum(_bytes(op, i) for i in tensors)
     except LookupError:
         return None
-    return Work("inputs", None, moved, ARITHMETIC.get(op.types[tensors[0]])) if moved else None
+    return OpCost("inputs", None, moved, ARITHMETIC.get(op.types[tensors[0]])) if moved else None
 
 
-def _reads(kind: str, *, writes: int | None = None) -> Callable[[Signature], Work]:
+def _reads(kind: str, *, writes: int | None = None) -> Callable[[Signature], OpCost]:
     """Reads all tensors, and writes one as large as that at `writes`."""
 
-    def model(op: Signature) -> Work:
+    def model(op: Signature) -> OpCost:
         tensors = _tensors(op)
         written = 0 if writes is None else _bytes(op, tensors[writes])
-        return Work(kind, None, sum(_bytes(op, i) for i in tensors) + written)
+        return OpCost(kind, None, sum(_bytes(op, i) for i in tensors) + written)
 
     return model
 
 
-def _dropout(op: Signature) -> Work:
+def _dropout(op: Signature) -> OpCost:
     """Reads, writes as much and a mask of bytes."""
-    return Work("elementwise", None, 2 * _bytes(op, 0) + math.prod(op.shape(0)))
+    return OpCost("elementwise", None, 2 * _bytes(op, 0) + math.prod(op.shape(0)))
 
 
-def _nll_forward(op: Signature) -> Work:
+def _nll_forward(op: Signature) -> OpCost:
     """One number of each row, by its class."""
-    return Work("gather", None, math.prod(op.shape(1)) * (_LONG + op.item_bytes(0)))
+    return OpCost("gather", None, math.prod(op.shape(1)) * (_LONG + op.item_bytes(0)))
 
 
-def _nll_backward(op: Signature) -> Work:
+def _nll_backward(op: Signature) -> OpCost:
     """Zeros as large as the input, and one number of each row."""
-    return Work("elementwise", None, _bytes(op, 1) + _bytes(op, 2))
+    return OpCost("elementwise", None, _bytes(op, 1) + _bytes(op, 2))
 
 
-def _rnn(first: int, passes: int) -> Callable[[Signature], Work]:
+def _rnn(first: int, passes: int) -> Callable[[Signature], OpCost]:
     """A cuDNN layer whose mode is input `first`; `passes` times as many operations as forward."""
 
-    def model(op: Signature) -> Work:
+    def model(op: Signature) -> OpCost:
         steps, width, types = op.shape(0), op.shape(0)[-1], op.types[0]
         mode, hidden, layers = (int(op.scalar(first + i)) for i in (0, 1, 3))
         ways = 2 if op.scalars[first + 7] == "True" else 1
@@ -77,79 +77,79 @@ def _rnn(first: int, passes: int) -> Callable[[Signature], Work]:
         weights = sum(ways * _GATES[mode] * hidden * (one + hidden) for one in wide)
         moved = (math.prod(steps) + weights + math.prod(steps[:-1]) * hidden * ways) * ITEM_BYTES[types]
         flops = 2 * passes * math.prod(steps[:-1]) * weights
-        return Work("recurrent", flops, passes * moved, ARITHMETIC.get(types))
+        return OpCost("recurrent", flops, passes * moved, ARITHMETIC.get(types))
 
     return model
 
 
-def _distances(op: Signature) -> Work:
+def _distances(op: Signature) -> OpCost:
     """All pairs of rows: three operations for each of their numbers."""
     left, right = op.shape(0), op.shape(1)
     pairs = math.prod(left[:-1]) * right[-2]
     moved = (math.prod(left) + math.prod(right) + pairs) * op.item_bytes(0)
-    return Work("distances", 3 * pairs * left[-1], moved, "fp32" if op.types[0] == "float" else None)
+    return OpCost("distances", 3 * pairs * left[-1], moved, "fp32" if op.types[0] == "float" else None)
 
 
-def _resampled(op: Signature) -> Work:
+def _resampled(op: Signature) -> OpCost:
     """grid_sampler(input, grid): reads both, writes all channels at each place."""
     image, grid = op.shape(0), op.shape(1)
     written = image[0] * image[1] * math.prod(grid[1:-1])
-    return Work("resampling", None, _bytes(op, 0) + _bytes(op, 1) + written * op.item_bytes(0))
+    return OpCost("resampling", None, _bytes(op, 0) + _bytes(op, 1) + written * op.item_bytes(0))
 
 
-def _resized(op: Signature) -> Work:
+def _resized(op: Signature) -> OpCost:
     """upsample(input, output size): reads one, writes the other."""
     size: Any = op.scalar(1)
     written = math.prod(op.shape(0)[:2]) * math.prod(size)
-    return Work("resampling", None, _bytes(op, 0) + written * op.item_bytes(0))
+    return OpCost("resampling", None, _bytes(op, 0) + written * op.item_bytes(0))
 
 
-def _bags(op: Signature) -> Work:
+def _bags(op: Signature) -> OpCost:
     """_embedding_bag(table, indices, offsets): a row for each index, a sum for each bag."""
     width = op.shape(0)[-1] * op.item_bytes(0)
     picked = math.prod(op.shape(1))
-    return Work("gather", None, picked * (width + _LONG) + math.prod(op.shape(2)) * width)
+    return OpCost("gather", None, picked * (width + _LONG) + math.prod(op.shape(2)) * width)
 
 
-def _searched(op: Signature) -> Work:
+def _searched(op: Signature) -> OpCost:
     """searchsorted(sorted, values), bucketize(values, sorted): reads both, writes a place for each value."""
     values = 0 if op.name.endswith("bucketize") else 1
-    return Work("search", None, _bytes(op, 0) + _bytes(op, 1) + math.prod(op.shape(values)) * _LONG)
+    return OpCost("search", None, _bytes(op, 0) + _bytes(op, 1) + math.prod(op.shape(values)) * _LONG)
 
 
-def _cubic(times: float) -> Callable[[Signature], Work]:
+def _cubic(times: float) -> Callable[[Signature], OpCost]:
     """Linear algebra on square matrices: `times` n^3 operations each."""
 
-    def model(op: Signature) -> Work:
+    def model(op: Signature) -> OpCost:
         shape = op.shape(0)
         rows, columns = shape[-2], shape[-1]
         flops = int(times * math.prod(shape[:-2]) * max(rows, columns) * min(rows, columns) ** 2)
-        return Work("linear algebra", flops, 2 * _bytes(op, 0), ARITHMETIC.get(op.types[0]))
+        return OpCost("linear algebra", flops, 2 * _bytes(op, 0), ARITHMETIC.get(op.types[0]))
 
     return model
 
 
-def _product(left: int, right: int) -> Callable[[Signature], Work]:
+def _product(left: int, right: int) -> Callable[[Signature], OpCost]:
     """A matrix and a vector, or two vectors."""
 
-    def model(op: Signature) -> Work:
+    def model(op: Signature) -> OpCost:
         moved = _bytes(op, left) + _bytes(op, right)
         most = max(math.prod(op.shape(left)), math.prod(op.shape(right)))
-        return Work("vector product", 2 * most, moved, ARITHMETIC.get(op.types[left]))
+        return OpCost("vector product", 2 * most, moved, ARITHMETIC.get(op.types[left]))
 
     return model
 
 
-def _scaled(op: Signature) -> Work:
+def _scaled(op: Signature) -> OpCost:
     """_scaled_mm(a, b, ..) in 8 bits, b's columns together."""
     a, b = op.shape(0), op.shape(1)
     if len(a) != 2 or a[1] != b[0]:
         raise ValueError("not a matrix product")
     moved = _bytes(op, 0) + _bytes(op, 1) + 2 * a[0] * b[1]
-    return Work("matmul", 2 * a[0] * a[1] * b[1], moved, "fp8")
+    return OpCost("matmul", 2 * a[0] * a[1] * b[1], moved, "fp8")
 
 
-def _lists(op: Signature) -> Work:
+def _lists(op: Signature) -> OpCost:
     """_foreach_ and _fused_ ops: every tensor of every list once; in place, the first list again.
 
     The element types of lists are not recorded: float32, as parameters and states mostly are.
@@ -159,7 +159,7 @@ def _lists(op: Signature) -> Work:
     if not sizes or not sizes[0]:
         raise LookupError("lists too long to be recorded")
     written = sum(sizes[:1] + sizes[2:4]) if "_fused_" in op.name else sizes[0]
-    return Work("lists", None, ITEM_BYTES["float"] * (sum(sizes) + written))
+    return OpCost("lists", None, ITEM_BYTES["float"] * (sum(sizes) + written))
 
 
 _LOSSES = "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss l1_loss"
@@ -169,7 +169,7 @@ _RANDOM = "uniform_ normal_ bernoulli_ exponential_ random_ log_normal_ geometri
 _PADS = " ".join(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))
 _SIZES = "nearest1d nearest2d nearest3d bilinear2d bicubic2d trilinear3d linear1d"
 
-MODELS: Mapping[str, Callable[[Signature], Work]] = {
+MODELS: Mapping[str, Callable[[Signature], OpCost]] = {
     **dict.fromkeys(_LOSSES.split(), _reads("reduction")),
     **dict.fromkeys(_LOSS_GRADIENTS.split(), _reads("elementwise", writes=0)),
     **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _nll_forward),
@@ -201,7 +201,7 @@ MODELS: Mapping[str, Callable[[Signature], Work]] = {
 _ON_LISTS = re.compile(r"^_(foreach|fused)_(?!rms|moving|sdp)")
 
 
-def family_of(op: Signature) -> Work | None:
+def family_of(op: Signature) -> OpCost | None:
     """What one call needs at least; None for ops without a model, and where the inputs do not say."""
     name = op.name.removeprefix("aten::")
     model = MODELS.get(name) or (_lists if _ON_LISTS.search(name) else None)

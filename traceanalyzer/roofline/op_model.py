@@ -120,7 +120,7 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class OpCost:
     """One call: operations and bytes moved at least, None where not known; `arithmetic` as `Peaks` names it."""
 
     kind: str
@@ -129,7 +129,7 @@ class Work:
     arithmetic: str | None = None
 
 
-def work_of(signature: Signature) -> Work | None:
+def op_cost_of(signature: Signature) -> OpCost | None:
     """None for ops that no model here covers, and where the inputs do not tell."""
     name = signature.name.removeprefix("aten::")
     model = _MODELS.get(name) or (_pointwise if name.removesuffix("_") in _POINTWISE else None)
@@ -141,12 +141,12 @@ def work_of(signature: Signature) -> Work | None:
         return None
 
 
-def linked_work_of(signature: Signature) -> Work | None:
-    """As `work_of`, of a call that copies between host and device: each byte of the target goes over the link once.
+def linked_op_cost_of(signature: Signature) -> OpCost | None:
+    """As `op_cost_of`, of a call that copies between host and device: each byte of the target goes over the link once.
 
     Torch converts types before it copies, so that the bytes are the target's.
     """
-    work = work_of(signature)
+    work = op_cost_of(signature)
     if work is None or signature.name.removeprefix("aten::") != "copy_":
         return work
     return replace(work, bytes=math.prod(signature.shape(0)) * signature.item_bytes(0))
@@ -154,7 +154,7 @@ def linked_work_of(signature: Signature) -> Work | None:
 
 def flops_of(signature: Signature) -> int:
     """Operations of one call; 0 where no model knows them, or nothing computes so many."""
-    work = work_of(signature)
+    work = op_cost_of(signature)
     flops = (work.flops or 0) if work else 0
     return flops if flops < _ABSURD else 0
 
@@ -180,8 +180,8 @@ def _listed(text: str | None) -> list[Any]:
 # -- models --------------------------------------------------------------------------------------------------
 
 
-def _gemm(left: int, right: int, bias: int | None = None) -> Callable[[Signature], Work]:
-    def model(op: Signature) -> Work:
+def _gemm(left: int, right: int, bias: int | None = None) -> Callable[[Signature], OpCost]:
+    def model(op: Signature) -> OpCost:
         a, b = op.shape(left), op.shape(right)
         if a[:-2] != b[:-2] or a[-1] != b[-2]:
             raise ValueError("not a matrix product")
@@ -189,17 +189,17 @@ def _gemm(left: int, right: int, bias: int | None = None) -> Callable[[Signature
         moved = (math.prod(a) + out) * op.item_bytes(left) + math.prod(b) * op.item_bytes(right)
         if bias is not None:
             moved += math.prod(op.shape(bias)) * op.item_bytes(bias)
-        return Work("matmul", 2 * out * a[-1], moved, ARITHMETIC.get(op.types[left]))
+        return OpCost("matmul", 2 * out * a[-1], moved, ARITHMETIC.get(op.types[left]))
 
     return model
 
 
 def _conv(
     padding: int, stride: int, dilation: int | None, kind: str = "conv", groups: int | None = None
-) -> Callable[[Signature], Work]:
+) -> Callable[[Signature], OpCost]:
     """At these positions of the inputs; with `groups`, a transposed one whose output padding follows its padding."""
 
-    def model(op: Signature) -> Work:
+    def model(op: Signature) -> OpCost:
         image, weight = op.shape(0), op.shape(1)
         sizes = [op.scalar(padding), op.scalar(stride), 1 if dilation is None else op.scalar(dilation)]
         if groups is None:
@@ -210,12 +210,12 @@ def _conv(
         moved = (math.prod(image) + out) * op.item_bytes(0) + math.prod(weight) * op.item_bytes(1)
         # torch's kernels for depthwise convolutions multiply in float32, without matrix units
         arithmetic = "fp32" if kind == DEPTHWISE and op.item_bytes(0) < 8 else ARITHMETIC.get(op.types[0])
-        return Work(kind, flops, moved, arithmetic)
+        return OpCost(kind, flops, moved, arithmetic)
 
     return model
 
 
-def _conv_backward(op: Signature) -> Work:
+def _conv_backward(op: Signature) -> OpCost:
     """As much as forward for each of the two gradients that are wanted."""
     grad, image, weight = op.shape(0), op.shape(1), op.shape(2)
     mask = op.scalars[10]
@@ -225,15 +225,15 @@ def _conv_backward(op: Signature) -> Work:
     elements = math.prod(grad) * wanted + math.prod(image) * 2 + math.prod(weight) * 2
     narrow = image if op.scalar(7) is True else grad  # what meets all of its weights
     flops = 2 * math.prod(narrow) * math.prod(weight[1:]) * wanted
-    return Work("conv", flops, elements * op.item_bytes(0), ARITHMETIC.get(op.types[0]))
+    return OpCost("conv", flops, elements * op.item_bytes(0), ARITHMETIC.get(op.types[0]))
 
 
 def _attention(
     first: int, causal: int, *, heads_first: bool, backward: bool = False
-) -> Callable[[Signature], Work]:
+) -> Callable[[Signature], OpCost]:
     """Two matrix products forward and five backward; a causal mask halves them."""
 
-    def model(op: Signature) -> Work:
+    def model(op: Signature) -> OpCost:
         query, key, value = (op.shape(first + i) for i in range(3))
         batch, heads, rows, width = query if heads_first else (query[0], query[2], query[1], query[3])
         columns = key[2] if heads_first else key[1]
@@ -242,12 +242,14 @@ def _attention(
         halved = bool(op.scalar(causal))
         elements = (math.prod(query) * 2 + math.prod(key) + math.prod(value)) * (2 if backward else 1)
         arithmetic = ARITHMETIC.get(op.types[first])
-        return Work("attention", flops // 2 if halved else flops, elements * op.item_bytes(first), arithmetic)
+        return OpCost(
+            "attention", flops // 2 if halved else flops, elements * op.item_bytes(first), arithmetic
+        )
 
     return model
 
 
-def _pointwise(op: Signature) -> Work:
+def _pointwise(op: Signature) -> OpCost:
     """Reads each input once; its result has the shape that they broadcast to, which may be larger than all of them."""
     tensors = [i for i in range(len(op.dims)) if i < len(op.types) and op.types[i] in ITEM_BYTES]
     shapes = [op.shape(i) for i in tensors]
@@ -257,19 +259,19 @@ def _pointwise(op: Signature) -> Work:
     item = op.item_bytes(tensors[0]) if in_place else max(op.item_bytes(i) for i in tensors if op.shape(i))
     if op.name.removeprefix("aten::") in _TRUTHS:
         item = ITEM_BYTES["bool"]
-    return Work("elementwise", None, read + written * item)
+    return OpCost("elementwise", None, read + written * item)
 
 
-def _copy(op: Signature) -> Work:
+def _copy(op: Signature) -> OpCost:
     size = math.prod(op.shape(0))
-    return Work("elementwise", None, size * op.item_bytes(0) + op.elements(1) * op.item_bytes(1))
+    return OpCost("elementwise", None, size * op.item_bytes(0) + op.elements(1) * op.item_bytes(1))
 
 
-def _fill(op: Signature) -> Work:
-    return Work("elementwise", None, math.prod(op.shape(0)) * op.item_bytes(0))
+def _fill(op: Signature) -> OpCost:
+    return OpCost("elementwise", None, math.prod(op.shape(0)) * op.item_bytes(0))
 
 
-_MODELS: dict[str, Callable[[Signature], Work]] = {
+_MODELS: dict[str, Callable[[Signature], OpCost]] = {
     "mm": _gemm(0, 1),
     "bmm": _gemm(0, 1),
     "addmm": _gemm(1, 2, bias=0),
@@ -305,7 +307,7 @@ def torch_flops(signature: Signature) -> int:
     name = signature.name.removeprefix("aten::")
     try:
         if name in ("mm", "bmm", "addmm", "baddbmm"):
-            work = work_of(signature)
+            work = op_cost_of(signature)
             return (work.flops or 0) if work else 0
         if name == "conv2d":
             image, weight = signature.shape(0), signature.shape(1)

@@ -15,7 +15,7 @@ from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_families import inputs_once
-from traceanalyzer.roofline.op_model import Signature, Work, linked_work_of, work_of
+from traceanalyzer.roofline.op_model import OpCost, Signature, linked_op_cost_of, op_cost_of
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
 from traceanalyzer.roofline.signatures import NO_OP, signatures_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -73,7 +73,7 @@ class OpWork:
         over_link = np.bincount(signature, weights=linked, minlength=len(signatures)) > 0
         indexed = Indexed.of(trace, work.row, signature, len(signatures))
         needed = [
-            linked_work_of(op) if linked else _needed(op) or indexed.work(op, which) or inputs_once(op)
+            linked_op_cost_of(op) if linked else _needed(op) or indexed.work(op, which) or inputs_once(op)
             for which, (op, linked) in enumerate(zip(signatures, over_link, strict=True))
         ]
         known = _Known([" ".join(of) for of in together], over_link, needed)
@@ -85,9 +85,9 @@ class OpWork:
         return cls(ops, shapes, kernels, steps.window_ns, len(steps) if steps.marked else 0, peaks)
 
 
-def _needed(op: Signature) -> Work | None:
+def _needed(op: Signature) -> OpCost | None:
     """What it does as it stands: a direct convolution of many taps is held against its products, not against FFTs."""
-    return work_of(op) or bound_of(op)
+    return op_cost_of(op) or bound_of(op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class _Known:
 
     kernels: list[str]
     over_link: Mask
-    needed: list[Work | None]
+    needed: list[OpCost | None]
 
 
 def _described(number: Rows, signatures: list[Signature]) -> pd.DataFrame:
@@ -192,7 +192,7 @@ def _nearest_limit(compute: _Rate, memory: _Rate) -> tuple[float | None, str | N
     return max(shares, default=(None, None))
 
 
-def arithmetic_of(work: Work, kernels: str) -> str | None:
+def arithmetic_of(work: OpCost, kernels: str) -> str | None:
     """Kind of arithmetic: for float32 the kernels' names tell whether it was TF32; None where they do not."""
     if work.arithmetic != "fp32":
         return work.arithmetic

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from traceanalyzer.model.errors import Unavailable
     from traceanalyzer.model.finding import Confidence
     from traceanalyzer.rule.claims import Claims
-    from traceanalyzer.rule.hits import Hits, Lost
+    from traceanalyzer.rule.hits import Hits, LostTime
     from traceanalyzer.rule.limits import limit
     from traceanalyzer.rule.registry import Kind, rule
     from traceanalyzer.rule.views import Calls, IdleTime, Work
@@ -26,7 +26,7 @@ _HOMES = {
     "Hits": "rule.hits",
     "IdleTime": "rule.views",
     "Kind": "rule.registry",
-    "Lost": "rule.hits",
+    "LostTime": "rule.hits",
     "Unavailable": "model.errors",
     "Work": "rule.views",
     "limit": "rule.limits",
@@ -34,7 +34,7 @@ _HOMES = {
 }
 
 __all__ = [
-    "Calls", "Claims", "Confidence", "Hits", "IdleTime", "Kind", "Lost", "Unavailable", "Work", "limit", "rule",
+    "Calls", "Claims", "Confidence", "Hits", "IdleTime", "Kind", "LostTime", "Unavailable", "Work", "limit", "rule",
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import sums_of
-from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.views.selection import Rows
 
 
@@ -29,26 +29,26 @@ class Claims(IntEnum):
     """Calls and work that form a pattern: an optimizer's loop, a chain of pointwise kernels, repeated calls."""
     GENERAL = 5
     """What is known of the time but not of its reason: host code."""
-    HOST = 6
+    HOST_CATCH_ALL = 6
     """What the CPU works on for long without a launch, whatever it is: a net, too."""
     LAUNCHES = 7
     """The way from launch to launch, ops and what lies between them, where no stretch of it stands out."""
-    NET = 8
+    CATCH_ALL = 8
     """What takes the time, whatever it is."""
-    REST = 9
+    REMAINDER = 9
     """Idle time that nobody else claimed."""
 
 
-_NETS = (Claims.HOST, Claims.NET)
+_CATCH_ALLS = (Claims.HOST_CATCH_ALL, Claims.CATCH_ALL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Draft:
+class PendingFinding:
     """One finding in the making: the hits of one rule, cause and `by` on one device.
 
     Attributes:
-        which: positions of its occurrences in `hits.at`, int64, ordered.
-        lost: what they lost on this device, owners as in `hits.at`.
+        which: positions of its occurrences in `hits.occurrences`, int64, ordered.
+        lost: what they lost on this device, owners as in `hits.occurrences`.
         own: what of it no other finding has; all of it until `settled`.
     """
 
@@ -57,7 +57,7 @@ class Draft:
     device: int | None
     hits: Hits
     which: Rows
-    lost: Lost
+    lost: LostTime
     own: intervals.Set = intervals.EMPTY
 
     @property
@@ -76,26 +76,26 @@ class Draft:
         return sums_of(np.searchsorted(self.which, lost.owner), held, len(self.which))
 
 
-def settled(drafts: Sequence[Draft], window: tuple[int, int]) -> list[Draft]:
-    """The drafts of one trace with what each alone owns within the window; order as given.
+def settled(all_pending: Sequence[PendingFinding], window: tuple[int, int]) -> list[PendingFinding]:
+    """The findings of one trace with what each alone owns within the window; order as given.
 
     The table's order decides, then the larger loss, then the names. A net owns nothing of what is mostly claimed.
     """
-    first = sorted(range(len(drafts)), key=lambda i: _turn(drafts[i]))
+    first = sorted(range(len(all_pending)), key=lambda i: _turn(all_pending[i]))
     taken: dict[int | None, intervals.Set] = {}
-    result = list(drafts)
+    result = list(all_pending)
     for i in first:
-        draft = drafts[i]
-        lost = intervals.clip(draft.lost.spans(), *window)
-        others = taken.get(draft.device, intervals.EMPTY)
+        pending = all_pending[i]
+        lost = intervals.clip(pending.lost.spans(), *window)
+        others = taken.get(pending.device, intervals.EMPTY)
         own = intervals.difference(lost, others)
-        if draft.order in _NETS and 2 * intervals.length(own) < intervals.length(lost):
+        if pending.order in _CATCH_ALLS and 2 * intervals.length(own) < intervals.length(lost):
             own = intervals.EMPTY  # others have named what most of it is
-        taken[draft.device] = intervals.union(*map(np.concatenate, zip(own, others, strict=True)))
-        result[i] = replace(draft, own=own)
+        taken[pending.device] = intervals.union(*map(np.concatenate, zip(own, others, strict=True)))
+        result[i] = replace(pending, own=own)
     return result
 
 
-def _turn(draft: Draft) -> tuple[int, int, str, str, str]:
-    lost = intervals.length(draft.lost.spans())
-    return draft.order, -lost, draft.rule, draft.hits.cause, draft.hits.by or ""
+def _turn(pending: PendingFinding) -> tuple[int, int, str, str, str]:
+    lost = intervals.length(pending.lost.spans())
+    return pending.order, -lost, pending.rule, pending.hits.cause, pending.hits.named_by or ""

@@ -90,9 +90,9 @@ def needless_parts(
         at: dense gradients of the tables in `shares`.
     """
     op = work.op
-    fills = op.name.matches(_FILL) & (work.launch.owner(at) >= 0)
+    fills = op.name.matches(_FILL) & (work.launch.index_of_enclosing(at) >= 0)
     around = calls[calls.name.matches(_ON_GRADIENTS)]
-    passes = op.name.matches(_PASS) | (work.launch.owner(around) >= 0)
+    passes = op.name.matches(_PASS) | (work.launch.index_of_enclosing(around) >= 0)
     return fills, np.where(fills, 1.0, parts_of(calls, op, passes & ~fills, shares))
 
 
@@ -104,7 +104,7 @@ def looked_up_ns(fills: Work, at: Calls, shares: Mapping[Shape, float]) -> float
         at: these gradients, of the tables in `shares`.
     """
     looked_up = np.array([shares[table] if table else 0.0 for table in tables_of(at)[0]])
-    return float((fills.dur_ns * looked_up[fills.launch.owner(at)]).sum())
+    return float((fills.dur_ns * looked_up[fills.launch.index_of_enclosing(at)]).sum())
 
 
 def parts_of(calls: Calls, ops: Calls, chosen: Mask, shares: Mapping[Shape, float]) -> NDArray[np.float64]:

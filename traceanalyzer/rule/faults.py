@@ -12,7 +12,7 @@ import numpy as np
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.replay.footprint import Footprint
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
-from traceanalyzer.rule.claims import Claims, Draft
+from traceanalyzer.rule.claims import Claims, PendingFinding
 from traceanalyzer.rule.grouping import graded
 
 if TYPE_CHECKING:
@@ -39,43 +39,47 @@ class FaultOf:
     severities: tuple[Severity, ...]
 
 
-def faults_of(drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Forecast | None) -> FaultOf:
+def faults_of(
+    all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None
+) -> FaultOf:
     """Group the findings of one trace.
 
     Args:
-        drafts: parallel to the findings, what each was made of.
+        all_pending: parallel to the findings, what each was made of.
         forecast: None where the program cannot be replayed: every finding is a fault of its own.
     """
-    number = _groups(drafts, findings, forecast)
+    number = _groups(all_pending, findings, forecast)
     savings: list[Saving | None] = []
     severities = []
     for fault in range(max(number, default=-1) + 1):
         members = [i for i, own in enumerate(number) if own == fault]
-        saving, severity = _joint([(drafts[i], findings[i]) for i in members], forecast)
+        saving, severity = _joint([(all_pending[i], findings[i]) for i in members], forecast)
         savings.append(saving)
         severities.append(severity)
     return FaultOf(tuple(number), tuple(savings), tuple(severities))
 
 
 def _joint(
-    members: Sequence[tuple[Draft, Finding]], forecast: Forecast | None
+    members: Sequence[tuple[PendingFinding, Finding]], forecast: Forecast | None
 ) -> tuple[Saving | None, Severity]:
     """(what fixing all saves, how severe that is); of a single finding its own."""
     worst = min((found.severity for _, found in members), key=lambda one: one.rank)
     if len(members) == 1 or forecast is None:
         return members[0][1].saving, worst
-    edits = [edit for draft, _ in members for edit in draft.hits.edits()]
+    edits = [edit for pending, _ in members for edit in pending.hits.edits()]
     saving = forecast.saving(edits)
-    if all(draft.hits.info for draft, _ in members):
+    if all(pending.hits.info for pending, _ in members):
         return saving, Severity.INFO
     severity = graded(max(found.cost_share for _, found in members), saving, 0.0)
     return saving, min(worst, severity, key=lambda one: one.rank)
 
 
-def _groups(drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Forecast | None) -> list[int]:
+def _groups(
+    all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None
+) -> list[int]:
     root = list(range(len(findings)))
     if forecast is not None:
-        for one, other in _linked(drafts, findings, forecast):
+        for one, other in _linked(all_pending, findings, forecast):
             low, high = sorted((root[one], root[other]))
             root = [low if own == high else own for own in root]
     known: dict[int, int] = {}
@@ -83,36 +87,38 @@ def _groups(drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Fore
 
 
 def _linked(
-    drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Forecast
+    all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast
 ) -> list[tuple[int, int]]:
     """Pairs of findings, by position, that one change removes.
 
     What compiles the step fuses its chains as well, but for those that a change of the program removes.
     """
-    specific = _removed_together(drafts, findings, forecast)
+    specific = _removed_together(all_pending, findings, forecast)
     removed = {i for pair in specific for i in pair}
     compiled = [
         (i, other)
-        for i, draft in enumerate(drafts)
-        for other, second in enumerate(drafts)
-        if _made_of(draft, Compile) and _made_of(second, Fuse) and other not in removed
-        if not (draft.hits.info or second.hits.info)
+        for i, pending in enumerate(all_pending)
+        for other, second in enumerate(all_pending)
+        if _made_of(pending, Compile) and _made_of(second, Fuse) and other not in removed
+        if not (pending.hits.info or second.hits.info)
     ]
     return compiled + specific
 
 
 def _removed_together(
-    drafts: Sequence[Draft], findings: Sequence[Finding], forecast: Forecast
+    all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast
 ) -> list[tuple[int, int]]:
     """Pairs of specific findings, of which one drops most of what the other does, or leads to it."""
     known = ((i, found.saving) for i, found in enumerate(findings))
     worth = {i: saving.share for i, saving in known if saving is not None and saving.share >= _LEAST}
-    chosen = [i for i in worth if drafts[i].order is not Claims.LAUNCHES and not drafts[i].hits.info]
+    chosen = [
+        i for i in worth if all_pending[i].order is not Claims.LAUNCHES and not all_pending[i].hits.info
+    ]
     chosen = sorted(chosen, key=lambda i: (-worth[i], i))[:_MOST]
     if len(chosen) < 2:
         return []
     program = forecast.program
-    prints = {i: Footprint.of(program, drafts[i].hits.edits()) for i in chosen}
+    prints = {i: Footprint.of(program, all_pending[i].hits.edits()) for i in chosen}
     found = []
     for place, one in enumerate(chosen):
         for other in chosen[place + 1 :]:
@@ -121,22 +127,22 @@ def _removed_together(
             linked = (
                 linked or first.leads_to(second, program.launch) or second.leads_to(first, program.launch)
             )
-            if linked or _same_loop(drafts[one], drafts[other]):
+            if linked or _same_loop(all_pending[one], all_pending[other]):
                 found.append((one, other))
     return found
 
 
-def _made_of(draft: Draft, kind: type[Edit]) -> bool:
+def _made_of(pending: PendingFinding, kind: type[Edit]) -> bool:
     """Whether its fix is of this kind alone: what compiles the step fuses its chains as well."""
-    edits = draft.hits.edits()
+    edits = pending.hits.edits()
     return bool(edits) and all(isinstance(edit, kind) for edit in edits)
 
 
-def _same_loop(one: Draft, other: Draft) -> bool:
+def _same_loop(one: PendingFinding, other: PendingFinding) -> bool:
     """Whether both batch as many repeats of as many loops: the same loop forward and backward."""
     if one.rule != other.rule:
         return False
-    counts = [_repeats(draft.hits.edits()) for draft in (one, other)]
+    counts = [_repeats(pending.hits.edits()) for pending in (one, other)]
     return len(counts[0]) > 0 and all(np.array_equal(*pair) for pair in pairwise(counts))
 
 

@@ -12,11 +12,11 @@ from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.rule.claims import Claims, Draft
-from traceanalyzer.rule.hits import Hits, Lost
+from traceanalyzer.rule.claims import Claims, PendingFinding
+from traceanalyzer.rule.hits import Hits, LostTime
+from traceanalyzer.rule.locations import event_ids, spans_of
 from traceanalyzer.rule.messages import message_fields
-from traceanalyzer.rule.own_code import call_to_change
-from traceanalyzer.rule.places import event_ids, spans_of
+from traceanalyzer.rule.own_code import user_frame_hint
 from traceanalyzer.rule.recorded_with import as_recorded
 from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.views import Calls, IdleTime
@@ -45,39 +45,41 @@ class Scope:
         return max(0, self.end_ns - self.start_ns)
 
 
-def drafts_of(rule: str, order: Claims, hits: Iterable[Hits], within: Scope | None = None) -> Iterator[Draft]:
+def pending_of(
+    rule: str, order: Claims, hits: Iterable[Hits], within: Scope | None = None
+) -> Iterator[PendingFinding]:
     """The hits of one rule, apart by device; hits without occurrences give none.
 
     Args:
         within: count only what overlaps its window, or loses time there; None counts all of the trace.
     """
     for found in hits:
-        if len(found.at):
+        if len(found.occurrences):
             yield from _by_device(rule, order, found, within)
 
 
-def _by_device(rule: str, order: Claims, hits: Hits, within: Scope | None) -> Iterator[Draft]:
+def _by_device(rule: str, order: Claims, hits: Hits, within: Scope | None) -> Iterator[PendingFinding]:
     lost = hits.losses()
     counted = _counted(hits, lost, within)
     every = np.flatnonzero(counted)
-    if isinstance(hits.at, Calls) and len(lost.owner) == 0:
+    if isinstance(hits.occurrences, Calls) and len(lost.owner) == 0:
         if len(every):
-            yield Draft(rule, order, None, hits, every, lost)
+            yield PendingFinding(rule, order, None, hits, every, lost)
         return
     lost = lost[counted[lost.owner]]
-    devices = lost.device if isinstance(hits.at, Calls) else hits.at.device[every]
+    devices = lost.device if isinstance(hits.occurrences, Calls) else hits.occurrences.device[every]
     for device in distinct(devices).tolist():
         own = lost[lost.device == device]
-        which = distinct(own.owner) if isinstance(hits.at, Calls) else every[devices == device]
+        which = distinct(own.owner) if isinstance(hits.occurrences, Calls) else every[devices == device]
         own = own[np.isin(own.owner, which)]
-        yield Draft(rule, order, device, hits, which, own)
+        yield PendingFinding(rule, order, device, hits, which, own)
 
 
-def _counted(hits: Hits, lost: Lost, within: Scope | None) -> Mask:
+def _counted(hits: Hits, lost: LostTime, within: Scope | None) -> Mask:
     """Which occurrences count, bool (occurrences,): a call before the window may lose time in it."""
     if within is None:
-        return np.ones(len(hits.at), bool)
-    counted = _overlap(hits.at.start_ns, hits.at.end_ns, within)
+        return np.ones(len(hits.occurrences), bool)
+    counted = _overlap(hits.occurrences.start_ns, hits.occurrences.end_ns, within)
     counted[lost.owner[_overlap(lost.start_ns, lost.end_ns, within)]] = True
     return counted
 
@@ -88,8 +90,8 @@ def _overlap(start_ns: Rows, end_ns: Rows, scope: Scope) -> Mask:
     return overlap
 
 
-def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 1.0) -> Finding:
-    """The finding that a settled draft makes.
+def finding_of(pending: PendingFinding, scope: Scope, saving: Saving | None, most: float = 1.0) -> Finding:
+    """The finding that a settled pending makes.
 
     Args:
         saving: what fixing it saves, by which it is graded; None where its cost has to do.
@@ -98,27 +100,29 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
     Raises:
         KeyError: its message names a field that is not in its evidence.
     """
-    hits, (draft, costs) = draft.hits, _owning(draft)
-    share = draft.cost_ns / scope.length_ns if scope.length_ns else 0.0
-    steps = hits.at.step[draft.which]
-    typical = draft.which[_typical(hits.at.dur_ns[draft.which], costs, _shown(draft, steps, scope))]
-    (place,) = spans_of(hits.at[np.array([typical])], draft.device)
-    marked = hits.at.events.steps.marked
+    hits, (pending, costs) = pending.hits, _owning(pending)
+    share = pending.cost_ns / scope.length_ns if scope.length_ns else 0.0
+    steps = hits.occurrences.step[pending.which]
+    typical = pending.which[
+        _typical(hits.occurrences.dur_ns[pending.which], costs, _shown(pending, steps, scope))
+    ]
+    (place,) = spans_of(hits.occurrences[np.array([typical])], pending.device)
+    marked = hits.occurrences.events.steps.marked
     in_steps = len(distinct(steps[steps >= 0])) if marked else 0
     counts = len(steps), int((steps >= 0).sum()) if in_steps else len(steps)
     worse = saving is not None and Severity.of(-saving.share) is not Severity.INFO
-    per_step = int(costs[steps >= 0].sum() if marked else draft.cost_ns) // max(scope.steps, 1)
-    evidence = _totals(draft, share, in_steps, per_step) | _native(_weighed(draft, costs))
-    if hits.by is not None:
-        evidence = {"by": hits.by} | evidence
+    per_step = int(costs[steps >= 0].sum() if marked else pending.cost_ns) // max(scope.steps, 1)
+    evidence = _totals(pending, share, in_steps, per_step) | _native(_weighed(pending, costs))
+    if hits.named_by is not None:
+        evidence = {"by": hits.named_by} | evidence
     return Finding(
-        rule=draft.rule,
+        rule=pending.rule,
         cause=hits.cause,
-        by=hits.by,
+        by=hits.named_by,
         severity=Severity.INFO if hits.info or worse else graded(min(share, most), saving, hits.usual),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps)),
-        advice=_NOT_HERE * worse + _advice(draft, scope, evidence),
+        advice=_NOT_HERE * worse + _advice(pending, scope, evidence),
         rank=scope.rank,
         device=place.device,
         stream=place.stream,
@@ -126,40 +130,40 @@ def finding_of(draft: Draft, scope: Scope, saving: Saving | None, most: float = 
         step=place.step,
         start_ns=place.start_ns,
         end_ns=place.end_ns,
-        cost_ns=draft.cost_ns,
+        cost_ns=pending.cost_ns,
         cost_share=share,
         cost_per_step_ns=per_step,
-        count=len(draft.which),
+        count=len(pending.which),
         steps=in_steps,
-        occurrences=tuple(_occurrences(draft, costs)),
+        occurrences=tuple(_occurrences(pending, costs)),
         event_ids=event_ids(hits, np.array([typical]))[0],
         evidence=evidence,
         saving=saving,
     )
 
 
-def _advice(draft: Draft, scope: Scope, evidence: Mapping[str, Any]) -> str:
+def _advice(pending: PendingFinding, scope: Scope, evidence: Mapping[str, Any]) -> str:
     """The rule's, with what it takes where the trace was recorded, and in whose code."""
-    hits = draft.hits
-    caller = "" if hits.info else call_to_change(hits.at, draft.which, evidence)
+    hits = pending.hits
+    caller = "" if hits.info else user_frame_hint(hits.occurrences, pending.which, evidence)
     return as_recorded(hits.advice, scope.dialect) + caller
 
 
-def _owning(draft: Draft) -> tuple[Draft, Rows]:
-    """(the draft, what each of its occurrences costs); of idle time without what other findings have all of."""
-    costs = draft.costs_ns()
-    if not isinstance(draft.hits.at, IdleTime) or not costs.any():
-        return draft, costs
-    return replace(draft, which=draft.which[costs > 0]), costs[costs > 0]
+def _owning(pending: PendingFinding) -> tuple[PendingFinding, Rows]:
+    """(the pending, what each of its occurrences costs); of idle time without what other findings have all of."""
+    costs = pending.costs_ns()
+    if not isinstance(pending.hits.occurrences, IdleTime) or not costs.any():
+        return pending, costs
+    return replace(pending, which=pending.which[costs > 0]), costs[costs > 0]
 
 
-def _weighed(draft: Draft, costs: Rows) -> dict[str, Any]:
+def _weighed(pending: PendingFinding, costs: Rows) -> dict[str, Any]:
     """The rule's evidence, texts of the occurrences by what these cost; by how long they are where that names none."""
 
     def sums(texts: Texts) -> dict[str, int]:
-        return texts[draft.which].sums(costs) or texts.sums(draft.hits.at.dur_ns)
+        return texts[pending.which].sums(costs) or texts.sums(pending.hits.occurrences.dur_ns)
 
-    evidence = draft.hits.evidence.items()
+    evidence = pending.hits.evidence.items()
     return {name: sums(value) if isinstance(value, Texts) else value for name, value in evidence}
 
 
@@ -212,12 +216,12 @@ def _place(found: Finding) -> tuple[Any, ...]:
     )
 
 
-def _shown(draft: Draft, steps: Rows, scope: Scope) -> Rows:
+def _shown(pending: PendingFinding, steps: Rows, scope: Scope) -> Rows:
     """The steps, -1 also for what only loses time in the user's window: the example lies there where one does."""
     if not scope.asked:
         return steps
-    at = draft.hits.at
-    overlap = _overlap(at.start_ns[draft.which], at.end_ns[draft.which], scope)
+    at = pending.hits.occurrences
+    overlap = _overlap(at.start_ns[pending.which], at.end_ns[pending.which], scope)
     return np.where(overlap, np.maximum(steps, 0), -1)
 
 
@@ -236,25 +240,25 @@ def _typical(durations: Rows, costs: Rows, steps: Rows) -> int:
     return int(order[np.searchsorted(reached, reached[-1] / 2, side="right")])
 
 
-def _totals(draft: Draft, share: float, in_steps: int, per_step: int) -> dict[str, Any]:
+def _totals(pending: PendingFinding, share: float, in_steps: int, per_step: int) -> dict[str, Any]:
     return {
-        "count": len(draft.which),
-        "total_ns": draft.cost_ns,
+        "count": len(pending.which),
+        "total_ns": pending.cost_ns,
         "per_step_ns": per_step,
         "share": share,
         "steps": in_steps,
     }
 
 
-def _occurrences(draft: Draft, costs: Rows) -> Iterator[Occurrence]:
+def _occurrences(pending: PendingFinding, costs: Rows) -> Iterator[Occurrence]:
     """The costliest, by start."""
-    at = draft.hits.at
+    at = pending.hits.occurrences
     chosen = _costliest(costs)
-    which = draft.which[chosen]
+    which = pending.which[chosen]
     order = np.lexsort((at.end_ns[which], at.start_ns[which]))
     which, spent = which[order], costs[chosen][order].tolist()
-    places = spans_of(at[which], draft.device)
-    for span, cost, events in zip(places, spent, event_ids(draft.hits, which), strict=True):
+    places = spans_of(at[which], pending.device)
+    for span, cost, events in zip(places, spent, event_ids(pending.hits, which), strict=True):
         yield Occurrence(
             start_ns=span.start_ns,
             end_ns=span.end_ns,

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lost:
+class LostTime:
     """Time lost on devices: [start_ns, end_ns) each, int64 (stretches,).
 
     Attributes:
-        owner: position in `Hits.at` of the occurrence that lost it.
+        owner: position in `Hits.occurrences` of the occurrence that lost it.
 
     Raises:
-        ValueError: an owner is negative, as `owner(...)` gives it where nothing is around a row, or the lengths differ.
+        ValueError: the lengths differ, or an owner is negative, as `index_of_enclosing(...)` gives it where nothing
+            is around a row.
     """
 
     owner: Rows
@@ -96,11 +97,11 @@ class Lost:
     @classmethod
     def launched_by(cls, idle: IdleTime, calls: Calls) -> Self:
         """Idle time that a launch in one of the calls ended, which is that one's."""
-        owner = idle.launch.owner(calls)
+        owner = idle.launch.index_of_enclosing(calls)
         return cls.all_of(idle[owner >= 0], owner[owner >= 0])
 
     @classmethod
-    def joined(cls, parts: Sequence[Lost]) -> Self:
+    def joined(cls, parts: Sequence[LostTime]) -> Self:
         """All of them."""
         columns = (
             [getattr(part, name) for part in parts] for name in ("owner", "device", "start_ns", "end_ns")
@@ -133,17 +134,18 @@ class Hits:
     """The occurrences of a rule's pattern that have one cause, and are one finding per device.
 
     Attributes:
-        at: the occurrences, one per row: calls or ops, pieces of work, or idle time.
+        occurrences: one per row: calls or ops, pieces of work, or idle time.
         message: template about all of them; CONTRIBUTING.md lists its fields.
         advice: one remedy, in the imperative.
-        by: the op, line or call that the finding is named by, where a rule has a finding for each.
+        named_by: the op, line or call that the finding is named by, where a rule has a finding for each.
         cause: kebab-case, where the rule tells several causes apart.
         lost: the time lost; by default all the time of work and idle time, and none of calls.
         fix: edits of the replayed program; none where nobody can fix it or nobody knows what that would do.
         confidence: how sure the cause is.
         evidence: numbers and texts about all occurrences, by name with the unit: `moved_bytes`, `wait_ns`.
-            `Texts` parallel to `at` become a mapping: of what the finding alone owns, how much each text has, in ns.
-        also: further rows parallel to `at` whose events the finding names.
+            `Texts` parallel to `occurrences` become a mapping: of what the finding alone owns, how much each text
+            has, in ns.
+        related: further rows parallel to `occurrences` whose events the finding names.
         info: worth saying, but nobody's loss: the severity stays info.
         most: share of the step that it can be worth at most where its cost has to do: less than 1.0 where what it
             costs is known, but not whether this program, or this rank of it, can do anything about it.
@@ -151,26 +153,26 @@ class Hits:
         usual: share of the step that healthy programs pay for it as well: where it saves less, the severity is info.
     """
 
-    at: Calls | Work | IdleTime
+    occurrences: Calls | Work | IdleTime
     message: str
     advice: str
-    by: str | None = None
+    named_by: str | None = None
     cause: str = ""
-    lost: Lost | None = None
+    lost: LostTime | None = None
     fix: Edit | Sequence[Edit] = ()
     confidence: Confidence = Confidence.HIGH
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    also: Sequence[Calls | Work] = ()
+    related: Sequence[Calls | Work] = ()
     info: bool = False
     most: float = 1.0
     usual: float = 0.0
     of_job: bool = False
 
-    def losses(self) -> Lost:
+    def losses(self) -> LostTime:
         """`lost`, or what stands for it."""
         if self.lost is not None:
             return self.lost
-        return Lost.none() if isinstance(self.at, Calls) else Lost.all_of(self.at)
+        return LostTime.none() if isinstance(self.occurrences, Calls) else LostTime.all_of(self.occurrences)
 
     def edits(self) -> tuple[Edit, ...]:
         """`fix` as a sequence."""

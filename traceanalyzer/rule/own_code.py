@@ -13,7 +13,7 @@ from traceanalyzer.rule.views.selection import Rows
 _PACKAGE = re.compile(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/")
 
 
-def call_to_change(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any]) -> str:
+def user_frame_hint(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any]) -> str:
     """A sentence for the advice; empty where the first of `lines` is in the package that the program began in.
 
     Args:

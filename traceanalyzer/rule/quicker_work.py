@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.replay.edits import DropWork, Edit, Resize
-from traceanalyzer.rule.hits import Lost
+from traceanalyzer.rule.hits import LostTime
 from traceanalyzer.rule.views import Work
 
 Floats = NDArray[np.float64]
@@ -18,8 +18,8 @@ Numbers = NDArray[np.int64] | NDArray[np.float64]
 class Quicker(TypedDict):
     """The arguments of `Hits` that say which work could take less."""
 
-    at: Work
-    lost: Lost
+    occurrences: Work
+    lost: LostTime
     fix: tuple[Edit, ...]
 
 
@@ -33,8 +33,8 @@ def quicker(found: Work, needed_ns: Numbers) -> Quicker:
     gone = needed_ns <= 0
     resized = Resize(found.entries[~gone], needed_ns[~gone])
     return {
-        "at": found,
-        "lost": Lost.excess(found, np.asarray(found.dur_ns - needed_ns, np.int64)),
+        "occurrences": found,
+        "lost": LostTime.excess(found, np.asarray(found.dur_ns - needed_ns, np.int64)),
         "fix": (DropWork(found.entries[gone]), resized) if gone.any() else (resized,),
     }
 

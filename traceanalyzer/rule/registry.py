@@ -78,7 +78,7 @@ class Rule:
             Unavailable: an index that the rule needs cannot be built.
         """
         own = {} if self.limits is None else {"limits": self.limits}
-        return self.function(**analysis.given(self.needs), **own)
+        return self.function(**analysis.resolve(self.needs), **own)
 
     def in_force(self) -> Iterator[tuple[str, int | float]]:
         """Every limit, by name."""

@@ -12,7 +12,7 @@ from traceanalyzer.model.arrays import Rows, among, distinct
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.called_ops import CalledOps
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
-from traceanalyzer.timeline.host_trips import HostTrips
+from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -50,7 +50,7 @@ class AwaitedValues:
         nesting: Nesting,
         called: CalledOps,
         syncs: SyncCalls,
-        trips: HostTrips,
+        trips: HostRoundTrips,
     ) -> Self:
         copy = _small_copies(trace, work)
         copy = copy[~among(copy, np.sort(trips.down))]

@@ -15,8 +15,8 @@ from traceanalyzer.render.html.markup import (
     tag,
     together,
 )
-from traceanalyzer.report.apart import apart
 from traceanalyzer.report.page.page import Page
+from traceanalyzer.report.triage import triage
 
 _MOST_CARDS, _MOST_LINES = 40, 120  # findings as cards, and further ones as lines of a table
 _SMALL = "Too little to act on, or the profiler’s own"
@@ -25,7 +25,7 @@ _SMALL = "Too little to act on, or the profiler’s own"
 def cards(page: Page) -> Html:
     """All findings: those to fix, what is worth knowing, and last what the text has in its footer."""
     every = list(_cards(page))
-    counted = apart(page.report).others
+    counted = triage(page.report).others
     every, rest = every[:_MOST_CARDS], every[_MOST_CARDS:]
     wrong = [card for card in every if card.finding.severity is not Severity.INFO]
     info = [card for card in every if card.finding.severity is Severity.INFO]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from traceanalyzer.model.finding import Outcome, Severity, Status
 from traceanalyzer.model.report import Report
-from traceanalyzer.render.html.books import books
+from traceanalyzer.render.html.accounting_bar import accounting_bar
 from traceanalyzer.render.html.card import MARKS
 from traceanalyzer.render.html.cards import cards
 from traceanalyzer.render.html.flames import flame, flame_data
@@ -19,8 +19,8 @@ from traceanalyzer.render.html.roofline import roofline
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps, stretches
 from traceanalyzer.render.html.templates import filled, head, script, style
 from traceanalyzer.render.html.timelines import packed_timelines, timeline_section
-from traceanalyzer.report.apart import apart
 from traceanalyzer.report.page.page import Page, thinner
+from traceanalyzer.report.triage import triage
 from traceanalyzer.version import __version__
 
 MOST_BYTES = 600_000  # of a page: what mail and chat take without asking
@@ -96,7 +96,7 @@ def number_of(count: int) -> Html:
 def _counts(report: Report) -> Html:
     """How many findings there are of each severity, as the text counts them; a chip leads to the first of them."""
     counted: dict[Severity, list[int]] = {level: [] for level in Severity}
-    for position, finding in apart(report).others.items():
+    for position, finding in triage(report).others.items():
         counted[finding.severity].append(position)
     chips = (
         tag(
@@ -155,7 +155,13 @@ def _traces(page: Page) -> Iterator[Html]:
         bars = step_bars(trace.step, trace.together, "traces", i) if several else None  # else in the verdict
         gaps = page.traces[i].stretches
         longest = stretches(gaps, i, trace.meta.origin_ns) if gaps else None
-        parts = [tag("h2", heading), recorded(trace, i, several), bars, *books(page.report, i), longest]
+        parts = [
+            tag("h2", heading),
+            recorded(trace, i, several),
+            bars,
+            *accounting_bar(page.report, i),
+            longest,
+        ]
         yield tag("section", *parts, id=f"trace-{i}", class_="trace")
         yield from _drawn(page, i)
 

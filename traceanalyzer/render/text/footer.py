@@ -11,7 +11,7 @@ from traceanalyzer.model.trace import Meta
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.savings import finding_name
-from traceanalyzer.report.apart import Apart
+from traceanalyzer.report.triage import Triage
 
 UNDERSTOOD = (
     "flow:",
@@ -21,7 +21,7 @@ UNDERSTOOD = (
 )  # beginnings of what `Meta.counted` has and nobody misses
 
 
-def footer(page: Page, report: Report, parts: Apart) -> None:
+def footer(page: Page, report: Report, parts: Triage) -> None:
     """Nothing that was left out goes unsaid: what the profiler itself did, and what is too little to act on."""
     own, minor = parts.profilers_own, parts.minor
     page.blank()

@@ -12,8 +12,8 @@ from traceanalyzer.render.text.job import put_job, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.screen import put_screen, put_title, put_verdict
 from traceanalyzer.render.text.trace import put_trace
-from traceanalyzer.report.apart import apart
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
+from traceanalyzer.report.triage import triage
 
 _VERDICTS = 3  # of ranks that stand before the findings: more would push these off the first screen
 
@@ -37,7 +37,7 @@ def render_text(
 
 
 def _all(page: Page, report: Report, *, quiet: bool) -> None:
-    parts = apart(report)
+    parts = triage(report)
     findings = parts.others
     if not quiet:
         put_title(page, report, findings.values())

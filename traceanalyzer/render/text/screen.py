@@ -16,8 +16,8 @@ from traceanalyzer.render.text.finding import put_short
 from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import put_job, put_ranks
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.report.apart import Apart, apart
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
+from traceanalyzer.report.triage import Triage, triage
 from traceanalyzer.version import __version__
 
 MOST_LINES = 60  # of the screen at 80 columns
@@ -31,7 +31,7 @@ _OPEN = "traceanalyzer open {source} --finding {number}"
 
 def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
     """All of it in at most `MOST_LINES` lines; `quiet` keeps the findings alone."""
-    parts = apart(report)
+    parts = triage(report)
     head, tail = (Page(page.width, page.colour, page.ascii_only) for _ in range(2))
     if not quiet:
         _head(head, report, parts)
@@ -63,7 +63,7 @@ def put_verdict(page: Page, trace: TraceReport) -> None:
         page.pair(label, text, width=_LABEL - 1, style="bold")
 
 
-def _head(page: Page, report: Report, parts: Apart) -> None:
+def _head(page: Page, report: Report, parts: Triage) -> None:
     put_title(page, report, parts.others.values())
     if len(report.traces) == 1:
         put_fitted(page, _what(report.traces[0]), 1, style="dim")
@@ -136,7 +136,7 @@ def _block(page: Page, number: int, finding: Finding, report: Report, lines: int
     return own.lines
 
 
-def _tail(page: Page, report: Report, parts: Apart) -> None:
+def _tail(page: Page, report: Report, parts: Triage) -> None:
     several = len(report.traces) > 1
     devices = [(trace.rank, time) for trace in report.traces for time in trace.accounting]
     if report.job is not None:
@@ -154,7 +154,7 @@ def _tail(page: Page, report: Report, parts: Apart) -> None:
     page.put(_left_out(report, parts), style="dim")
 
 
-def _next(page: Page, report: Report, parts: Apart) -> None:
+def _next(page: Page, report: Report, parts: Triage) -> None:
     """Where to look, what explains it, and the recording that would say more."""
     label = f"{'Next':<{_LABEL}}"
     lines = []
@@ -174,7 +174,7 @@ def _next(page: Page, report: Report, parts: Apart) -> None:
         label = " " * _LABEL
 
 
-def _left_out(report: Report, parts: Apart) -> str:
+def _left_out(report: Report, parts: Triage) -> str:
     """What this screen does not show, as numbers."""
     idle = {one.rule for one in report.outcomes if one.status is Status.NOT_APPLICABLE}
     failed = {one.rule for one in report.outcomes if one.status is Status.FAILED}
@@ -186,7 +186,7 @@ def _left_out(report: Report, parts: Apart) -> str:
     return f"{', '.join(told)}; --verbose shows the rest."
 
 
-def _own(parts: Apart) -> str:
+def _own(parts: Triage) -> str:
     """What the profiler itself cost."""
     cost_ns = sum(finding.cost_ns for finding in parts.profilers_own.values())
     return format_ns(cost_ns) if cost_ns else ""

@@ -75,10 +75,10 @@ def _chains(
     named = np.concatenate((entries, launched))
     calls = distinct(_last_inside(nesting, syncs.row, rows[on_cpu]))
     calls = calls[calls >= 0]
-    awaited = _awaited(work, syncs, calls)
-    calls, awaited = calls[awaited >= 0], awaited[awaited >= 0]
-    plain = np.setdiff1d(named[(named >= 0) & (pick(work.call, named) >= 0)], awaited)
-    return _Chains(np.append(plain, awaited), np.append(np.full(len(plain), -1), syncs.row[calls]))
+    waited_for = _waited_for(work, syncs, calls)
+    calls, waited_for = calls[waited_for >= 0], waited_for[waited_for >= 0]
+    plain = np.setdiff1d(named[(named >= 0) & (pick(work.call, named) >= 0)], waited_for)
+    return _Chains(np.append(plain, waited_for), np.append(np.full(len(plain), -1), syncs.row[calls]))
 
 
 def _last_inside(nesting: Nesting, calls: Rows, rows: Rows) -> Rows:
@@ -96,7 +96,7 @@ def _last_inside(nesting: Nesting, calls: Rows, rows: Rows) -> Rows:
     return found
 
 
-def _awaited(work: DeviceWork, syncs: SyncCalls, calls: Rows) -> Rows:
+def _waited_for(work: DeviceWork, syncs: SyncCalls, calls: Rows) -> Rows:
     """Entry of the work whose end each call waited for, -1 where all was done before: the last launched before the
     call's end to finish before it returned."""
     order = np.argsort(work.end_ns, kind="stable")

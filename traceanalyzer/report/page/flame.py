@@ -154,19 +154,19 @@ def flame_of_idle(analysis: Analysis, most: int = MOST_NODES) -> Node:
     Raises:
         Unavailable: the trace has no GPU work, or its devices are never idle.
     """
-    events, books, idle = analysis.index(Events), analysis.index(Accounting), analysis.index(Idle)
-    segments = np.flatnonzero(books.piece >= 0)
+    events, accounting, idle = analysis.index(Events), analysis.index(Accounting), analysis.index(Idle)
+    segments = np.flatnonzero(accounting.piece >= 0)
     if len(segments) == 0:
         raise Unavailable("no device is ever idle")
     forest = _Forest([], [], [])
-    piece = books.piece[segments]
+    piece = accounting.piece[segments]
     op = idle.op[piece]
     path = _of_rows(forest, events, op)[op]
     loose = np.flatnonzero(path < 0)
     path[loose] = forest.add(np.full(len(loose), -1), _same(OUTSIDE, len(loose)), "op")
     causes = Texts(idle.cause[piece], np.array([in_words(cause) for cause in CAUSES], object))
     leaf = forest.add(path, causes, "idle")
-    return _tree(forest, leaf, books.dur_ns[segments], most, ALL_IDLE)
+    return _tree(forest, leaf, accounting.dur_ns[segments], most, ALL_IDLE)
 
 
 def _of_rows(forest: _Forest, events: Events, rows: Rows) -> Rows:

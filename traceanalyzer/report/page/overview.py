@@ -40,19 +40,23 @@ def overviews(analysis: Analysis, parts: int = PARTS) -> tuple[Overview, ...]:
     Raises:
         Unavailable: the trace has no GPU work.
     """
-    books, idle, steps = analysis.index(Accounting), analysis.index(Idle), analysis.index(Steps)
+    accounting, idle, steps = analysis.index(Accounting), analysis.index(Idle), analysis.index(Steps)
     low, high = steps.window_start_ns, steps.window_end_ns
     edges = np.unique(np.linspace(low, high, parts + 1).astype(np.int64))
-    code = np.where(books.piece >= 0, len(CLASSES) + pick(idle.cause, books.piece), books.time_class)
-    return tuple(_overview(books, code, edges, device) for device in distinct(books.device).tolist())
+    code = np.where(
+        accounting.piece >= 0, len(CLASSES) + pick(idle.cause, accounting.piece), accounting.time_class
+    )
+    return tuple(
+        _overview(accounting, code, edges, device) for device in distinct(accounting.device).tolist()
+    )
 
 
-def _overview(books: Accounting, code: Rows, edges: Rows, device: int) -> Overview:
-    own = np.flatnonzero(books.device == device)
-    own = own[np.argsort(books.start_ns[own], kind="stable")]
+def _overview(accounting: Accounting, code: Rows, edges: Rows, device: int) -> Overview:
+    own = np.flatnonzero(accounting.device == device)
+    own = own[np.argsort(accounting.start_ns[own], kind="stable")]
     known, number = np.unique(code[own], return_inverse=True)
-    cuts = np.union1d(books.start_ns[own], edges)
-    at = np.maximum(np.searchsorted(books.start_ns[own], cuts[:-1], side="right") - 1, 0)
+    cuts = np.union1d(accounting.start_ns[own], edges)
+    at = np.maximum(np.searchsorted(accounting.start_ns[own], cuts[:-1], side="right") - 1, 0)
     part = np.searchsorted(edges, cuts[:-1], side="right") - 1
     size = max(len(edges) - 1, 1)
     cell = np.clip(part, 0, size - 1) * len(known) + number[at]

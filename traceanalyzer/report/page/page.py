@@ -23,17 +23,17 @@ from traceanalyzer.report.page.plots import (
     memory_curves,
     step_series,
 )
+from traceanalyzer.report.page.redacted import (
+    redacted_curve,
+    redacted_node,
+    redacted_steps,
+    redacted_stretch,
+    redacted_strip,
+)
+from traceanalyzer.report.page.redaction import NO_REDACTION, Redactor, redactor_of
 from traceanalyzer.report.page.stretches import Stretch, longest_stretches
 from traceanalyzer.report.page.strip import MOST_BARS, Strip, strip_of
 from traceanalyzer.report.page.timeline import Timeline, timeline_of
-from traceanalyzer.report.page.veil import NO_VEIL, Veil, veil_of
-from traceanalyzer.report.page.veiled import (
-    veiled_curve,
-    veiled_node,
-    veiled_steps,
-    veiled_stretch,
-    veiled_strip,
-)
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.rule.registry import all_rules
 
@@ -70,7 +70,7 @@ class Page:
     """All that the renderer receives.
 
     Attributes:
-        report: as `diagnose` made it, veiled where `confidential`.
+        report: as `diagnose` made it, redacted where `confidential`.
         traces: parallel to `report.traces`.
         strips: parallel to `report.findings`, None where nothing can be drawn.
         explained: slug of a rule that found something -> its page.
@@ -123,21 +123,23 @@ class _Room:
 
 def page_of(report: Report, analysed: Analysed, *, confidential: bool = False) -> Page:
     """The page of a report and the analyses that it was made of, as `analyses_of` returned them."""
-    veil = veil_of(one.trace for _, one in analysed) if confidential else NO_VEIL
+    redactor = redactor_of(one.trace for _, one in analysed) if confidential else NO_REDACTION
     by_rank, detailed = dict(analysed), _detailed(report)
     room = _Room.of(len(detailed), len(report.findings))
-    drawn = [_strip(by_rank[found.rank], found, room.bars, veil) for found in report.findings[: room.strips]]
+    drawn = [
+        _strip(by_rank[found.rank], found, room.bars, redactor) for found in report.findings[: room.strips]
+    ]
     return Page(
-        report=veil.report(report),
+        report=redactor.report(report),
         traces=tuple(
-            _trace_page(rank, one, room, veil, _of_rank(report, rank))
+            _trace_page(rank, one, room, redactor, _of_rank(report, rank))
             if rank in detailed
             else TracePage(rank, detailed=False)
             for rank, one in analysed
         ),
         strips=(*drawn, *[None] * (len(report.findings) - len(drawn))),
         confidential=confidential,
-        explained={rule: veil.text(text) for rule, text in _explained(report).items()},
+        explained={rule: redactor.text(text) for rule, text in _explained(report).items()},
     )
 
 
@@ -175,7 +177,7 @@ def _of_rank(report: Report, rank: int | None) -> list[tuple[int, Finding]]:
 
 
 def _trace_page(
-    rank: int | None, one: Analysis, room: _Room, veil: Veil, findings: Sequence[tuple[int, Finding]]
+    rank: int | None, one: Analysis, room: _Room, redactor: Redactor, findings: Sequence[tuple[int, Finding]]
 ) -> TracePage:
     """Each part by itself: one that fails costs none of the others. Ops, memory and facts are of the whole trace, as
     the commands that print them have no window."""
@@ -183,11 +185,11 @@ def _trace_page(
     none: tuple[Any, ...] = ()
     stretches = _part(partial(longest_stretches, one), none)
     spans = [(stretch.start_ns, stretch.end_ns) for stretch in stretches]
-    said = veil.text if veil.on else None
+    said = redactor.text if redactor.on else None
     made = TracePage(
         rank=rank,
         facts=tuple(
-            replace(fact, text=veil.text(fact.text), values={})
+            replace(fact, text=redactor.text(fact.text), values={})
             for fact in _part(partial(facts_of, whole), none)
         ),
         flame=_part(partial(flame_of, one, room.nodes), None),
@@ -200,7 +202,7 @@ def _trace_page(
         stretches=stretches,
         timeline=_part(partial(timeline_of, one, findings, spans, room.events, room.marks, said), None),
     )
-    return _veiled(made, veil) if veil.on else made
+    return _redacted(made, redactor) if redactor.on else made
 
 
 def _part(make: Callable[[], T], otherwise: T) -> T:
@@ -208,18 +210,18 @@ def _part(make: Callable[[], T], otherwise: T) -> T:
     return attempt({}, "", make, otherwise)
 
 
-def _veiled(page: TracePage, veil: Veil) -> TracePage:
+def _redacted(page: TracePage, redactor: Redactor) -> TracePage:
     return replace(
         page,
-        steps=page.steps and veiled_steps(page.steps, veil),
-        memory=tuple(veiled_curve(curve, veil) for curve in page.memory),
-        stretches=tuple(veiled_stretch(one, veil) for one in page.stretches),
-        flame=page.flame and veiled_node(page.flame, veil),
-        cpu_flame=page.cpu_flame and veiled_node(page.cpu_flame, veil),
-        idle_flame=page.idle_flame and veiled_node(page.idle_flame, veil),
+        steps=page.steps and redacted_steps(page.steps, redactor),
+        memory=tuple(redacted_curve(curve, redactor) for curve in page.memory),
+        stretches=tuple(redacted_stretch(one, redactor) for one in page.stretches),
+        flame=page.flame and redacted_node(page.flame, redactor),
+        cpu_flame=page.cpu_flame and redacted_node(page.cpu_flame, redactor),
+        idle_flame=page.idle_flame and redacted_node(page.idle_flame, redactor),
     )
 
 
-def _strip(one: Analysis, finding: Finding, most: int, veil: Veil) -> Strip | None:
+def _strip(one: Analysis, finding: Finding, most: int, redactor: Redactor) -> Strip | None:
     strip: Strip | None = _part(partial(strip_of, one, finding, most), None)
-    return strip if strip is None or not veil.on else veiled_strip(strip, veil)
+    return strip if strip is None or not redactor.on else redacted_strip(strip, redactor)

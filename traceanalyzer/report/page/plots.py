@@ -117,14 +117,14 @@ def step_series(analysis: Analysis, most: int = MOST_STEPS) -> StepSeries | None
     Raises:
         Unavailable: the trace has no steps or no GPU work.
     """
-    steps, books = analysis.index(Steps), analysis.index(Accounting)
+    steps, accounting = analysis.index(Steps), analysis.index(Accounting)
     device = min(steps.bounds_ns, default=None)
     if device is None or not steps.marked:
         return None
-    inside = (books.device == device) & (books.step >= 0)
-    cells = books.step[inside] * len(CLASSES) + books.time_class[inside]
+    inside = (accounting.device == device) & (accounting.step >= 0)
+    cells = accounting.step[inside] * len(CLASSES) + accounting.time_class[inside]
     parts = np.zeros(len(steps) * len(CLASSES), np.int64)
-    np.add.at(parts, cells, books.dur_ns[inside])
+    np.add.at(parts, cells, accounting.dur_ns[inside])
     by_step = parts.reshape(len(steps), len(CLASSES))
     durations = steps.durations_ns(device)
     together = -(-len(steps) // most)
@@ -165,10 +165,10 @@ def _largest_ops(analysis: Analysis, device: int, slot: Rows) -> list[tuple[tupl
 
 def _main_causes(analysis: Analysis, device: int, slot: Rows) -> list[str | None]:
     """Of each shown step the cause of most of its idle time; `slot` as of `_largest_ops`."""
-    books, idle = analysis.index(Accounting), analysis.index(Idle)
-    own = (books.device == device) & (pick(slot, books.step) >= 0) & (books.piece >= 0)
-    cause, ns = idle.cause[books.piece[own]], books.dur_ns[own]
-    sums = _sums(slot[books.step[own]], cause, ns, int(slot.max()) + 1, len(CAUSES))
+    accounting, idle = analysis.index(Accounting), analysis.index(Idle)
+    own = (accounting.device == device) & (pick(slot, accounting.step) >= 0) & (accounting.piece >= 0)
+    cause, ns = idle.cause[accounting.piece[own]], accounting.dur_ns[own]
+    sums = _sums(slot[accounting.step[own]], cause, ns, int(slot.max()) + 1, len(CAUSES))
     most = zip(sums.argmax(axis=1).tolist(), sums.max(axis=1).tolist(), strict=True)
     return [f"idle:{CAUSES[k]}" if ns else None for k, ns in most]
 

@@ -14,7 +14,7 @@ from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import matching
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Mask, Rows, Selection, kept
+from traceanalyzer.rule.views.selection import Mask, Rows, Selection, cached_readonly
 
 if TYPE_CHECKING:
     from traceanalyzer.rule.views.work import Work
@@ -44,7 +44,7 @@ class Calls(Selection):
         """Whether there is a row."""
         return self._rows >= 0
 
-    @kept
+    @cached_readonly
     def name(self) -> Texts:
         """Name of the op, call or annotation."""
         return self.text("name")
@@ -53,11 +53,11 @@ class Calls(Selection):
         """A text column of `trace.cpu`, such as input_dims."""
         return Texts.column(self.events.trace.cpu, column, self._rows)
 
-    @kept
+    @cached_readonly
     def start_ns(self) -> Rows:
         return pick(self.events.nesting.start_ns, self._rows)
 
-    @kept
+    @cached_readonly
     def end_ns(self) -> Rows:
         return pick(self.events.nesting.end_ns, self._rows)
 
@@ -71,28 +71,28 @@ class Calls(Selection):
         """The operating system's thread."""
         return pick(self.events.tid, self._rows)
 
-    @kept
+    @cached_readonly
     def step(self) -> Rows:
         """Position of the step in which it began."""
         return np.where(self.there, self.events.steps.at_cpu(self.start_ns), -1)
 
-    @kept
+    @cached_readonly
     def is_op(self) -> Mask:
         """cpu_op rows, annotations left out."""
         return np.asarray(self.there & (pick(self.events.nesting.op, self._rows) == self._rows))
 
-    @kept
+    @cached_readonly
     def is_top_op(self) -> Mask:
         """Ops in no other op: what the user called, or a wrapper of it."""
         return np.asarray(self.is_op & (self.events.nesting.top_op(self._rows) == self._rows))
 
-    @kept
+    @cached_readonly
     def is_call(self) -> Mask:
         """Runtime and driver calls."""
         calls = matching(self.events.trace.cpu, "category", CALL_CATEGORIES.__contains__)
         return pick(calls, self._rows, False)
 
-    @kept
+    @cached_readonly
     def is_annotation(self) -> Mask:
         """record_function blocks, step marks among them."""
         return pick(self.events.nesting.annotation, self._rows, False)
@@ -112,12 +112,12 @@ class Calls(Selection):
         """The innermost row around each."""
         return Calls(self.events, pick(self.events.nesting.parent, self._rows))
 
-    @kept
+    @cached_readonly
     def line(self) -> Texts:
         """`path.py(12): function` of the user's own code around each row; null without stacks."""
         return self.events.user_code.around(self._rows)
 
-    @kept
+    @cached_readonly
     def annotation(self) -> Texts:
         """The innermost annotation around each row that is no step mark."""
         marks = self.events.once("marks", partial(_marks, self.events))
@@ -125,9 +125,9 @@ class Calls(Selection):
 
     def inside(self, outer: Calls) -> Mask:
         """Which rows lie in, or are, one of the others."""
-        return self.owner(outer) >= 0
+        return self.index_of_enclosing(outer) >= 0
 
-    def owner(self, outer: Calls) -> Rows:
+    def index_of_enclosing(self, outer: Calls) -> Rows:
         """Position in `outer` of the nearest of them that is or contains each row, -1 for none."""
         there = outer.rows[outer.there]
         if len(there) == 0:
@@ -152,7 +152,7 @@ class Calls(Selection):
         from traceanalyzer.rule.views.work import Work
 
         everything = Work.build(self.events)
-        owner = everything.launch.owner(self)
+        owner = everything.launch.index_of_enclosing(self)
         return everything[owner >= 0], owner[owner >= 0]
 
     def joined(self, parts: Sequence[Calls]) -> Calls:

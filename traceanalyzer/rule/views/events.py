@@ -35,7 +35,7 @@ class Events:
     work: DeviceWork | None
     tid: Rows
     calls: Rows
-    _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    _cached: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def build(
@@ -46,6 +46,6 @@ class Events:
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` makes, once: most rules begin with the same views, whose properties are kept."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]  # type: ignore[no-any-return]
+        if key not in self._cached:
+            self._cached[key] = make()
+        return self._cached[key]  # type: ignore[no-any-return]

@@ -15,50 +15,50 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Chosen, Mask, Rows, Selection, kept, positions
+from traceanalyzer.rule.views.selection import Chosen, Mask, Rows, Selection, cached_readonly, positions
 from traceanalyzer.rule.views.work import Work
 
 
 class IdleTime(Selection):
     """Idle stretches within the window, cut at steps and where the cause changes, by device and start."""
 
-    __slots__ = ("_books", "_idle")
+    __slots__ = ("_accounting", "_idle")
 
-    def __init__(self, events: Events, rows: Rows, books: Accounting, idle: Idle) -> None:
+    def __init__(self, events: Events, rows: Rows, accounting: Accounting, idle: Idle) -> None:
         super().__init__(events, rows)
-        self._books, self._idle = books, idle
+        self._accounting, self._idle = accounting, idle
 
     @classmethod
-    def build(cls, events: Events, books: Accounting, idle: Idle) -> Self:
-        return cls(events, np.flatnonzero(books.piece >= 0), books, idle)
+    def build(cls, events: Events, accounting: Accounting, idle: Idle) -> Self:
+        return cls(events, np.flatnonzero(accounting.piece >= 0), accounting, idle)
 
     def __getitem__(self, chosen: Chosen) -> Self:
-        return type(self)(self.events, self._rows[positions(chosen, len(self))], self._books, self._idle)
+        return type(self)(self.events, self._rows[positions(chosen, len(self))], self._accounting, self._idle)
 
-    @kept
+    @cached_readonly
     def start_ns(self) -> Rows:
-        return self._books.start_ns[self._rows]
+        return self._accounting.start_ns[self._rows]
 
-    @kept
+    @cached_readonly
     def end_ns(self) -> Rows:
-        return self.start_ns + self._books.dur_ns[self._rows]
+        return self.start_ns + self._accounting.dur_ns[self._rows]
 
-    @kept
+    @cached_readonly
     def device(self) -> Rows:
         """GPU ordinal within the process."""
-        return self._books.device[self._rows]
+        return self._accounting.device[self._rows]
 
-    @kept
+    @cached_readonly
     def step(self) -> Rows:
         """Position in `Steps` of the step on the device, 0 the first; -1 before it."""
-        return self._books.step[self._rows]
+        return self._accounting.step[self._rows]
 
-    @kept
+    @cached_readonly
     def piece(self) -> Rows:
         """Position in `Idle`."""
-        return self._books.piece[self._rows]
+        return self._accounting.piece[self._rows]
 
-    @kept
+    @cached_readonly
     def cause(self) -> Texts:
         """Name as in `CAUSES`, such as `module-loading`; docs/accounting.md says when each holds."""
         return Texts(self._idle.cause[self.piece], np.array(CAUSES, object))
@@ -107,7 +107,7 @@ class IdleTime(Selection):
         often = [c for c, found in later.by(later.cause) if 2 * len(np.unique(found.step)) >= steps - leading]
         return self if steps < min_steps else self[~self.cause.one_of(*often)]
 
-    @kept
+    @cached_readonly
     def call(self) -> Calls:
         """The row that decided the cause: the synchronising call, the stalled op, the launch."""
         return Calls(self.events, self._idle.row[self.piece])
@@ -124,12 +124,12 @@ class IdleTime(Selection):
         place, _ = grouped([own.name.code, which[at]])
         return place
 
-    @kept
+    @cached_readonly
     def op(self) -> Calls:
         """The op to name, none where the time went by between ops."""
         return Calls(self.events, self._idle.op[self.piece])
 
-    @kept
+    @cached_readonly
     def launch(self) -> Calls:
         """The call that launched the work after it."""
         work = self._idle.work[self.piece]

@@ -19,23 +19,23 @@ Chosen = Mask | Rows | Sequence[int] | slice | int
 Key = Texts | Rows
 
 if TYPE_CHECKING:
-    kept = property
+    cached_readonly = property
 else:
 
-    class kept(property):
+    class cached_readonly(property):
         """A property of a view that is made once per view; its arrays are read-only, since others see the same."""
 
         def __get__(self, view: Any, kind: Any = None) -> Any:
             if view is None:
                 return self
             name = self.fget.__name__
-            if name not in view._kept:
+            if name not in view._cached:
                 made = self.fget(view)
                 array = getattr(made, "code", made)
                 if isinstance(array, np.ndarray):
                     array.flags.writeable = False
-                view._kept[name] = made
-            return view._kept[name]
+                view._cached[name] = made
+            return view._cached[name]
 
 
 class Selection(ABC):
@@ -44,12 +44,12 @@ class Selection(ABC):
     Subclasses give `start_ns`, `end_ns` and `step` (position in `Steps`, -1 for none), int64 (rows,).
     """
 
-    __slots__ = ("_kept", "_rows", "events")
+    __slots__ = ("_cached", "_rows", "events")
 
     def __init__(self, events: Events, rows: Rows) -> None:
         self.events = events
         self._rows = rows
-        self._kept: dict[str, Any] = {}
+        self._cached: dict[str, Any] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -70,7 +70,7 @@ class Selection(ABC):
     def end_ns(self) -> Rows:
         """Of each row."""
 
-    @kept
+    @cached_readonly
     def dur_ns(self) -> Rows:
         """Duration of each row."""
         return self.end_ns - self.start_ns

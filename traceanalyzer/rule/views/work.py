@@ -16,7 +16,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Mask, Rows, Selection, kept
+from traceanalyzer.rule.views.selection import Mask, Rows, Selection, cached_readonly
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.host_memory import pageable
 
@@ -44,7 +44,7 @@ class Work(Selection):
         """Entries of `DeviceWork`: what edits are made of."""
         return self._rows
 
-    @kept
+    @cached_readonly
     def name(self) -> Texts:
         """Name of the kernel or copy."""
         return self.text("name")
@@ -57,17 +57,17 @@ class Work(Selection):
         """A number column of `trace.gpu`, such as bytes; null is the least int64."""
         return ints(self.events.trace.gpu, column)[self._work.row[self._rows]]
 
-    @kept
+    @cached_readonly
     def bytes(self) -> Rows:
         """Bytes of copies and memsets, 0 where not recorded."""
         return np.maximum(self.number("bytes"), 0)
 
-    @kept
+    @cached_readonly
     def pageable(self) -> Mask:
         """Copies from or to host memory that is not pinned, as far as the trace says."""
         return pageable(self.events.trace)[self._work.row[self._rows]]
 
-    @kept
+    @cached_readonly
     def kind(self) -> Texts:
         """compute, communication, copy_h2d, copy_d2h, copy_p2p, copy_d2d, copy_other or memset."""
         return Texts(self._work.kind[self._rows], np.array(KINDS, object))
@@ -85,74 +85,74 @@ class Work(Selection):
         for ordinal in distinct(device).tolist():
             yield ordinal, self[device == ordinal]
 
-    @kept
+    @cached_readonly
     def start_ns(self) -> Rows:
         return self._work.start_ns[self._rows]
 
-    @kept
+    @cached_readonly
     def end_ns(self) -> Rows:
         return self._work.end_ns[self._rows]
 
-    @kept
+    @cached_readonly
     def device(self) -> Rows:
         """GPU ordinal within the process."""
         return self._work.device[self._rows]
 
-    @kept
+    @cached_readonly
     def stream(self) -> Rows:
         return self._work.stream[self._rows]
 
-    @kept
+    @cached_readonly
     def step(self) -> Rows:
         """Position of the step that launched it."""
         return self.events.steps.of_work[self._rows]
 
-    @kept
+    @cached_readonly
     def launch(self) -> Calls:
         """The call that started it."""
         return Calls(self.events, self._work.call[self._rows])
 
-    @kept
+    @cached_readonly
     def in_graph(self) -> Mask:
         """Started together with other work by one call: a CUDA graph."""
         return self._work.shared[self._rows]
 
-    @kept
+    @cached_readonly
     def op(self) -> Calls:
         """The innermost op that launched it."""
         return Calls(self.events, self._work.op[self._rows])
 
-    @kept
+    @cached_readonly
     def outer_op(self) -> Calls:
         """The outermost op that launched it: what the user called."""
         return self.op.outer_op
 
-    @kept
+    @cached_readonly
     def line(self) -> Texts:
         """The user's line that launched it; of backward work that of the forward op where it is known."""
         return self.launch.line.or_else(self.op.line)
 
-    @kept
+    @cached_readonly
     def dims(self) -> Texts:
         """Recorded input shapes of the op, as JSON text."""
         return self.op.text("input_dims")
 
-    @kept
+    @cached_readonly
     def types(self) -> Texts:
         """Recorded element types of the op, as JSON text."""
         return self.op.text("input_type")
 
-    @kept
+    @cached_readonly
     def blocks(self) -> Rows:
         """Blocks of the grid, 0 where not recorded."""
         return _products(self.text("grid"))
 
-    @kept
+    @cached_readonly
     def threads(self) -> Rows:
         """Threads of a block, 0 where not recorded."""
         return _products(self.text("block"))
 
-    @kept
+    @cached_readonly
     def delay_ns(self) -> Rows:
         """work.start - launch.start; the least int64 where the launch is not in the trace."""
         return self._work.delay_ns[self._rows]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, Lost, rule
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, rule
 
 _SEARCH = r"search_unused_parameters$"
 _DDP = r"^DistributedDataParallel\.forward"
@@ -30,8 +30,8 @@ def find_unused_parameters(calls: Calls) -> Iterator[Hits]:
         raise Unavailable("no DistributedDataParallel in the trace")
     found = calls[calls.name.matches(_SEARCH)]
     yield Hits(
-        at=found,
-        lost=Lost.none(),
+        occurrences=found,
+        lost=LostTime.none(),
         fix=Drop(found.rows),
         confidence=Confidence.MEDIUM,
         info=True,

@@ -12,8 +12,8 @@ from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.behind import LATE_SHARE, Behind, late_share
-from traceanalyzer.replay.edits import Deal
-from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.replay.edits import SplitAcrossRanks
+from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_names import collectives_of
 
 
@@ -68,10 +68,10 @@ def load_imbalance(
     late = late_share(own.compute_ns - mean, own.held_ns, own.step_ns)
     left = (mean if slower else loads.mean_compute_ns) / own.compute_ns
     yield Hits(
-        at=found,
-        lost=Lost.excess(found, (found.dur_ns * (1 - left)).astype(np.int64)),
+        occurrences=found,
+        lost=LostTime.excess(found, (found.dur_ns * (1 - left)).astype(np.int64)),
         of_job=late >= limits.min_step_share,
-        fix=Deal(found.entries, left),
+        fix=SplitAcrossRanks(found.entries, left),
         cause=_SLOWER if slower else "",
         confidence=Confidence.MEDIUM,
         message=f"rank {loads.rank} computes {{own}} a step, {_named(loads)} {{others}}: "

@@ -12,7 +12,7 @@ from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop, DropWork
 from traceanalyzer.replay.segments import rank_within
-from traceanalyzer.rule import Calls, Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_names import collectives_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
@@ -59,9 +59,9 @@ def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
     backward = own.outer_op.name.matches(r"^autograd::engine|Backward")
     found, every = own[goes_on & backward], len(own[backward]) / max(len(distinct(own.step)), 1)
     yield Hits(
-        at=found,
+        occurrences=found,
         cause="every-micro-step",
-        lost=Lost.uncovered(found, work.of_kind("compute")),
+        lost=LostTime.uncovered(found, work.of_kind("compute")),
         fix=DropWork(found.entries),
         message="every micro step reduces the gradients: {times_a_step} of {reductions} without need; "
         "nothing else runs in {total} of it",
@@ -77,10 +77,10 @@ def _one_by_one(small: Work, limits: Limits) -> Iterator[Hits]:
         later = found[rank_within(found.step) > 0]
         if len(found) >= limits.min_small * len(distinct(found.step)):
             yield Hits(
-                at=later,
-                by=op,
+                occurrences=later,
+                named_by=op,
                 cause="one-by-one",
-                lost=Lost.all_of(later),
+                lost=LostTime.all_of(later),
                 fix=Drop(later.outer_op.distinct().rows),
                 confidence=Confidence.MEDIUM,
                 message="{by} reduces {elements} elements or fewer, {times_a_step} after the first: {total} in all",

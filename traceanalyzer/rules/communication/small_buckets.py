@@ -15,8 +15,8 @@ from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.replay.edits import Drop, Resize
-from traceanalyzer.rule import Calls, Claims, Hits, Lost, Work, limit, rule
-from traceanalyzer.rule.arrivals import Arrivals
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule.collective_arrivals import Arrivals
 from traceanalyzer.rule.collective_names import collectives_of
 
 Floats = NDArray[np.float64]
@@ -97,9 +97,9 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, limits: Limits) -> I
         else f"{hooks} {total} in"
     )
     yield Hits(
-        at=gone,
+        occurrences=gone,
         cause=cause,
-        lost=Lost.none(),
+        lost=LostTime.none(),
         fix=(Resize(found[~surplus].entries, left), Drop(_calls_of(found[surplus]).rows)),
         confidence=Confidence.MEDIUM,
         message=f"{what} {count:.0f} all-reduces a step: {needed:.0f} bucket{'s' if needed > 1 else ''} would do",

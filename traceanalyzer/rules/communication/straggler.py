@@ -8,13 +8,13 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.behind import LATE_SHARE, Behind, names_of
 from traceanalyzer.replay.hours import gap_of
-from traceanalyzer.rule import Calls, Claims, Hits, Lost, rule
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, rule
 
 _NAMED = 3  # ops in a message
 _LOADS = "enumerate(DataLoader)"
 
 
-@rule(since="0.2", claims=Claims.NET, causes=("host-pause", "host-work", "late-input", "more-work"))
+@rule(since="0.2", claims=Claims.CATCH_ALL, causes=("host-pause", "host-work", "late-input", "more-work"))
 def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
     """One rank does what its peers do not, and they wait for it.
 
@@ -34,10 +34,10 @@ def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
     names = list(behind.cpu_ns)
     more, usual = sum(behind.cpu_ns.values()), sum(behind.peers_ns.get(name, 0.0) for name in names)
     yield Hits(
-        at=Calls(calls.events, behind.rows),
-        by=gap_of(names[0]) or names[0],
+        occurrences=Calls(calls.events, behind.rows),
+        named_by=gap_of(names[0]) or names[0],
         cause=_cause(behind, names[0]),
-        lost=Lost.none(),
+        lost=LostTime.none(),
         of_job=True,
         fix=behind.edit,
         message=_message(behind, names, more, usual),

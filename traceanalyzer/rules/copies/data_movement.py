@@ -29,7 +29,7 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.NET, min_share=0.03, limits=Limits, causes=("gathers", "copies"))
+@rule(since="0.1", claims=Claims.CATCH_ALL, min_share=0.03, limits=Limits, causes=("gathers", "copies"))
 def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 
@@ -68,8 +68,8 @@ def _by_op(work: Work, found: Work, limits: Limits, *, gathers: bool) -> Iterato
 
 def _hits(op: str, found: Work, share: float, gathers: bool) -> Hits:
     return Hits(
-        at=found,
-        by=op,
+        occurrences=found,
+        named_by=op,
         cause="gathers" if gathers else "copies",
         info=gathers,
         fix=DropWork(found.entries),

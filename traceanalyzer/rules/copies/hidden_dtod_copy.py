@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.replay.edits import DropWork
-from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.timeline import kernel_families as families
 
 
@@ -47,10 +47,10 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     for op, found in copies.by(ordered[product].op.name):
         products = ordered[product[np.isin(copies.entries, found.entries)]]
         yield Hits(
-            at=found,
-            by=op,
+            occurrences=found,
+            named_by=op,
             cause="seeded-destination",
-            lost=Lost.uncovered(found, work.of_kind("compute")),
+            lost=LostTime.uncovered(found, work.of_kind("compute")),
             fix=DropWork(found.entries),
             message="{by} copies its input into its output before the GEMM, {times_a_step}, {moved} in all; "
             "the copies take {total}{shapes}",
@@ -62,7 +62,7 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
                 "gemm_ns": products.total_ns,
                 "shapes": _shapes(products),
             },
-            also=(products,),
+            related=(products,),
         )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Hits, Kind, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 
 _SCORES = "aten::_log_softmax"
@@ -21,7 +21,7 @@ class Limits:
     min_gpu_share: float = limit(0.2, "minimum share of GPU time; a smaller part is no place to look first")
 
 
-@rule(since="0.2", claims=Claims.NET, min_share=0.0, limits=Limits, kind=Kind.FACT)
+@rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)
 def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a large vocabulary, and the loss over them, take much of the GPU's time.
 
@@ -43,8 +43,8 @@ def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
             share = part.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= limits.min_gpu_share:
                 yield Hits(
-                    at=part,
-                    lost=Lost.none(),
+                    occurrences=part,
+                    lost=LostTime.none(),
                     message="the scores of {classes} classes for {positions} positions, and the loss over them, take "
                     "{gpu} of GPU time, in {ops}; positions whose label is ignored cost as much as others",
                     advice="Where labels are ignored (-100), take the other positions' hidden states before the head. "

@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import pick
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rule.views.selection import Rows
 
 
@@ -53,9 +53,11 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
     launched, owner = checks.launched()
     capabilities = [device.compute_capability for device in trace.meta.devices]
     yield Hits(
-        at=checks,
-        by="GradScaler",
-        lost=Lost.joined([Lost.all_of(launched, owner), Lost.idle_within(idle, start, checks.end_ns)]),
+        occurrences=checks,
+        named_by="GradScaler",
+        lost=LostTime.joined(
+            [LostTime.all_of(launched, owner), LostTime.idle_within(idle, start, checks.end_ns)]
+        ),
         fix=Drop(np.union1d(scaling.rows, updates.rows)),
         message="{by} unscales and checks the gradients {times_a_step}: {kernels} of kernels, and with the ops on its "
         "scale the GPU loses {total} in all",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, rule
 from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -41,14 +41,14 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
     explicit = calls[np.isin(calls.rows, rows) & ~calls.op.there]
     for name, found in explicit.by(explicit.name):
         charged = idle.charged_to("synchronisation")
-        owner = charged.call.owner(found)
+        owner = charged.call.index_of_enclosing(found)
         if not (owner >= 0).any():  # the device was busy throughout, or had nothing to do before or after
             continue
         lines = found.line.sums(found.dur_ns)
         yield Hits(
-            at=found,
-            by=name,
-            lost=Lost.all_of(charged[owner >= 0], owner[owner >= 0]),
+            occurrences=found,
+            named_by=name,
+            lost=LostTime.all_of(charged[owner >= 0], owner[owner >= 0]),
             fix=Drop(np.union1d(found.rows, _timing(calls) if _ON_EVENT.search(name) else found.rows)),
             message="{by} {times_a_step}: the GPU drains and stays idle until the CPU launches again"
             + (", called at {lines}" if lines else ""),

@@ -37,7 +37,7 @@ class Limits:
 
 @rule(
     since="0.1",
-    claims=Claims.REST,
+    claims=Claims.REMAINDER,
     limits=Limits,
     causes=("start", *CAUSES, *(f"{cause}-once" for cause in CAUSES)),
     kind=Kind.REMAINDER,
@@ -92,7 +92,7 @@ def _launches_graphs(found: IdleTime) -> bool:
 def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence, *, info: bool) -> Hits:
     ops = _ops(found)
     return Hits(
-        at=found,
+        occurrences=found,
         cause=cause,
         message="{in_steps} the GPU is idle"
         + (" before {ops}" if (ops.code >= 0).any() else "")

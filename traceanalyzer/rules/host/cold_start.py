@@ -10,8 +10,8 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, Lost, limit, rule
-from traceanalyzer.rule.views.quiet_calls import QuietCalls
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, LostTime, limit, rule
+from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.first_use import KINDS, FirstUse
 from traceanalyzer.timeline.steps import Steps
@@ -44,7 +44,7 @@ class Limits:
 @rule(since="0.1", claims=Claims.ONCE, limits=Limits, kind=Kind.ONCE)
 def cold_start(
     calls: Calls,
-    quiet: QuietCalls,
+    quiet: CallsAfterCpuGaps,
     once: FirstUse,
     activity: Activity,
     idle: IdleTime,
@@ -79,12 +79,12 @@ def cold_start(
     if intervals.length(spans) < limits.min_excess_ns:
         return
     found = Calls(calls.events, _longest(rows, start, end, spans))
-    lost = Lost.idle_within(idle, *spans)
+    lost = LostTime.idle_within(idle, *spans)
     steady = len(steps) >= limits.min_steps
     share = intervals.length(lost.spans()) / max(steps.window_ns, 1)
     usual = int(np.median(steps.durations_ns()[len(cold) :])) if steady else 0
     yield Hits(
-        at=found,
+        occurrences=found,
         lost=lost,
         message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
         advice="Warm up before measuring, schedule(wait=1, warmup=3): the usual step does not pay it."
@@ -135,7 +135,7 @@ def _longest(rows: Rows, start: Rows, end: Rows, spans: intervals.Set) -> Rows:
 
 
 def _by_kind(
-    calls: Calls, once: FirstUse, activity: Activity, charged: IdleTime, late: QuietCalls
+    calls: Calls, once: FirstUse, activity: Activity, charged: IdleTime, late: CallsAfterCpuGaps
 ) -> dict[str, int]:
     """What it went by with, each nanosecond once, the longest kind first."""
     nesting, taken = calls.events.nesting, intervals.EMPTY

@@ -10,8 +10,8 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
-from traceanalyzer.rule.views.quiet_calls import HostCalls
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule.views.cpu_gaps import HostCalls
 from traceanalyzer.timeline.names import VIEWING_OP
 from traceanalyzer.timeline.steps import Steps
 
@@ -36,7 +36,7 @@ class Limits:
     skew: float = limit(2.0, "from this many medians on the longest is shown beside the median; chosen")
 
 
-@rule(since="0.1", claims=Claims.HOST, min_share=0.02, limits=Limits, causes=("stalled",))
+@rule(since="0.1", claims=Claims.HOST_CATCH_ALL, min_share=0.02, limits=Limits, causes=("stalled",))
 def host_hotspot(
     calls: Calls, stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Limits
 ) -> Iterator[Hits]:
@@ -70,7 +70,7 @@ def host_hotspot(
         at: Calls = own if len(own) else where
         stalled = bool(len(own)) and bool(VIEWING_OP.search(key))
         at = at[at.dur_ns >= least_ns] if stalled else at
-        lost = Lost.idle_within(idle, at.start_ns, at.end_ns)
+        lost = LostTime.idle_within(idle, at.start_ns, at.end_ns)
         if intervals.length(lost.spans()) >= worth_ns:
             computes = ops.total_ns >= limits.most * where.total_ns
             parts = {} if len(own) or not computes else ops.name.sums(ops.dur_ns)
@@ -86,11 +86,11 @@ def _with_head(own: Calls, charged: Calls, key: str) -> Calls:
     return Calls(own.events, np.union1d(own.rows, more.rows)) if len(own) else own
 
 
-def _stalled(at: Calls, lost: Lost, key: str, usual_ns: int) -> Hits:
+def _stalled(at: Calls, lost: LostTime, key: str, usual_ns: int) -> Hits:
     """Of an op that only makes a view, and touches no element."""
     return Hits(
-        at=at,
-        by=key,
+        occurrences=at,
+        named_by=key,
         cause="stalled",
         lost=lost,
         fix=DropSpans(at.start_ns, at.end_ns),
@@ -103,7 +103,7 @@ def _stalled(at: Calls, lost: Lost, key: str, usual_ns: int) -> Hits:
     )
 
 
-def _hits(at: Calls, lost: Lost, key: str, parts: dict[str, int], limits: Limits, *, again: bool) -> Hits:
+def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Limits, *, again: bool) -> Hits:
     """Of an op, or of a function with the ops in it that compute, where there are such."""
     is_op = not isinstance(at, HostCalls)
     lines = at.line.sums(at.dur_ns) if is_op else {}
@@ -111,8 +111,8 @@ def _hits(at: Calls, lost: Lost, key: str, parts: dict[str, int], limits: Limits
     whole = intervals.length(lost.spans()) >= _WHOLE * at.total_ns
     skewed = at.dur_ns.max() > limits.skew * np.median(at.dur_ns)
     return Hits(
-        at=at,
-        by=key,
+        occurrences=at,
+        named_by=key,
         lost=lost,
         fix=DropSpans(at.start_ns, at.end_ns),
         message=("{by} computes on the CPU" if computes else "between ops, code of {by} runs on the CPU")

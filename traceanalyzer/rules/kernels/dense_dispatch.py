@@ -66,7 +66,7 @@ def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, limits: Limits) 
             continue
         yield Hits(
             **quicker(found, np.where(products[found.entries], limits.left, 0.0) * found.dur_ns),
-            by=f"{gate.experts} experts",
+            named_by=f"{gate.experts} experts",
             message="{rows} tokens get to {experts} experts of {slots} slots each by products with a tensor of "
             "{rows}x{experts}x{slots}, of which {kept} numbers a token are not zero: {gpu} of GPU time in {ops}"
             + (", at {lines}" if found.line.sums(found.dur_ns) else ""),

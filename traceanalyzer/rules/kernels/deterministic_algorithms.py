@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, Lost, Work, rule
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 from traceanalyzer.rule.evidence import op_times
 
 _ALLOCATES = r"^aten::(new_)?empty(_like|_strided|_permuted)?$|^aten::resize_$"
@@ -41,8 +41,8 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     filling, sorting = spent[owner < len(fills)], spent[owner >= len(fills)]
     replaced = sorts.parent.name.sums(np.ones(len(sorts), np.int64))
     yield Hits(
-        at=at,
-        lost=Lost.all_of(filling, owner[owner < len(fills)]),
+        occurrences=at,
+        lost=LostTime.all_of(filling, owner[owner < len(fills)]),
         fix=Drop(fills.rows),
         message="deterministic algorithms are on: "
         + (

@@ -20,7 +20,7 @@ from traceanalyzer.roofline.tensor_types import (
     widens_to_float64,
 )
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rule.views.selection import Mask
@@ -76,7 +76,9 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
         casts = inputs.meets(widens_to_float64)[found.entries]
         hits = _hits(found, casts, leak, gpus[device], tf32, limits)
         yield (
-            replace(hits, cause="throughout", lost=Lost.none(), info=True, advice=_CHOICE) if chosen else hits
+            replace(hits, cause="throughout", lost=LostTime.none(), info=True, advice=_CHOICE)
+            if chosen
+            else hits
         )
 
 

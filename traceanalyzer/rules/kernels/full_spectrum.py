@@ -78,7 +78,7 @@ def _real_part_follows(calls: Calls, ops: Calls) -> Mask:
 
 def _of(ops: Calls, full: set[Shape], work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     member = inputs.meets(lambda op: _on_spectrum(op, full))
-    widened = inputs.meets(_from_real) & (work.op.owner(ops) >= 0)
+    widened = inputs.meets(_from_real) & (work.op.index_of_enclosing(ops) >= 0)
     shape = max(full, key=elements_of)
     for device, found in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
         share = found.total_ns / max(work[work.device == device].total_ns, 1)

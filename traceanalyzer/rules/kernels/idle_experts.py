@@ -57,7 +57,7 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
                 continue
             yield Hits(
                 **quicker(found, np.asarray(found.dur_ns * part)),
-                by=f"{experts} experts",
+                named_by=f"{experts} experts",
                 message="topk keeps {kept} of {experts} experts for each of {rows} rows, yet products run for all "
                 "{experts} x {rows}: {gpu} of GPU time in {ops}"
                 + (", at {lines}" if found.line.sums(found.dur_ns) else ""),

@@ -117,7 +117,7 @@ def _hits(cause: str, slow: pd.DataFrame, group: pd.DataFrame, work: Work, steps
     message, advice = _TEXTS[cause]
     return Hits(
         **quicker(found, found.dur_ns - excess),
-        by=found.name[0],
+        named_by=found.name[0],
         cause=cause,
         message=message,
         advice=advice,

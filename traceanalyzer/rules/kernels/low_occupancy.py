@@ -75,7 +75,7 @@ def _hits(op: str, found: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
     }
     return Hits(
         **quicker(found, np.maximum(found.dur_ns * (found.blocks / sms), limits.floor_ns)),
-        by=op,
+        named_by=op,
         message="{by} runs on {blocks} of {sms} multiprocessors at most, {typical} each, {times_a_step}: {gpu} of GPU "
         "time goes to {kernels}{where}",
         advice=next(

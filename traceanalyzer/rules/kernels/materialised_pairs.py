@@ -79,7 +79,7 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
         texts = [_text(shape) for shape in pairs.inputs]
         yield Hits(
             **quicker(members, np.minimum(members.dur_ns, each)),
-            by=pairs.op,
+            named_by=pairs.op,
             message="{by} broadcasts {inputs} to all pairs, {pairs}, {ratio} times as many numbers, which go through "
             "memory and are reduced again: {gpu} of GPU time in {ops}"
             + (", at {lines}" if members.line.sums(members.dur_ns) else ""),

@@ -52,7 +52,7 @@ def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     if padded.sum() < limits.min_replays:
         return
     left = np.where(padded, 2 ** np.ceil(np.log2(np.maximum(rows, 1))) / np.maximum(whole, 1), 1.0)
-    owner = work.launch.owner(launches)
+    owner = work.launch.index_of_enclosing(launches)
     chosen = (owner >= 0) & padded[owner]
     for device, found in work[chosen].by_device():
         if found.total_ns >= limits.min_gpu_share * work[work.device == device].total_ns:

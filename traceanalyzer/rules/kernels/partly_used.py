@@ -63,7 +63,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             tried = same[: limits.calls].tolist()
             used[same] = max(_used(result, at, number, signatures, views, limits) for at in tried)
     few = ops[used <= limits.max_used]
-    owner = work.op.owner(few) if len(few) else np.full(len(work), -1, np.int64)
+    owner = work.op.index_of_enclosing(few) if len(few) else np.full(len(work), -1, np.int64)
     chosen = (owner >= 0) & work.kind.one_of("compute")
     parts = used[used <= limits.max_used]
     for device, found in work[chosen].by_device():

@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.replay.edits import DropWork
 from traceanalyzer.roofline.op_model import Signature
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 
 _GRADIENT = "torch::autograd::AccumulateGrad"
@@ -70,7 +70,7 @@ def _repeated(
         return
     ratio = np.where(often, count / np.maximum(gradients, 1), 0.0)
     ops, number = ops[often[number]], number[often[number]]
-    owner = work.op.owner(ops)
+    owner = work.op.index_of_enclosing(ops)
     mirrored = work.outer_op.name.matches(back)
     shapes = {key[0] for key, chosen in zip(keys, often, strict=True) if chosen}
     mirrored &= _of_shapes(work, shapes, cause)
@@ -88,9 +88,9 @@ def _hits(cause: str, ops: Calls, found: Work, part: np.ndarray, times: int, spe
     casts = cause == "casts"
     gone = _but_first(found, part)
     return Hits(
-        at=found,
+        occurrences=found,
         cause=cause,
-        lost=Lost.excess(found, np.asarray(found.dur_ns * part, np.int64)),
+        lost=LostTime.excess(found, np.asarray(found.dur_ns * part, np.int64)),
         fix=DropWork(found.entries[gone]),
         message=(
             "weights are converted {repeats} times a step each, and their gradients converted back as often"

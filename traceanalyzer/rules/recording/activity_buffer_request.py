@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.profiler_rows import ProfilerRows
 
@@ -45,17 +45,17 @@ def activity_buffer_request(
         starts, ends = profiler.stall_start_ns[which], profiler.stall_end_ns[which]
         victims = stalled[np.isin(rows.rows, found.rows)]
         ops = victims.op.name.or_else(victims.name).sums(ends - starts)
-        idle_for = Lost.idle_within(idle, starts, ends)
+        idle_for = LostTime.idle_within(idle, starts, ends)
         stall_ns, idle_ns = int((ends - starts).sum()), int((idle_for.end_ns - idle_for.start_ns).sum())
         part = "as long" if format_ns(idle_ns) == format_ns(stall_ns) else "for {idle} of it"
         yield Hits(
-            at=found,
-            by=kind,
+            occurrences=found,
+            named_by=kind,
             lost=idle_for,
             message=f"{{by}} by the profiler, {{times}}: {{ops}} stood still for {{stall}}, the GPU was idle {part}",
             advice="Nothing to fix in your code. A longer warm-up, schedule(wait=1, warmup=3), or fewer steps keep "
             "it out.",
             evidence={"stall_ns": stall_ns, "idle_ns": idle_ns, "ops": ops},
-            also=(victims, victims.op),
+            related=(victims, victims.op),
             info=True,
         )

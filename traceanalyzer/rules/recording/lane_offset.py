@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
 
@@ -46,9 +46,9 @@ def _clock_error(work: Work, limits: Limits) -> Iterator[Hits]:
     early = linked[linked.delay_ns < 0]
     if len(early) > limits.max_early_share * len(linked):
         yield Hits(
-            at=early,
+            occurrences=early,
             cause="clock-error",
-            lost=Lost.none(),
+            lost=LostTime.none(),
             message="{count} of {linked} pieces of work start before their launch, by up to {worst}: the clocks of "
             "CPU and GPU disagree, so distances between the lanes are off by as much",
             advice="Do not trust distances between the lanes below that size. torch 2.4 and later align the clocks "
@@ -70,9 +70,9 @@ def _first_use(work: Work, launches: DeviceWork, activity: Activity, limits: Lim
     found, offset = work[fresh[far]], (ends - starts)[far]
     if len(found):
         yield Hits(
-            at=found,
+            occurrences=found,
             cause="first-use",
-            lost=Lost.none(),
+            lost=LostTime.none(),
             message="kernels start up to {offset} after their op (usually {usual}), because they were loaded for the "
             "first time: {ops}",
             advice="Warm up before measuring. If start-up matters itself, CUDA_MODULE_LOADING=EAGER moves it to the "
@@ -83,6 +83,6 @@ def _first_use(work: Work, launches: DeviceWork, activity: Activity, limits: Lim
                 "usual_ns": usual,
                 "ops": found.outer_op.name.sums(offset),
             },
-            also=(found.outer_op,),
+            related=(found.outer_op,),
             info=True,
         )

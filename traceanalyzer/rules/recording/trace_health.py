@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.rule import Calls, Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.timeline.lost_records import LostRecords
 from traceanalyzer.timeline.steps import Steps
 
@@ -69,7 +69,7 @@ def trace_health(
 
 
 def _said(at: Calls | Work, cause: str, message: str, advice: str, **evidence: object) -> Hits:
-    return Hits(at, message, advice, cause=cause, lost=Lost.none(), evidence=evidence, info=True)
+    return Hits(at, message, advice, cause=cause, lost=LostTime.none(), evidence=evidence, info=True)
 
 
 def _first(calls: Calls) -> Calls:

@@ -10,8 +10,8 @@ import numpy as np
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Drop, DropWork, Resize
-from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
-from traceanalyzer.rule.arrivals import Arrivals, parted
+from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule.collective_arrivals import Arrivals, parted
 from traceanalyzer.rule.collective_names import collective_names, collectives_of
 from traceanalyzer.rules.communication.exposed_communication.collective_advice import (
     ALL_WAITING,
@@ -59,7 +59,7 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
     Source: PyTorch's DDP notes; measured on two H200 over NVLink with torch 2.11.
     """
     every = collectives_of(work)
-    lost = Lost.uncovered(every, work.of_kind("compute"))
+    lost = LostTime.uncovered(every, work.of_kind("compute"))
     arrivals, what = Arrivals.of(every, waits), collective_names(every)
     for name, found in every.by(what):
         own = np.flatnonzero(what.one_of(name))
@@ -71,7 +71,7 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
             yield _estimated(every[own], name, mine, here, limits, alone=waits is None)
 
 
-def _measured(found: Work, name: str, lost: Lost, arrivals: Arrivals, limits: Limits) -> Iterator[Hits]:
+def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits) -> Iterator[Hits]:
     """Waiting and transfer apart: each is some of the lost time."""
     waiting, moving = parted(found, lost, arrivals)
     late_ns, moved_ns = waiting.sums(len(found)), moving.sums(len(found))
@@ -79,8 +79,8 @@ def _measured(found: Work, name: str, lost: Lost, arrivals: Arrivals, limits: Li
     waiting = waiting[np.isin(waiting.owner, late)]
     if len(late):
         yield Hits(
-            at=found[late],
-            by=name,
+            occurrences=found[late],
+            named_by=name,
             cause="waiting",
             lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
             message="{by} {times_a_step}: in {waiting} of {took} this rank waits for {late}, "
@@ -97,8 +97,8 @@ def _measured(found: Work, name: str, lost: Lost, arrivals: Arrivals, limits: Li
     left = np.where(arrivals.measured, arrivals.transfer_ns, found.dur_ns) - limits.gain_share * moved_ns
     whole = int(moved_ns.sum()) >= _WHOLE * transfer_ns
     yield Hits(
-        at=found,
-        by=name,
+        occurrences=found,
+        named_by=name,
         cause="transfer",
         lost=moving,
         fix=_without(found) if perhaps_needless(kind, found) else Resize(found.entries, left),
@@ -122,7 +122,7 @@ def _without(found: Work) -> Drop | DropWork:
 
 
 def _estimated(
-    found: Work, name: str, lost: Lost, arrivals: Arrivals, limits: Limits, *, alone: bool
+    found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits, *, alone: bool
 ) -> Hits:
     exposed = lost.sums(len(found))
     moved = np.minimum(exposed, arrivals.transfer_ns)
@@ -131,8 +131,8 @@ def _estimated(
     whole = int(exposed.sum()) >= _WHOLE * found.total_ns
     gain = 1.0 if perhaps_needless(kind, found) else limits.gain_share
     return Hits(
-        at=found,
-        by=name,
+        occurrences=found,
+        named_by=name,
         cause="waiting" if peers else "transfer",
         lost=lost,
         fix=() if peers else Resize(found.entries, found.dur_ns - gain * moved),

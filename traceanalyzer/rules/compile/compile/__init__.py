@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rules.compile.compile.compiled_regions import (
     frames_of,
     newest_version,
@@ -60,9 +60,9 @@ def compile(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
 def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure: bool) -> Hits:
     version, frame = newest_version(regions)
     return Hits(
-        at=found,
+        occurrences=found,
         cause="recompilation",
-        lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
+        lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
         fix=DropSpans(found.start_ns, found.end_ns),
         confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
         message="compiled again {in_steps}, {in_a_step} of CPU time each"
@@ -85,7 +85,7 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
     tax = times["cpu_ns"] >= limits.min_times * max(times["gpu_ns"], 1)
     if tax or frames > 1:
         yield Hits(
-            at=regions,
+            occurrences=regions,
             cause="tiny-regions" if tax else "graph-breaks",
             message=f"{{frames}} compiled region{'s' * (frames != 1)}, entered {{times_a_step}}: entering takes "
             "{cpu} of CPU time a step under the profiler ({lookup} of it looking up guards, {wrapper} around the "

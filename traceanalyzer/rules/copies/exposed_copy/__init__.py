@@ -12,15 +12,15 @@ from traceanalyzer.model.arrays import pick, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.edits import Aside, Drop, Edit
+from traceanalyzer.replay.edits import Drop, Edit, MoveToSideStream
 from traceanalyzer.roofline.links import REACHED, host_link
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.rules.copies.exposed_copy.host_workers import host_workers
 from traceanalyzer.timeline.awaited_values import MAX_BYTES
 from traceanalyzer.timeline.called_ops import CalledOps
 from traceanalyzer.timeline.device_work import find
-from traceanalyzer.timeline.host_trips import HostTrips
+from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 
@@ -72,7 +72,7 @@ def exposed_copy(
     idle: IdleTime,
     syncs: SyncCalls,
     called: CalledOps,
-    trips: HostTrips | None,
+    trips: HostRoundTrips | None,
     limits: Limits,
 ) -> Iterator[Hits]:
     """A copy between host and device runs while no kernel does.
@@ -95,7 +95,7 @@ def exposed_copy(
         raise Unavailable("there are copies, but the trace does not say from where to where")
     tripping = np.union1d(trips.down, trips.up) if trips else np.empty(0, np.int64)
     copies = copies[(copies.bytes > MAX_BYTES) & ~np.isin(copies.entries, tripping)]
-    bare = Lost.uncovered(copies, cover)
+    bare = LostTime.uncovered(copies, cover)
     bare_ns = sums_of(bare.owner, bare.end_ns - bare.start_ns, len(copies))
     copies = copies[bare_ns >= limits.min_bare_share * copies.dur_ns]
     waits, charged = syncs.row[~syncs.profiler], idle.waited()
@@ -111,10 +111,12 @@ def exposed_copy(
         remedy = to_device if kind == "copy_h2d" else else_where
         purpose, advice, named = _purpose(calls, found, _reader(found, called, converting), remedy, limits)
         yield Hits(
-            at=found,
-            by=_WAYS[kind],
+            occurrences=found,
+            named_by=_WAYS[kind],
             cause=cause,
-            lost=Lost.joined([Lost.uncovered(found, cover), Lost.all_of(waited, owner[owner >= 0])]),
+            lost=LostTime.joined(
+                [LostTime.uncovered(found, cover), LostTime.all_of(waited, owner[owner >= 0])]
+            ),
             fix=_fix(found, awaiting, evidence["link_gbps"], converting),
             message=f"copies of {{copy}} go from {{by}}{purpose} {what}, {{times_a_step}}, at {{gbps}} GB/s"
             + (" ({link} gives {link_gbps} GB/s)" if evidence["link"] else "")
@@ -202,7 +204,7 @@ def _fix(copies: Work, awaiting: Rows, link_gbps: float | None, converting: Rows
     dur = copies.dur_ns.astype(np.float64)
     if link_gbps:
         dur = np.where(copies.pageable, np.minimum(dur, copies.bytes / (REACHED * link_gbps)), dur)
-    return [Aside(copies.entries, dur), Drop(awaiting[~np.isin(awaiting, copies.launch.rows)])]
+    return [MoveToSideStream(copies.entries, dur), Drop(awaiting[~np.isin(awaiting, copies.launch.rows)])]
 
 
 def _evidence(trace: Trace, copies: Work) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def host_workers(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]:
     """
     top = calls[calls.is_top_op]
     busy = np.zeros(len(top), bool)
-    owner = calls[calls.is_call].owner(top)
+    owner = calls[calls.is_call].index_of_enclosing(top)
     busy[owner[owner >= 0]] = True
     works = ~busy & (top.dur_ns >= min_ns) & ~top.name.matches(_MOVES)
     works &= ~top.name.meets(VIEWING_OP.search) & ~top.name.meets(ALLOCATING_OP.search)

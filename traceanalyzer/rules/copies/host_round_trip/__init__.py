@@ -11,10 +11,10 @@ from traceanalyzer.model.arrays import pick
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.rules.copies.host_round_trip.host_ops import op_on_host
-from traceanalyzer.timeline.host_trips import HostTrips
+from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("host-op", "host-code"))
 def host_round_trip(
-    gpus: Gpus, calls: Calls, work: Work, idle: IdleTime, trips: HostTrips, limits: Limits
+    gpus: Gpus, calls: Calls, work: Work, idle: IdleTime, trips: HostRoundTrips, limits: Limits
 ) -> Iterator[Hits]:
     """Data goes to the host and back.
 
@@ -56,8 +56,8 @@ def host_round_trip(
         worker = "{by} on the CPU" if op else "code that leaves no events, such as numpy"
         what = op.removeprefix("aten::") if op else "this work"
         yield Hits(
-            at=down,
-            by=op,
+            occurrences=down,
+            named_by=op,
             cause="host-op" if op else "host-code",
             lost=_lost(down, up, work, idle, start, end),
             fix=Replace(start, end, passes_ns[:, None], limits.op_ns),
@@ -72,19 +72,19 @@ def host_round_trip(
                 "host_ns": int((trips.sent_ns - trips.fetched_ns)[which].sum()),
                 "lines": lines,
             },
-            also=(up,),
+            related=(up,),
         )
 
 
-def _lost(down: Work, up: Work, work: Work, idle: IdleTime, start: Rows, end: Rows) -> Lost:
+def _lost(down: Work, up: Work, work: Work, idle: IdleTime, start: Rows, end: Rows) -> LostTime:
     """The device's idle time during each trip and charged to its calls, and the copies that no kernel covers."""
     both = Work(work.events, np.concatenate((down.entries, up.entries)))
-    copies = Lost.uncovered(both, work.of_kind("compute", "communication"))
+    copies = LostTime.uncovered(both, work.of_kind("compute", "communication"))
     copies = replace(copies, owner=copies.owner % len(down))
     late = idle.waited()
     owner = np.searchsorted(start, late.call.start_ns, side="right") - 1
     owner = np.where(late.call.there & (late.call.start_ns < pick(end, owner)), owner, -1)
-    waited = Lost.joined(
-        [Lost.idle_within(idle, start, end), Lost.all_of(late[owner >= 0], owner[owner >= 0])]
+    waited = LostTime.joined(
+        [LostTime.idle_within(idle, start, end), LostTime.all_of(late[owner >= 0], owner[owner >= 0])]
     )
-    return Lost.joined([copies, waited[waited.device == down.device[waited.owner]]])
+    return LostTime.joined([copies, waited[waited.device == down.device[waited.owner]]])

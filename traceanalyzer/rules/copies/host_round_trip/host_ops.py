@@ -7,7 +7,7 @@ import numpy as np
 from traceanalyzer.model.arrays import grouped, pick
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.timeline.host_trips import HostTrips
+from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 
 # Ops that bring data into another form on its way, and are not what the host does with it.
 _MOVES = (
@@ -15,7 +15,7 @@ _MOVES = (
 )
 
 
-def op_on_host(calls: Calls, trips: HostTrips, min_share: float) -> Texts:
+def op_on_host(calls: Calls, trips: HostRoundTrips, min_share: float) -> Texts:
     """The op on which the host spends most in trips of the same sizes, none where that is less than `min_share`."""
     nesting = calls.events.nesting
     ops = calls[calls.is_top_op & ~calls.name.matches(_MOVES)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropWork, Resize
-from traceanalyzer.rule import Claims, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rules.copies.strided_copy.copy_texts import TEXTS
 from traceanalyzer.rules.copies.strided_copy.growing_buffers import appended, appends
@@ -70,9 +70,9 @@ def _hits(cause: str, found: Work, share: float, limits: Limits) -> Hits:
     stays = np.minimum(found.dur_ns, limits.append_ns if joins else 0)
     what, advice = TEXTS[cause]
     return Hits(
-        at=found,
+        occurrences=found,
         cause=cause,
-        lost=Lost.excess(found, found.dur_ns - stays),
+        lost=LostTime.excess(found, found.dur_ns - stays),
         fix=Resize(found.entries, stays.astype(np.float64)) if joins else DropWork(found.entries),
         message=what + ": {gpu} of GPU time{where}",
         advice=advice,

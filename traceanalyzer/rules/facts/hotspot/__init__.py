@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.op_work import OpWork
-from traceanalyzer.rule import Claims, Hits, Kind, Lost, Work, limit, rule
-from traceanalyzer.rule.arrivals import without_waiting
+from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
+from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.evidence import called_names, kernel_times, plain_name
 from traceanalyzer.rules.facts.hotspot.what_limits import LIMITS, TRANSFER, Bound, what_limits
 from traceanalyzer.timeline.steps import Steps
@@ -32,7 +32,7 @@ class Limits:
     max_latency_ns: int = limit(5_000, "mean kernel: shorter ones are mostly their own start; H200, MI300X")
 
 
-@rule(since="0.1", claims=Claims.NET, min_share=0.0, limits=Limits, causes=LIMITS, kind=Kind.FACT)
+@rule(since="0.1", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, causes=LIMITS, kind=Kind.FACT)
 def hotspot(
     work: Work,
     steps: Steps,
@@ -107,10 +107,10 @@ def _hits(op: str, every: Work, found: Work, bound: Bound, gpu_ns: int, share: f
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
     where = ", at {lines}" if lines else ", in {annotations}" if annotations else ""
     return Hits(
-        at=every,
-        by=op,
+        occurrences=every,
+        named_by=op,
         cause=bound.kind,
-        lost=Lost.none(),
+        lost=LostTime.none(),
         message=f"{{by}} takes {{gpu}} of GPU time a step, {{part}} of the step {alone}{where}: {bound.words}",
         advice=bound.advice,
         evidence={

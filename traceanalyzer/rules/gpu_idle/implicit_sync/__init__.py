@@ -11,7 +11,7 @@ from traceanalyzer.model.arrays import sums_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, Edit
 from traceanalyzer.replay.rewrites import Replace
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.rules.gpu_idle.implicit_sync.awaited_kinds import KINDS, kinds_of
 from traceanalyzer.rules.gpu_idle.implicit_sync.value_makers import makers_of
@@ -56,8 +56,8 @@ def implicit_sync(
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
         lines, idling = found.line.sums(found.dur_ns), idle.waited().call.inside(found).any()
         yield Hits(
-            at=found,
-            by=op,
+            occurrences=found,
+            named_by=op,
             cause=cause,
             lost=_lost(found, counting, idle),
             fix=_fix(cause, found, waiting, moved, work, makers_of(found, outer), limits),
@@ -84,7 +84,7 @@ def _as_called(ops: Calls) -> Texts:
 
 def _longest(waiting: Calls, found: Calls) -> int:
     """How long the op that waits longest waits in all."""
-    return int(sums_of(waiting.owner(found), waiting.dur_ns, len(found)).max(initial=0))
+    return int(sums_of(waiting.index_of_enclosing(found), waiting.dur_ns, len(found)).max(initial=0))
 
 
 def _waits(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
@@ -95,12 +95,12 @@ def _waits(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
     return f": the CPU waits {{each}} {'each time' if alike else 'on average, {longest} at most'}"
 
 
-def _lost(found: Calls, spent: Work, idle: IdleTime) -> Lost:
+def _lost(found: Calls, spent: Work, idle: IdleTime) -> LostTime:
     """The idle time charged to what is inside, and the work that is done only to read."""
     charged = idle.waited()
-    waiting, working = charged.call.owner(found), spent.launch.owner(found)
-    parts = Lost.all_of(charged[waiting >= 0], waiting[waiting >= 0]), Lost.all_of(spent, working)
-    return Lost.joined([parts[0], parts[1][working >= 0]])
+    waiting, working = charged.call.index_of_enclosing(found), spent.launch.index_of_enclosing(found)
+    parts = LostTime.all_of(charged[waiting >= 0], waiting[waiting >= 0]), LostTime.all_of(spent, working)
+    return LostTime.joined([parts[0], parts[1][working >= 0]])
 
 
 def _fix(

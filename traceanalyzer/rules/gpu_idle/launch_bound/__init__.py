@@ -99,7 +99,7 @@ def launch_bound(
     part = launching_part(calls, kernels, limits.min_loop_share)
     advice = remedy.advice + _LOOP if part else remedy.advice
     yield Hits(
-        at=found,
+        occurrences=found,
         cause=cause,
         fix=() if minor or busy else remedy.fix,
         confidence=remedy.sure,

@@ -6,7 +6,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.rule.views import Work
-from traceanalyzer.timeline.sameness import same_steps
+from traceanalyzer.timeline.step_similarity import same_steps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 

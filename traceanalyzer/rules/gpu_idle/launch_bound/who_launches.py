@@ -55,7 +55,7 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     loops = RoughLoops.of(outer.name.code, group, _LEAST, min_share)
     if len(loops) == 0:
         return None
-    owner = eager.outer_op.owner(outer)
+    owner = eager.outer_op.index_of_enclosing(outer)
     launched = np.bincount(owner[owner >= 0], minlength=len(outer))
     sums = np.append(0, np.cumsum(launched))
     each = sums[loops.last + 1] - sums[loops.first]

@@ -11,7 +11,7 @@ import numpy as np
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
     HEAVY,
@@ -120,9 +120,9 @@ def _hits(
     lines = at.line.or_else(at.annotation).sums(ends - at.start_ns)
     each = largest.launches / largest.count
     return Hits(
-        at=at,
-        by=next(iter(lines), None) or first_of(largest.names),
-        lost=Lost.launched_within(idle, at.start_ns, ends),
+        occurrences=at,
+        named_by=next(iter(lines), None) or first_of(largest.names),
+        lost=LostTime.launched_within(idle, at.start_ns, ends),
         fix=(grown, Batch(at.start_ns, ends, group)),
         confidence=sure,
         message="{ops}: "

@@ -11,7 +11,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rule.views.selection import Mask, Rows
 from traceanalyzer.rules.gpu_idle.unfused_optimizer.optimizers import (
     DONE,
@@ -57,7 +57,7 @@ def unfused_optimizer(
         raise Unavailable("no optimizer step is marked in the trace")
     launched, owner = marks.launched()
     names = launched.op.name.or_else(launched.name)
-    sparse = calls[calls.name.matches(SPARSE)].owner(marks)
+    sparse = calls[calls.name.matches(SPARSE)].index_of_enclosing(marks)
     is_done = names.matches(DONE) | launched.in_graph
     is_done |= _by_lists(names, owner) | launched.kind.one_of("communication")
     done = np.isin(np.arange(len(marks)), np.append(owner[is_done], sparse))
@@ -82,15 +82,15 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
     now = Implementation.of(work, len(marks), limits.tensors_per_launch)
     left = min(limits.fused_passes if now.foreach else 1.0, now.passes) if kind in FUSED else now.passes
     stays = left / now.passes
-    needless = Lost.excess(work, (work.dur_ns * (1 - stays)).astype(np.int64), owner)
+    needless = LostTime.excess(work, (work.dur_ns * (1 - stays)).astype(np.int64), owner)
     gpu_ns = np.bincount(owner, work.dur_ns * stays, len(marks))
     kernels, foreach_ops = now.at_best(kind, limits.tensors_per_launch)
     cpu_ns = limits.cpu_per_tensor_ns * now.tensors + limits.cpu_per_pass_ns * foreach_ops
     return Hits(
-        at=marks,
-        by=kind,
+        occurrences=marks,
+        named_by=kind,
         cause="foreach" if now.foreach else "loop",
-        lost=Lost.joined([Lost.launched_by(idle, marks), needless]),
+        lost=LostTime.joined([LostTime.launched_by(idle, marks), needless]),
         fix=Replace(marks.start_ns, marks.end_ns, np.tile(gpu_ns[:, None] / kernels, kernels), cpu_ns),
         message="{by}.step() {times_a_step} launches {launches} kernels of {kernel} on average "
         + ("in {passes} passes over all parameters" if now.foreach else "for {tensors} parameters one after the other")

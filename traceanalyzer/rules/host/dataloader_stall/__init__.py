@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rules.host.dataloader_stall.loader_time import NO_LINE, time_in_functions, time_in_ops
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.steps import Steps
@@ -65,9 +65,9 @@ def dataloader_stall(
         functions = time_in_functions(found, inside) if kind != "MultiProcessing" else {}
         once = _is_one_episode(found.step, len(steps), limits)
         yield Hits(
-            at=found,
-            by=name,
-            lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
+            occurrences=found,
+            named_by=name,
+            lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
             message="{by} takes {typical} ({largest} at most) {in_steps}: the GPU is idle for {total} in all"
             + ("; in the loader most time goes to {ops}" if spent else "")

@@ -12,9 +12,9 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import ShrinkGaps
-from traceanalyzer.rule import Claims, Hits, IdleTime, Lost, limit, rule
-from traceanalyzer.rule.views.quiet_calls import QuietCalls
-from traceanalyzer.rules.host.host_gap.quiet_texts import evidence_of, told
+from traceanalyzer.rule import Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
+from traceanalyzer.rules.host.host_gap.cpu_gap_texts import evidence_of, told
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -53,7 +53,7 @@ _MINOR = 0.1  # share of the time below which a place is not told; the message n
 
 @rule(since="0.1", claims=Claims.GENERAL, limits=Limits, causes=("once",))
 def host_gap(
-    quiet: QuietCalls, idle: IdleTime, steps: Steps, syncs: SyncCalls, limits: Limits
+    quiet: CallsAfterCpuGaps, idle: IdleTime, steps: Steps, syncs: SyncCalls, limits: Limits
 ) -> Iterator[Hits]:
     """Between ops the CPU runs something else, and the GPU waits.
 
@@ -81,7 +81,7 @@ def host_gap(
     for line, found in _groups(own[long & recurs], own[~long & recurs], steps, limits):
         if found.total_ns < least_ns:
             continue
-        lost = Lost.idle_within(idle, found.start_ns, found.end_ns)
+        lost = LostTime.idle_within(idle, found.start_ns, found.end_ns)
         if intervals.length(lost.spans()) >= least_ns:
             dense = found.user_calls() * limits.dense_call_ns > found.total_ns
             yield _hits(found, lost, line, sure=len(steps) > 1, dense=dense)
@@ -92,8 +92,8 @@ def host_gap(
 
 
 def _groups(
-    long: QuietCalls, short: QuietCalls, steps: Steps, limits: Limits
-) -> Iterator[tuple[str | None, QuietCalls]]:
+    long: CallsAfterCpuGaps, short: CallsAfterCpuGaps, steps: Steps, limits: Limits
+) -> Iterator[tuple[str | None, CallsAfterCpuGaps]]:
     """(line, its stretches): the long ones by line; the short ones together, where they take much of the steps."""
     for line, found in long.by(long.line):
         yield line, found if line else found.main_places(_MINOR)
@@ -102,38 +102,38 @@ def _groups(
         yield line if 2 * spent > short.total_ns else None, short.main_places(_MINOR)
 
 
-def _hits(found: QuietCalls, lost: Lost, line: str | None, *, sure: bool, dense: bool) -> Hits:
+def _hits(found: CallsAfterCpuGaps, lost: LostTime, line: str | None, *, sure: bool, dense: bool) -> Hits:
     said, advice, evidence, alone = told(found, line)
     return Hits(
-        at=found,
-        by=line,
+        occurrences=found,
+        named_by=line,
         lost=lost,
         fix=ShrinkGaps(found.start_ns, found.end_ns),
         message=said + "; nothing is launched meanwhile" + (_DENSE if dense else ""),
         advice=advice,
         confidence=Confidence.LOW if dense else Confidence.HIGH if alone and sure else Confidence.MEDIUM,
         evidence=evidence,
-        also=(found.before,),
+        related=(found.before,),
     )
 
 
-def _once(found: QuietCalls, idle: IdleTime, *, back: bool) -> Hits:
+def _once(found: CallsAfterCpuGaps, idle: IdleTime, *, back: bool) -> Hits:
     most = " at most" if len(found) > 1 else ""
     where = "in {lines}" if (found.line.code >= 0).any() else "between {places}"
     return Hits(
-        at=found,
+        occurrences=found,
         cause="once",
-        lost=Lost.idle_within(idle, found.start_ns, found.end_ns),
+        lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
         message=f"{{times}}, {{in_steps}}, the CPU runs no op for {{largest}}{most}, {where}; "
         + ("it comes back in few steps only" if back else "it does not come back"),
         advice="See whether it comes back in a longer recording before changing anything.",
         evidence=evidence_of(found),
-        also=(found.before,),
+        related=(found.before,),
         info=True,
     )
 
 
-def _recurs(quiet: QuietCalls, steps: Steps, limits: Limits) -> Mask:
+def _recurs(quiet: CallsAfterCpuGaps, steps: Steps, limits: Limits) -> Mask:
     """At the same place in half of the steps; or a pause, wherever it falls, in several."""
     often = quiet.in_steps(quiet.place) >= limits.min_steps_share * len(steps)
     pause = quiet.dur_ns >= limits.min_pause_ns

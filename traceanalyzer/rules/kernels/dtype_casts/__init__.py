@@ -11,7 +11,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
 from traceanalyzer.roofline.tensor_types import converts
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import called_ops, conversion_of, told
 from traceanalyzer.rules.kernels.dtype_casts.neighbours import neighbours
 from traceanalyzer.timeline import kernel_families as families
@@ -84,9 +84,9 @@ def _hits(found: Work, inputs: WorkInputs, share: float, readers: dict[str, int]
         what = "the result of a matrix product is converted"
         mostly += ", which {readers} reads" if readers else ""
     return Hits(
-        at=found,
+        occurrences=found,
         cause="" if which == "inputs" else which,
-        lost=Lost.all_of(found),
+        lost=LostTime.all_of(found),
         fix=DropWork(found.entries),
         message="{times_a_step} " + what + mostly + ", {gpu} of GPU time{where}",
         advice=_OF_INPUTS if which == "inputs" else _OF_RESULTS,

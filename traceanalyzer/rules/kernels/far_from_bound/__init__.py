@@ -37,7 +37,7 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.NET, min_share=0.03, limits=Limits)
+@rule(since="0.1", claims=Claims.CATCH_ALL, min_share=0.03, limits=Limits)
 def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """An op takes many times what its shapes and types need.
 
@@ -128,7 +128,7 @@ def _hits(
     needed_ns = max(times.needed_ns, limits.floor_ns)
     return Hits(
         **quicker(found, fixed),
-        by=op,
+        named_by=op,
         message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} where {what} {{needed}}: {{ratio}} times as "
         "long, in {kernels}" + line + why,
         advice=f"{remedy}." if by_fft else f"{remedy}; Nsight Compute says what the kernel waits for.",

@@ -13,7 +13,7 @@ from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_work import shapes_of
 from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times
 from traceanalyzer.rule.quicker_work import Floats
 from traceanalyzer.rule.views.selection import Rows
@@ -102,9 +102,9 @@ def _hits(sorts: Calls, spent: Work, owner: Rows, part: Floats, evidence: dict[s
     lines = sorts.line.sums(sorts.dur_ns)
     left_ns = spent.dur_ns * part
     return Hits(
-        at=sorts,
-        by=str(sorts.name.distinct()[0]),
-        lost=Lost.excess(spent, np.asarray(spent.dur_ns - left_ns, np.int64), owner),
+        occurrences=sorts,
+        named_by=str(sorts.name.distinct()[0]),
+        lost=LostTime.excess(spent, np.asarray(spent.dur_ns - left_ns, np.int64), owner),
         fix=Resize(spent.entries, left_ns),
         message="{by} sorts all of {shapes} {times_a_step}, in {sort}, and what follows uses the first or last {used} "
         "of each row: topk needs about {topk}" + (", from {lines}" if lines else ""),

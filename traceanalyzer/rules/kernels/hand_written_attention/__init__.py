@@ -13,7 +13,7 @@ from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_model import flops_of
 from traceanalyzer.roofline.other_units import reached_flops_per_ns
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import Floats
 from traceanalyzer.rule.views.selection import Mask
@@ -65,8 +65,8 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
     kept = fused / np.maximum(total, 1)
     both = " and {backward} backward" if backward.any() else ""
     return Hits(
-        at=found,
-        lost=Lost.excess(found, np.asarray(found.dur_ns * (1 - kept[number]), np.int64)),
+        occurrences=found,
+        lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[number]), np.int64)),
         fix=Fuse(found.entries, number, fused),
         message=f"attention by hand, {{forward}} times forward{both}, {{spent}} in all: a product, a softmax and a "
         "product through memory{where}",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from traceanalyzer.replay.edits import CapOps, Drop
-from traceanalyzer.rule import Calls, Claims, Hits, Kind, Lost, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rules.kernels.recomputation.backward_nodes import gradient_checks, recomputed
 
@@ -43,9 +43,9 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     spent, owner = again.launched()
     if len(spent):
         yield Hits(
-            at=again,
+            occurrences=again,
             cause="checkpoint",
-            lost=Lost.all_of(spent, owner),
+            lost=LostTime.all_of(spent, owner),
             fix=Drop(again.rows),
             message="checkpoints compute forward again in backward, {in_steps}: {gpu} of GPU time is their "
             "price, in {repeated}",
@@ -61,9 +61,9 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     checks, asks, checked_share = gradient_checks(calls)
     if checked_share >= limits.min_checked_share:
         yield Hits(
-            at=checks,
+            occurrences=checks,
             cause="anomaly-mode",
-            lost=Lost.all_of(*checks.launched()),
+            lost=LostTime.all_of(*checks.launched()),
             fix=(Drop(checks.rows), CapOps(float(limits.usual_op_ns))),
             message="anomaly mode: every gradient is checked for NaN and the CPU waits for the answer, {times_a_step}",
             advice="Turn torch.autograd.detect_anomaly off; use it only while looking for a NaN.",

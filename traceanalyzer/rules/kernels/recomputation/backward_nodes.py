@@ -30,7 +30,7 @@ def recomputed(calls: Calls, work: Work) -> Calls:
         return again
     plain = inner[~numbered]
     plain = plain[np.isin(plain.parent.rows, again.parent.rows)]
-    owner = work.launch.owner(plain)
+    owner = work.launch.index_of_enclosing(plain)
     own = plain[distinct(owner[owner >= 0])].parent.rows  # nodes that compute gradients without recording any
     parent = again.parent
     return again[np.isin(parent.rows, own) | parent.name.matches(_CHECKPOINT)]

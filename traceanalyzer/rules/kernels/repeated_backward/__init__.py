@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import distinct, grouped, pick
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.rules.kernels.repeated_backward.backward_passes import EVALUATION, Passes
@@ -67,9 +67,9 @@ def _hits(calls: Calls, nodes: Calls, again: Mask, seeds: Calls, cause: str) -> 
     steps = max(len(distinct(passes.step[passes.step >= 0])), 1)
     lines = seeds.line.sums(seeds.dur_ns)
     return Hits(
-        at=passes,
+        occurrences=passes,
         cause=cause,
-        lost=Lost.all_of(spent, owner),
+        lost=LostTime.all_of(spent, owner),
         fix=Drop(passes.joined([passes, seeds]).rows),
         message=_MESSAGES[cause] + (", from {lines}" if lines else ""),
         advice=_ADVICE[cause],

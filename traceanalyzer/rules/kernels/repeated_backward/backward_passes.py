@@ -43,7 +43,7 @@ class Passes:
         before = np.concatenate(([-1], np.arange(len(top) - 1)))[: len(top)]
         begins = engine & ~pick(engine, before, False)
         nodes = nodes[np.argsort(nodes.start_ns, kind="stable")]
-        number = pick(np.where(engine, np.cumsum(begins) - 1, -1), nodes.owner(top))
+        number = pick(np.where(engine, np.cumsum(begins) - 1, -1), nodes.index_of_enclosing(top))
         caller = Calls(calls.events, pick(top.rows, before[begins]))
         seed = Calls(calls.events, np.where(caller.name.one_of(*_ONES), caller.rows, -1))
         cpu = calls.events.trace.cpu
@@ -94,7 +94,7 @@ class Passes:
         sequence = pick(ints(calls.events.trace.cpu, "sequence"), calls.rows, NULL_INT)
         numbered = calls.is_op & (sequence != NULL_INT)
         numbered[np.searchsorted(calls.rows, distinct(self.nodes.rows))] = False
-        within = calls[numbered].parent.owner(self.nodes)
+        within = calls[numbered].parent.index_of_enclosing(self.nodes)
         number = np.where(within >= 0, pick(self.number, within), -1)
         made = np.isin(number, alike)
         number, sequence = number[made], sequence[numbered][made]

@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, starts_of_runs
 from traceanalyzer.replay.rewrites import Fuse
-from traceanalyzer.rule import Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rules.kernels.unfused_pointwise.fusion import (
     closing_reductions,
@@ -83,8 +83,8 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
     fused = fused_ns(found.dur_ns, part, whole, limits.whole_share)
     kept = np.minimum(fused / np.maximum(np.bincount(part, weights=found.dur_ns), 1), 1.0)
     return Hits(
-        at=found,
-        lost=Lost.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
+        occurrences=found,
+        lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
         fix=Fuse(found.entries, part, fused),
         message="pointwise kernels run {times_a_step} in chains that could be one kernel each: {gpu} of GPU time, most "
         "in {largest}{where}",

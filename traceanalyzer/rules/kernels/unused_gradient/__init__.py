@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.rules.kernels.unused_gradient import unused_parameters as parameters
@@ -78,8 +78,8 @@ def _hits(calls: Calls, leaves: Calls, used: Mask, marks: Calls, why: str) -> Hi
     spent, owner = needless.launched()
     nodes = needless[owner].name.sums(spent.dur_ns)
     return Hits(
-        at=needless,
-        lost=Lost.all_of(spent, owner),
+        occurrences=needless,
+        lost=LostTime.all_of(spent, owner),
         fix=Drop(needless.rows),
         message=f"{{unused}} of {{gradients}} gradients a step {why}"
         ": what backward computes for them alone takes {gpu} of GPU time, mostly in {nodes}",

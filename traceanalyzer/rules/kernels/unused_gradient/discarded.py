@@ -68,7 +68,7 @@ def discarded(calls: Calls, leaves: Calls, marks: Calls, added: Mask, pass_of: R
 def _lists(calls: Calls, marks: Calls) -> list[Counter[Shape]]:
     """Shapes of the tensors that each step of an optimizer updates; empty where not all were recorded."""
     updates = calls[calls.is_op & calls.name.matches(_LISTS)]
-    owner, names = updates.owner(marks), updates.name
+    owner, names = updates.index_of_enclosing(marks), updates.name
     number, signatures = signatures_of(calls.events.trace, updates.rows)
     by_op: dict[tuple[int, str], Counter[Shape]] = {}
     unknown: set[int] = set()  # another group of parameters may have a list too long to be recorded

@@ -19,7 +19,7 @@ _OPAQUE = r"CompiledFunction|^triton_|^Torch-Compiled|^## Call"
 
 def updates_are_recorded(calls: Calls, work: Work, marks: Calls) -> bool:
     """Whether all that changes parameters is by ops whose shapes were recorded; those of long lists are not."""
-    own, lists = work[work.launch.owner(marks) >= 0], _writing(calls)
+    own, lists = work[work.launch.index_of_enclosing(marks) >= 0], _writing(calls)
     lists = lists[lists.name.matches("^aten::_")]
     _, signatures = signatures_of(work.events.trace, np.append(own.op.rows, lists.rows))
     opaque = own.in_graph | own.op.name.matches(_OPAQUE)
@@ -56,7 +56,7 @@ def for_unused_alone(calls: Calls, leaves: Calls, used: Mask, marks: Calls) -> C
     last = np.full(len(last_used), -1)
     np.maximum.at(last, of_leaf, leaves.start_ns)
     after = (nodes.start_ns > last_used[of_node]) & (nodes.start_ns <= last[of_node])
-    return nodes[after | np.isin(np.arange(len(nodes)), leaves[~used].owner(nodes))]
+    return nodes[after | np.isin(np.arange(len(nodes)), leaves[~used].index_of_enclosing(nodes))]
 
 
 def _writing(calls: Calls) -> Calls:

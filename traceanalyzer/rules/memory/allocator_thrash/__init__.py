@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Lost, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rules.memory.allocator_thrash.steady_calls import driver_allocations, of_the_loop
 from traceanalyzer.timeline.steps import Steps
 
@@ -105,10 +105,10 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, *, off: bool) -> Hits:
     what, advice = _TEXTS[cause]
     lines, names = steady.line.sums(steady.dur_ns), steady.name.sums(steady.dur_ns)
     return Hits(
-        at=steady,
-        by=next(iter(names)),
+        occurrences=steady,
+        named_by=next(iter(names)),
         cause=cause,
-        lost=Lost.idle_within(idle, steady.start_ns, steady.end_ns),
+        lost=LostTime.idle_within(idle, steady.start_ns, steady.end_ns),
         fix=Drop(group.rows),
         message=f"{{calls}}, {{times_a_step}} together: {what}; the GPU is idle for {{total}} within the calls"
         + (", at {lines}" if lines else ""),

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from traceanalyzer.replay.edits import Drop, Insert
 from traceanalyzer.roofline.tensor_types import Shape
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Lost, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.embedding_tables import looked_up_ns, needless_parts, rarely_touched
-from traceanalyzer.rules.memory.dense_gradient.partly_needless import without
+from traceanalyzer.rules.memory.dense_gradient.redundant_work import reduce_redundant_work
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 Floats = NDArray[np.float64]
@@ -74,7 +74,7 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     if saved > 0:
         yield replace(
             _hits(spent, needless, at, shares, filling.total_ns),
-            fix=(*without(spent, needless * saved), on_cpu),
+            fix=(*reduce_redundant_work(spent, needless * saved), on_cpu),
             advice=_ADVICE.get(optimizer, _SPLIT),
             confidence=Confidence.MEDIUM if len(work.of_kind("communication")) else Confidence.HIGH,
         )
@@ -82,12 +82,12 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
 def _hits(spent: Work, needless: Floats, at: Calls, shares: Mapping[Shape, float], filling_ns: int) -> Hits:
     """What is measured, without what to do about it."""
-    lost = Lost.excess(spent, (spent.dur_ns * needless).astype(np.int64))
+    lost = LostTime.excess(spent, (spent.dur_ns * needless).astype(np.int64))
     owner = np.maximum(np.searchsorted(at.start_ns, spent.launch.start_ns, side="right") - 1, 0)
     (rows, width), share = max(shares.items(), key=lambda table: math.prod(table[0]))
     return Hits(
-        at=at,
-        by="embedding",
+        occurrences=at,
+        named_by="embedding",
         lost=replace(lost, owner=owner[lost.owner]),
         message="backward makes a dense gradient of an embedding of {rows} rows {times_a_step}, of which {touched} at "
         "most are looked up: filling it and passing over it take {per_step} a step more",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.builder import TraceBuilder
 from tests.examples import examples
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.standing_still import LONG_NS, StandingStill
+from traceanalyzer.timeline.stalled_calls import LONG_NS, StalledCalls
 
 _TENTH = LONG_NS // 10  # so that edges tie, touch and are just far enough from one another
 _OTHERS = 100 * LONG_NS  # after all that is drawn
@@ -28,7 +28,7 @@ def test_long_stretches_lie_between_neighbouring_edges(rows: list[tuple[int, int
         trace.launch("cudaFuncGetAttributes", start, end - start, 2 + number)
     for number in range(2 * len(rows)):  # so quick it usually is: every long stretch within one stands out
         trace.launch("cudaFuncGetAttributes", _OTHERS + 2_000 * number, 1_000, 100 + number)
-    still = Analysis(trace.load()).index(StandingStill)
+    still = Analysis(trace.load()).index(StalledCalls)
     edges = sorted({edge for call in calls for edge in call})
     expected = [
         (left, right)

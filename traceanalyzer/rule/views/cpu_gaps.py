@@ -13,9 +13,9 @@ from traceanalyzer.model.containment import innermost, running_at
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Chosen, Key, Mask, Rows, kept, positions
+from traceanalyzer.rule.views.selection import Chosen, Key, Mask, Rows, cached_readonly, positions
+from traceanalyzer.timeline.cpu_gaps import CpuGaps, HostTime, Stretches
 from traceanalyzer.timeline.names import ANNOTATION, COMPILATION, COMPILED_RUN
-from traceanalyzer.timeline.quiet_time import HostTime, QuietTime, Stretches
 
 _SAMPLES = 256  # instants: a function with a tenth of the time is met 26 times
 _NEVER = np.iinfo(np.int64).max
@@ -24,8 +24,8 @@ _COMPILED = re.compile(f"{COMPILATION.pattern}|{COMPILED_RUN.pattern}")
 _COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
 
 
-class QuietCalls(Calls):
-    """One row per stretch of `QuietTime`: its rows are the ops or calls after it, its times are its own."""
+class CallsAfterCpuGaps(Calls):
+    """One row per stretch of `CpuGaps`: its rows are the ops or calls after it, its times are its own."""
 
     __slots__ = ("_at", "_quiet")
 
@@ -34,31 +34,31 @@ class QuietCalls(Calls):
         self._quiet, self._at = quiet, at
 
     @classmethod
-    def build(cls, events: Events, quiet: QuietTime) -> Self:  # type: ignore[override]
+    def build(cls, events: Events, quiet: CpuGaps) -> Self:  # type: ignore[override]
         return cls(events, quiet, np.arange(len(quiet.start_ns)))
 
     def __getitem__(self, chosen: Chosen) -> Self:
         return type(self)(self.events, self._quiet, self._at[positions(chosen, len(self))])
 
-    @kept
+    @cached_readonly
     def start_ns(self) -> Rows:
         return self._quiet.start_ns[self._at]
 
-    @kept
+    @cached_readonly
     def end_ns(self) -> Rows:
         return self._quiet.end_ns[self._at]
 
-    @kept
+    @cached_readonly
     def before(self) -> Calls:
         """The op or call that ended last before each."""
         return Calls(self.events, self._quiet.before[self._at])
 
-    @kept
+    @cached_readonly
     def after(self) -> Calls:
         """The op or call after each, with its own times."""
         return Calls(self.events, self._rows)
 
-    @kept
+    @cached_readonly
     def place(self) -> Texts:
         """`op before and op after`, the outermost ops or else the calls."""
         before, after = (
@@ -102,7 +102,7 @@ class QuietCalls(Calls):
         _, first = grouped([number, self.step])
         return np.asarray(np.bincount(number[first])[number], np.int64)
 
-    def similar_in(self, others: QuietCalls, share: float) -> Rows:
+    def similar_in(self, others: CallsAfterCpuGaps, share: float) -> Rows:
         """In how many steps one of the others lies at the same place, more than that share as long; int64 (rows,)."""
         found = np.zeros(len(self), np.int64)
         place = others.place
@@ -110,7 +110,7 @@ class QuietCalls(Calls):
             found[row] = len(distinct(others.step[place.one_of(name) & (others.dur_ns > share * dur)]))
         return found
 
-    @kept
+    @cached_readonly
     def line(self) -> Texts:
         """The user's innermost function that is open for most of each stretch; null without stacks.
 
@@ -211,7 +211,7 @@ class QuietCalls(Calls):
         return np.asarray((named >= 0) & functions & once)
 
 
-class HostCalls(QuietCalls):
+class HostCalls(CallsAfterCpuGaps):
     """One row per stretch of `HostTime`, with the ops in it that work on the CPU alone."""
 
     __slots__ = ()

@@ -18,7 +18,7 @@ _LONG_GAP_NS = 300_000.0  # more than the Python around an op; around .item() up
 _COLD_TIMES = 3  # the stall, what comes after it is still cold; seen around cudaMalloc, H200 host
 
 
-class Draft:
+class EditedProgram:
     """Copies of a program's arrays, for edits to write into; the names are the program's.
 
     Attributes:

@@ -29,7 +29,7 @@ _MARKS = ("user_annotation", "gpu_user_annotation")
 
 
 @dataclass(frozen=True, slots=True)
-class Veil:
+class Redactor:
     """What to put in the place of each confidential name; no names where nothing is confidential."""
 
     names: Mapping[str, str]
@@ -39,10 +39,10 @@ class Veil:
     def text(self, text: str) -> str:
         """The text without the names, and without all that looks like a path or a line of python."""
         if self.on and text not in self._known:
-            self._known[text] = self._veiled(text)
+            self._known[text] = self._redacted(text)
         return self._known[text] if self.on else text
 
-    def _veiled(self, text: str) -> str:
+    def _redacted(self, text: str) -> str:
         for name, instead in self.names.items():  # longest first
             if name in text:
                 text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", instead, text)
@@ -59,7 +59,7 @@ class Veil:
         return [self.value(item) for item in value] if isinstance(value, list | tuple) else value
 
     def report(self, report: Report) -> Report:
-        """The report with veiled texts and without what the file says of the machine."""
+        """The report with redacted texts and without what the file says of the machine."""
         if not self.on:
             return report
         return replace(
@@ -102,10 +102,10 @@ class Veil:
         )
 
 
-NO_VEIL = Veil({})
+NO_REDACTION = Redactor({})
 
 
-def veil_of(traces: Iterable[Trace]) -> Veil:
+def redactor_of(traces: Iterable[Trace]) -> Redactor:
     """What hides the names that these traces hold."""
     names: dict[str, str] = {}
     for trace in traces:
@@ -113,7 +113,9 @@ def veil_of(traces: Iterable[Trace]) -> Veil:
         names |= dict.fromkeys(_frames(trace), LINE)
         source = Path(trace.meta.source)
         names |= {text: FILE for text in (str(source), source.name) if len(text) > 1}
-    return Veil({name: names[name] for name in sorted(names, key=lambda name: (-len(name), name))}, on=True)
+    return Redactor(
+        {name: names[name] for name in sorted(names, key=lambda name: (-len(name), name))}, on=True
+    )
 
 
 def _annotations(trace: Trace) -> set[str]:

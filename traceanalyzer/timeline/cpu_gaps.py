@@ -58,7 +58,7 @@ class Stretches:
         return cls(start, end, rows[latest[gap]], rows[gap + 1])
 
 
-class QuietTime(Stretches):
+class CpuGaps(Stretches):
     """Stretches in which no thread that launches work has an op or a call open.
 
     While the autograd engine runs, its thread has ops open and the thread that called it has none: so a stretch

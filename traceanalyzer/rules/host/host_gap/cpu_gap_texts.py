@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.rule.views.quiet_calls import QuietCalls
+from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 
 _WHOLE = (
     0.8  # of a stretch and of the function's call, that lie in one another for it to be the call; a choice
@@ -25,7 +25,7 @@ _UNKNOWN = (
 _BETWEEN = ", between {places}: python or garbage collection, which only stacks tell apart"
 
 
-def evidence_of(found: QuietCalls) -> dict[str, Any]:
+def evidence_of(found: CallsAfterCpuGaps) -> dict[str, Any]:
     """How long the stretches are, and where."""
     return {
         "gap_ns": int(np.median(found.dur_ns)) if len(found) else 0,
@@ -35,7 +35,7 @@ def evidence_of(found: QuietCalls) -> dict[str, Any]:
     }
 
 
-def told(found: QuietCalls, line: str | None) -> tuple[str, str, dict[str, Any], bool]:
+def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str, Any], bool]:
     """(message, advice, evidence, whether the stretches are the function's own calls).
 
     Args:

@@ -6,12 +6,12 @@ import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.host_trips import HostTrips
+from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 
 US = 1_000
 
 
-def copies(*kinds: tuple[str, int], threads: tuple[int, ...] = ()) -> HostTrips:
+def copies(*kinds: tuple[str, int], threads: tuple[int, ...] = ()) -> HostRoundTrips:
     """Blocking copies one after the other, 1 ms apart, in one step."""
     trace = TraceBuilder()
     trace.step(0, 0, 100_000 * US)
@@ -21,7 +21,7 @@ def copies(*kinds: tuple[str, int], threads: tuple[int, ...] = ()) -> HostTrips:
         trace.launch("cudaMemcpyAsync", at + 10 * US, 150 * US, number + 1, tid=thread)
         memory = "Device -> Pageable" if way == "DtoH" else "Pageable -> Device"
         trace.memcpy(at + 30 * US, 100 * US, number + 1, name=f"Memcpy {way} ({memory})", size=size)
-    return Analysis(trace.load()).index(HostTrips)
+    return Analysis(trace.load()).index(HostRoundTrips)
 
 
 def test_a_trip_spans_both_ops() -> None:

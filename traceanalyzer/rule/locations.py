@@ -43,7 +43,7 @@ def _step_numbers(at: At) -> Rows:
 
 def event_ids(hits: Hits, rows: Rows) -> list[tuple[int, ...]]:
     """The events that some occurrences consist of, the occurrence itself first, each once."""
-    columns = [*_ids(hits.at[rows]), *(ids for also in hits.also for ids in _ids(also[rows]))]
+    columns = [*_ids(hits.occurrences[rows]), *(ids for also in hits.related for ids in _ids(also[rows]))]
     table = np.stack(columns, axis=1).tolist() if columns else [[]] * len(rows)
     return [_once_each(one) for one in table]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.rule.hits import Lost
+from traceanalyzer.rule.hits import LostTime
 from traceanalyzer.rule.transfers import transfer_ns
 from traceanalyzer.rule.views import Work
 from traceanalyzer.rule.views.selection import Mask
@@ -53,7 +53,7 @@ def without_waiting(work: Work, waits: CollectiveWaits | None) -> Rows:
     return work.dur_ns - np.maximum(waiting_ns, 0)
 
 
-def parted(found: Work, lost: Lost, arrivals: Arrivals) -> tuple[Lost, Lost]:
+def parted(found: Work, lost: LostTime, arrivals: Arrivals) -> tuple[LostTime, LostTime]:
     """(what of the lost time is waiting, what is transfer): a collective first waits, then moves data."""
     moves_ns = (found.end_ns - arrivals.transfer_ns)[lost.owner]
     waiting = replace(lost, end_ns=np.clip(moves_ns, lost.start_ns, lost.end_ns))

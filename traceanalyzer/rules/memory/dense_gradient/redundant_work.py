@@ -11,7 +11,7 @@ from traceanalyzer.rule.views import Work
 _ROUNDING = 1e-9
 
 
-def without(spent: Work, needless: NDArray[np.float64]) -> tuple[Edit, ...]:
+def reduce_redundant_work(spent: Work, needless: NDArray[np.float64]) -> tuple[Edit, ...]:
     """The program without the needless part of some work.
 
     A pass over large lists is many launches: as many go as the needless part has, the others take what is left.

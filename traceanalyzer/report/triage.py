@@ -17,7 +17,7 @@ _UNOWNED_SHARE = 0.1  # of the window; more idle time than this wants to be seen
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class Triage:
     """Findings by their numbers, which count all findings from 1, as other outputs have them.
 
     Attributes:
@@ -31,16 +31,16 @@ class Apart:
     others: dict[int, Finding] = field(default_factory=dict)
 
 
-def apart(report: Report) -> Apart:
+def triage(report: Report) -> Triage:
     """All findings of the report, each in one part, ranked as they are."""
-    parts = Apart()
+    parts = Triage()
     sides = _sides(report.findings, report.outcomes)
     for number, (finding, side) in enumerate(zip(report.findings, sides, strict=True), 1):
         (parts.others, parts.minor, parts.profilers_own)[side][number] = finding
     return parts
 
 
-def told_first(
+def triaged(
     findings: Sequence[Finding],
     faults: Sequence[Sequence[Fault]],
     outcomes: Sequence[Outcome],

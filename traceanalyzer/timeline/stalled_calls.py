@@ -40,7 +40,7 @@ _MOST = 0.5  # of an op's time: the minimum it must compute, the rest may be vie
 
 
 @dataclass(frozen=True, slots=True)
-class StandingStill:
+class StalledCalls:
     """Ops and calls that stand still unusually long, and ops that work on the CPU.
 
     Arrays of shape (stretches,), ordered by thread and start: on a thread that launches work nothing starts or ends

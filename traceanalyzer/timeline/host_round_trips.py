@@ -25,7 +25,7 @@ _DOWN, _UP = KINDS.index("copy_d2h"), KINDS.index("copy_h2d")
 
 
 @dataclass(frozen=True, slots=True)
-class HostTrips:
+class HostRoundTrips:
     """Arrays of shape (trips,), in order of launch.
 
     Attributes:
@@ -76,7 +76,7 @@ class HostTrips:
         trip = (work.kind[down] == _DOWN) & (work.kind[up] == _UP)
         trip &= nesting.thread[work.call[down]] == nesting.thread[work.call[up]]
         trip &= steps.of_work[down] == steps.of_work[up]
-        trip &= _same_elements(size[down], size[up]) & _awaited(work, syncs, down, up)
+        trip &= _same_elements(size[down], size[up]) & _waited_for(work, syncs, down, up)
         down, up = down[trip], up[trip]
         closed = _closed([steps.of_work, size, work.kind], copies, down, up)
         down, up = down[closed], up[closed]
@@ -111,7 +111,7 @@ def _same_elements(one: Rows, other: Rows) -> Mask:
     return np.asarray(np.any([high == low * ratio for ratio in _WIDTH_RATIOS], axis=0))
 
 
-def _awaited(work: DeviceWork, syncs: SyncCalls, down: Rows, up: Rows) -> Mask:
+def _waited_for(work: DeviceWork, syncs: SyncCalls, down: Rows, up: Rows) -> Mask:
     """Whether a call that waits begins from each copy's launch on and before that of the copy up."""
     waits = np.sort(syncs.start_ns[~syncs.profiler])
     first, last = (np.searchsorted(waits, work.call_start_ns[copies]) for copies in (down, up))

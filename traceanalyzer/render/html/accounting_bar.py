@@ -11,7 +11,7 @@ from traceanalyzer.report.words import in_words
 _NAMED_OPS = 3
 
 
-def books(report: Report, trace_index: int) -> list[Html]:
+def accounting_bar(report: Report, trace_index: int) -> list[Html]:
     """One figure per device of a trace."""
     position = sum(len(trace.accounting) for trace in report.traces[:trace_index])
     devices = report.traces[trace_index].accounting
