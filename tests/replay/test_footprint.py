@@ -15,7 +15,7 @@ from traceanalyzer.replay.footprint import Footprint
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Fuse
 from traceanalyzer.replay.run import replay
-from traceanalyzer.rule.grouping import graded
+from traceanalyzer.rule.severity import graded
 
 
 def read_back() -> Trace:
@@ -134,4 +134,4 @@ def saving(share: float, low: float) -> Saving:
     ],
 )
 def test_severity_asks_both_ends(share: float, low: float, severity: str) -> None:
-    assert graded(0.5, saving(share, low), 0.0) == severity
+    assert graded(0.5, saving(share, low)) == severity

@@ -45,6 +45,10 @@ class Severity(StrEnum):
         """The next lower one; `info` has none."""
         return list(Severity)[min(self.rank + 1, len(Severity) - 1)]
 
+    def at_most(self, most: Severity) -> Severity:
+        """The lower one of both."""
+        return max(self, most, key=lambda one: one.rank)
+
 
 _LEAST_SHARES = (0.10, 0.03, 0.005, -float("inf"))
 

@@ -13,6 +13,7 @@ from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.saving import Saving, StepEstimate
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
@@ -37,7 +38,7 @@ _SPLIT_RESIDUALS = (0.37, 0.37)
 # Wider than the ledger's, which are of one GPU and mostly without stacks: chosen, until other recordings are measured.
 _ELSEWHERE, _STACKS, _ONE_STEP = 1.5, 1.25, 1.25
 _SOLVED = 1e-3
-_WORTH = 0.03  # of the step: severity medium begins there; less idle time is none that anybody can be sure of
+_WORTH = Severity.MEDIUM.least_share  # of the step: less idle time is none that anybody can be sure of
 _STRENGTHS = (0.0, 2.0)  # of what the profiler is said to add, between which the user's step is looked for
 
 

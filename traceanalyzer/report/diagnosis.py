@@ -17,7 +17,7 @@ from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.fault import Fault
-from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Outcome, Status
+from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Outcome, Severity, Status
 from traceanalyzer.model.offsets import parse_window
 from traceanalyzer.model.report import AnalysedWindow, Report, StepEstimate, TraceReport
 from traceanalyzer.model.trace import Trace
@@ -29,7 +29,6 @@ from traceanalyzer.report.job_facts import compares_ranks, job_report
 from traceanalyzer.report.job_replay import replayed_together
 from traceanalyzer.report.of_job import of_job, outcomes_of
 from traceanalyzer.report.of_rank import Asked, OfRank, Settings, judged, whole_findings
-from traceanalyzer.report.pace import at_pace, together_at_pace
 from traceanalyzer.report.summary import attempt, span_of
 from traceanalyzer.report.triage import triaged
 from traceanalyzer.report.verdict import verdict_of
@@ -131,18 +130,28 @@ def _of_each(ranks: Ranks, said: Sequence[OfRank], limits: Mapping[str, int | fl
     outcomes = (*(outcome for one in said for outcome in one.outcomes), *_broken(heads))
     every = {one.head.rank: dict.fromkeys(range(len(one.findings)), MAX_OCCURRENCES) for one in said}
     whole = ranks.each(whole_findings, every)
-    paced = at_pace(heads, [found for one in said for found in whole[one.head.rank].values()])
-    findings, faults = by_fault(paced, [one.faults for one in said])
+    every_finding = [found for one in said for found in whole[one.head.rank].values()]
+    findings, faults = by_fault(every_finding, [one.faults for one in said])
     findings, faults = triaged(findings, faults, outcomes)
     return Report(
         traces=tuple(
-            _with_verdict(replace(together_at_pace(one.head, findings), faults=own), findings, one.costs)
+            _with_verdict(replace(left_together(one.head, findings), faults=own), findings, one.costs)
             for own, one in zip(faults, said, strict=True)
         ),
         findings=findings,
         outcomes=outcomes,
         limits=limits,
     )
+
+
+def left_together(head: TraceReport, findings: Sequence[Finding]) -> TraceReport:
+    """The head without what its fixes give together, where none of them is above `info`."""
+    left = any(
+        found.saving is not None and found.severity is not Severity.INFO
+        for found in findings
+        if found.rank == head.rank
+    )
+    return head if left or head.together is None else replace(head, together=head.step)
 
 
 def _broken(heads: Sequence[TraceReport]) -> Iterator[Outcome]:

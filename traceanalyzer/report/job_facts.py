@@ -28,7 +28,7 @@ from traceanalyzer.timeline.steps import Steps
 
 _SURE = 0.6  # of the waiting: then it is one rank's; chosen
 _LESS = 0.995  # of the step: more is next to nothing saved
-_MUCH = 0.03  # of the step: less waiting is not worth a word
+_MUCH = Severity.MEDIUM.least_share  # of the step: less waiting is not worth a word
 _ALONE = "no collective in common with another rank: what it says is said, but not of the job"
 _BOUNDS = {
     "gpu": "its GPU",

@@ -8,17 +8,12 @@ from dataclasses import dataclass, replace
 from traceanalyzer.job.ranks import Rank, Ranks
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Outcome, Severity
 from traceanalyzer.model.saving import Saving
-from traceanalyzer.replay.behind import LATE_SHARE
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast
 from traceanalyzer.report.of_rank import Brief, OfRank, whole_findings
 from traceanalyzer.rule.faults import FaultOf
-from traceanalyzer.rule.grouping import graded
+from traceanalyzer.rule.severity import holding_up, in_job, of_fault
 
-_LATE = 0.04  # of the recorded step, that others wait for what a rank takes more: it is said first; chosen
-_NOTHING = 0.005  # of the job's step: saves it nothing
-_WORTH = 0.03  # of the rank's own step: worth a word on why it saves the job nothing
 _PACE = "Other ranks set the pace: while they do, this saves nothing of the job's step. After that: "
-_WAITING = "waiting"  # cause of findings on what others do
 _STANDS_OUT = 2.0  # times the median rank's cost: then it is this rank's; chosen
 _MOST_REPLAYS, _LEAST_REPLAYS = 320, 5  # of ranks for findings, those that saved their rank most; 20 ms each
 
@@ -50,15 +45,16 @@ def of_job(ranks: Ranks, said: Sequence[OfRank], forecast: JobForecast | None) -
     joined = [_first(group) for group in groups]
     whole = _whole(ranks, joined, groups)
     replayed = _worth(joined, max(_MOST_REPLAYS // max(min(len(said), MOST_TOGETHER), 1), _LEAST_REPLAYS))
-    findings = tuple(
-        _said(_joined(found, group, forecast if id(first) in replayed else None, job=forecast is not None))
+    findings = [
+        _joined(found, group, forecast if id(first) in replayed else None, job=forecast is not None)
         for found, first, group in zip(whole, joined, groups, strict=True)
-    )
+    ]
+    findings = [replace(found, severity=holding_up(found)) for found in findings]
     number = _numbers([(first.rank, first.fault) for first in joined])
     faults = _faults(number, findings, groups, {own.head.rank: own.faults for own in said}, joined, forecast)
     above = [faults.severities[own] is not Severity.INFO for own in number]
     told = [brief for group, said_of in zip(groups, above, strict=True) if said_of for brief in group]
-    return OfJob(findings, faults, _fixes(told))
+    return OfJob(tuple(findings), faults, _fixes(told))
 
 
 def _first(group: Group) -> Brief:
@@ -87,18 +83,9 @@ def _joined(found: Finding, group: Group, forecast: JobForecast | None, *, job: 
         if one.rank is not None:
             costs[one.rank] += one.cost_per_step_ns
     found = replace(found, ranks=tuple(costs), cost_by_rank_ns=tuple(costs.values()))
-    if found.saving is None:
-        quiet = job and found.cause == _WAITING
-        return replace(found, severity=Severity.INFO) if quiet else found
-    if forecast is None:
-        return found
-    return _regraded(found, forecast.saving(_fixes(group), found.saving))
-
-
-def _said(found: Finding) -> Finding:
-    """The finding, low at least where others wait long for what the rank takes more: then it is why they wait."""
-    late = found.evidence.get(LATE_SHARE, 0.0) >= _LATE and found.severity is Severity.INFO
-    return replace(found, severity=Severity.LOW) if late else found
+    if found.saving is not None and forecast is not None:
+        return _regraded(found, forecast.saving(_fixes(group), found.saving))
+    return replace(found, severity=in_job(found, None)) if job and found.saving is None else found
 
 
 def _fixes(group: Iterable[Brief]) -> Fixes:
@@ -110,11 +97,10 @@ def _fixes(group: Iterable[Brief]) -> Fixes:
 
 
 def _regraded(found: Finding, saving: Saving) -> Finding:
-    alone = found.saving
-    severity = Severity.INFO if found.severity is Severity.INFO else graded(found.cost_share, saving, 0.0)
-    of_others = alone is not None and alone.share >= _WORTH and saving.share < _NOTHING
-    advice = _PACE + found.advice if of_others and severity is Severity.INFO else found.advice
-    return replace(found, saving=saving, severity=severity, advice=advice)
+    severity, alone = in_job(found, saving), found.saving
+    worth = alone is not None and Severity.of(alone.share).at_most(Severity.MEDIUM) is Severity.MEDIUM
+    paced = worth and severity is Severity.INFO is Severity.of(saving.share)
+    return replace(found, saving=saving, severity=severity, advice=_PACE * paced + found.advice)
 
 
 def _numbers(faults: Sequence[tuple[Rank, int]]) -> tuple[int, ...]:
@@ -142,7 +128,7 @@ def _faults(
             saving = findings[members[0]].saving
         elif forecast is not None and saving is not None and severity is not Severity.INFO:
             saving = forecast.saving(_fixes(one for at in members for one in groups[at]), saving)
-            severity = min(severity, graded(0.0, saving, 0.0), key=lambda one: one.rank)
+            severity = of_fault([severity], 0.0, saving)
         savings.append(saving)
         severities.append(severity)
     return FaultOf(tuple(number), tuple(savings), tuple(severities))

@@ -21,7 +21,6 @@ _NOTHING_SURE = "nothing found that surely needs a fix"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
 _SETTLES = "time a step without the profiler and pass --step-ms"
-_NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
 _KINDS = {
@@ -208,7 +207,7 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
     gives = f"leaves about {format_ns(then_ns)} a step (-{_percent(saved)})"
-    return f"{begin}{listed(replayed)} ({best}): {'next to nothing' if saved < _NEXT_TO_NOTHING else gives}"
+    return f"{begin}{listed(replayed)} ({best}): {'next to nothing' if Severity.of(saved) is Severity.INFO else gives}"
 
 
 def _percent(share: float) -> str:

@@ -13,14 +13,16 @@ from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.replay.footprint import Footprint
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
 from traceanalyzer.rule.claims import Claims, PendingFinding
-from traceanalyzer.rule.grouping import graded
+from traceanalyzer.rule.severity import of_fault
 
 if TYPE_CHECKING:
     from traceanalyzer.model.saving import Saving
     from traceanalyzer.replay.edits import Edit
     from traceanalyzer.replay.saving import Forecast
 
-_LEAST = -0.005  # saved by a fix alone: one that makes the step longer belongs to no other's change
+_LEAST = (
+    -Severity.LOW.least_share
+)  # saved by a fix alone: what makes the step longer belongs to no other's change
 _MOST = 30  # findings of a trace that are compared pair by pair; those that save most come first
 
 
@@ -63,15 +65,15 @@ def _joint(
     members: Sequence[tuple[PendingFinding, Finding]], forecast: Forecast | None
 ) -> tuple[Saving | None, Severity]:
     """(what fixing all saves, how severe that is); of a single finding its own."""
-    worst = min((found.severity for _, found in members), key=lambda one: one.rank)
-    if len(members) == 1 or forecast is None:
-        return members[0][1].saving, worst
+    if len(members) == 1 or forecast is None:  # without a forecast every fault is of one finding
+        return members[0][1].saving, members[0][1].severity
     edits = [edit for pending, _ in members for edit in pending.hits.edits()]
     saving = forecast.saving(edits)
     if all(pending.hits.info for pending, _ in members):
         return saving, Severity.INFO
-    severity = graded(max(found.cost_share for _, found in members), saving, 0.0)
-    return saving, min(worst, severity, key=lambda one: one.rank)
+    findings = [found for _, found in members]
+    cost_share = max(found.cost_share for found in findings)
+    return saving, of_fault((found.severity for found in findings), cost_share, saving)
 
 
 def _groups(

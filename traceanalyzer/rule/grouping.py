@@ -19,6 +19,7 @@ from traceanalyzer.rule.messages import message_fields
 from traceanalyzer.rule.own_code import user_frame_hint
 from traceanalyzer.rule.recorded_with import as_recorded
 from traceanalyzer.rule.registry import Kind, kind_of
+from traceanalyzer.rule.severity import adds, severity_of
 from traceanalyzer.rule.views import Calls, IdleTime
 from traceanalyzer.rule.views.selection import Mask, Rows
 
@@ -90,12 +91,14 @@ def _overlap(start_ns: Rows, end_ns: Rows, scope: Scope) -> Mask:
     return overlap
 
 
-def finding_of(pending: PendingFinding, scope: Scope, saving: Saving | None, most: float = 1.0) -> Finding:
+def finding_of(
+    pending: PendingFinding, scope: Scope, saving: Saving | None, idle_share: float | None = None
+) -> Finding:
     """The finding that a settled pending makes.
 
     Args:
         saving: what fixing it saves, by which it is graded; None where its cost has to do.
-        most: share of the step that it can be worth at most where its cost has to do.
+        idle_share: as of `severity_of`.
 
     Raises:
         KeyError: its message names a field that is not in its evidence.
@@ -110,7 +113,6 @@ def finding_of(pending: PendingFinding, scope: Scope, saving: Saving | None, mos
     marked = hits.occurrences.events.steps.marked
     in_steps = len(distinct(steps[steps >= 0])) if marked else 0
     counts = len(steps), int((steps >= 0).sum()) if in_steps else len(steps)
-    worse = saving is not None and Severity.of(-saving.share) is not Severity.INFO
     per_step = int(costs[steps >= 0].sum() if marked else pending.cost_ns) // max(scope.steps, 1)
     evidence = _totals(pending, share, in_steps, per_step) | _native(_weighed(pending, costs))
     if hits.named_by is not None:
@@ -119,10 +121,10 @@ def finding_of(pending: PendingFinding, scope: Scope, saving: Saving | None, mos
         rule=pending.rule,
         cause=hits.cause,
         by=hits.named_by,
-        severity=Severity.INFO if hits.info or worse else graded(min(share, most), saving, hits.usual),
+        severity=severity_of(hits, share, saving, idle_share),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps)),
-        advice=_NOT_HERE * worse + _advice(pending, scope, evidence),
+        advice=_NOT_HERE * adds(saving) + _advice(pending, scope, evidence),
         rank=scope.rank,
         device=place.device,
         stream=place.stream,
@@ -165,23 +167,6 @@ def _weighed(pending: PendingFinding, costs: Rows) -> dict[str, Any]:
 
     evidence = pending.hits.evidence.items()
     return {name: sums(value) if isinstance(value, Texts) else value for name, value in evidence}
-
-
-def graded(cost_share: float, saving: Saving | None, usual: float) -> Severity:
-    """By what it saves, at both ends: the low end must reach the threshold of the class below.
-
-    What cannot be told from nothing is no more than low, and info below medium.
-    """
-    if (cost_share if saving is None else saving.share) < usual:
-        return Severity.INFO
-    if saving is None:
-        return Severity.of(cost_share)
-    severity = Severity.of(saving.share)
-    if saving.low_share <= 0:
-        return Severity.LOW if severity.rank <= Severity.MEDIUM.rank else Severity.INFO
-    while severity.rank <= Severity.MEDIUM.rank and saving.low_share < severity.below.least_share:
-        severity = severity.below
-    return severity
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, sums_of
-from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.rule.views.selection import Mask, Rows, positions
 
@@ -147,10 +147,10 @@ class Hits:
             has, in ns.
         related: further rows parallel to `occurrences` whose events the finding names.
         info: worth saying, but nobody's loss: the severity stays info.
-        most: share of the step that it can be worth at most where its cost has to do: less than 1.0 where what it
-            costs is known, but not whether this program, or this rank of it, can do anything about it.
+        max_severity: the most that it can be where its cost has to do: less than high where what it costs is known,
+            but not whether this program, or this rank of it, can do anything about it.
         of_job: said whatever it saves this rank: what it is worth shows in the replay of all ranks.
-        usual: share of the step that healthy programs pay for it as well: where it saves less, the severity is info.
+        normal_share: share of the step that healthy programs pay, too: where less is saved, the severity is info.
     """
 
     occurrences: Calls | Work | IdleTime
@@ -164,8 +164,8 @@ class Hits:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     related: Sequence[Calls | Work] = ()
     info: bool = False
-    most: float = 1.0
-    usual: float = 0.0
+    max_severity: Severity = Severity.HIGH
+    normal_share: float = 0.0
     of_job: bool = False
 
     def losses(self) -> LostTime:

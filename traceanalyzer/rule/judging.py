@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -13,30 +13,26 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.threads import side_by_side
-from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.rule.claims import Claims, PendingFinding, settled
 from traceanalyzer.rule.faults import FaultOf, faults_of
 from traceanalyzer.rule.grouping import Scope, finding_of, pending_of
 from traceanalyzer.rule.registry import Rule
-from traceanalyzer.rule.views import IdleTime, Work
+from traceanalyzer.rule.views import Work
 
 if TYPE_CHECKING:
+    from traceanalyzer.model.saving import Saving
     from traceanalyzer.replay.edits import Edit
     from traceanalyzer.replay.saving import Forecast
 
-# Less idle time than the replayed step's error cannot be told from it; a share just below medium stands for it.
-_SURELY_IDLE, _LITTLE = MIN_OPEN_SHARE, 0.029
-
-_LIKELY = (
-    0.1  # of the step, from where on severity is high: said also where its interval reaches nothing; chosen
-)
+_LIKELY = Severity.HIGH.least_share  # saved: said also where the interval reaches nothing; chosen
 _UNSAID = "what it looks for is there, but costs too little, or other findings own the time"
 _MOST_REPLAYS = 100  # of fixes in one trace; recorded traces have a few dozen all_pending
-FINDINGS = (
-    "findings"  # what `Analysis.times` calls the making of findings, the replay of their fixes included
-)
+FINDINGS = "findings"  # as `Analysis.times` calls the making of findings, with the replay of their fixes
 
 _log = logging.getLogger(__name__)
+
+_Result = Finding | Exception | None
+"""What becomes of a pending finding: None where it costs and saves too little, an error where its rule fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,118 +65,121 @@ def indexes_of(rules: Iterable[Rule]) -> list[type]:
 
 def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: Forecast | None) -> Judgement:
     """Run every rule, settle who owns which time, and ask what each fix saves, where the program can be replayed."""
-    rules = tuple(rules)
-    outcomes = {rule.slug: Outcome(rule.slug, Status.CLEAR, None, scope.rank, rule.group) for rule in rules}
-    yielded = side_by_side(
-        [partial(_pending, rule, analysis, scope, outcomes) for rule in rules], analysis.threads
-    )
-    all_pending = [pending for of_rule in yielded for pending in of_rule]
-    by_slug = {rule.slug: rule for rule in rules}
-    found, fixes, kept = [], [], []
-    claimed = settled(all_pending, (scope.start_ns, scope.end_ns))
-    replayed = _replayed(claimed)
-
-    def made(pending: PendingFinding, given: tuple[Edit, ...] = ()) -> Finding | Exception | None:
-        with analysis.timed(FINDINGS):
-            known = forecast if id(pending) in replayed else None
-            return _finding(pending, scope, by_slug[pending.rule], known, given)
-
-    general = [pending for pending in claimed if pending.order is Claims.LAUNCHES]
-    specific = [pending for pending in claimed if pending.order is not Claims.LAUNCHES]
-    made_of = side_by_side([partial(made, pending) for pending in specific], analysis.threads)
-    given = _of_the_cpu(specific, made_of)
-    made_of += side_by_side([partial(made, pending, given) for pending in general], analysis.threads)
-    for pending, finding in zip(specific + general, made_of, strict=True):
-        if isinstance(finding, Exception):
-            outcomes[pending.rule] = _failed(outcomes[pending.rule], finding)
-        elif finding is not None:
-            found.append(finding)
-            fixes.append(pending.hits.edits())
-            kept.append(pending)
-            outcomes[pending.rule] = replace(outcomes[pending.rule], status=Status.FOUND)
-    for slug in {pending.rule for pending in all_pending}:
-        if outcomes[slug].status is Status.CLEAR:
-            outcomes[slug] = replace(outcomes[slug], why=_UNSAID)
+    ran = side_by_side([partial(_run, rule, analysis, scope) for rule in rules], analysis.threads)
+    claimed = settled([pending for one in ran for pending in one.pending], (scope.start_ns, scope.end_ns))
+    made = _made(claimed, _Judge({one.rule.slug: one.rule for one in ran}, analysis, scope, forecast))
+    said = {pending: result for pending, result in made.items() if isinstance(result, Finding)}
     with analysis.timed(FINDINGS):
-        faults = faults_of(kept, found, forecast)
-    return Judgement(tuple(found), tuple(fixes), faults, tuple(outcomes.values()))
-
-
-def _of_the_cpu(
-    all_pending: Sequence[PendingFinding], made: Sequence[Finding | Exception | None]
-) -> tuple[Edit, ...]:
-    """The edits of what is said of the CPU above info.
-
-    Whatever takes a step's launches off the CPU takes all else along that the CPU does between them, so that its own
-    saving is what is left when that is fixed.
-    """
-    told = (
-        pending.hits.edits()
-        for pending, finding in zip(all_pending, made, strict=True)
-        if isinstance(finding, Finding) and finding.severity is not Severity.INFO
-        if not isinstance(pending.hits.occurrences, Work)
+        faults = faults_of(tuple(said), tuple(said.values()), forecast)
+    fixes = tuple(pending.hits.edits() for pending in said)
+    outcomes = tuple(
+        _outcome(one, [made[own] for own in claimed if own.rule == one.rule.slug]) for one in ran
     )
-    return tuple(chain.from_iterable(told))
+    return Judgement(tuple(said.values()), fixes, faults, outcomes)
 
 
-def _replayed(all_pending: Sequence[PendingFinding]) -> set[int]:
-    """Pending findings whose fixes are replayed, by identity: those that own most time, so that hostile traces come to an end.
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """One rule, what it yielded, and what became of it as far as that tells."""
 
-    No two own the same time, so what comes after a hundred owns less than a hundredth of it.
-    """
-    costly = sorted(all_pending, key=lambda pending: -pending.cost_ns)
-    return {id(pending) for pending in costly[:_MOST_REPLAYS]}
+    rule: Rule
+    outcome: Outcome
+    pending: tuple[PendingFinding, ...] = ()
 
 
-def _pending(
-    rule: Rule, analysis: Analysis, scope: Scope, outcomes: dict[str, Outcome]
-) -> list[PendingFinding]:
+def _run(rule: Rule, analysis: Analysis, scope: Scope) -> _Ran:
+    outcome = Outcome(rule.slug, Status.CLEAR, None, scope.rank, rule.group)
     try:
         with analysis.timed(rule.slug):
-            return list(
-                pending_of(rule.slug, rule.claims, rule.hits(analysis), scope if scope.asked else None)
-            )
+            within = scope if scope.asked else None
+            return _Ran(rule, outcome, tuple(pending_of(rule.slug, rule.claims, rule.hits(analysis), within)))
     except Unavailable as reason:
-        outcomes[rule.slug] = replace(outcomes[rule.slug], status=Status.NOT_APPLICABLE, why=str(reason))
+        return _Ran(rule, replace(outcome, status=Status.NOT_APPLICABLE, why=str(reason)))
     except Exception as error:  # a rule may fail in any way; the report says how
-        outcomes[rule.slug] = _failed(outcomes[rule.slug], error)
-    return []
-
-
-def _finding(
-    pending: PendingFinding, scope: Scope, rule: Rule, forecast: Forecast | None, given: tuple[Edit, ...]
-) -> Finding | Exception | None:
-    """None where it costs and saves too little to be said; what its rule fails with."""
-    costs = pending.lost.owner.size > 0
-    if costs and pending.cost_ns == 0 and not pending.hits.of_job:
-        return None
-    try:
-        edits = pending.hits.edits()
-        saving = forecast.saving(edits, given) if forecast is not None and edits else None
-        little = pending.cost_ns < rule.min_share * scope.length_ns if costs else not pending.hits.info
-        sure = saving is not None and (saving.low_share > 0 or saving.share >= _LIKELY)
-        if (
-            little
-            and not pending.hits.of_job
-            and (saving is None or not sure or saving.share < rule.min_share)
-        ):
-            return None
-        return finding_of(pending, scope, saving, min(pending.hits.most, _most(pending, forecast)))
-    except Exception as error:
-        return error
-
-
-def _most(pending: PendingFinding, forecast: Forecast | None) -> float:
-    """What idle time can be worth that nobody knows how to fix: what is idle without the profiler, too.
-
-    Under the profiler the CPU is slower, and a device that it keeps busy without seems to wait for it.
-    """
-    if forecast is None or not isinstance(pending.hits.occurrences, IdleTime):
-        return 1.0
-    idle = forecast.idle_share
-    return idle if idle >= _SURELY_IDLE else min(idle, _LITTLE)
+        return _Ran(rule, _failed(outcome, error))
 
 
 def _failed(outcome: Outcome, error: Exception) -> Outcome:
     _log.debug("rule %s failed", outcome.rule, exc_info=error)
     return replace(outcome, status=Status.FAILED, why=f"{type(error).__name__}: {error}")
+
+
+def _outcome(ran: _Ran, results: Sequence[_Result]) -> Outcome:
+    """What became of a rule, by what its hits were made into."""
+    errors = (result for result in results if isinstance(result, Exception))
+    if (error := next(errors, None)) is not None:
+        return _failed(ran.outcome, error)
+    if any(isinstance(result, Finding) for result in results):
+        return replace(ran.outcome, status=Status.FOUND)
+    return replace(ran.outcome, why=_UNSAID) if results else ran.outcome
+
+
+def _made(claimed: Sequence[PendingFinding], judge: _Judge) -> dict[PendingFinding, _Result]:
+    """What becomes of each; those that take all launches off the CPU last, on top of what is said of it before."""
+    general = [pending for pending in claimed if pending.order is Claims.LAUNCHES]
+    specific = [pending for pending in claimed if pending.order is not Claims.LAUNCHES]
+    replayed = _replayed(claimed)
+    made = judge.results(specific, replayed)
+    return made | judge.results(general, replayed, _of_the_cpu(made))
+
+
+def _replayed(claimed: Sequence[PendingFinding]) -> set[PendingFinding]:
+    """Those whose fixes are replayed: that own most time, so that hostile traces come to an end.
+
+    No two own the same time, so what comes after a hundred owns less than a hundredth of it.
+    """
+    return set(sorted(claimed, key=lambda pending: -pending.cost_ns)[:_MOST_REPLAYS])
+
+
+def _of_the_cpu(made: Mapping[PendingFinding, _Result]) -> tuple[Edit, ...]:
+    """The edits of what is said of the CPU above info.
+
+    Whatever takes a step's launches off the CPU takes all else along that the CPU does between them, so that its own
+    saving is what is left when that is fixed.
+    """
+    fixed = (
+        pending.hits.edits()
+        for pending, result in made.items()
+        if isinstance(result, Finding) and result.severity is not Severity.INFO
+        if not isinstance(pending.hits.occurrences, Work)
+    )
+    return tuple(chain.from_iterable(fixed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Makes findings of what is pending in one trace."""
+
+    rules: Mapping[str, Rule]
+    analysis: Analysis
+    scope: Scope
+    forecast: Forecast | None
+
+    def results(
+        self, every: Sequence[PendingFinding], replayed: Set[PendingFinding], given: tuple[Edit, ...] = ()
+    ) -> dict[PendingFinding, _Result]:
+        """What becomes of each, as if the edits `given` were made already."""
+        forecasts = (self.forecast if pending in replayed else None for pending in every)
+        calls = [partial(self._result, *pair, given) for pair in zip(every, forecasts, strict=True)]
+        return dict(zip(every, side_by_side(calls, self.analysis.threads), strict=True))
+
+    def _result(self, pending: PendingFinding, forecast: Forecast | None, given: tuple[Edit, ...]) -> _Result:
+        if pending.lost.owner.size and not pending.cost_ns and not pending.hits.of_job:
+            return None
+        try:
+            with self.analysis.timed(FINDINGS):
+                edits = pending.hits.edits()
+                saving = forecast.saving(edits, given) if forecast is not None and edits else None
+                if not self._is_said(pending, saving):
+                    return None
+                idle_share = None if forecast is None else forecast.idle_share
+                return finding_of(pending, self.scope, saving, idle_share)
+        except Exception as error:  # of the rule's edits or message
+            return error
+
+    def _is_said(self, pending: PendingFinding, saving: Saving | None) -> bool:
+        """Whether it costs enough, or surely saves enough; what loses nothing where it is worth knowing."""
+        hits, least = pending.hits, self.rules[pending.rule].min_share
+        enough = pending.cost_ns >= least * self.scope.length_ns if pending.lost.owner.size else hits.info
+        sure = saving is not None and (saving.low_share > 0 or saving.share >= _LIKELY)
+        return enough or hits.of_job or (saving is not None and sure and saving.share >= least)

@@ -15,6 +15,7 @@ from typing import Any
 
 from traceanalyzer.model.analysis import Analysis, Need, needs_of
 from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits
 
@@ -91,7 +92,7 @@ def rule(
     *,
     since: str,
     claims: Claims = Claims.EVENT,
-    min_share: float = 0.005,
+    min_share: float = Severity.LOW.least_share,
     causes: tuple[str, ...] = (),
     limits: type | None = None,
     kind: Kind = Kind.FAULT,

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Saving, TraceReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, number, pointer, tag, together
 from traceanalyzer.render.html.plots import range_bar
 from traceanalyzer.report.page.strip import Strip
-
-_NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ def saving(card: Card) -> Html | None:
     found = card.finding.saving
     if found is None:
         return None
-    if abs(found.share) < _NEXT_TO_NOTHING:
+    if Severity.of(abs(found.share)) is Severity.INFO:
         return tag("p", "Fixing it saves next to nothing.", class_="saving")
     if found.share < 0:
         more = tag("data", format_ns(-found.step_ns), value=-found.step_ns, class_="derived")

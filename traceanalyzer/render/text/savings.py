@@ -8,7 +8,7 @@ from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.escape import shortened
 from traceanalyzer.report.words import format_span, short_ops
 
-_NEXT_TO_NOTHING = 0.005  # of the step: below it a finding is `info`
+_NEXT_TO_NOTHING = Severity.LOW.least_share
 _WORTH_A_WORD = 0.01  # of the step: an interval that ends below it is not shown beside "nothing"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.idle.cause_table import CAUSES
 from traceanalyzer.idle.cause_texts import ELSE, NOT_THE_CODE, TEXTS
 from traceanalyzer.model.arrays import distinct, grouped
-from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Claims, Hits, IdleTime, Kind, limit, rule
@@ -18,7 +18,7 @@ from traceanalyzer.rule.unprofiled import only_profiled
 from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.steps import Steps
 
-_STRETCHED, _HINT = "python", 0.099  # severity medium: recording stacks makes it several times as slow
+_STRETCHED = "python"  # medium at most: recording stacks makes it several times as slow
 _LARGE_GRAPH = (
     "Launch the graph while the GPU still works: prepare its inputs on the device, and wait after the launch."
 )
@@ -101,7 +101,7 @@ def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence,
         confidence=sure,
         evidence={"largest_gap_ns": int(found.dur_ns.max()), "ops": ops},
         info=info,
-        most=_HINT if cause == _STRETCHED else 1.0,
+        max_severity=Severity.MEDIUM if cause == _STRETCHED else Severity.HIGH,
     )
 
 

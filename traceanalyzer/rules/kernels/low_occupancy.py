@@ -83,5 +83,5 @@ def _hits(op: str, found: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
         ),
         confidence=Confidence.MEDIUM if product else Confidence.HIGH,
         evidence=evidence,
-        usual=limits.usual_share if found.name.matches(_TORCHS_OWN).all() else 0.0,
+        normal_share=limits.usual_share if found.name.matches(_TORCHS_OWN).all() else 0.0,
     )

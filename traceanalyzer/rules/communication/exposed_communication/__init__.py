@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traceanalyzer.job.waits import CollectiveWaits
-from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.replay.edits import Drop, DropWork, Resize
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import Arrivals, parted
@@ -38,7 +38,7 @@ class Limits:
     min_waiting_ns: int = limit(20_000, "in one collective: its ends differ by 10 us between ranks, 2 H200")
 
 
-_HINT = 0.029  # of the step: severity low, since what this rank waits for is no fault of its own
+_HINT = Severity.LOW  # at most: what this rank waits for is no fault of its own
 _WHOLE = 0.995  # rounds to all of it
 
 
@@ -86,7 +86,7 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             message="{by} {times_a_step}: in {waiting} of {took} this rank waits for {late}, "
             "and its GPU computes nothing",
             advice=who_is_late(arrivals.last[late], late_ns[late]),
-            most=_HINT,
+            max_severity=_HINT,
             evidence={
                 "waiting_ns": int(late_ns[late].sum()),
                 "took_ns": found[late].total_ns,
@@ -142,7 +142,7 @@ def _estimated(
         + " while the GPU computes nothing"
         + perhaps_late(kind, waiting=waiting, peers=peers),
         advice=remedy(kind, found, peers=peers, alone=alone),
-        most=_HINT if peers else 1.0,
+        max_severity=_HINT if peers else Severity.HIGH,
         evidence={
             "all_ns": found.total_ns,
             "exposed_ns": int(exposed.sum()),

@@ -84,5 +84,5 @@ def _hits(cause: str, found: Work, share: float, limits: Limits) -> Hits:
             "new": appended(found) if grows else "",
             "often": most_often(found) if cause == "repetition" else "",
         },
-        usual=limits.usual_share if cause == "concatenation" else 0.0,
+        normal_share=limits.usual_share if cause == "concatenation" else 0.0,
     )

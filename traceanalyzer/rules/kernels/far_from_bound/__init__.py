@@ -143,5 +143,5 @@ def _hits(
             "kernels": kernel_times(found),
             "lines": lines,
         },
-        usual=limits.usual_share if torchs_own else 0.0,
+        normal_share=limits.usual_share if torchs_own else 0.0,
     )

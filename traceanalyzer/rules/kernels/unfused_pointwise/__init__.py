@@ -98,7 +98,7 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
             "sequences": texts,
             "largest": first_ops(next(iter(texts), "")),
         },
-        usual=limits.usual_share,
+        normal_share=limits.usual_share,
     )
 
 

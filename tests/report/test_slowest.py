@@ -1,4 +1,4 @@
-"""What a finding is worth to a job whose ranks wait for each other."""
+"""Which rank sets the pace of a job, and what its fixes leave of the step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.report.report_samples import MS
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import TraceReport
-from traceanalyzer.report.pace import at_pace, together_at_pace
+from traceanalyzer.report.diagnosis import left_together
 from traceanalyzer.report.slowest import slowest_of
 
 
@@ -28,12 +28,6 @@ def saves(rank: int) -> Finding:
     return replace(samples.findings(rank)[0], saving=samples.saving(), severity=Severity.HIGH)
 
 
-def waits(rank: int) -> Finding:
-    return replace(
-        samples.findings(rank)[0], rule="exposed-communication", cause="waiting", severity=Severity.LOW
-    )
-
-
 def test_of_ranks_that_take_about_as_long_the_slowest_is_the_one_that_waits_least() -> None:
     first, second = head(0, 18_600_000, 8 * MS), head(1, 18_200_000, 0)
     assert slowest_of([first, second]) is second
@@ -41,30 +35,10 @@ def test_of_ranks_that_take_about_as_long_the_slowest_is_the_one_that_waits_leas
     assert slowest_of([first, replace(second, step=samples.estimate(16 * MS))]) is first
 
 
-def test_what_a_waiting_rank_would_save_is_nothing_to_the_job() -> None:
-    heads = [head(0, 6 * MS, 12 * MS), head(1, 18 * MS, 0)]
-    own, others = at_pace(heads, [saves(1), saves(0)])
-    assert own == saves(1)
-    assert others.severity is Severity.INFO
-    assert others.advice.startswith("Rank 1 sets the pace")
-    near = [head(0, 17 * MS, 12 * MS), heads[1]]
-    assert at_pace(near, [saves(0)]) == (saves(0),)
-    alone = [replace(one, waiting_ns=None) for one in heads]
-    assert at_pace(alone, [saves(0)]) == (saves(0),)
-
-
-def test_waiting_that_the_profiler_alone_makes_is_no_fault() -> None:
-    heads = [head(0, 18_400_000, 12 * MS), head(1, 18 * MS, 0)]
-    (found,) = at_pace(heads, [waits(0)])
-    assert found.severity is Severity.INFO
-    assert found.message.endswith("Without the profiler this rank probably comes no earlier than the others")
-    assert at_pace([head(0, 9 * MS, 12 * MS), heads[1]], [waits(0)]) == (waits(0),)
-
-
 def test_fixes_that_are_worth_nothing_bring_the_step_nowhere() -> None:
     one = replace(head(0, 6 * MS, 12 * MS), together=samples.estimate(3 * MS))
-    assert together_at_pace(one, [replace(saves(0), severity=Severity.INFO), saves(1)]).together == one.step
-    assert together_at_pace(one, [saves(0)]) is one
+    assert left_together(one, [replace(saves(0), severity=Severity.INFO), saves(1)]).together == one.step
+    assert left_together(one, [saves(0)]) is one
 
 
 def test_a_job_is_said_to_wait_for_its_slowest_rank(tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""How severe a finding is, by what it saves or costs: decided here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.replay.behind import LATE_SHARE
+from traceanalyzer.replay.saving import MIN_OPEN_SHARE
+from traceanalyzer.rule.views import IdleTime
+
+if TYPE_CHECKING:
+    from traceanalyzer.model.saving import Saving
+    from traceanalyzer.rule.hits import Hits
+
+_LATE = 0.04  # of the recorded step, that others wait for what a rank takes more: it is said first; chosen
+_WAITING = "waiting"  # cause of findings on what other ranks do
+
+
+def severity_of(hits: Hits, cost_share: float, saving: Saving | None, idle_share: float | None) -> Severity:
+    """Of a finding of one trace.
+
+    Args:
+        cost_share: share of the window that it cost.
+        saving: what fixing it saves; None where its cost has to do.
+        idle_share: share of the unprofiled step in which the device idles; None where nothing can be replayed.
+    """
+    worth = cost_share if saving is None else saving.share
+    if hits.info or worth < hits.normal_share or adds(saving):
+        return Severity.INFO
+    if saving is not None:
+        return graded(cost_share, saving)
+    return graded(cost_share, None).at_most(hits.max_severity).at_most(_of_idle_time(hits, idle_share))
+
+
+def graded(cost_share: float, saving: Saving | None) -> Severity:
+    """By what it saves, at both ends: the low end must reach the threshold of the class below.
+
+    What cannot be told from nothing is no more than low, and info below medium. Without a saving, by what it cost.
+    """
+    if saving is None:
+        return Severity.of(cost_share)
+    severity = Severity.of(saving.share)
+    if saving.low_share <= 0:
+        return Severity.LOW if severity.rank <= Severity.MEDIUM.rank else Severity.INFO
+    while severity.rank <= Severity.MEDIUM.rank and saving.low_share < severity.below.least_share:
+        severity = severity.below
+    return severity
+
+
+def _of_idle_time(hits: Hits, idle_share: float | None) -> Severity:
+    """The most that idle time can be worth which nobody knows how to fix: what is idle without the profiler, too.
+
+    Under the profiler the CPU is slower, and a device that it keeps busy without seems to wait for it. Less idle time
+    than the replayed step's error cannot be told from none, and is low at most.
+    """
+    if idle_share is None or idle_share >= MIN_OPEN_SHARE or not isinstance(hits.occurrences, IdleTime):
+        return Severity.HIGH
+    return Severity.of(idle_share).at_most(Severity.LOW)
+
+
+def adds(saving: Saving | None) -> bool:
+    """Whether the fix makes the step longer, by more than next to nothing."""
+    return saving is not None and Severity.of(-saving.share) is not Severity.INFO
+
+
+def of_fault(members: Iterable[Severity], cost_share: float, saving: Saving | None) -> Severity:
+    """Of findings that one change removes: that of the worst, or of what they save together."""
+    return min((*members, graded(cost_share, saving)), key=lambda one: one.rank)
+
+
+def in_job(found: Finding, saving: Saving | None) -> Severity:
+    """Of a finding of one rank, by what it saves the job: nothing while the rank waits for others anyway.
+
+    Args:
+        saving: of the job's step; None where there is none to grade by, as of waiting, which is others' doing.
+    """
+    if saving is not None and found.severity is not Severity.INFO:
+        return graded(found.cost_share, saving)
+    return Severity.INFO if saving is None and found.cause == _WAITING else found.severity
+
+
+def holding_up(found: Finding) -> Severity:
+    """Low at least where others wait long for what the rank takes more: then it is why they wait."""
+    late = found.evidence.get(LATE_SHARE, 0.0) >= _LATE
+    return Severity.LOW if late and found.severity is Severity.INFO else found.severity
