@@ -165,7 +165,8 @@ def test_declared_ranks_count_and_must_differ(tmp_path: Path) -> None:
     five, two = tmp_path / "rank5.json", tmp_path / "rank2.json"
     document = json.loads(diagnosed(five, two, "--format", "json"))
     assert [one["rank"] for one in document["traces"]] == [2, 5]
-    assert "two traces of rank 5" in refused("diagnose", five, two, five)
+    written(tmp_path / "other.json", distributedInfo={"rank": 5, "world_size": 2})
+    assert "two traces of rank 5" in refused("diagnose", five, two, tmp_path / "other.json")
 
 
 def test_a_folder_is_a_job(tmp_path: Path) -> None:

@@ -1,28 +1,31 @@
-"""Folders of jobs as tools lay them out."""
+"""Folders of jobs as tools lay them out; several iterations, and several jobs, in one folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
-from traceanalyzer.read.folders import rank_of_name
-from traceanalyzer.read.load import load_job
+from traceanalyzer.read.folders import iteration_of_name, layout_of, rank_of_name
+from traceanalyzer.read.load import load, load_job
 
 
-def trace(rank: int | None = None) -> TraceBuilder:
-    made = TraceBuilder() if rank is None else TraceBuilder(distributedInfo={"rank": rank, "world_size": 4})
-    made.op("aten::mm", 1_000, 10_000)
+def trace(rank: int | None = None, op: str = "aten::mm", world: int = 4, begin: int = 0) -> TraceBuilder:
+    made = (
+        TraceBuilder() if rank is None else TraceBuilder(distributedInfo={"rank": rank, "world_size": world})
+    )
+    made.op(op, begin + 1_000, 10_000)
     made.launch("cudaLaunchKernel", 2_000, 3_000, 1)
     made.kernel(20_000, 10_000, 1)
     return made
 
 
-def write(path: Path, rank: int | None = None) -> None:
+def write(path: Path, rank: int | None = None, **more: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    trace(rank).write(path)
+    trace(rank, **more).write(path)
 
 
 def test_of_several_iterations_the_last_is_read(tmp_path: Path) -> None:
@@ -32,7 +35,90 @@ def test_of_several_iterations_the_last_is_read(tmp_path: Path) -> None:
     job = load_job(tmp_path)
     assert sorted(job) == [0, 1]
     assert all("iteration_10" in one.meta.source for one in job.values())
-    assert [Path(one.path).parent.name for one in job.skipped] == ["iteration_9", "iteration_9"]
+    assert list(job.iterations) == ["9", "10"]
+    assert [Path(one).parent.name for one in job.iterations["9"]] == ["iteration_9", "iteration_9"]
+    assert job.skipped == ()
+    assert not job[0].meta.damage
+
+
+LAYOUTS = {
+    "TorchTitan": (["iteration_{i}/rank{r}_trace.json"], True),
+    "one rank of TorchTitan": (["iteration_{i}/rank0_trace.json"], True),
+    "torch's handler": (["node1_{r}23.17{i}.pt.trace.json"], True),
+    "numbered folders": (["{i}/rank-{r}.json"], True),
+    "a folder for each rank": (["rank{r}/trace_{i}.json"], True),
+    "Megatron": (["torch_profile/rank-{r}.json"], False),
+    "nested": (["run/profiles/iter{i}/rank_{r}/trace.json"], True),
+    "numbers in front": (["step-{i}.rank-{r}.json"], True),
+    "hosts": (["node{r}/1.json", "node{r}/2.json"], False),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_iterations_of_a_rank_are_told_from_ranks(name: str, tmp_path: Path) -> None:
+    patterns, several = LAYOUTS[name]
+    every = set()
+    for number, pattern in enumerate(patterns):
+        for i, r in ((i, r) for i in (10, 20, 100) for r in (0, 1, 2)):
+            file = tmp_path / pattern.format(i=i, r=r)
+            if file not in every:
+                every.add(file)
+                write(file, 0 if "rank0" in pattern else r + 3 * number)
+    layout = layout_of([tmp_path])
+    assert len(layout.iterations) == (3 if several else 0)
+    assert {one for files in layout.iterations.values() for one in files} == (every if several else set())
+    assert {iteration_of_name(str(one)) for one in layout.files} <= {100, None}
+    assert len(load_job(tmp_path)) == len(layout.files) == len(every) // (3 if several else 1)
+
+
+def test_the_last_iteration_with_all_ranks_is_read(tmp_path: Path) -> None:
+    for iteration, ranks in ((10, 2), (20, 2), (30, 1)):
+        for rank in range(ranks):
+            write(tmp_path / f"iteration_{iteration}" / f"rank{rank}.json", rank)
+    assert {one.parent.name for one in layout_of([tmp_path]).files} == {"iteration_20"}
+
+
+def test_patterns_that_no_shell_has_expanded(tmp_path: Path) -> None:
+    for iteration in (10, 20):
+        for rank in (0, 1):
+            write(tmp_path / f"iteration_{iteration}" / f"rank{rank}.json", rank)
+    layout = layout_of([tmp_path / "iteration_*" / "rank[01].json"])
+    assert list(layout.iterations) == ["10", "20"]
+    assert [one.name for one in layout.files] == ["rank0.json", "rank1.json"]
+
+
+def test_one_trace_is_not_taken_out_of_several_iterations(tmp_path: Path) -> None:
+    for iteration in (10, 20):
+        write(tmp_path / f"iteration_{iteration}" / "rank0.json", 0)
+    with pytest.raises(UnreadableTrace, match="holds several traces"):
+        load(tmp_path)
+
+
+def test_a_copy_is_passed_over_and_named(tmp_path: Path) -> None:
+    for name in ("rank0.json", "rank0 (copy).json", "rank1.json"):
+        write(tmp_path / name, int(name[4]))
+    job = load_job(tmp_path)
+    assert sorted(job) == [0, 1]
+    assert [one.problem.partition("as ")[0] for one in job.skipped] == ["the same recording "]
+
+
+@pytest.mark.parametrize(
+    ("other", "said", "remedy"),
+    [
+        ({"world": 2}, "two jobs, of 4 and of 2 ranks", "diagnose"),
+        ({"op": "aten::conv2d"}, "two jobs, or one that was changed much: 33% of the names", "diagnose"),
+        ({"begin": 5_000}, "one program, recorded twice", "compare"),
+    ],
+)
+def test_two_jobs_in_one_folder(other: dict[str, Any], said: str, remedy: str, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write(tmp_path / "base" / f"rank{rank}.json", rank)
+        write(tmp_path / "new" / f"rank{rank}.json", rank, **other)
+    with pytest.raises(UnreadableTrace, match=said) as refused:
+        load_job(tmp_path)
+    told = refused.value.remedy or ""
+    assert remedy in told
+    assert str(tmp_path / "new") in told
 
 
 def test_a_folder_for_each_rank_is_one_job(tmp_path: Path) -> None:

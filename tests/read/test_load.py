@@ -53,8 +53,10 @@ def test_traces_without_a_rank_are_numbered(tmp_path: Path) -> None:
 
 
 def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
-    for name in ("a.json", "b.json"):
-        of_rank(1).write(tmp_path / name)
+    for name, start_ns in (("a.json", 1_000), ("b.json", 2_000)):
+        made = of_rank(1)
+        made.op("aten::mm", start_ns, 10_000)
+        made.write(tmp_path / name)
     with pytest.raises(UnreadableTrace, match=r"two traces of rank 1: .*a\.json and .*b\.json"):
         load_job(tmp_path)
 

@@ -18,9 +18,9 @@ from tests.read.test_merged import labelled, rank_trace
 from tests.read.test_merged import written as write_merged
 from traceanalyzer import Report, diagnose, load_job
 from traceanalyzer.cli import ranks as ranks_of_commands
-from traceanalyzer.read.folders import traces_in
+from traceanalyzer.read.folders import layout_of
 from traceanalyzer.render.data.json import render_json
-from traceanalyzer.report.diagnosis import report_of_ranks
+from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
 from traceanalyzer.report.of_rank import Asked
 from traceanalyzer.report.rank_pool import Lost, Pool, Task, done, in_pool
 from traceanalyzer.report.rank_states import RankFile, States
@@ -33,11 +33,16 @@ NO_LIMIT = None
 
 def pooled(pool: Pool, folder: Path, told: Callable[[str, int, int], None] | None = None) -> bytes:
     """The report of a folder as JSON, its ranks in the pool."""
+    return render_json(pooled_report(pool, folder, told))
+
+
+def pooled_report(pool: Pool, folder: Path, told: Callable[[str, int, int], None] | None = None) -> Report:
+    """The report of a folder, its ranks in the pool."""
 
     def say(ranks: Any, view: Any) -> Report:
-        return report_of_ranks(ranks, view, Asked())
+        return with_iterations(report_of_ranks(ranks, view, Asked()), ranks)
 
-    return render_json(in_pool(pool, [folder], traces_in(folder)[0], RankFile(), say, told))
+    return in_pool(pool, layout_of([folder]), RankFile(), say, told)
 
 
 @pytest.fixture

@@ -208,14 +208,14 @@ def _say(
     view: JobView | None,
 ) -> bool:
     """Analyse and write; whether --fail-on was met."""
-    from traceanalyzer.report.diagnosis import report_of_ranks
+    from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
     from traceanalyzer.report.of_rank import Asked
 
     read_to = perf_counter_ns()
     if request.rank is not None:
         ranks, view = _of_rank(ranks, request.rank), None
     asked = Asked.of(request.select, request.ignore, request.settings, request.step_ms)
-    report = report_of_ranks(ranks, view, asked, request.as_peers)
+    report = with_iterations(report_of_ranks(ranks, view, asked, request.as_peers), ranks)
     _write_tables(request, report, ranks)
     failed = failing(report, request.fail_on, known)
     _write_report(request, report, failed)

@@ -13,6 +13,7 @@ from traceanalyzer.cli.loading import load_all, warn_of_unranked
 if TYPE_CHECKING:
     from traceanalyzer.job.ranks import Ranks
     from traceanalyzer.job.view import JobView
+    from traceanalyzer.read.folders import Layout
     from traceanalyzer.report.diagnosis import Offsets
     from traceanalyzer.report.rank_pool import Pool
 
@@ -47,15 +48,17 @@ def with_ranks(
     Raises:
         TraceAnalyzerError: as `load_job`; or the window is outside of a trace.
     """
-    files = _files(paths)
-    pool = _pool(files, jobs, scheduler)
+    from traceanalyzer.read.folders import layout_of
+
+    layout = layout_of(paths)
+    pool = _pool(layout.files, jobs, scheduler)
     if pool is not None:
         from traceanalyzer.report.rank_pool import SeveralRanks
 
         with suppress(SeveralRanks), closing(pool):
             if meanwhile:
                 meanwhile()
-            return _in_pool(pool, paths, files, window, say, quiet, cache)
+            return _in_pool(pool, layout, window, say, quiet, cache)
     loaded = load_all(paths, quiet=quiet, jobs=jobs, cache=cache, meanwhile=meanwhile)
     from traceanalyzer.job.ranks import Here
     from traceanalyzer.report.diagnosis import analyses_of, view_of
@@ -63,13 +66,12 @@ def with_ranks(
     analyses = dict(analyses_of(loaded, window))
     for analysis in analyses.values():
         analysis.threads = min(analysis.threads, jobs or analysis.threads)
-    return say(Here(analyses), view_of(analyses))
+    return say(Here(analyses, getattr(loaded, "iterations", None)), view_of(analyses))
 
 
 def _in_pool(
     pool: Pool,
-    paths: Sequence[Path],
-    files: Sequence[Path],
+    layout: Layout,
     window: Offsets | None,
     say: Callable[[Ranks, JobView | None], T],
     quiet: bool,
@@ -83,9 +85,9 @@ def _in_pool(
         warn_of_unranked(ranks.unranked, len(ranks.all))
         return say(ranks, view)
 
-    template = RankFile(window=window, cache=cache, jobs=max(_cores() // len(files), 1))
+    template = RankFile(window=window, cache=cache, jobs=max(_cores() // len(layout.files), 1))
     with told_ranks(quiet) as progress:
-        return in_pool(pool, paths, files, template, told, progress)
+        return in_pool(pool, layout, template, told, progress)
 
 
 def _pool(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Pool | None:
@@ -100,12 +102,6 @@ def _pool(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Poo
     from traceanalyzer.report.workers import Processes
 
     return Processes(count, most_bytes)
-
-
-def _files(paths: Sequence[Path]) -> list[Path]:
-    from traceanalyzer.read.folders import traces_in
-
-    return [file for path in paths for file in (traces_in(path)[0] if path.is_dir() else [path])]
 
 
 def _processes(files: Sequence[Path], jobs: int | None) -> tuple[int, int | None]:

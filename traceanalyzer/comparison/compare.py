@@ -27,7 +27,7 @@ def compare(
     Args:
         base, new: each a trace, the traces of a job by rank, the path of a file or of a folder, the name of a baseline
             (`baseline:NAME`), or a list of several captures of the same program. The files of a folder are the ranks of
-            a job where each declares a rank of its own, else captures of one program.
+            a job where each declares a rank of its own, else captures of one program, as are iterations of a job.
         base_ms, new_ms: how long a step takes without the profiler, where you have timed both, in ms.
 
     Raises:
@@ -81,9 +81,13 @@ def _captures(given: Capture) -> list[Mapping[int | None, Snapshot]]:
 
 
 def _folder(path: Path) -> list[Mapping[int | None, Snapshot]]:
-    """A job where each trace declares a rank of its own, else one capture each."""
+    """A job where each trace declares a rank of its own, else one capture each; iterations are captures, too."""
+    from traceanalyzer.read.folders import layout_of
     from traceanalyzer.read.load import load_job
 
+    iterations = layout_of([path]).iterations
+    if iterations:
+        return [snapshots(load_job(*files)) for files in iterations.values()]
     job = load_job(path)
     declared = [trace.meta.rank for trace in job.values()]
     if None not in declared and len(set(declared)) == len(declared):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.read.load import load_file
 
 T = TypeVar("T")
 Rank = int | None  # None: a trace alone that declares none
@@ -26,21 +28,30 @@ class Ranks(ABC):
     """
     Attributes:
         all: the ranks, as the report calls them, in its order.
+        iterations: name -> files of each iteration, of which one has these ranks; empty where there is but one.
     """
 
     all: tuple[Rank, ...]
+    iterations: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     @abstractmethod
     def each(self, ask: Ask[T], given: Mapping[R, Any], shared: Any = None) -> dict[R, T]:
         """What each rank in `given` answers, in that order; without those that raise `Unavailable`."""
 
+    @abstractmethod
+    def once(self, ask: Ask[T], files: Sequence[str], shared: Any = None) -> dict[str, T | Exception]:
+        """What each of these files answers, or the reason why not: files that are read for this alone and let go."""
+
 
 class Here(Ranks):
     """Ranks whose analyses are in this process."""
 
-    def __init__(self, analyses: Mapping[Rank, Analysis]) -> None:
+    def __init__(
+        self, analyses: Mapping[Rank, Analysis], iterations: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
         self.analyses = analyses
         self.all = tuple(analyses)
+        self.iterations = iterations or {}
 
     def each(self, ask: Ask[T], given: Mapping[R, Any], shared: Any = None) -> dict[R, T]:
         answers: dict[R, T] = {}
@@ -48,3 +59,14 @@ class Here(Ranks):
             with suppress(Unavailable):
                 answers[rank] = ask(self.analyses[rank], own, shared)
         return answers
+
+    def once(self, ask: Ask[T], files: Sequence[str], shared: Any = None) -> dict[str, T | Exception]:
+        return {file: asked_once(ask, file, shared) for file in files}
+
+
+def asked_once(ask: Ask[T], file: str, shared: Any = None) -> T | Exception:
+    """What a file's trace answers, or the reason why not."""
+    try:
+        return ask(Analysis(load_file(file)), None, shared)
+    except Exception as error:  # whatever is wrong with one file costs no other one
+        return error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from traceanalyzer.model.fault import Fault as Fault
 from traceanalyzer.model.finding import Confidence, Finding, Outcome, Severity
+from traceanalyzer.model.iterations import Iterations as Iterations
 from traceanalyzer.model.job_report import JobReport as JobReport
 from traceanalyzer.model.measured import MeasuredStep
 from traceanalyzer.model.saving import Saving as Saving
@@ -194,6 +195,7 @@ class Report:
         outcomes: one per rule and trace.
         limits: `rule.limit` -> value in force.
         job: what is known of all ranks together; None of one trace, and of traces that have nothing in common.
+        iterations: of several iterations of the job, of which one is diagnosed; None where there is but one.
     """
 
     traces: tuple[TraceReport, ...]
@@ -201,6 +203,7 @@ class Report:
     outcomes: tuple[Outcome, ...]
     limits: Mapping[str, int | float]
     job: JobReport | None = None
+    iterations: Iterations | None = None
 
     def __repr__(self) -> str:
         counts = [f"{sum(f.severity is level for f in self.findings)} {level}" for level in Severity]

@@ -182,12 +182,19 @@ class Job(dict[int, Trace]):
     """Traces of one job by rank.
 
     Attributes:
-        skipped: files that were passed over because they could not be read or are no traces.
+        skipped: files that were passed over because they could not be read, are no traces, or copies.
+        iterations: name -> files of each iteration, of which one is read; empty where there is but one.
     """
 
-    def __init__(self, traces: Mapping[int, Trace] | None = None, skipped: Sequence[Skipped] = ()) -> None:
+    def __init__(
+        self,
+        traces: Mapping[int, Trace] | None = None,
+        skipped: Sequence[Skipped] = (),
+        iterations: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
         super().__init__(traces or {})
         self.skipped = tuple(skipped)
+        self.iterations = dict(iterations or {})
 
 
 def ints(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:

@@ -1,44 +1,101 @@
-"""Which files of a folder are the traces of one job: as torch, HTA, TorchTitan and Megatron lay them out."""
+"""Which files are the traces of one job, and of which iteration, as torch, HTA, TorchTitan and Megatron name them."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.read.remote import as_path, is_url
 from traceanalyzer.read.text.archive import is_trace_name
+from traceanalyzer.read.text.source import STDIN, Source
 
 _RANK_NAME = re.compile(r"(?:^|[^a-z0-9])rank[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)
-_DEPTH = 3  # folders below the one that was named: `traces/iteration_10/rank0/trace.json`
+_ITERATION_NAME = re.compile(r"(?:^|[^a-z0-9])(?:iteration|iter|step)s?[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)
+_DECLARED = re.compile(rb'"distributedInfo"\s*:\s*\{[^\[{]*?"rank"\s*:\s*(\d+)')
+_GLOB = re.compile(r"[*?\[]")
+_DEPTH = 4  # folders below the one that was named: `job/traces/iteration_10/rank0/trace.json`
 
 
-def traces_in(folder: Path) -> tuple[list[Path], list[Path]]:
-    """(files that may be traces of one job, in order; files of other iterations, which are left out).
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The files of one job.
 
-    Those of the folder itself; where it has none, those of its folders: one file in each is a rank's own folder,
-    several are an iteration's, of which the last is taken.
+    Attributes:
+        files: those that are read as its ranks, in order; of several iterations the last of those with most files.
+        folder: file -> the folder that it was found in; files that were named are not in it.
+        iterations: name -> files of that iteration, in order; empty where there is but one.
+        empty: folders without any file that may be a trace.
     """
-    own = _files(folder)
-    if own:
-        return own, []
-    groups = [files for below in _folders(folder, _DEPTH) if (files := _files(below))]
-    if all(len(files) == 1 for files in groups):
-        return [files[0] for files in groups], []
-    return groups[-1] if groups else [], [path for files in groups[:-1] for path in files]
+
+    files: tuple[Path, ...]
+    folder: Mapping[Path, Path] = field(default_factory=dict)
+    iterations: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    empty: tuple[Path, ...] = ()
+
+
+def layout_of(paths: Sequence[str | Path]) -> Layout:
+    """The files of the job that files, folders and patterns, such as `traces/*/rank*.json`, stand for.
+
+    Of a folder those in it; where it has none, those of the folders below. Several files of one rank are iterations
+    where their paths differ in numbers alone.
+    """
+    given = [one for path in paths for one in _expanded(path)]
+    found = {path: _below(path) for path in given if _is_folder(path)}
+    folder = {file: path for path, files in found.items() for file in files}
+    files = tuple(file for path in given for file in found.get(path, (path,)))
+    iterations = _iterations(files) if len(files) > 1 and STDIN not in map(str, files) else {}
+    chosen = max(reversed(iterations.values()), key=len) if iterations else files
+    return Layout(chosen, folder, iterations, tuple(path for path, files in found.items() if not files))
 
 
 def rank_of_name(source: str) -> int | None:
     """The rank that a file's path names, `rank-3.json` or `rank3/trace.json`; None where it names none."""
     path = Path(source)
-    for part in (path.name, path.parent.name):
-        found = _RANK_NAME.findall(part)
-        if found:
-            return int(found[-1])
-    return None
+    return _number(_RANK_NAME, (path.name, path.parent.name))
+
+
+def iteration_of_name(source: str) -> int | None:
+    """The iteration that a file's path names, `iteration_10/rank0.json`; None where it names none."""
+    return _number(_ITERATION_NAME, reversed(Path(source).parts[-_DEPTH - 1 :]))
 
 
 def by_number(path: Path) -> list[str | int]:
     """Files in order: rank10 after rank9, which is the order of ranks that none declares."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
+    return _parts(path.name)
+
+
+def _number(pattern: re.Pattern[str], parts: Iterable[str]) -> int | None:
+    return next((int(found[-1]) for part in parts if (found := pattern.findall(part))), None)
+
+
+def _parts(text: str) -> list[str | int]:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
+
+
+# -- files -----------------------------------------------------------------------------------------------
+
+
+def _expanded(path: str | Path) -> list[Path]:
+    """The path, or what a pattern stands for that no shell has expanded."""
+    plain = as_path(path)
+    first = _GLOB.search(str(plain))
+    if first is None or is_url(path) or plain.exists():
+        return [plain]
+    root = next(one for one in plain.parents if not _GLOB.search(str(one)))
+    return sorted(root.glob(str(plain.relative_to(root))), key=lambda one: _parts(str(one))) or [plain]
+
+
+def _is_folder(path: Path) -> bool:
+    return str(path) != STDIN and path.is_dir()
+
+
+def _below(folder: Path) -> list[Path]:
+    """Files of a folder; where it has none, of the folders below."""
+    return _files(folder) or [file for below in _folders(folder, _DEPTH) for file in _files(below)]
 
 
 def _files(folder: Path) -> list[Path]:
@@ -51,3 +108,77 @@ def _folders(folder: Path, depth: int) -> list[Path]:
     for below in sorted((p for p in folder.iterdir() if p.is_dir()), key=by_number):
         found += [below, *(_folders(below, depth - 1) if depth > 1 else ())]
     return found
+
+
+# -- iterations ------------------------------------------------------------------------------------------
+
+
+def _iterations(files: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
+    """Name -> files of that iteration; empty where nothing tells several."""
+    numbers = [iteration_of_name(str(file)) for file in files]
+    if None not in numbers and len(set(numbers)) > 1:
+        return _grouped(files, numbers)
+    ranks = _ranks(files)
+    known = [rank for rank in ranks if rank is not None]
+    if len(known) == len(files):
+        return {} if len(set(known)) == len(known) else _by_folder(files, known) or _by_order(files, known)
+    return _by_folder(files, [(at, rank) for at, rank in enumerate(ranks)])
+
+
+def _by_folder(files: Sequence[Path], ranks: Sequence[object]) -> dict[str, tuple[Path, ...]]:
+    """Folders are iterations whose names differ in numbers alone, if each holds several files or those of one rank."""
+    folders = [file.parent.parts for file in files]
+    same = next(
+        (at for at, parts in enumerate(zip(*folders, strict=False)) if len({*parts}) > 1), len(folders[0])
+    )
+    names = ["/".join(folder[same:]) for folder in folders]
+    groups = _grouped(files, names)
+    repeated = len(set(zip(names, ranks, strict=True))) < len(files)
+    if repeated or len(groups) < 2 or len({_shape(name) for name in names}) > 1:
+        return {}
+    own = len(set(ranks)) == len(ranks) and min(map(len, groups.values())) == 1
+    return {} if own else groups
+
+
+def _by_order(files: Sequence[Path], ranks: Sequence[int]) -> dict[str, tuple[Path, ...]]:
+    """The first recording of each rank, the second, and so on: as a profiler's schedule repeats them."""
+    shapes: dict[int, set[str]] = {}
+    for file, rank in zip(files, ranks, strict=True):
+        shapes.setdefault(rank, set()).add(_shape(str(file)))
+    if any(len(one) > 1 for one in shapes.values()):
+        return {}
+    so_far: Counter[int] = Counter()
+    number = [0] * len(files)
+    for at in sorted(range(len(files)), key=lambda at: _parts(str(files[at]))):
+        so_far[ranks[at]] += 1
+        number[at] = so_far[ranks[at]]
+    return _grouped(files, number)
+
+
+def _grouped(files: Sequence[Path], keys: Sequence[object]) -> dict[str, tuple[Path, ...]]:
+    groups: dict[object, list[Path]] = {}
+    for file, key in zip(files, keys, strict=True):
+        groups.setdefault(key, []).append(file)
+    chosen = sorted(groups, key=lambda key: _parts(str(key)))
+    return {str(key): tuple(groups[key]) for key in chosen}
+
+
+def _shape(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
+
+
+def _ranks(files: Sequence[Path]) -> list[int | None]:
+    """Of each file, by its name or what its head declares."""
+    named = [rank_of_name(str(file)) for file in files]
+    return [declared_rank(file) if rank is None else rank for file, rank in zip(files, named, strict=True)]
+
+
+def declared_rank(file: Path) -> int | None:
+    """The rank that the first block of a trace declares; None where it declares none, or cannot be read."""
+    if is_url(file):
+        return None
+    try:
+        found = _DECLARED.search(next(Source(file).blocks(), b""))
+    except (OSError, ValueError, EOFError, TraceAnalyzerError):
+        return None
+    return int(found[1]) if found else None

@@ -15,8 +15,8 @@ from traceanalyzer.model.trace import LAZY_FRAMES, Damage, Job, LazyFrame, Skipp
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.frames import build_frame
 from traceanalyzer.read.columns.links import without_false_links
-from traceanalyzer.read.folders import traces_in
-from traceanalyzer.read.job_ranks import Declared, ranked_by
+from traceanalyzer.read.folders import Layout, layout_of
+from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by
 from traceanalyzer.read.merged import Merged, refuse_merged, refuse_unmarked, split
 from traceanalyzer.read.meta import build_meta
 from traceanalyzer.read.parallel import parts_of, read_in_parts
@@ -59,8 +59,9 @@ def load(
     read = partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
     traces_of = partial(_in_file, read)
     skipped: list[Skipped] = []
-    found = _in_folder(as_path(path), traces_of, skipped) if _is_folder(path) else traces_of(path)
-    traces = list(islice(found, 2))
+    layout = layout_of([path])
+    every = tuple(file for files in layout.iterations.values() for file in files) or layout.files
+    traces = list(islice(_each(replace(layout, files=every), traces_of, skipped), 2))
     if len(traces) > 1 and traces[0].meta.source == traces[1].meta.source:
         remedy = "Pass each rank's own file, or read it as a job, as `traceanalyzer diagnose` does."
         raise UnreadableTrace("holds traces of several ranks, merged", where=path, remedy=remedy)
@@ -93,9 +94,10 @@ def load_job(
     """Read the traces of one job, by the rank that each declares; one that declares none gets the lowest free.
 
     Args:
-        paths: files, also such as several ranks were merged into, and folders whose .json, .json.gz and .json.zst
-            files are read. What is in a folder and no trace, or cannot be read, is passed over, and said in
-            `Job.skipped` and in `meta.damage` of the first trace; a file that is named must be one.
+        paths: files, also such as several ranks were merged into, patterns, and folders whose .json, .json.gz and
+            .json.zst files are read. What is in a folder and no trace, or cannot be read, is passed over, and said in
+            `Job.skipped` and in `meta.damage` of the first trace; a file that is named must be one. Of several
+            iterations one is read; `Job.iterations` names the files of all.
         jobs, progress, cache, batch_bytes: as of `load`.
 
     Raises:
@@ -106,11 +108,16 @@ def load_job(
         _in_file, partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
     )
     skipped: list[Skipped] = []
-    traces = _told(gathered(paths, traces_of, skipped), skipped)
-    ranked = ranked_by([Declared.of(trace) for trace in traces])
-    return Job(
-        {rank: with_rank(one, known) for one, (rank, known) in zip(traces, ranked, strict=True)}, skipped
-    )
+    layout = layout_of(paths)
+    traces = gathered(layout, traces_of, skipped)
+    declared = [Declared.of(trace) for trace in traces]
+    copies, more = copies_in(declared)
+    skipped += more
+    traces = _told([one for at, one in enumerate(traces) if at not in copies], skipped)
+    ranked = ranked_by([one for at, one in enumerate(declared) if at not in copies])
+    ranks = {rank: with_rank(one, known) for one, (rank, known) in zip(traces, ranked, strict=True)}
+    iterations = {name: tuple(map(str, files)) for name, files in layout.iterations.items()}
+    return Job(ranks, skipped, iterations)
 
 
 def load_file(
@@ -210,25 +217,36 @@ def _in_file(read: Callable[[str | Path], Trace], path: str | Path) -> list[Trac
 
 
 def gathered(
-    paths: Sequence[str | Path], traces_of: Callable[[str | Path], Sequence[T]], skipped: list[Skipped]
+    layout: Layout, traces_of: Callable[[str | Path], Sequence[T]], skipped: list[Skipped]
 ) -> list[T]:
-    """The traces of each file that is named, and of each in a folder; files that are none go to `skipped`.
+    """The traces of a job's files; files of folders that are none go to `skipped`.
 
     Raises:
         UnreadableTrace, NotATrace: as `load_job`.
     """
-    found: list[T] = []
-    for path in paths:
-        found += _in_folder(as_path(path), traces_of, skipped) if _is_folder(path) else traces_of(path)
-    return found
+    return list(_each(layout, traces_of, skipped))
+
+
+def _each(
+    layout: Layout, traces_of: Callable[[str | Path], Sequence[T]], skipped: list[Skipped]
+) -> Iterator[T]:
+    for empty in layout.empty:
+        yield from _in_folder(empty, [], traces_of, skipped)
+    for folder in dict.fromkeys(layout.folder.get(file) for file in layout.files):
+        files = [file for file in layout.files if layout.folder.get(file) == folder]
+        if folder is None:
+            yield from (one for file in files for one in traces_of(file))
+        else:
+            yield from _in_folder(folder, files, traces_of, skipped)
 
 
 def _in_folder(
-    folder: Path, traces_of: Callable[[str | Path], Sequence[T]], skipped: list[Skipped]
+    folder: Path,
+    paths: Sequence[Path],
+    traces_of: Callable[[str | Path], Sequence[T]],
+    skipped: list[Skipped],
 ) -> Iterator[T]:
     """The folder's traces; files that are none are added to `skipped`."""
-    paths, others = traces_in(folder)
-    skipped += [Skipped(str(path), "of another iteration than the last") for path in others]
     here: list[Skipped] = []
     for path in paths:
         try:

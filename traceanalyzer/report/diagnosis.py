@@ -20,11 +20,12 @@ from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Outcome, Severity, Status
 from traceanalyzer.model.offsets import parse_window
 from traceanalyzer.model.report import AnalysedWindow, Report, StepEstimate, TraceReport
-from traceanalyzer.model.trace import Trace
+from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.report.by_fault import by_fault
 from traceanalyzer.report.costs import Cost
+from traceanalyzer.report.iterations import iterations_of
 from traceanalyzer.report.job_facts import compares_ranks, job_report
 from traceanalyzer.report.job_replay import replayed_together
 from traceanalyzer.report.of_job import of_job, outcomes_of
@@ -65,7 +66,14 @@ def diagnose(
     """
     given = _loaded(traces) if isinstance(traces, str | Path) else traces
     analysed = analyses_of(given, window)
-    return report_of(analysed, select=select, ignore=ignore, settings=settings, step_ms=step_ms)
+    report = report_of(analysed, select=select, ignore=ignore, settings=settings, step_ms=step_ms)
+    return with_iterations(report, Here({}, given.iterations)) if isinstance(given, Job) else report
+
+
+def with_iterations(report: Report, ranks: Ranks) -> Report:
+    """The report, with what the other iterations of the job say."""
+    sources = [trace.meta.source for trace in report.traces]
+    return replace(report, iterations=iterations_of(ranks, sources)) if ranks.iterations else report
 
 
 def _loaded(path: str | Path) -> Traces:

@@ -15,7 +15,8 @@ from traceanalyzer.job.ranks import Ask, Rank, Ranks
 from traceanalyzer.job.view import JobView
 from traceanalyzer.model.errors import Unavailable, UnreadableTrace
 from traceanalyzer.model.trace import Skipped
-from traceanalyzer.read.job_ranks import Declared, ranked_by
+from traceanalyzer.read.folders import Layout
+from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by
 from traceanalyzer.read.load import gathered, skipped_note
 from traceanalyzer.read.merged import Merged
 from traceanalyzer.report.rank_states import Call, RankFile, States, unpacked
@@ -34,15 +35,18 @@ class SeveralRanks(Exception):
 
 
 class Task(NamedTuple):
-    """Read a file, where there are no calls; else ask its rank what comes last of them."""
+    """Read a file, where there are no calls; else ask its rank what comes last of them; or what a file says `once`."""
 
     file: RankFile
     calls: tuple[Call, ...] = ()
+    once: bool = False
 
 
 def done(states: States, task: Task) -> Any:
     """What a task gives; the error that it fails with is a value, too."""
     try:
+        if task.once:
+            return states.once(task.file, task.calls[-1])
         return states.answer(task.file, task.calls) if task.calls else states.open(task.file)
     except Merged:
         return SeveralRanks(task.file.path)
@@ -75,8 +79,10 @@ class Elsewhere(Ranks):
         lost: files whose processes ended, with the reason.
     """
 
-    def __init__(self, pool: Pool, files: Mapping[Rank, RankFile], progress: Progress | None) -> None:
-        self._pool, self._files, self._progress = pool, dict(files), progress
+    def __init__(
+        self, pool: Pool, files: Mapping[Rank, RankFile], template: RankFile, progress: Progress | None
+    ) -> None:
+        self._pool, self._files, self._template, self._progress = pool, dict(files), template, progress
         self._calls: dict[Rank, tuple[Call, ...]] = dict.fromkeys(files, ())
         self.all = tuple(files)
         self.lost: dict[str, Lost] = {}
@@ -105,6 +111,26 @@ class Elsewhere(Ranks):
                 answers[rank] = answer
         return answers
 
+    def once(self, ask: Ask[T], files: Sequence[str], shared: Any = None) -> dict[str, T | Exception]:
+        return asked_once(
+            self._pool, ask, files, self._template._replace(window=None), shared, self._progress
+        )
+
+
+def asked_once(
+    pool: Pool,
+    ask: Ask[T],
+    files: Sequence[str],
+    template: RankFile,
+    shared: Any = None,
+    progress: Progress | None = None,
+) -> dict[str, T | Exception]:
+    """What each file says, or the reason why not, in processes of a pool that keep none of it."""
+    call = Call(ask, pickle.dumps(None), pickle.dumps(shared, pickle.HIGHEST_PROTOCOL))
+    tasks = [Task(template._replace(path=file), (call,), once=True) for file in files]
+    found = pool.run(tasks, _counted(progress, len(tasks)))
+    return {file: unpacked(one) if isinstance(one := found[file], bytes) else one for file in files}
+
 
 def _counted(progress: Progress | None, many: int) -> Callable[[Task], None]:
     so_far = 0
@@ -120,8 +146,7 @@ def _counted(progress: Progress | None, many: int) -> Callable[[Task], None]:
 
 def in_pool(
     pool: Pool,
-    paths: Sequence[str | Path],
-    candidates: Sequence[Path],
+    layout: Layout,
     template: RankFile,
     say: Callable[[Elsewhere, JobView | None], T],
     progress: Progress | None = None,
@@ -129,8 +154,7 @@ def in_pool(
     """What `say` makes of a job of which the pool has the ranks.
 
     Args:
-        paths: files and folders, as of `load_job`.
-        candidates: all files that these may be.
+        layout: its files.
         template: how the files are read and analysed.
         say: given the ranks and what they have in common; called again without a rank that was lost.
 
@@ -138,11 +162,11 @@ def in_pool(
         UnreadableTrace, NotATrace: as `load_job`.
         SeveralRanks: a file holds those of several.
     """
-    tasks = [Task(template._replace(path=str(path))) for path in candidates]
+    tasks = [Task(template._replace(path=str(path))) for path in layout.files]
     opened = pool.run(tasks, _counted(progress, len(tasks)))
     for turn in count():
         template = template._replace(turn=turn)
-        ranks = _opened(pool, paths, template, opened, progress)
+        ranks = _opened(pool, layout, template, opened, progress)
         view = attempt({}, "job", partial(introduce, ranks), None)
         with suppress(Lost):
             said = say(ranks, view)
@@ -154,7 +178,7 @@ def in_pool(
 
 def _opened(
     pool: Pool,
-    paths: Sequence[str | Path],
+    layout: Layout,
     template: RankFile,
     opened: Mapping[str, Declared | Exception],
     progress: Progress | None,
@@ -168,10 +192,15 @@ def _opened(
         return [found]
 
     skipped: list[Skipped] = []
-    found = gathered(paths, read, skipped)
+    declared = gathered(layout, read, skipped)
+    copies, more = copies_in(declared)
+    skipped += more
+    found = [one for at, one in enumerate(declared) if at not in copies]
     note = skipped_note(skipped) if skipped else None
     files = {
         rank: template._replace(path=one.source, rank=known, note=None if at else note)
         for at, (one, (rank, known)) in enumerate(zip(found, ranked_by(found), strict=True))
     }
-    return Elsewhere(pool, dict(sorted(files.items())), progress)
+    ranks = Elsewhere(pool, dict(sorted(files.items())), template, progress)
+    ranks.iterations = {name: tuple(map(str, one)) for name, one in layout.iterations.items()}
+    return ranks

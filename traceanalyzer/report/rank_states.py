@@ -107,6 +107,15 @@ class States:
         self._make_room()
         return state.answer
 
+    def once(self, file: RankFile, call: Call) -> bytes:
+        """What a trace answers that is read for this alone, packed.
+
+        Raises:
+            UnreadableTrace, NotATrace: as `load`.
+        """
+        trace = load_file(file.path, jobs=file.jobs, cache=file.cache)
+        return packed(_answered(restricted(trace, file.window), call))
+
     def _state(self, file: RankFile) -> _State:
         known = self._live.pop(file.path, None)
         if known is None and file.path in self._stored:

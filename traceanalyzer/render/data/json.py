@@ -30,6 +30,7 @@ def document(report: Report) -> dict[str, Any]:
     return {
         **head(report),
         **({} if report.job is None else {"job": report.job}),
+        **({} if report.iterations is None else {"iterations": report.iterations}),
         "traces": [_trace(trace) for trace in report.traces],
         "accounting": [
             {"rank": trace.rank, **asdict(device)} for trace in report.traces for device in trace.accounting
@@ -52,8 +53,9 @@ def render_jsonl(report: Report) -> bytes:
 def _records(report: Report) -> Iterator[dict[str, Any]]:
     whole = orjson.loads(to_json(document(report)))
     yield {"record": "report", **head(report)}
-    if "job" in whole:
-        yield {"record": "job", **whole["job"]}
+    for name in ("job", "iterations"):
+        if name in whole:
+            yield {"record": name, **whole[name]}
     for name in ("traces", "accounting", "findings", "outcomes"):
         for item in whole[name]:
             yield {"record": name.removesuffix("s"), **item}

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from traceanalyzer.model.iterations import Iteration, Iterations
 from traceanalyzer.model.job_report import JobReport, RankReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.page import Page
 
 _RANKS = 16  # in the table: of more the ones that stand out
+_SHOWN_ITERATIONS = 4
+_SAME_PROGRAM = (
+    0.9  # of the names: recordings of one program share all but those of what runs now and then; chosen
+)
 _LABEL = 6  # columns of `Step`, `Limit` and `Fix`
 
 
@@ -22,6 +27,47 @@ def put_job(page: Page, job: JobReport) -> None:
         page.put(f"with rank {ranks} as its peers: predicted {format_ns(step.unprofiled_ns)} a step{now}")
     if job.missing:
         page.put(f"not given: {ranks_in_words(job.missing)} of {job.world_size} ranks", style="dim")
+
+
+def put_iterations(page: Page, iterations: Iterations) -> None:
+    """How many there are, which is diagnosed, and a line for each that differs from the others."""
+    each = iterations.each
+    at = next(one.name for one in each if one.diagnosed)
+    step = "" if iterations.step_ns is None else f", step {format_ns(iterations.step_ns)} in the median"
+    page.put(f"{len(each)} iterations, {each[0].name} to {each[-1].name}{step}; the findings are of {at}")
+    told = [(one, _difference(one)) for one in each]
+    for one, words in [pair for pair in told if pair[1]][:_SHOWN_ITERATIONS]:
+        page.put(f"iteration {one.name}: {words}")
+    if any(one.diagnosed and one.more_ns for one in each):
+        page.put("To see what the others say, pass the files of one of these alone.", style="dim")
+    if iterations.noise_ns is None:
+        page.put("whether they differ is unknown: too few steps to know the noise", style="dim")
+    elif not any(one.more_ns for one in each):
+        page.put(
+            f"none differs from the others by more than the noise, {format_ns(iterations.noise_ns)}",
+            style="dim",
+        )
+
+
+def _difference(one: Iteration) -> str:
+    told = []
+    if one.more_ns is not None:
+        parts = [f"{_part(part.part)} {format_ns(abs(part.more_ns))}{_on(part.rank)}" for part in one.parts]
+        what = f"a step takes {format_ns(abs(one.more_ns))} {'more' if one.more_ns > 0 else 'less'} than the others"
+        told.append(f"{what}: {', '.join(parts)}" if parts else what)
+    if one.program_share < _SAME_PROGRAM:
+        told.append(f"another program: {one.program_share:.0%} of its ops and kernels have the same names")
+    told += [f"not read: {text}" for text in one.skipped[:2]]
+    return "; ".join(told)
+
+
+def _part(part: str) -> str:
+    kind, _, cause = part.partition(":")
+    return f"{kind} ({cause})" if cause else kind
+
+
+def _on(rank: int | None) -> str:
+    return "" if rank is None else f" on rank {rank}"
 
 
 def put_ranks(page: Page, job: JobReport) -> None:

@@ -8,7 +8,7 @@ from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.finding import put_finding, put_places
 from traceanalyzer.render.text.footer import footer
-from traceanalyzer.render.text.job import put_job, put_ranks
+from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.screen import put_screen, put_title, put_verdict
 from traceanalyzer.render.text.trace import put_trace
@@ -46,6 +46,8 @@ def _all(page: Page, report: Report, *, quiet: bool) -> None:
             put_ranks(page, report.job)
         else:
             _verdicts(page, report.traces)
+        if report.iterations is not None:
+            put_iterations(page, report.iterations)
     for number, finding in findings.items():
         put_finding(page, number, finding, report)
     if findings:

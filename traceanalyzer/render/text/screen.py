@@ -14,7 +14,7 @@ from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.finding import put_short
 from traceanalyzer.render.text.fitting import put_fitted
-from traceanalyzer.render.text.job import put_job, put_ranks
+from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.triage import Triage, triage
@@ -77,6 +77,8 @@ def _head(page: Page, report: Report, parts: Triage) -> None:
         damage = [one.message for one in trace.meta.damage]
         if damage:
             put_fitted(page, f"{'Damage':<{_LABEL}}{'; '.join(damage)}", 3, hang=_LABEL, style="red")
+    if report.iterations is not None:
+        put_iterations(page, report.iterations)
 
 
 def _what(trace: TraceReport) -> str:

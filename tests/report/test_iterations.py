@@ -1,0 +1,110 @@
+"""Several iterations of a job: one is diagnosed, the others are said where they differ beyond the noise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.commands import call, diagnosed
+from tests.job.ranks import Reductions
+from tests.report.test_pool import pooled_report
+from traceanalyzer import compare, diagnose
+from traceanalyzer.model.iterations import Iterations, PartChange
+from traceanalyzer.render.data.json import render_json
+from traceanalyzer.report.iterations import FileSummary, compared_iterations
+from traceanalyzer.report.workers import Processes
+
+USUAL = (500, 505, 500, 495)
+
+
+def write(folder: Path, computes: Sequence[Sequence[int]]) -> Path:
+    """TorchTitan's folders: in each iteration rank 1 computes so long in each step, in us."""
+    for number, compute in enumerate(computes):
+        place = folder / f"iteration_{10 * (number + 1)}"
+        place.mkdir()
+        for rank, trace in Reductions({0: USUAL, 1: compute}).traces().items():
+            trace.write(place / f"rank{rank}_trace.json")
+    return folder
+
+
+def said(*steps: Sequence[int], idle: Sequence[int] = ()) -> Iterations:
+    """Of iterations with steps of these ns, of which some are idle for data loading."""
+    parts = [{"compute": 1e6, "idle:data-loading": float(ns)} for ns in idle or [0] * len(steps)]
+    told = {
+        f"{at}.json": FileSummary(0, np.array(one, np.int64), part, (1, 2))
+        for at, (one, part) in enumerate(zip(steps, parts, strict=True))
+    }
+    return compared_iterations({str(at): [file] for at, file in enumerate(told)}, told, frozenset(["0.json"]))
+
+
+def test_an_iteration_that_takes_longer_is_said_with_the_part() -> None:
+    found = said([1000, 1010], [1005, 990], [1400, 1410], idle=[10, 12, 411])
+    assert found.step_ns == 1005
+    assert [one.more_ns for one in found.each] == [None, None, 400]
+    assert found.each[2].parts == (PartChange("idle:data-loading", None, 399),)
+    assert [one.diagnosed for one in found.each] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ([1000, 1400, 1000], [1300, 1350, 1000], [1000, 1000, 1250]),
+        ([1000, 1001], [1050, 1051], [1000, 999]),
+        ([1000], [1200], [1300], [900], [1100]),
+    ],
+)
+def test_noise_is_not_said(steps: Sequence[Sequence[int]]) -> None:
+    """Steps that spread as much; a difference that captures of one program have; iterations that all differ."""
+    found = said(*steps)
+    assert [one.more_ns for one in found.each] == [None] * len(steps)
+    assert found.noise_ns is not None
+
+
+def test_two_single_steps_tell_no_noise() -> None:
+    found = said([1000], [3000])
+    assert (found.noise_ns, [one.more_ns for one in found.each]) == (None, [None, None])
+
+
+def test_a_job_of_several_iterations_has_one_report(tmp_path: Path) -> None:
+    write(tmp_path, [USUAL, USUAL, (900, 905, 900, 895)])
+    report = diagnose(tmp_path)
+    assert [trace.rank for trace in report.traces] == [0, 1]
+    assert report.iterations is not None
+    assert [(one.name, one.more_ns) for one in report.iterations.each[:2]] == [("10", None), ("20", None)]
+    assert report.iterations.each[2].more_ns == pytest.approx(400_000, rel=0.05)
+    assert report.iterations.each[2].parts[0].rank in (0, 1)
+    text = diagnosed(tmp_path)
+    assert "3 iterations, 10 to 30, step 620 µs in the median; the findings are of 30" in text
+    assert "iteration 30: a step takes 400 µs more" in text
+    assert json.loads(diagnosed(tmp_path, "--format", "json"))["iterations"]["each"][2]["diagnosed"]
+    assert "iterations" not in json.loads(diagnosed(tmp_path / "iteration_30", "--format", "json"))
+
+
+def test_processes_say_the_same_of_iterations(tmp_path: Path) -> None:
+    write(tmp_path, [USUAL, (600, 605, 600, 595)])
+    (tmp_path / "iteration_10" / "rank0_trace.json").write_text("[")
+    with closing(Processes(2)) as pool:
+        assert render_json(pooled_report(pool, tmp_path)) == render_json(diagnose(tmp_path))
+
+
+def test_an_iteration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    write(tmp_path, [USUAL, USUAL])
+    (tmp_path / "iteration_10" / "rank0_trace.json").write_text("[")
+    report = diagnose(tmp_path)
+    assert report.iterations is not None
+    assert [(one.ranks, len(one.skipped)) for one in report.iterations.each] == [(1, 1), (2, 0)]
+    assert "rank0_trace.json" in report.iterations.each[0].skipped[0]
+
+
+def test_iterations_are_captures_to_compare(tmp_path: Path) -> None:
+    for side, times in (("base", USUAL), ("new", (900, 905, 900, 895))):
+        (tmp_path / side).mkdir()
+        write(tmp_path / side, [times, times, times])
+    found = compare(tmp_path / "base", tmp_path / "new")
+    assert found.verdict.word == "slower"
+    assert "iteration" not in call("compare", tmp_path / "base", tmp_path / "new").stderr
