@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.commands import diagnosed, refused
+from tests.cli.commands import call, diagnosed, refused
+from tests.cli.test_results import files, stored
 from tests.job.ranks import Reductions, job_of
 from tests.report.test_pool import UNEVEN, pooled
 from traceanalyzer import diagnose, load_job
@@ -62,6 +64,15 @@ def test_a_worker_that_is_killed_changes_nothing(cluster: Any, when: int, job: P
     assert answers > when
     assert said == render_json(diagnose(load_job(job)))
     assert (victim in pids(cluster)) == (when == 0)
+
+
+def test_results_are_the_same_bytes_when_a_worker_is_killed(cluster: Any, job: Path, tmp_path: Path) -> None:
+    from traceanalyzer.report.cluster import Cluster
+
+    with closing(Cluster(cluster.scheduler_address)) as pool:
+        stored(pool, job, tmp_path / "out", pids(cluster)[0])
+    call("export", job, tmp_path / "here", "--results", "--run", "job")
+    assert files(tmp_path / "out") == files(tmp_path / "here")
 
 
 def test_diagnose_asks_a_scheduler(cluster: Any, job: Path) -> None:

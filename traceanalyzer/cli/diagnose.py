@@ -22,6 +22,7 @@ from traceanalyzer.cli.options import (
     PATH_OR_URL,
     force_option,
     format_option,
+    jobs_option,
     names_option,
     scheduler_option,
     settings_of,
@@ -110,12 +111,7 @@ class Request:
 @click.option("--verbose", is_flag=True, help="All that is known, where the report is one screen otherwise.")
 @click.option("--profile", is_flag=True, help="Say on standard error how long each index and rule took.")
 @force_option
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Processes that read a large file or a job's ranks, and threads that analyse it; by default one per core.",
-)
+@jobs_option
 @click.option(
     "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
 )

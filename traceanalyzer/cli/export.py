@@ -10,26 +10,49 @@ import click
 
 from traceanalyzer.cli.exits import emit
 from traceanalyzer.cli.files import check_folder, check_outputs, made, written
-from traceanalyzer.cli.options import FILE, PATH, trace_argument
-from traceanalyzer.cli.output import put
-from traceanalyzer.model.errors import BadOption, Unavailable
+from traceanalyzer.cli.options import FILE, PATH, PATH_OR_URL, jobs_option, scheduler_option
+from traceanalyzer.cli.output import put, tell
+from traceanalyzer.model.errors import BadOption, Unavailable, UnreadableTrace
 
 if TYPE_CHECKING:
     from traceanalyzer.model.trace import Trace
 
     Ranks = Sequence[tuple[int | None, Trace]]
 
+_REMEDY = "Pass a folder with the .json, .json.gz or .json.zst files of one job."
 
-@click.command(short_help="The events as Parquet, or as a flame graph for speedscope.")
-@trace_argument
+
+@click.command(
+    short_help="The events, or what is said of each rank, as Parquet; flame graphs for speedscope."
+)
+@click.argument("trace", type=PATH_OR_URL)
 @click.argument("folder", metavar="[DIR]", type=PATH, required=False)
 @click.option("--speedscope", type=FILE, metavar="FILE", help="Write flame graphs for speedscope.app there.")
+@click.option(
+    "--results", is_flag=True, help="Write what each rank says alone instead of its events; see below."
+)
+@click.option("--run", metavar="NAME", help="With --results: name of the run; by default that of its folder.")
+@jobs_option
+@scheduler_option
 @click.option("--force", is_flag=True, help="Replace files that are already there.")
-def export(trace: Path, folder: Path | None, speedscope: Path | None, force: bool) -> None:
+def export(
+    trace: Path,
+    folder: Path | None,
+    speedscope: Path | None,
+    results: bool,
+    run: str | None,
+    jobs: int | None,
+    scheduler: str | None,
+    force: bool,
+) -> None:
     """Write the frames of TRACE into DIR as Parquet, for DuckDB, polars or pandas.
 
     Several ranks are written into a folder each. The flame graphs hold GPU work, CPU time and idle time by where they
     come from.
+
+    With --results findings, accounting, steps and collectives of every rank and iteration go into DIR as Parquet,
+    partitioned: findings/run=NAME/iteration=10/rank=3/part.parquet. A file whose content this version has done before
+    is not read again; one that fails is named, there and in files.parquet, and costs no other one.
 
     \b
     Examples:
@@ -37,12 +60,19 @@ def export(trace: Path, folder: Path | None, speedscope: Path | None, force: boo
       duckdb -c "select name, sum(dur_ns) from 'frames/gpu.parquet'
                  where category = 'kernel' group by name"
       traceanalyzer export trace.json.gz --speedscope flame.json
+      traceanalyzer export traces/ results/ --results
+      duckdb -c "select rank, rule, cost_ns
+                 from read_parquet('results/findings/**/*.parquet',
+                                   hive_partitioning = true)"
     """
     from traceanalyzer.cli.loading import load_all
     from traceanalyzer.model.trace import Trace
 
-    if folder is None and speedscope is None:
+    if folder is None and speedscope is None and not results:
         raise BadOption("nothing to write", remedy="Name a folder for the frames, or --speedscope FILE.")
+    if results:
+        _write_results(trace, folder, speedscope, run, jobs, scheduler)
+        return
     check_outputs([speedscope] if speedscope else [], inputs=[trace], force=force)
     if folder is not None:
         check_folder(folder)
@@ -54,6 +84,63 @@ def export(trace: Path, folder: Path | None, speedscope: Path | None, force: boo
         _write_frames(ranks, folder)
     if speedscope is not None:
         _write_flames(ranks, speedscope)
+
+
+def _write_results(
+    trace: Path,
+    folder: Path | None,
+    speedscope: Path | None,
+    run: str | None,
+    jobs: int | None,
+    scheduler: str | None,
+) -> None:
+    """
+    Raises:
+        BadOption: no folder, or more is asked for.
+        UnreadableTrace: none of the files could be read.
+    """
+    from traceanalyzer.cli.ranks import readers
+    from traceanalyzer.read.folders import layout_of
+    from traceanalyzer.render.data.results import rank_tables, store
+
+    if folder is None or speedscope is not None:
+        raise BadOption(
+            "--results takes a folder, and no --speedscope", remedy="Name a folder for the results."
+        )
+    check_folder(folder)
+    layout = layout_of([trace])
+    every = [file for files in layout.iterations.values() for file in files] or list(layout.files)
+    if not every:
+        raise UnreadableTrace("no trace of torch.profiler", where=trace, remedy=_REMEDY)
+    with readers(every, jobs, scheduler) as ranks:
+        done = store(
+            folder,
+            run or _run_of(trace),
+            layout,
+            lambda files, hashes: ranks.once(rank_tables, files, hashes),
+            _put_bytes,
+        )
+    for file, problem in done.failed.items():
+        tell(f"warning: {file}: {problem}", file)
+    if not done.written + done.kept:
+        raise UnreadableTrace(f"none of {len(every)} files could be read", where=trace, remedy=_REMEDY)
+    emit(f"{folder}: {done.written} written, {done.kept} done before, {len(done.failed)} failed\n".encode())
+
+
+def _run_of(trace: Path) -> str:
+    """Of a folder its name, of a file or pattern that of the folder around it."""
+    if "://" in str(trace):
+        return trace.name or "run"
+    whole = trace.resolve()
+    around = whole if whole.is_dir() else whole.parent
+    return (
+        next((one.name for one in (around, *around.parents) if not set("*?[") & set(one.name)), "") or "run"
+    )
+
+
+def _put_bytes(path: Path, content: bytes) -> None:
+    with written(path) as stream:
+        stream.write(content)
 
 
 def _file_names() -> dict[str, str]:

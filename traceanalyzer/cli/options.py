@@ -85,3 +85,9 @@ scheduler_option = click.option(
     metavar="ADDRESS",
     help="Of a job: read and analyse its ranks on the workers of this Dask scheduler, such as tcp://host:8786.",
 )
+jobs_option = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that read a large file or a job's ranks, and threads that analyse it; by default one per core.",
+)

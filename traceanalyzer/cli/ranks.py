@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -67,6 +67,24 @@ def with_ranks(
     for analysis in analyses.values():
         analysis.threads = min(analysis.threads, jobs or analysis.threads)
     return say(Here(analyses, getattr(loaded, "iterations", None)), view_of(analyses))
+
+
+@contextmanager
+def readers(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Iterator[Ranks]:
+    """What reads files one by one and keeps none: processes or a cluster, where the files are worth it."""
+    from traceanalyzer.cli.progress import told_ranks
+
+    pool = _pool(files, jobs, scheduler)
+    if pool is None:
+        from traceanalyzer.job.ranks import Here
+
+        yield Here({})
+        return
+    from traceanalyzer.report.rank_pool import Elsewhere
+    from traceanalyzer.report.rank_states import RankFile
+
+    with closing(pool), told_ranks() as progress:
+        yield Elsewhere(pool, {}, RankFile(jobs=max(_cores() // len(files), 1)), progress)
 
 
 def _in_pool(

@@ -52,7 +52,7 @@ FINDINGS = pa.schema([*_TEXTS, ("rank", pa.int64()), *_PLACE, *_TIMES, *_SHARES,
 
 def write_findings(report: Report, stream: BinaryIO) -> None:
     """One row per finding, in the report's order; zstd."""
-    rows = [_row(finding) for finding in report.findings]
+    rows = [finding_row(finding) for finding in report.findings]
     rest = {name: value for name, value in document(report).items() if name != "findings"}
     sources = [trace.meta.source for trace in report.traces]
     write_parquet(pa.Table.from_pylist(rows, FINDINGS), stream, signature(sources=sources, report=rest))
@@ -63,7 +63,8 @@ def write_accounting(frame: pd.DataFrame, sources: list[str], stream: BinaryIO) 
     write_parquet(pa.Table.from_pandas(frame, preserve_index=False), stream, signature(sources=sources))
 
 
-def _row(finding: Finding) -> dict[str, Any]:
+def finding_row(finding: Finding) -> dict[str, Any]:
+    """A finding as a row of `FINDINGS`."""
     saving = None if finding.saving is None else asdict(finding.saving)
     occurrences = [_flat(occurrence) for occurrence in finding.occurrences]
     evidence = json_text(finding.evidence)

@@ -1,0 +1,191 @@
+"""`export --results`: what each rank says, partitioned; begun again where it was left, the same bytes in the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.commands import call, refused
+from tests.job.ranks import Reductions
+from traceanalyzer import diagnose
+from traceanalyzer.cli import export
+from traceanalyzer.job import ranks as here
+from traceanalyzer.read.folders import layout_of
+from traceanalyzer.read.load import load_file
+from traceanalyzer.render.data import results
+from traceanalyzer.render.data.results import TABLES, rank_tables, store
+from traceanalyzer.report.rank_pool import Elsewhere, Pool
+from traceanalyzer.report.rank_states import RankFile
+from traceanalyzer.report.workers import Processes
+
+STEPS = {0: (500, 500, 500), 1: (900, 900, 900), 2: (500, 510, 500)}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Three ranks in two iterations."""
+    for iteration in (10, 20):
+        for rank, trace in Reductions(STEPS).traces().items():
+            folder = tmp_path / "job" / f"iteration_{iteration}"
+            folder.mkdir(parents=True, exist_ok=True)
+            trace.write(folder / f"rank{rank}_trace.json")
+    return tmp_path / "job"
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that were read, as they are."""
+    found: list[str] = []
+
+    def counted(path: str) -> Any:
+        found.append(path)
+        return load_file(path)
+
+    monkeypatch.setattr(here, "load_file", counted)
+    return found
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file in the folder, with its bytes."""
+    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+
+
+def test_pyarrow_and_duckdb_read_the_partitions(job: Path, tmp_path: Path) -> None:
+    said = call("export", job, tmp_path / "out", "--results")
+    assert said.stdout == f"{tmp_path / 'out'}: 6 written, 0 done before, 0 failed\n"
+    for name in TABLES:
+        table = ds.dataset(tmp_path / "out" / name, partitioning="hive").to_table()
+        places = set(zip(*(table[key].to_pylist() for key in ("run", "iteration", "rank")), strict=True))
+        assert places == {("job", iteration, rank) for iteration in (10, 20) for rank in (0, 1, 2)}
+    pattern = tmp_path / "out" / "steps" / "**" / "*.parquet"
+    rows = duckdb.sql(
+        "select iteration, rank, count(*), max(dur_ns) > 900000"
+        f" from read_parquet('{pattern}', hive_partitioning = true) group by all order by all"
+    )
+    assert rows is not None
+    assert rows.fetchall() == [(iteration, rank, 3, True) for iteration in (10, 20) for rank in (0, 1, 2)]
+
+
+def test_findings_are_those_of_the_rank_alone(job: Path, tmp_path: Path) -> None:
+    call("export", job, tmp_path / "out", "--results", "--run", "a/b")
+    (path,) = (tmp_path / "out" / "findings" / "run=a%2Fb" / "iteration=20" / "rank=1").iterdir()
+    alone = diagnose(job / "iteration_20" / "rank1_trace.json")
+    table = pq.read_table(path, partitioning=None)
+    assert table["rule"].to_pylist() == [one.rule for one in alone.findings]
+    assert table["cost_ns"].to_pylist() == [one.cost_ns for one in alone.findings]
+    collectives = ds.dataset(tmp_path / "out" / "collectives", partitioning="hive").to_table().to_pylist()
+    assert {one["collective"] for one in collectives} == {"allreduce"}
+    assert {one["seq"] for one in collectives} == {None}
+    (run,) = {one["run"] for one in pq.read_table(tmp_path / "out" / "files.parquet").to_pylist()}
+    assert run == "a/b"
+
+
+def test_what_is_done_is_not_read_again(job: Path, tmp_path: Path, reads: list[str]) -> None:
+    out = tmp_path / "out"
+    call("export", job, out, "--results")
+    before = files(out)
+    assert len(reads) == 6
+    assert "0 written, 6 done before" in call("export", job, out, "--results").stdout
+    assert len(reads) == 6
+    assert files(out) == before
+    changed = job / "iteration_10" / "rank1_trace.json"
+    changed.write_text(changed.read_text().replace("aten::mm", "aten::addmm"))
+    assert "1 written, 5 done before" in call("export", job, out, "--results").stdout
+    assert reads[6:] == [str(changed)]
+
+
+def test_another_version_does_all_again(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call("export", job, tmp_path / "out", "--results")
+    monkeypatch.setattr(results, "__version__", "9.9")
+    assert "6 written, 0 done before" in call("export", job, tmp_path / "out", "--results").stdout
+
+
+@pytest.mark.parametrize("writes", [0, 1, 3, 4, 5, 11, 24])
+def test_a_run_that_is_broken_off_goes_on(
+    writes: int, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[str]
+) -> None:
+    call("export", job, tmp_path / "whole", "--results")
+    put, left = export._put_bytes, writes
+
+    def breaking(path: Path, content: bytes) -> None:
+        nonlocal left
+        if left == 0:
+            (path.parent / f".{path.name}.1.part").write_bytes(content[:10])
+            raise KeyboardInterrupt
+        left -= 1
+        put(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(export, "_put_bytes", breaking)
+        assert call("export", job, tmp_path / "out", "--results").exit_code != 0
+    del reads[:]
+    call("export", job, tmp_path / "out", "--results")
+    assert len(reads) == 6 - writes // len(TABLES)
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
+def test_a_file_that_fails_is_named_and_costs_no_other(job: Path, tmp_path: Path) -> None:
+    bad = job / "iteration_20" / "rank1_trace.json"
+    whole = bad.read_text()
+    bad.write_text("[")
+    shutil.copy(job / "iteration_20" / "rank0_trace.json", job / "iteration_20" / "rank9_trace.json")
+    said = call("export", job, tmp_path / "out", "--results")
+    assert said.exit_code == 0
+    assert "5 written, 0 done before, 2 failed" in said.stdout
+    assert f"warning: {bad}: " in said.stderr
+    assert "another file is of rank 0, too: rank0_trace.json" in said.stderr
+    table = pq.read_table(tmp_path / "out" / "files.parquet").to_pylist()
+    failed = [(one["iteration"], one["source"]) for one in table if one["status"] == "failed"]
+    assert failed == [("20", "rank1_trace.json"), ("20", "rank9_trace.json")]
+    bad.write_text(whole)
+    assert "1 written, 5 done before, 1 failed" in call("export", job, tmp_path / "out", "--results").stdout
+
+
+def test_runs_stand_beside_each_other(job: Path, tmp_path: Path) -> None:
+    (job / "iteration_10" / "rank0_trace.json").write_text("[")
+    for name in ("one", "two"):
+        call("export", job, tmp_path / "out", "--results", "--run", name)
+    table = pq.read_table(tmp_path / "out" / "files.parquet").to_pylist()
+    assert [(one["run"], one["status"]) for one in table].count(("one", "failed")) == 1
+    assert len(table) == 12
+
+
+def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").write_text("[")
+    assert "none of 1 files could be read" in refused("export", tmp_path, tmp_path / "out", "--results")
+    assert "takes a folder" in refused("export", tmp_path, "--results")
+
+
+def test_a_process_that_is_killed_changes_nothing(job: Path, tmp_path: Path) -> None:
+    call("export", job, tmp_path / "whole", "--results")
+    with closing(Processes(2)) as pool:
+        assert stored(pool, job, tmp_path / "out", pool.pids[0]) >= 6
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
+def stored(pool: Pool, job: Path, out: Path, victim: int) -> int:
+    """Write the results of a job in a pool, of which one process is killed after the first file; files told."""
+    told: list[str] = []
+
+    def killing(file: str, so_far: int, count: int) -> None:
+        told.append(file)
+        if len(told) == 1:
+            os.kill(victim, signal.SIGKILL)
+
+    ranks = Elsewhere(pool, {}, RankFile(), killing)
+
+    def once(some: Sequence[str], hashes: Mapping[str, str]) -> Any:
+        return ranks.once(rank_tables, some, hashes)
+
+    assert store(out, "job", layout_of([job]), once, export._put_bytes).failed == {}
+    return len(told)
