@@ -95,7 +95,7 @@ def indexes(path: str, *, all_of_them: bool) -> Callable[[], int]:
 
 
 def _every_index() -> list[Any]:
-    from traceanalyzer.report.index_page import all_indexes
+    from tools.index_page import all_indexes
 
     return list(all_indexes())
 

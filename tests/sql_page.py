@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.cli.commands import call
 from tests.recorded import FIXTURES
-from traceanalyzer.render.text.markdown import to_markdown
+from traceanalyzer.render.words.markdown import to_markdown
 
 PAGE = Path(__file__).parents[1] / "docs" / "sql.md"
 ANSWERED = FIXTURES / "exposed-communication" / "bad.json.gz"

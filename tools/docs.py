@@ -13,14 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from traceanalyzer import diagnose, load
-from traceanalyzer.idle.cause_table import JUDGED, PROVEN, Judged, Proven
-from traceanalyzer.render.text.report import render_text
-from traceanalyzer.render.text.rules import rule_table
-from traceanalyzer.report.index_page import index_page
-from traceanalyzer.rule.registry import all_rules
-
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.append(str(REPOSITORY))  # run as a file, Python looks for modules beside it alone
+
+from tools.index_page import index_page  # noqa: E402
+from traceanalyzer import diagnose, load  # noqa: E402
+from traceanalyzer.idle.cause_table import JUDGED, PROVEN, Judged, Proven  # noqa: E402
+from traceanalyzer.render.text.report import render_text  # noqa: E402
+from traceanalyzer.rule.registry import all_rules  # noqa: E402
+
 PICTURED = Path("fixtures/exposed-copy/bad.json.gz")
 _SECOND = "\n2  "  # where the second finding begins
 _CHEAT_HEAD = """# What you see, and what answers it
@@ -43,7 +44,10 @@ def picture() -> str:
 
 def rules() -> str:
     """One row per rule."""
-    return rule_table(all_rules())
+    rows = [
+        f"| `{rule.slug}` | {rule.group} | {rule.title.replace('|', chr(92) + '|')} |" for rule in all_rules()
+    ]
+    return "\n".join(["| rule | group | what it finds |", "|---|---|---|", *rows])
 
 
 def proven() -> str:

@@ -12,6 +12,7 @@ Names are imported when first used: `traceanalyzer --help` needs neither numpy n
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from traceanalyzer.version import __version__
@@ -129,8 +130,17 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"traceanalyzer.{_HOMES[name]}"), name)
+    if (known := sys.modules.get("traceanalyzer.model.report")) is not None:
+        known.Report.drawn = _drawn
     globals()[name] = value
     return value
+
+
+def _drawn(report: Report) -> str:
+    """A report as notebooks show it."""
+    from traceanalyzer.render.html.summary import summary_svg
+
+    return summary_svg(report)
 
 
 def __dir__() -> list[str]:

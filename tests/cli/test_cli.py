@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -235,12 +233,5 @@ def test_profile_says_how_long_each_part_took(trace: Path) -> None:
 
 
 def test_every_command_is_listed() -> None:
-    commands = ("diagnose", "explain", "export", "indexes", "memory", "ops", "rules", "table")
+    commands = ("diagnose", "explain", "export", "memory", "ops", "rules", "table")
     assert all(f"  {command} " in call("--help").stdout for command in commands)
-
-
-def test_indexes_print_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = ModuleType("index_page")
-    page.index_page = lambda: "Steps, Idle\n"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "traceanalyzer.report.index_page", page)
-    assert call("indexes").stdout == "Steps, Idle\n"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import traceanalyzer
 from tests.builder import TraceBuilder
 from tests.html.pages import page, parsed, rendered
 from tests.loaded import analysed, loaded, reported
@@ -208,7 +209,9 @@ def test_the_shown_command_runs(
 @pytest.mark.parametrize("path", SOME[:3], ids=name_of)
 def test_notebooks_show_a_small_svg(path: Path) -> None:
     report = reported(path)
+    assert isinstance(report, traceanalyzer.Report)
     svg = report._repr_html_()
+    assert svg is not None
     assert len(svg.encode()) <= MOST_BYTES
     made = parsed(svg.encode())
     assert made.elements[0].name == "svg"

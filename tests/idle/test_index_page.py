@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tools.index_page import all_indexes, columns, index_page
 from traceanalyzer.idle.causes import Idle
-from traceanalyzer.report.index_page import all_indexes, columns, index_page
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 

@@ -20,7 +20,7 @@ from traceanalyzer.render.perfetto.interned import NAME_LENGTH, VALUE_LENGTH, sh
 from traceanalyzer.render.perfetto.lanes import lanes
 from traceanalyzer.render.perfetto.merged import merged
 from traceanalyzer.render.perfetto.track_events import to_track_events
-from traceanalyzer.render.text.escape import JOINED
+from traceanalyzer.render.words.escape import JOINED
 
 HOSTILE = st.one_of(
     st.text(st.characters(), max_size=30),

@@ -10,7 +10,7 @@ from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.report import Saving
 from traceanalyzer.render.text.report import render_text
-from traceanalyzer.render.text.savings import amount_words, cost_words, finding_name, grade, saving_words
+from traceanalyzer.render.words.savings import amount_words, cost_words, finding_name, grade, saving_words
 
 
 def test_the_verdict_and_the_three_largest_findings_are_on_the_first_screen() -> None:

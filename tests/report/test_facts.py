@@ -11,7 +11,8 @@ from tests.builder import TraceBuilder
 from tests.recorded import FIXTURES
 from traceanalyzer import diagnose, load
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.report.costs import largest_costs, short_name
+from traceanalyzer.model.short_names import short_op
+from traceanalyzer.report.costs import largest_costs
 from traceanalyzer.report.fact import Fact
 from traceanalyzer.report.facts import facts_of
 
@@ -175,13 +176,13 @@ def test_idle_time_that_only_the_profiler_made_is_no_cost(shared: Shared) -> Non
     [
         ("autograd::engine::evaluate_function: MmBackward0", "MmBackward0"),
         ("aten::mm", "aten::mm"),
-        ("void at::native::reduce_kernel<512, 1, x>(x)", "at::native::reduce_kernel"),
+        ("void at::native::reduce_kernel<512, 1, x>(x)", "reduce_kernel"),
         ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32>(Params)", "cutlass_80_simt_sgemm_128x32"),
-        ("void at::native::(anonymous namespace)::distribution<x>(y)", "at::native::distribution"),
+        ("void at::native::(anonymous namespace)::distribution<x>(y)", "distribution"),
     ],
 )  # fmt: skip
 def test_names_are_short(name: str, short: str) -> None:
-    assert short_name(name) == short
+    assert short_op(name) == short
 
 
 @pytest.mark.parametrize("name", ["pairs/launch_bound.bad", "pairs/clean_train.fixed", "real/gcn.eager"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from traceanalyzer.report.words import format_span, in_words, plain_kernel, short_ops
+from traceanalyzer.model.short_names import plain_kernel, short_ops
+from traceanalyzer.report.words import format_span, in_words
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from traceanalyzer.roofline.op_bounds import bound_of, least_ns, reached_ns
-from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.peaks import device_peaks, known_devices
+from traceanalyzer.roofline.signatures import Signature
 
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"
 

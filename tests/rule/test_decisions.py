@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.rule.grouped import MS, kernels, scope
 from traceanalyzer.rule.claims import Claims, settled
 from traceanalyzer.rule.grouping import pending_of
 from traceanalyzer.rule.quicker_work import not_below
+from traceanalyzer.rule.registry import Rule, all_rules
 from traceanalyzer.rules.kernels.throttling.full_clock import after_ramp, usual_at_full_clock
 
 
@@ -51,18 +53,30 @@ def test_the_usual_time_is_the_median_at_full_clock(
     np.testing.assert_equal(usual_at_full_clock(found, np.array(full), 2), np.full(len(full), usual))
 
 
+def a_rule(slug: str, specificity: int = 0, since: str = "0.1") -> Rule:
+    return replace(all_rules()[0], slug=slug, specificity=specificity, since=since)
+
+
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_one_order_the_larger_loss_claims_first(turned: bool) -> None:
-    """Whatever its name, and whichever is given first."""
-    small, large = kernels((0, MS)), kernels((0, 3 * MS))
+@pytest.mark.parametrize(
+    "small",
+    [
+        a_rule("z-small", specificity=1, since="0.10"),
+        a_rule("z-small", since="0.2"),
+        a_rule("a-small", since="0.10"),
+    ],
+)
+def test_of_one_order_no_loss_decides_but_what_the_rules_declare(small: Rule, turned: bool) -> None:
+    """The more specific rule first, then the older, then by name; whichever is given first."""
+    large = a_rule("b-large", since="0.10")
     given = [
-        pending
-        for rule, hits in (("a-small", small), ("z-large", large))
-        for pending in pending_of(rule, Claims.EVENT, [hits])
+        replace(pending, precedence=rule.precedence)
+        for rule, hits in ((small, kernels((0, MS))), (large, kernels((0, 3 * MS))))
+        for pending in pending_of(rule.slug, Claims.EVENT, [hits])
     ]
     whole = scope()
     all_pending = settled(given[::-1] if turned else given, (whole.start_ns, whole.end_ns))
     owned = {
         pending.rule: sum(int((end - start).sum()) for start, end in [pending.own]) for pending in all_pending
     }
-    assert owned == {"a-small": 0, "z-large": 3 * MS}
+    assert owned == {small.slug: MS, large.slug: 2 * MS}

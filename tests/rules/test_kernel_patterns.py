@@ -12,8 +12,8 @@ from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity, Status
+from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.report.device_facts import rates
-from traceanalyzer.rule.evidence import short_name
 from traceanalyzer.rules.kernels.unfused_pointwise.fusion import shown
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Arrays>(int)"
@@ -224,7 +224,7 @@ def test_more_than_memory_delivers_comes_from_caches() -> None:
     ],
 )
 def test_kernels_have_short_names(kernel: str, short: str) -> None:
-    assert short_name(kernel) == short
+    assert short_kernel(kernel) == short
 
 
 def test_an_op_that_takes_little_of_the_step_is_no_hotspot() -> None:

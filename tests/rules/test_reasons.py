@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.kernels.far_from_bound.reasons import reason
 
 F32, LONG = "float", "long int"

@@ -18,7 +18,6 @@ from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, guarded
 from traceanalyzer.cli.explain import explain
 from traceanalyzer.cli.export import export
 from traceanalyzer.cli.facts import facts
-from traceanalyzer.cli.indexes import indexes
 from traceanalyzer.cli.memory import memory
 from traceanalyzer.cli.open import open_
 from traceanalyzer.cli.ops import ops
@@ -84,7 +83,7 @@ def cli() -> None:
 
 
 for command in (
-    *(annotate, baseline, collectives, compare, diagnose, explain, export, facts, indexes, memory),
+    *(annotate, baseline, collectives, compare, diagnose, explain, export, facts, memory),
     *(open_, ops, record, report, rules, table),
     *(mcp, skill),
 ):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from time import perf_counter_ns, process_time_ns
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceanalyzer.cli.files import check_outputs, written
-from traceanalyzer.cli.forms import FORMS, rendered
+from traceanalyzer.cli.files import check_outputs
+from traceanalyzer.cli.forms import FORMS, rendered, write_tables
 from traceanalyzer.cli.gate import failing, known_findings
 from traceanalyzer.cli.options import (
     FILE,
@@ -30,6 +29,7 @@ from traceanalyzer.cli.options import (
     window_option,
 )
 from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, tell, width
+from traceanalyzer.cli.profile import print_times
 from traceanalyzer.cli.step_time import warn_of_measured, warn_of_step
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.offsets import parse_window
@@ -37,12 +37,8 @@ from traceanalyzer.model.offsets import parse_window
 if TYPE_CHECKING:
     from traceanalyzer.job.ranks import Ranks
     from traceanalyzer.job.view import JobView
-    from traceanalyzer.model.analysis import Analysis
     from traceanalyzer.model.finding import Finding
     from traceanalyzer.model.report import Report
-
-_SHOWN_TIMES = 25  # lines of --profile
-STARTED_NS = perf_counter_ns() - process_time_ns()  # when the interpreter began, as near as can be told
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,21 +208,15 @@ def _say(
         ranks, view = _of_rank(ranks, request.rank), None
     asked = Asked.of(request.select, request.ignore, request.settings, request.step_ms)
     report = with_iterations(report_of_ranks(ranks, view, asked, request.as_peers), ranks)
-    _write_tables(request, report, ranks)
+    write_tables(report, ranks, findings=request.parquet, accounting=request.accounting)
     failed = failing(report, request.fail_on, known)
     _write_report(request, report, failed)
     _warn(report)
     warn_of_measured(report)
     warn_of_step(request.step_ms, ranks)
     if request.profile:
-        around = {"start-up": read_from - STARTED_NS, "reading": read_to - read_from}
-        times = ranks.each(_times, dict.fromkeys(ranks.all)).values()
-        print_times(times, around, perf_counter_ns() - STARTED_NS)
+        print_times(ranks, read_from, read_to)
     return bool(failed)
-
-
-def _times(analysis: Analysis, _: None, __: None) -> Mapping[str, int]:
-    return analysis.times
 
 
 def _of_rank(ranks: Ranks, rank: int) -> Ranks:
@@ -269,21 +259,6 @@ def _check_rules(request: Request, settings: Mapping[str, str]) -> None:
     rules.configured(rules.select_rules(request.select, request.ignore), settings)
 
 
-def _write_tables(request: Request, report: Report, ranks: Ranks) -> None:
-    if request.parquet is not None:
-        from traceanalyzer.render.data.parquet import write_findings
-
-        with written(request.parquet) as stream:
-            write_findings(report, stream)
-    if request.accounting is not None:
-        from traceanalyzer.render.data.parquet import write_accounting
-        from traceanalyzer.report.summary import accounting_of
-
-        frame = accounting_of(ranks)
-        with written(request.accounting) as stream:
-            write_accounting(frame, [trace.meta.source for trace in report.traces], stream)
-
-
 def _write_report(request: Request, report: Report, failed: Sequence[Finding]) -> None:
     if request.form == "text":
         put_text(_text(request, report), request.output)
@@ -313,19 +288,3 @@ def _warn(report: Report) -> None:
         if not trace.busy:
             why = (trace.unavailable or {}).get("busy", "no event of a GPU")
             tell(f"warning: {trace.meta.source}: nothing is said of the GPU: {why}", trace.meta.source)
-
-
-def print_times(times: Iterable[Mapping[str, int]], around: Mapping[str, int], total_ns: int) -> None:
-    """On standard error: the time of the whole command, of its parts outside of rules, and of indexes and rules.
-
-    The slowest first, each without what it asked for; several at a time, where there are several cores.
-    """
-    from traceanalyzer.model.units import format_ns
-
-    sums: dict[str, int] = {}
-    for one in times:
-        for name, ns in one.items():
-            sums[name] = sums.get(name, 0) + ns
-    largest = sorted(sums.items(), key=lambda item: -item[1])
-    for name, ns in [("in total", total_ns), *around.items(), *largest[:_SHOWN_TIMES]]:
-        print(f"{format_ns(ns):>10}  {name}", file=sys.stderr)

@@ -1,14 +1,17 @@
-"""The report in the form that was asked for, other than text."""
+"""The report in the form that was asked for, other than text, and its tables."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from traceanalyzer.cli.files import written
 from traceanalyzer.cli.output import tell
 
 if TYPE_CHECKING:
+    from traceanalyzer.job.ranks import Ranks
     from traceanalyzer.model.finding import Finding
     from traceanalyzer.model.report import Report
 
@@ -54,3 +57,19 @@ def _summarise(markdown: bytes) -> None:
             stream.write(markdown)
     except OSError as error:
         tell(f"warning: {path}: the job's summary cannot be written: {error.strerror}", path)
+
+
+def write_tables(report: Report, ranks: Ranks, *, findings: Path | None, accounting: Path | None) -> None:
+    """The findings, and where every nanosecond went, as Parquet where a file for it is given."""
+    if findings is not None:
+        from traceanalyzer.render.data.parquet import write_findings
+
+        with written(findings) as stream:
+            write_findings(report, stream)
+    if accounting is not None:
+        from traceanalyzer.render.data.parquet import write_accounting
+        from traceanalyzer.report.summary import accounting_of
+
+        frame = accounting_of(ranks)
+        with written(accounting) as stream:
+            write_accounting(frame, [trace.meta.source for trace in report.traces], stream)

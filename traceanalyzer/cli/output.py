@@ -75,8 +75,8 @@ def tell(text: str, path: str | None = None) -> None:
 
 
 def _fitted(text: str, path: str | None) -> str:
-    from traceanalyzer.render.text.escape import JOINED
     from traceanalyzer.render.text.page import Page, stream_width
+    from traceanalyzer.render.words.escape import JOINED
 
     page = Page(width=stream_width())
     for line in (text.replace(path, path.replace(" ", JOINED)) if path else text).split("\n"):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from traceanalyzer.comparison.result import CallRow, Counted, Row, Word
 from traceanalyzer.comparison.rows import label_of
 from traceanalyzer.comparison.snapshot import Snapshot, rows_of
-from traceanalyzer.comparison.waterfall import plain_op
+from traceanalyzer.model.short_names import short_ops
 
 _ROUNDING = 1e-9
 _PLACES = 3  # of a counter that are named
@@ -90,7 +90,7 @@ def changed_calls(base: Snapshot, new: Snapshot) -> tuple[CallRow, ...]:
             ((row.least_base, row.most_base), (row.least_new, row.most_new)), (row.count_base, row.count_new)
         )
         if word in (Word.MORE, Word.FEWER):
-            outer = plain_op(str(row.outer))
+            outer = short_ops(str(row.outer))
             found.append(
                 CallRow(
                     str(row.counter), str(row.op), outer, str(row.name), row.count_base, row.count_new, word

@@ -12,8 +12,9 @@ from traceanalyzer.comparison.matching import Pair, Parts
 from traceanalyzer.comparison.names import family_of
 from traceanalyzer.comparison.result import Row, Word, WorkSide
 from traceanalyzer.comparison.statistics import holm, permutation_p, spread
-from traceanalyzer.comparison.waterfall import Busy, BusyPart, plain_op
-from traceanalyzer.rule.evidence import TYPES, shapes_in_words, short_name
+from traceanalyzer.comparison.waterfall import Busy, BusyPart
+from traceanalyzer.model.short_names import short_kernel, short_ops
+from traceanalyzer.rule.evidence import TYPES, shapes_in_words
 
 Table = Sequence[Any]
 """The rows of a work table with the column `medians`, as `rows_of` gives them."""
@@ -55,11 +56,11 @@ def drafted(pair: Pair, tables: tuple[Table, Table]) -> Drafted:
     lead = some[max(pair.base or pair.new, key=lambda row: (some[row].ns, -row))]
     kind = str(lead.kind)
     apart = pair.rung == "family"  # its ops are many, and others on each side
-    name = f"{family_of(lead.kernel, kind)} kernels" if apart else lead.op or short_name(lead.name)
+    name = f"{family_of(lead.kernel, kind)} kernels" if apart else lead.op or short_kernel(lead.name)
     note, other_inputs = _note(base, new, alike=pair.rung not in ("region", "family"))
     row = Row(
         op=name,
-        outer="" if apart else plain_op(lead.outer),
+        outer="" if apart else short_ops(lead.outer),
         region="" if apart else lead.annotation,
         kind=kind,
         rung=pair.rung,
@@ -118,7 +119,7 @@ def _side(table: Table, parts: Parts) -> WorkSide | None:
         ns=sum(table[row].ns * share for row, share in parts.items()),
         exposed_ns=sum(table[row].exposed_ns * share for row, share in parts.items()),
         median_ns=median(samples) if samples else None,
-        kernels=tuple(dict.fromkeys(short_name(table[row].name) for row in own)),
+        kernels=tuple(dict.fromkeys(short_kernel(table[row].name) for row in own)),
         shapes=" | ".join(dict.fromkeys(table[row].dims for row in own)),
         types=" | ".join(dict.fromkeys(table[row].types for row in own)),
     )

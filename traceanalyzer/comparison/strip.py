@@ -6,8 +6,8 @@ import numpy as np
 
 from traceanalyzer.comparison.snapshot import Piece, StepStrip
 from traceanalyzer.comparison.tables import Chosen
+from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
-from traceanalyzer.rule.evidence import short_name
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
@@ -26,7 +26,7 @@ def strip_of(trace: Trace, work: DeviceWork, steps: Steps, chosen: Chosen) -> St
     streams = {stream: at for at, stream in enumerate(np.unique(work.stream[mine]).tolist())}
     names = texts_of(trace.gpu, "name")[codes_at(trace.gpu, "name", work.row[shown])]
     pieces = tuple(
-        Piece(streams[stream], start - begin, end - start, KINDS[kind], short_name(str(name)))
+        Piece(streams[stream], start - begin, end - start, KINDS[kind], short_kernel(str(name)))
         for stream, start, end, kind, name in zip(
             work.stream[shown].tolist(),
             work.start_ns[shown].tolist(),

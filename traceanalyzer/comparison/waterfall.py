@@ -10,8 +10,8 @@ import numpy as np
 
 from traceanalyzer.comparison.result import Part, Waterfall
 from traceanalyzer.comparison.snapshot import Snapshot, rows_of
+from traceanalyzer.model.short_names import short_ops
 
-ENGINE = "autograd::engine::evaluate_function: "
 _GROUPS = ("compute", "communication", "copies", "memsets", "idle", "unexplained")
 UNEXPLAINED = "work that the prediction does not wait for"
 _NO_CAUSE = "idle time of no recorded cause"
@@ -66,14 +66,9 @@ def waterfall_of(
     return Waterfall(*steps, tuple(parts), _grouped(parts))
 
 
-def plain_op(name: str) -> str:
-    """`XBackward0` of autograd's `evaluate_function: XBackward0`."""
-    return name.removeprefix(ENGINE)
-
-
 def _idle_names(sides: Sequence[Snapshot]) -> list[tuple[str, str]]:
     found = {
-        (str(row.cause), plain_op(str(row.outer or row.op)))
+        (str(row.cause), short_ops(str(row.outer or row.op)))
         for side in sides
         for row in rows_of(side.tables["idle"])
     }
@@ -85,7 +80,7 @@ def _idle(side: Snapshot, left_ns: float, names: Sequence[tuple[str, str]]) -> l
     table = side.tables["idle"]
     recorded: dict[tuple[str, str], float] = {}
     for row in rows_of(table):
-        key = str(row.cause), plain_op(str(row.outer or row.op))
+        key = str(row.cause), short_ops(str(row.outer or row.op))
         recorded[key] = recorded.get(key, 0.0) + float(row.ns)
     total = sum(recorded.values())
     if left_ns <= 0:

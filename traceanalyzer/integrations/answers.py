@@ -102,7 +102,7 @@ def events(roots: Roots, trace: str, window: str) -> str:
 
 
 def _listed(rows: object, total: int) -> str:
-    from traceanalyzer.render.text.escape import printable
+    from traceanalyzer.render.words.escape import printable
 
     lines = [f"{total:,} events overlap the window; the longest {_ROWS} at most, times in us"]
     lines.append("lane  thread or stream  start  duration  category  name  event_id")

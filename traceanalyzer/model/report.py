@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from traceanalyzer.model.fault import Fault as Fault
 from traceanalyzer.model.finding import Confidence, Finding, Outcome, Severity
@@ -204,16 +203,16 @@ class Report:
     limits: Mapping[str, int | float]
     job: JobReport | None = None
     iterations: Iterations | None = None
+    drawn: ClassVar[Callable[[Report], str] | None] = None
+    """How a notebook shows it: set by the package, since the model knows no renderer."""
 
     def __repr__(self) -> str:
         counts = [f"{sum(f.severity is level for f in self.findings)} {level}" for level in Severity]
         return f"Report({len(self.traces)} traces, findings: {', '.join(counts)})"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """What a notebook shows: the verdict, where the time went, the largest findings, as a small SVG."""
-        # The model knows no renderer; this one is looked up when a notebook asks.
-        summary = import_module("traceanalyzer.render.html.summary")
-        return str(summary.summary_svg(self))
+        return None if Report.drawn is None else Report.drawn(self)
 
     @property
     def idle(self) -> pd.DataFrame:

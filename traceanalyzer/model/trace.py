@@ -39,6 +39,9 @@ class Device:
     compute_capability: tuple[int, int] | None = None
 
 
+_UNDERSTOOD = ("flow:", "metadata", "window mark", "of another rank")
+
+
 @dataclass(frozen=True, slots=True)
 class Damage:
     """One place where the file could not be read as it stands, and what was lost there."""
@@ -77,6 +80,11 @@ class Meta:
     damage: tuple[Damage, ...] = ()
     thread_names: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def not_understood(self) -> dict[str, int]:
+        """What of `counted` is no flow, metadata, window mark or event of another rank, which nobody misses."""
+        return {name: count for name, count in self.counted.items() if not name.startswith(_UNDERSTOOD)}
 
     def __repr__(self) -> str:
         return f"Meta({self.source!r}, {self.events:,} events, rank={self.rank})"

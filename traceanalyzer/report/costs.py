@@ -15,6 +15,7 @@ from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.short_names import short_op
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.collective_names import collective_names
@@ -22,8 +23,6 @@ from traceanalyzer.rule.views import IdleTime, Work
 from traceanalyzer.timeline.steps import Steps
 
 LARGEST = 3
-_LONGEST = 60  # characters of a kernel's name that tell it from others
-_ENGINE = "autograd::engine::evaluate_function: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ def _gpu_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, flo
     """Time by outermost op, per step."""
     sums: Counter[str] = Counter()
     for name, ns in work.outer_op.name.or_else(work.name).sums(took_ns).items():
-        sums[short_name(name)] += ns
+        sums[short_op(name)] += ns
     return {name: ns / max(steps, 1) for name, ns in sums.items()}
 
 
@@ -154,18 +153,3 @@ def _unprofiled(
     left = max(step_ns - forecast.base[0].gpu_ns, 0.0)
     # Where a recording is cut, a step may have more work than the replayed ones: shares are never of less than that.
     return max(step_ns, busy_ns, 1.0), {name: ns * left / max(traced, 1.0) for name, ns in idle_ns.items()}
-
-
-def short_name(op: str) -> str:
-    """An op without the autograd engine's words; a kernel without types and arguments, CUTLASS's by its own name."""
-    plain = op.removeprefix(_ENGINE)
-    if "(" not in plain:
-        return _cut(plain)
-    plain = plain.replace("(anonymous namespace)::", "").removeprefix("void ")
-    name, _, rest = plain.split("(")[0].strip().partition("<")
-    return _cut(rest.rstrip(">") if name == "cutlass::Kernel2" else name)
-
-
-def _cut(name: str) -> str:
-    """Names of generated kernels list all their parameters."""
-    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."

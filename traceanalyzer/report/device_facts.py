@@ -7,9 +7,9 @@ import re
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.short_names import short_op
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.report.costs import short_name
 from traceanalyzer.report.fact import Fact, Facts, Value, ids_of
 from traceanalyzer.roofline.op_model import ARITHMETIC
 from traceanalyzer.roofline.op_work import OpWork
@@ -34,7 +34,7 @@ def hotspots(analysis: Analysis) -> Facts:
         share = found.total_ns / whole
         calls = len(found.outer_op.distinct()) or len(found)
         text = (
-            f"{short_name(str(name))}: {100 * share:.0f} % of GPU time, {calls:,} calls, {format_ns(found.total_ns)} "
+            f"{short_op(str(name))}: {100 * share:.0f} % of GPU time, {calls:,} calls, {format_ns(found.total_ns)} "
             f"in {len(steps)} step{'s' * (len(steps) != 1)}{_who_says_more(found)}"
         )
         values: dict[str, Value] = {

@@ -8,8 +8,8 @@ import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import pick, sums_of
+from traceanalyzer.model.short_names import short_op
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.report.costs import short_name
 from traceanalyzer.report.fact import Fact, Facts, ids_of
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.timeline.names import BUFFER_OVERHEAD
@@ -35,7 +35,7 @@ def dispatch_chains(analysis: Analysis) -> Facts:
                 chain.name.values(), chain.dur_ns.tolist(), chain.self_ns.tolist(), strict=True
             )
         ]
-        parts.append(f"{short_name(str(one.name[0]))} {format_ns(one.total_ns)} on the GPU")
+        parts.append(f"{short_op(str(one.name[0]))} {format_ns(one.total_ns)} on the GPU")
         values = {
             "op": op,
             "calls": len(np.unique(found.outer_op.rows)),

@@ -1,4 +1,4 @@
-"""Classes of time, causes of idle time, ops and spans as people say them."""
+"""Classes of time, causes of idle time and spans as people say them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ _CLASSES = {
     "copy_other": "other copies",
 }
 _PREFIX = "idle:"
-_ENGINE = "autograd::engine::evaluate_function: "
 
 
 def in_words(name: str) -> str:
@@ -24,30 +23,8 @@ def in_words(name: str) -> str:
     return _CLASSES.get(name, name.replace("_", " ").replace("-", " ").replace(":", ": "))
 
 
-def short_ops(text: str) -> str:
-    """A text without the autograd engine's words before the names of its ops."""
-    return text.replace(_ENGINE, "")
-
-
 def format_span(low_ns: float, high_ns: float, word: str = "to") -> str:
     """`2.97 to 3.73 ms`, `821 µs to 1.02 ms`: the unit once where both have the same."""
     low, high = format_ns(low_ns), format_ns(high_ns)
     number, _, unit = low.rpartition(" ")
     return f"{number if high.endswith(f' {unit}') else low} {word} {high}"
-
-
-def plain_kernel(name: str) -> str:
-    """A kernel's name without its arguments and what C++ puts around it: `at::native::reduce_kernel<512, 1, x>`."""
-    plain = name.replace("(anonymous namespace)::", "").removeprefix("void ")
-    begin = _arguments(plain) if plain.endswith(")") else 0
-    return plain[:begin] if begin and plain[begin - 1] != " " else plain  # `Memset (Device)` has none
-
-
-def _arguments(name: str) -> int:
-    """Where the parenthesis opens that the last character closes; 0 where none does."""
-    depth = 0
-    for at in range(len(name) - 1, 0, -1):
-        depth += (name[at] == ")") - (name[at] == "(")
-        if depth == 0:
-            return at
-    return 0

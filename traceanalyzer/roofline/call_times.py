@@ -9,9 +9,9 @@ from traceanalyzer.model.arrays import Rows, distinct_pairs
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.op_bounds import bound_of, least_ns, reached_ns
-from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.op_work import arithmetic_of
 from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.roofline.signatures import Signature
 
 Floats = NDArray[np.float64]
 

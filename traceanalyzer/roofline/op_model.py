@@ -10,30 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import orjson
 
 from traceanalyzer.roofline.convolutions import conv_flops, transposed_flops
+from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 
-ITEM_BYTES = {
-    "c10::BFloat16": 2,
-    "c10::Half": 2,
-    "float": 4,
-    "double": 8,
-    "long int": 8,
-    "long": 8,
-    "int": 4,
-    "short int": 2,
-    "bool": 1,
-    "signed char": 1,
-    "unsigned char": 1,
-    "c10::Float8_e4m3fn": 1,
-    "c10::Float8_e5m2": 1,
-    "c10::complex<float>": 8,
-    "c10::complex<double>": 16,
-}
 ARITHMETIC = {
     "c10::BFloat16": "bf16",
     "c10::Half": "fp16",
@@ -57,66 +39,6 @@ _LOGICAL = "eq ne lt le gt ge isnan isinf isfinite logical_and logical_or logica
 _TRUTHS = frozenset(_LOGICAL.split())
 DEPTHWISE = "depthwise conv"
 _ABSURD = 2**62  # operations or elements: damaged files have such shapes
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """An op's name and its inputs, as the trace gives them: shape, type, scalar and strides of each."""
-
-    name: str
-    dims: tuple[Any, ...]
-    types: tuple[str, ...]
-    scalars: tuple[str, ...]
-    strides: tuple[Any, ...] = ()
-
-    @staticmethod
-    def parsed(
-        name: str, dims: str | None, types: str | None, scalars: str | None, strides: str | None = None
-    ) -> Signature:
-        """From the JSON text of the trace's columns; what is missing or damaged is empty."""
-        shapes, kinds, values, steps = (_listed(text) for text in (dims, types, scalars, strides))
-        return Signature(name, tuple(shapes), tuple(map(str, kinds)), tuple(map(str, values)), tuple(steps))
-
-    def stride(self, position: int) -> tuple[int, ...] | None:
-        """Strides of a tensor input in elements; None where they are not recorded."""
-        found = self.strides[position] if position < len(self.strides) else None
-        if not isinstance(found, list) or len(found) != len(self.shape(position)):
-            return None
-        return tuple(found) if all(type(step) is int for step in found) else None
-
-    def elements(self, position: int) -> int:
-        """Elements that a tensor input has in memory: what is expanded counts once."""
-        shape = self.shape(position)
-        steps = self.stride(position) or (1,) * len(shape)
-        return math.prod(size for size, step in zip(shape, steps, strict=True) if step)
-
-    def shape(self, position: int) -> tuple[int, ...]:
-        """Shape of a tensor input.
-
-        Raises:
-            LookupError: it is not there, or is a list of tensors.
-        """
-        shape = self.dims[position]
-        if not isinstance(shape, list) or any(not isinstance(size, int) for size in shape):
-            raise LookupError(f"input {position} has no shape")
-        return tuple(shape)
-
-    def scalar(self, position: int) -> Any:
-        """A scalar input.
-
-        Raises:
-            LookupError: it is not there or cannot be read.
-        """
-        text = self.scalars[position]
-        values = {"True": True, "False": False}
-        try:
-            return values[text] if text in values else orjson.loads(text)
-        except orjson.JSONDecodeError:
-            raise LookupError(f"input {position} has no value") from None
-
-    def item_bytes(self, position: int) -> int:
-        """Bytes per element of a tensor input; LookupError for unknown types."""
-        return ITEM_BYTES[self.types[position]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +89,6 @@ def largest_odd_size(signature: Signature, multiple: int) -> int:
     matrices = [shape for shape in signature.dims if isinstance(shape, list) and len(shape) >= 2]
     sizes = (size for shape in matrices for size in shape[-2:] if isinstance(size, int))
     return max((size for size in sizes if size % multiple and size < _ABSURD), default=0)
-
-
-def _listed(text: str | None) -> list[Any]:
-    try:
-        found = orjson.loads(text) if text else []
-    except orjson.JSONDecodeError:
-        return []
-    return found if isinstance(found, list) else []
 
 
 # -- models --------------------------------------------------------------------------------------------------
@@ -300,19 +214,3 @@ _MODELS: dict[str, Callable[[Signature], OpCost]] = {
     "fill_": _fill,
     "zero_": _fill,
 }
-
-
-def torch_flops(signature: Signature) -> int:
-    """What the table's FLOPs column counts for one call: seven ops, 0 for all others and where inputs are missing."""
-    name = signature.name.removeprefix("aten::")
-    try:
-        if name in ("mm", "bmm", "addmm", "baddbmm"):
-            work = op_cost_of(signature)
-            return (work.flops or 0) if work else 0
-        if name == "conv2d":
-            image, weight = signature.shape(0), signature.shape(1)
-            padding, stride, dilation = (signature.scalar(i) for i in (4, 3, 5))
-            return conv_flops(image, weight, padding, stride, dilation)[0]
-        return math.prod(signature.shape(0)) if name in ("mul", "add") else 0
-    except (LookupError, TypeError, ValueError):
-        return 0

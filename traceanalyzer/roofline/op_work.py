@@ -15,9 +15,9 @@ from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_families import inputs_once
-from traceanalyzer.roofline.op_model import OpCost, Signature, linked_op_cost_of, op_cost_of
+from traceanalyzer.roofline.op_model import OpCost, linked_op_cost_of, op_cost_of
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
-from traceanalyzer.roofline.signatures import NO_OP, signatures_of
+from traceanalyzer.roofline.signatures import NO_OP, Signature, signatures_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 

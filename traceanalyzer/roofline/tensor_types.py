@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from traceanalyzer.roofline.op_model import ITEM_BYTES, Signature
+from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 
 Shape = tuple[int, ...]
 

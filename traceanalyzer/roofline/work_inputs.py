@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.roofline.indexed import Indexed
-from traceanalyzer.roofline.op_model import Signature
-from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.timeline.device_work import DeviceWork
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,10 @@ from traceanalyzer.rule.views.selection import Rows
 
 
 class Claims(IntEnum):
-    """When a rule claims its time: the specific before the general. The only table of this order."""
+    """When a rule claims its time: the specific before the general. The only table of this order.
+
+    Within one, rules go by their `specificity`, then the older before the newer, then by name: never by what they lost.
+    """
 
     RECORDING = 0
     """The profiler's own: nobody's code spent it."""
@@ -47,6 +51,7 @@ class PendingFinding:
     """One finding in the making: the hits of one rule, cause and `by` on one device.
 
     Attributes:
+        precedence: within its order the smaller first, as of `Rule`; no trace decides it.
         which: positions of its occurrences in `hits.occurrences`, int64, ordered.
         lost: what they lost on this device, owners as in `hits.occurrences`.
         own: what of it no other finding has; all of it until `settled`.
@@ -59,6 +64,7 @@ class PendingFinding:
     which: Rows
     lost: LostTime
     own: intervals.Set = intervals.EMPTY
+    precedence: tuple[int, ...] = ()
 
     @property
     def cost_ns(self) -> int:
@@ -79,7 +85,8 @@ class PendingFinding:
 def settled(all_pending: Sequence[PendingFinding], window: tuple[int, int]) -> list[PendingFinding]:
     """The findings of one trace with what each alone owns within the window; order as given.
 
-    The table's order decides, then the larger loss, then the names. A net owns nothing of what is mostly claimed.
+    The table's order decides, then the rules' precedence and names, and of one rule the larger loss. A catch-all owns
+    nothing of what is mostly claimed.
     """
     first = sorted(range(len(all_pending)), key=lambda i: _turn(all_pending[i]))
     taken: dict[int | None, intervals.Set] = {}
@@ -96,6 +103,6 @@ def settled(all_pending: Sequence[PendingFinding], window: tuple[int, int]) -> l
     return result
 
 
-def _turn(pending: PendingFinding) -> tuple[int, int, str, str, str]:
-    lost = intervals.length(pending.lost.spans())
-    return pending.order, -lost, pending.rule, pending.hits.cause, pending.hits.named_by or ""
+def _turn(pending: PendingFinding) -> tuple[Any, ...]:
+    lost, names = intervals.length(pending.lost.spans()), (pending.hits.cause, pending.hits.named_by or "")
+    return pending.order, pending.precedence, pending.rule, -lost, *names

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.roofline.op_model import Signature
-from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rule.views.selection import Mask

@@ -2,55 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.arrays import grouped
 from traceanalyzer.model.shapes import shapes_of
+from traceanalyzer.model.short_names import short_kernel, short_ops
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.collective_names import collective_names
 from traceanalyzer.rule.views import Work
 
-_WRAPPED = re.compile(r"cutlass::Kernel2?<\s*([\w:]+)")
-_LAMBDA = re.compile(r"\b(\w+?)(_cuda)?\(at::TensorIteratorBase")
-_FUNCTOR = re.compile(r"\b(\w*?(?:Functor|ReduceOp|Ops)\w*)")
-_PLAIN = re.compile(r"^(?:void )?(?:[\w:]|\(anonymous namespace\)::)*?(\w+)(?=[<(]|$)")
-_ENGINE = "autograd::engine::evaluate_function: "
 TYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Half": "float16"}
-_MAX_LETTERS = 60
 _MAX_SHAPES = 3
-
-
-@lru_cache(maxsize=4_096)
-def short_name(kernel: str) -> str:
-    """`vectorized_elementwise_kernel(tanh_kernel)`: a kernel's name without namespaces and template arguments."""
-    wrapped = _WRAPPED.search(kernel)
-    if wrapped:
-        return wrapped[1][:_MAX_LETTERS]
-    plain = _PLAIN.search(kernel)
-    if plain is None or "<" not in kernel:
-        bare = kernel.removeprefix("void ").replace("(anonymous namespace)::", "")
-        return bare.partition("(")[0][:_MAX_LETTERS]
-    inner = _LAMBDA.search(kernel, plain.end()) or _FUNCTOR.search(kernel, plain.end())
-    return f"{plain[1]}({inner[1]})"[:_MAX_LETTERS] if inner else plain[1][:_MAX_LETTERS]
 
 
 def kernel_times(work: Work) -> dict[str, int]:
     """Short name -> ns."""
     sums: dict[str, int] = {}
     for name, ns in work.name.sums(work.dur_ns).items():
-        sums[short_name(name)] = sums.get(short_name(name), 0) + ns
+        sums[short_kernel(name)] = sums.get(short_kernel(name), 0) + ns
     return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
 def op_times(work: Work) -> dict[str, int]:
     """What the user called -> ns; autograd's `evaluate_function: XBackward0` as `XBackward0`."""
     names = work.outer_op.name
-    plain = [str(name).removeprefix(_ENGINE) for name in names.names]
+    plain = [short_ops(str(name)) for name in names.names]
     return Texts(names.code, np.array(plain, object)).sums(work.dur_ns)
 
 
@@ -67,13 +46,6 @@ def called_names(work: Work) -> Texts:
     code = np.full(len(work), -1, np.int64)
     code[shared] = collectives.code[number]
     return Texts(code, collectives.names).or_else(names)
-
-
-def plain_name(op: str) -> str:
-    """Without the engine's words; a kernel by its short name."""
-    plain = op.removeprefix(_ENGINE)
-    name = plain if "(" not in plain and "<" not in plain else short_name(plain)
-    return name if len(name) <= _MAX_LETTERS else f"{name[:_MAX_LETTERS]}..."
 
 
 def called_ops(work: Work) -> Texts:
@@ -125,4 +97,4 @@ def named_ops(work: Work) -> Texts:
     kin = Texts(np.where(op.code >= 0, op.code, known[name.code]), op.names)
     if (kin.code >= 0).all():
         return kin
-    return kin.or_else(Texts(name.code, np.array([short_name(str(one)) for one in name.names], object)))
+    return kin.or_else(Texts(name.code, np.array([short_kernel(str(one)) for one in name.names], object)))

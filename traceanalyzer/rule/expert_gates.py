@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from traceanalyzer.roofline.op_bounds import bound_of
-from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.views import Work
 from traceanalyzer.rule.views.selection import Mask
 

@@ -92,7 +92,8 @@ def _run(rule: Rule, analysis: Analysis, scope: Scope) -> _Ran:
     try:
         with analysis.timed(rule.slug):
             within = scope if scope.asked else None
-            return _Ran(rule, outcome, tuple(pending_of(rule.slug, rule.claims, rule.hits(analysis), within)))
+            pending = pending_of(rule.slug, rule.claims, rule.hits(analysis), within)
+            return _Ran(rule, outcome, tuple(replace(one, precedence=rule.precedence) for one in pending))
     except Unavailable as reason:
         return _Ran(rule, replace(outcome, status=Status.NOT_APPLICABLE, why=str(reason)))
     except Exception as error:  # a rule may fail in any way; the report says how

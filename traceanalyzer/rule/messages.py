@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from traceanalyzer.model import units
+from traceanalyzer.model.short_names import short_ops
 
 _FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
 _PARTS_NAMED = 3  # of a mapping in a message
 _MOST_STEPS = 0.75  # of the steps: one at an edge of the window may lack it
 _ABOUT = 0.15  # of the times in a step, that the whole number may be off: steps at the edges are cut
-_ENGINE = "autograd::engine::evaluate_function: "  # what the engine puts before the name of a node
 
 
 def message_fields(
@@ -33,7 +33,7 @@ def message_fields(
             shown[stem or unit] = _FORMS[unit](value)
         if isinstance(value, Mapping):
             shown[name] = _leading(value)
-    shown = {name: text.replace(_ENGINE, "") for name, text in shown.items()}
+    shown = {name: short_ops(text) for name, text in shown.items()}
     return {
         "times": _times(counts[0]),
         "times_a_step": _times_a_step(counts[1], in_steps, steps),

@@ -53,6 +53,7 @@ class Rule:
 
     Attributes:
         claims: when it claims its time.
+        specificity: within that, the higher first.
         min_share: findings that cost and save less are not said: a share of the window, or of the step.
         causes: what its findings may name as their cause; empty where they name none.
         limits: an instance of the rule's own dataclass, None where it has no limits.
@@ -71,6 +72,12 @@ class Rule:
     limits: Any
     function: RuleFunction
     kind: Kind = Kind.FAULT
+    specificity: int = 0
+
+    @property
+    def precedence(self) -> tuple[int, ...]:
+        """Of rules that claim at once the smaller first: the more specific, then the older."""
+        return (-self.specificity, *map(int, self.since.split(".")))
 
     def hits(self, analysis: Analysis) -> Iterator[Hits]:
         """Every occurrence in the trace.
@@ -96,16 +103,18 @@ def rule(
     causes: tuple[str, ...] = (),
     limits: type | None = None,
     kind: Kind = Kind.FAULT,
+    specificity: int = 0,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Mark a function as a rule; its name is the slug, its docstring the page, its parameters the indexes.
 
     Args:
         min_share: by default the share from which on the severity is `low`.
+        specificity: more than 0 where it knows more of its time than others of its order, and goes first.
         causes: what its hits may have as `cause`: `traceanalyzer explain CAUSE` finds the rule by them.
     """
 
     def mark(function: RuleFunction) -> RuleFunction:
-        function.__rule__ = (since, claims, min_share, causes, limits, kind)  # type: ignore[attr-defined]
+        function.__rule__ = (since, claims, min_share, causes, limits, kind, specificity)  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -144,7 +153,7 @@ def _imported() -> tuple[tuple[Rule, ...], tuple[Broken, ...]]:
 
 
 def _describe(function: Any) -> Rule:
-    since, claims, min_share, causes, limits, kind = function.__rule__
+    since, claims, min_share, causes, limits, kind, specificity = function.__rule__
     page = inspect.cleandoc(function.__doc__)
     return Rule(
         slug=function.__name__.replace("_", "-"),
@@ -159,6 +168,7 @@ def _describe(function: Any) -> Rule:
         limits=None if limits is None else limits(),
         function=function,
         kind=kind,
+        specificity=specificity,
     )
 
 

@@ -11,8 +11,8 @@ from traceanalyzer.comparison import shown
 from traceanalyzer.comparison.result import Comparison
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.data.encode import INDENTED, signature, to_json, unicode_text, write_parquet
-from traceanalyzer.render.text.escape import printable
-from traceanalyzer.render.text.markdown import to_markdown
+from traceanalyzer.render.words.escape import printable
+from traceanalyzer.render.words.markdown import to_markdown
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 _ROWS = 10

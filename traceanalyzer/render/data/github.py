@@ -6,7 +6,7 @@ from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.data.encode import unicode_text
 from traceanalyzer.render.data.source_lines import source_line
-from traceanalyzer.render.text.savings import finding_name
+from traceanalyzer.render.words.savings import finding_name
 
 _COMMANDS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "notice"}
 

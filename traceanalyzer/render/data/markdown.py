@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import DeviceTime, Report, TraceReport
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.render.text.escape import printable
-from traceanalyzer.render.text.markdown import to_markdown
-from traceanalyzer.render.text.savings import amount_words, finding_name
+from traceanalyzer.render.words.escape import printable
+from traceanalyzer.render.words.markdown import to_markdown
+from traceanalyzer.render.words.savings import amount_words, finding_name
 from traceanalyzer.report.words import in_words
 
 _BAR = 20  # characters of a whole window

@@ -22,7 +22,7 @@ from traceanalyzer.render.html.markup import (
 )
 from traceanalyzer.render.html.remedy import coded, copied, example, explained
 from traceanalyzer.render.html.strips import legend, strip_svg
-from traceanalyzer.render.text.page import joined_units
+from traceanalyzer.render.words.escape import joined_units
 from traceanalyzer.report.page.strip import Earlier, Strip
 
 MARKS = {Severity.HIGH: "▲", Severity.MEDIUM: "◆", Severity.LOW: "●", Severity.INFO: "○"}

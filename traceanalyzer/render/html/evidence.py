@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_share
 from traceanalyzer.render.html.amounts import Card
 from traceanalyzer.render.html.markup import Html, breakable, number, quoted, said, scrolled, tag, together
-from traceanalyzer.report.words import short_ops
 
 _MOST, _MOST_PARTS = 12, 5  # rows; parts of one sum
 _UNITS = {"_ns": "ns", "_bytes": "bytes", "_share": "share"}

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from traceanalyzer.model.short_names import ENGINE, short_kernel, short_op
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, said, tag
 from traceanalyzer.render.html.names import kernel_names
 from traceanalyzer.render.html.templates import filled
-from traceanalyzer.report.costs import short_name
 from traceanalyzer.report.page.flame import WORK_KINDS, Node
-from traceanalyzer.rule.evidence import short_name as kernel_short_name
 
-_MODULE, _ENGINE = "nn.Module: ", "autograd::engine::evaluate_function: "
+_MODULE = "nn.Module: "
 _ABOVE = ("module", "annotation", "op")  # kinds of frames around work
 _BRANCHES = 8  # that are named without scripts
 _LONGEST = 160  # characters of a name
@@ -47,7 +46,7 @@ def _nodes(node: Node) -> Iterator[Node]:
 
 
 def _branch(node: Node) -> Html:
-    return tag("li", tag("code", short_name(node.name)), f" {format_ns(node.ns)}")
+    return tag("li", tag("code", short_op(node.name)), f" {format_ns(node.ns)}")
 
 
 def flame_data(root: Node | None) -> dict[str, Any] | None:
@@ -66,8 +65,8 @@ def flame_data(root: Node | None) -> dict[str, Any] | None:
 
     tree = node(root)
     full = [said(name, _LONGEST) for name in names]
-    bare = [name.removeprefix(_MODULE).removeprefix(_ENGINE) for name in names]
+    bare = [name.removeprefix(_MODULE).removeprefix(ENGINE) for name in names]
     short = kernel_names(bare, _LONGEST)
-    plain = (said(kernel_short_name(name)) for name in bare)
+    plain = (said(short_kernel(name)) for name in bare)
     told = {i: text for i, text in enumerate(plain) if text not in short[i] and text not in full[i]}
     return {"names": full, "shorts": short, "told": told, "kinds": list(kinds), "root": tree}

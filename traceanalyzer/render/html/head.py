@@ -9,8 +9,7 @@ from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.report import StepEstimate, StepsSummary, TraceReport
 from traceanalyzer.model.trace import Meta
 from traceanalyzer.render.html.markup import Html, number, pointer, prose, quoted, scrolled, tag, together
-from traceanalyzer.render.text.footer import UNDERSTOOD
-from traceanalyzer.render.text.page import joined_units
+from traceanalyzer.render.words.escape import joined_units
 from traceanalyzer.report.page.page import Page
 from traceanalyzer.report.slowest import rank_of, slowest_of
 from traceanalyzer.report.words import in_words
@@ -257,13 +256,12 @@ def _not_understood(meta: Meta, i: int, several: bool) -> Iterator[tuple[str, Ht
     where = ("diagnose", "traces", i, "meta")
     if several and meta.damage:  # of a trace alone the verdict says it
         yield "not read", together(_damage(meta, i))
-    kinds = {"counted": "not understood", "unknown_categories": "unknown kinds", "anomalies": "mended"}
-    for field, said in kinds.items():
-        counts = {
-            name: count
-            for name, count in getattr(meta, field).items()
-            if field != "counted" or not name.startswith(UNDERSTOOD)
-        }
+    kinds = (
+        ("counted", meta.not_understood, "not understood"),
+        ("unknown_categories", meta.unknown_categories, "unknown kinds"),
+        ("anomalies", meta.anomalies, "mended"),
+    )
+    for field, counts, said in kinds:
         parts = [
             together((tag("span", name), " ", number(pointer(*where, field, name), count, "count")))
             for name, count in sorted(counts.items())

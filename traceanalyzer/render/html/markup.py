@@ -12,8 +12,7 @@ from typing import Any
 from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
 from traceanalyzer.render.data.encode import to_json
-from traceanalyzer.render.text.escape import printable, shortened
-from traceanalyzer.render.text.page import joined_units
+from traceanalyzer.render.words.escape import joined_units, printable, shortened
 
 LONGEST = 400  # characters of a name: those of generated kernels have thousands
 _EMPTY = frozenset({"rect", "line", "path", "circle", "br", "input", "meta", "use"})

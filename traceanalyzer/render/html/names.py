@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from traceanalyzer.model.short_names import plain_kernel, short_kernel
 from traceanalyzer.render.html.markup import said
-from traceanalyzer.render.text.escape import shortened
-from traceanalyzer.report.words import plain_kernel
-from traceanalyzer.rule.evidence import short_name
+from traceanalyzer.render.words.escape import shortened
 
 _HEAD, _BESIDE = 24, 10  # characters kept of the beginning, and before where two names part
 
@@ -26,7 +25,7 @@ def told_apart(names: Sequence[str], longest: int) -> list[str]:
 
 def kernel_names(names: Sequence[str], longest: int) -> list[str]:
     """Kernels without namespaces and template arguments, as findings name them; those alike with what differs."""
-    shown = [short_name(name) for name in names]
+    shown = [short_kernel(name) for name in names]
     known: dict[str, set[str]] = {}
     for text, name in zip(shown, names, strict=True):
         known.setdefault(text, set()).add(name)

@@ -6,7 +6,7 @@ import ast
 import re
 
 from traceanalyzer.render.html.markup import Html, tag
-from traceanalyzer.render.text.page import joined_units
+from traceanalyzer.render.words.escape import joined_units
 
 # What reads like code: `torch.compile(model)`, `non_blocking=True`, `aten::item`.
 _CODE = re.compile(

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from traceanalyzer.model.offsets import format_offset
+from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, said, tag, together
 from traceanalyzer.report.page.bars import Bar
 from traceanalyzer.report.page.strip import Lane, Strip
-from traceanalyzer.rule.evidence import short_name
 
 _HEADING, _LEVEL, _GAP, _AXIS = 18, 19, 8, 22  # pixels
 _LABELLED = 3.5  # percent of the width: a narrower bar has no room for letters
@@ -99,7 +99,7 @@ def _bar(bar: Bar, y: int, scale: _Scale) -> Html:
     drawn = tag("rect", tag("title", title), class_=look, role="img", tabindex="-1", y=y, **place)
     if width < _LABELLED:
         return drawn
-    letters = tag("text", short_name(name) if name.startswith("void ") else name, x="4", y="13")
+    letters = tag("text", short_kernel(name) if name.startswith("void ") else name, x="4", y="13")
     hidden: dict[str, object] = {"aria-hidden": "true"}
     return together((drawn, tag("svg", letters, class_="letters", y=y, **place, **hidden)))
 

@@ -10,7 +10,7 @@ from traceanalyzer.model.report import DeviceTime, Report
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.html.markup import Html, said, tag
 from traceanalyzer.render.html.plots import class_of
-from traceanalyzer.render.text.savings import finding_name
+from traceanalyzer.render.words.savings import finding_name
 from traceanalyzer.report.words import in_words
 
 MOST_BYTES = 20_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceanalyzer.render.perfetto.wire import number, sized, text
-from traceanalyzer.render.text.escape import printable, shortened
+from traceanalyzer.render.words.escape import printable, shortened
 
 NAME_LENGTH = 200  # characters of a slice's name that tell it from others
 VALUE_LENGTH = 10_000  # of a text in its details; names of 100 kB are no use to anybody

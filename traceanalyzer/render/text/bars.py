@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from traceanalyzer.model.report import IDLE, DeviceTime
+from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.page import Page, bar
-from traceanalyzer.report.words import in_words, short_ops
+from traceanalyzer.render.words.escape import printable, shortened
+from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 

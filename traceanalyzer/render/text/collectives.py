@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from traceanalyzer.job.rates import Rate
 from traceanalyzer.model.job_report import Clock
 from traceanalyzer.model.units import format_bytes, format_ns
-from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.page import as_text
+from traceanalyzer.render.words.escape import printable, shortened
 
 _TITLES = ("collective", "group", "ranks", "size", "times", "transfer", "algbw", "busbw", "waiting")
 _GROUP = 32  # columns of a group's name

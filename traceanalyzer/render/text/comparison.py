@@ -5,9 +5,9 @@ from __future__ import annotations
 from traceanalyzer.comparison import shown
 from traceanalyzer.comparison.result import Comparison, Word
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.job import ranks_in_words
 from traceanalyzer.render.text.page import Page
+from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.version import __version__
 
 _COLOURS = {Word.SLOWER: "red", Word.FASTER: "green"}

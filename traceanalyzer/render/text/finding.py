@@ -8,14 +8,14 @@ from dataclasses import replace
 from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Report, StepEstimate, TraceReport
+from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import ranks_in_words
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.text.savings import amount_words, finding_name, grade, saving_words, short_amounts
+from traceanalyzer.render.words.escape import printable, shortened
+from traceanalyzer.render.words.savings import amount_words, finding_name, grade, saving_words, short_amounts
 from traceanalyzer.report.verdict import listed
-from traceanalyzer.report.words import short_ops
 
 SEVERITY_STYLES = {
     Severity.HIGH: "red",

@@ -10,15 +10,8 @@ from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Meta
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.text.savings import finding_name
+from traceanalyzer.render.words.savings import finding_name
 from traceanalyzer.report.triage import Triage
-
-UNDERSTOOD = (
-    "flow:",
-    "metadata",
-    "window mark",
-    "of another rank",
-)  # beginnings of what `Meta.counted` has and nobody misses
 
 
 def footer(page: Page, report: Report, parts: Triage) -> None:
@@ -124,9 +117,8 @@ def _by_reason(outcomes: Iterable[Outcome]) -> dict[str | None, tuple[list[str],
 
 def _not_understood(meta: Meta) -> list[str]:
     """Kinds of events that were counted but not analysed, each with its number."""
-    unreadable = {name: n for name, n in meta.counted.items() if not name.startswith(UNDERSTOOD)}
     kinds = {
-        "not understood": unreadable,
+        "not understood": meta.not_understood,
         "of unknown categories": meta.unknown_categories,
         "mended": meta.anomalies,
     }

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
 from traceanalyzer.model.offsets import format_offset
+from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
 from traceanalyzer.render.data.table import records
-from traceanalyzer.render.text.escape import printable, shortened
 from traceanalyzer.render.text.page import as_text
-from traceanalyzer.report.words import short_ops
+from traceanalyzer.render.words.escape import printable, shortened
 
 if TYPE_CHECKING:
     import pandas as pd

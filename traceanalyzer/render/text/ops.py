@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from traceanalyzer.model.short_names import plain_kernel, short_ops
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.data.table import records
-from traceanalyzer.render.text.escape import printable, shortened
-from traceanalyzer.render.text.markdown import to_markdown
 from traceanalyzer.render.text.page import as_text
-from traceanalyzer.report.words import plain_kernel, short_ops
+from traceanalyzer.render.words.escape import printable, shortened
+from traceanalyzer.render.words.markdown import to_markdown
 from traceanalyzer.roofline.op_work import OpWork
 
 if TYPE_CHECKING:

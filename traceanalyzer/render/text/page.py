@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from traceanalyzer.render.text.escape import JOINED, printable, shortened
+from traceanalyzer.render.words.escape import JOINED, joined_units, printable, shortened
 
 NARROWEST, WIDEST = 60, 120
 FILE_WIDTH = 80
@@ -22,7 +22,6 @@ _ASCII = str.maketrans(
 )
 _ENDLESS, _NAME = re.compile(r"(?<!\S)[^\s/]{200,}(?!\S)"), 72  # names of generated kernels; paths stay whole
 _FRAME = re.compile(r"\S+\.py\(\d+\): [\w<>.]+[,;:]?")
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
 
 
 def stream_width() -> int:
@@ -84,11 +83,6 @@ class Page:
     def text(self) -> str:
         """The page, ending in a newline."""
         return as_text(self.lines, ascii_only=self.ascii_only)
-
-
-def joined_units(text: str) -> str:
-    """The text with numbers and their units held together: no line ends in `12` of `12 %`."""
-    return _UNIT.sub(JOINED, text)
 
 
 def joined_frames(text: str, room: int) -> str:

@@ -1,9 +1,8 @@
-"""Rules -> text: the page that `explain` prints, and the table in README.md."""
+"""A rule -> text: the page that `explain` prints."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.rule.limits import LimitInfo, limits_of
@@ -28,9 +27,3 @@ def rule_page(rule: Rule, width: int = 80) -> str:
         page.put(f"{rule.slug}.{limit.name}={limit.value}{shown}", indent=4)
         page.put(limit.source, indent=8)
     return page.text()
-
-
-def rule_table(rules: Iterable[Rule]) -> str:
-    """Markdown: one row per rule."""
-    rows = [f"| `{rule.slug}` | {rule.group} | {rule.title.replace('|', chr(92) + '|')} |" for rule in rules]
-    return "\n".join(["| rule | group | what it finds |", "|---|---|---|", *rows])

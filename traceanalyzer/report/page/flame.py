@@ -20,6 +20,7 @@ from traceanalyzer.model.arrays import Rows, distinct, grouped, pick, sums_of
 from traceanalyzer.model.containment import depths, nearest_marked, nearest_reaching, thread_order
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.texts import Mask, Texts, shifted
 from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.report.page.places import around
@@ -32,7 +33,7 @@ _MOST_LEVELS = 64  # what is nested deeper is told with what is around it
 _LEAST_SHARE = 0.0002  # of all GPU time: a fifth of a pixel of 1,000
 _MODULE = "nn.Module: "
 # Steps are what shares are of, and the engine's row around a node of the graph has that node's name.
-_WRAPPER = re.compile(r"^ProfilerStep#\d+$|^autograd::engine::evaluate_function: ")
+_WRAPPER = re.compile(rf"^ProfilerStep#\d+$|^{ENGINE}")
 _KINDS = ("module", "annotation", "op")
 # What is drawn in one colour -> what its kinds of work begin with.
 WORK_KINDS = {"kernel": "compute", "copy": "copy", "communication": "communication", "memset": "memset"}

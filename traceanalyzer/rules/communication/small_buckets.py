@@ -12,6 +12,7 @@ from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.replay.edits import Drop, Resize
@@ -42,7 +43,7 @@ class Limits:
 _REDUCER = r"AccumulateGrad|ddp\.reducer|distributed::reducer"
 _REDUCES = r"(?i)all_?reduce"
 _CALL, _LEVELS = r"^(c10d::|nccl:)", 3
-_BACKWARD = r"^autograd::engine::evaluate_function"
+_BACKWARD = f"^{ENGINE}"
 _BYTES = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2}
 
 

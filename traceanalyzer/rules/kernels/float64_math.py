@@ -9,9 +9,9 @@ import numpy as np
 
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.roofline.gpus import Gpu, Gpus
-from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.op_work import shapes_of
 from traceanalyzer.roofline.other_units import first_of, speedup
+from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import (
     NARROWER,
     has_float64,

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.shapes import elements_of
-from traceanalyzer.roofline.op_model import Signature
-from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told

@@ -52,7 +52,7 @@ _TEXTS = {
 }
 
 
-@rule(since="0.1", claims=Claims.WORK, min_share=0.01, limits=Limits, causes=tuple(_TEXTS))
+@rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.01, limits=Limits, causes=tuple(_TEXTS))
 def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """A kernel's duration varies between steps.
 

@@ -41,7 +41,7 @@ _OLDER = "This device has no TF32: use torch.autocast with {half} for its matrix
 _UNKNOWN = "Use torch.autocast if the device has matrix units; TF32 (Ampere and later) needs no conversions."
 
 
-@rule(since="0.1", claims=Claims.WORK, limits=Limits, causes=tuple(_ADVICE))
+@rule(since="0.1", claims=Claims.WORK, specificity=1, limits=Limits, causes=tuple(_ADVICE))
 def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Float32 matrix products, convolutions or attention run without tensor cores.
 

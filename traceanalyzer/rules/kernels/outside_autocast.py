@@ -21,7 +21,7 @@ class Limits:
     speedup: float = limit(2.0, "of bfloat16 over TF32 where the device is unknown: half of the bits")
 
 
-@rule(since="0.1", claims=Claims.WORK, limits=Limits)
+@rule(since="0.1", claims=Claims.WORK, specificity=1, limits=Limits)
 def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Part of a half-precision program multiplies in float32.
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.roofline.op_bounds import bound_of
-from traceanalyzer.roofline.op_model import ITEM_BYTES, Signature
-from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule

@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.replay.edits import DropWork
-from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from traceanalyzer.roofline.op_model import Signature
-from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.rule.views import Work
 from traceanalyzer.rule.views.selection import Mask
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from traceanalyzer.model.arrays import grouped
-from traceanalyzer.roofline.op_model import Signature
+from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.views import Work
 from traceanalyzer.rule.views.selection import Mask
 

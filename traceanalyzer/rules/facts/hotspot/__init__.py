@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model.short_names import short_op
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import without_waiting
-from traceanalyzer.rule.evidence import called_names, kernel_times, plain_name
+from traceanalyzer.rule.evidence import called_names, kernel_times
 from traceanalyzer.rules.facts.hotspot.what_limits import LIMITS, TRANSFER, Bound, what_limits
 from traceanalyzer.timeline.steps import Steps
 
@@ -74,7 +75,7 @@ def hotspot(
             if not bound.kind and found.outer_op.name.matches(_COMPILED).any():
                 bound = _compiled(found, forecast)
             alone = "without the profiler" if forecast else "as recorded"
-            yield _hits(plain_name(op), every, found, bound, gpu_ns, min(share, 1.0), alone)
+            yield _hits(short_op(op), every, found, bound, gpu_ns, min(share, 1.0), alone)
 
 
 def _counts(work: Work, usual: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.op_work import OpWork, shapes_of
+from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.evidence import largest_shapes
 from traceanalyzer.rule.views import Work
 

@@ -11,8 +11,8 @@ from traceanalyzer.model.arrays import Rows, numbered, starts_of_runs, sums_of
 from traceanalyzer.roofline.call_times import call_times
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
-from traceanalyzer.roofline.op_model import ITEM_BYTES, Signature
 from traceanalyzer.roofline.op_work import shapes_of
+from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.roofline.op_model import ITEM_BYTES, Signature
+from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 
 _FEW = 0.5  # of the multiprocessors: fewer blocks leave half of the device empty
 _MANY = 64  # additions into one place: more of them wait for each other; index_add_, H200

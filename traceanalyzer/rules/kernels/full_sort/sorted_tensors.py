@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.roofline.op_model import ITEM_BYTES, Signature
+from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.rule.views import Calls
 from traceanalyzer.rule.views.selection import Mask, Rows
 

@@ -33,7 +33,7 @@ class Limits:
     fused_share_fp32: float = limit(0.7, "of all pieces that fused float32 attention takes")
 
 
-@rule(since="0.1", claims=Claims.PATTERN, limits=Limits)
+@rule(since="0.1", claims=Claims.PATTERN, specificity=1, limits=Limits)
 def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Attention is written by hand: a batched product, a softmax, a batched product.
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
-from traceanalyzer.roofline.op_model import Signature
 from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence import op_times, told

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from traceanalyzer.model.arrays import distinct, pick
+from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rule.views.selection import Mask
 
 _NODE = r"Backward\d*$"
 _CHECKPOINT = r"Checkpoint\w*Backward"
-_EVALUATION = r"^autograd::engine::evaluate_function"
+_EVALUATION = f"^{ENGINE}"
 _CHECKS = ("aten::ne", "aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten::is_nonzero")
 _ASKS = ("aten::item", "aten::is_nonzero")
 _NOTHING_TO_CHECK = r"AccumulateGrad|View|Expand|Transpose|Permute|^.*: T+Backward"

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, starts_of_runs
-from traceanalyzer.roofline.op_model import Signature
-from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls
 from traceanalyzer.rule.views.selection import Mask

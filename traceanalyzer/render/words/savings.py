@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Saving, StepEstimate
+from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.render.text.escape import shortened
-from traceanalyzer.report.words import format_span, short_ops
+from traceanalyzer.render.words.escape import shortened
+from traceanalyzer.report.words import format_span
 
 _NEXT_TO_NOTHING = Severity.LOW.least_share
 _WORTH_A_WORD = 0.01  # of the step: an interval that ends below it is not shown beside "nothing"

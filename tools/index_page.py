@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import traceanalyzer
+from tools.view_page import views_part
 from traceanalyzer.model.analysis import Window, depends_on_window, index_needs
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.report.view_page import views_part
 
 _ROOMS = ("timeline", "idle", "roofline", "allocator", "torch_table")
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*): (.*)$")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 JOINED = "\N{NO-BREAK SPACE}"  # stands for a space at which no line ends
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
 
 
 def printable(text: str) -> str:
@@ -27,3 +30,8 @@ def shortened(text: str, width: int) -> str:
         return text
     kept = max(width - 1, 2)
     return text[: kept - kept // 2] + "…" + text[len(text) - kept // 2 :]
+
+
+def joined_units(text: str) -> str:
+    """The text with numbers and their units held together: no line ends in `12` of `12 %`."""
+    return _UNIT.sub(JOINED, text)

@@ -1,0 +1,61 @@
+"""Names of ops and kernels as people say them: the one place that shortens them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+ENGINE = "autograd::engine::evaluate_function: "  # what the engine puts before the name of a node
+
+_ANONYMOUS = "(anonymous namespace)::"
+_WRAPPED = re.compile(r"cutlass::Kernel2?<\s*([\w:]+)")
+_LAMBDA = re.compile(r"\b(\w+?)(_cuda)?\(at::TensorIteratorBase")
+_FUNCTOR = re.compile(r"\b(\w*?(?:Functor|ReduceOp|Ops)\w*)")
+_PLAIN = re.compile(r"^(?:void )?(?:[\w:]|\(anonymous namespace\)::)*?(\w+)(?=[<(]|$)")
+_MAX_LETTERS = 60
+
+
+def short_ops(text: str) -> str:
+    """A text without the autograd engine's words before the names of its ops: `MmBackward0`."""
+    return text.replace(ENGINE, "")
+
+
+def short_op(op: str) -> str:
+    """What the user called, without the engine's words; a kernel by its short name."""
+    plain = short_ops(op)
+    name = plain if "(" not in plain and "<" not in plain else short_kernel(plain)
+    return name if len(name) <= _MAX_LETTERS else f"{name[:_MAX_LETTERS]}..."
+
+
+@lru_cache(maxsize=4_096)
+def short_kernel(kernel: str) -> str:
+    """`vectorized_elementwise_kernel(tanh_kernel)`: a kernel's name without namespaces and template arguments."""
+    wrapped = _WRAPPED.search(kernel)
+    if wrapped:
+        return wrapped[1][:_MAX_LETTERS]
+    plain = _PLAIN.search(kernel)
+    if plain is None or "<" not in kernel:
+        return _bare(kernel).partition("(")[0][:_MAX_LETTERS]
+    inner = _LAMBDA.search(kernel, plain.end()) or _FUNCTOR.search(kernel, plain.end())
+    return f"{plain[1]}({inner[1]})"[:_MAX_LETTERS] if inner else plain[1][:_MAX_LETTERS]
+
+
+def plain_kernel(name: str) -> str:
+    """A kernel's name without its arguments and what C++ puts around it: `at::native::reduce_kernel<512, 1, x>`."""
+    plain = _bare(name)
+    begin = _arguments(plain) if plain.endswith(")") else 0
+    return plain[:begin] if begin and plain[begin - 1] != " " else plain  # `Memset (Device)` has none
+
+
+def _bare(name: str) -> str:
+    return name.removeprefix("void ").replace(_ANONYMOUS, "")
+
+
+def _arguments(name: str) -> int:
+    """Where the parenthesis opens that the last character closes; 0 where none does."""
+    depth = 0
+    for place in range(len(name) - 1, 0, -1):
+        depth += (name[place] == ")") - (name[place] == "(")
+        if depth == 0:
+            return place
+    return 0

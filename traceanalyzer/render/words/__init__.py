@@ -1,0 +1,1 @@
+"""What all renderers say and show alike: escaping, tables of pipes, amounts."""
