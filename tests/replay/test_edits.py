@@ -89,6 +89,23 @@ def test_what_ran_cold_after_a_stall_takes_as_long_as_its_quicker_like() -> None
     assert saved(program(trace), Drop(rows(trace, "cudaMalloc"))) > 150_000
 
 
+def test_what_ran_cold_after_a_stall_is_worth_no_more_than_the_stall_took() -> None:
+    """Long ops that follow may be long of themselves: a saving is not larger than what was spent."""
+    loop = Loop()
+    for at in range(0, 400_000, 30_000):
+        loop.op("aten::mul", at + 10_000, 3_000)
+    loop.sync(450_000, 60_000, name="cudaMalloc")
+    for at in (511_000, 560_000, 610_000):
+        loop.op("aten::mul", at, 3_000, dur=48_000)
+    trace = loop.load()
+    edited = EditedProgram(program(trace))
+    stall = edited.of_rows(rows(trace, "cudaMalloc"))
+    took, before = edited.cpu_ns[stall].sum(), edited.cpu_ns.copy()
+    edited.drop(stall)
+    ops = ~stall & ~edited.program.segments.gap
+    assert (before - edited.cpu_ns)[ops].sum() == pytest.approx(took)
+
+
 def test_resizing_and_scaling_work_shorten_a_gpu_bound_step() -> None:
     built = program(gpu_bound())
     assert replay(built).bound == "gpu"

@@ -10,6 +10,7 @@ import pytest
 
 from tests.loaded import reported as _report
 from tests.recorded import TRACES, name_of
+from tests.rules.shares import excesses
 from traceanalyzer.model.finding import MAX_OCCURRENCES
 from traceanalyzer.read.text.source import Source
 from traceanalyzer.rule.limits import limits_of
@@ -41,6 +42,11 @@ def test_costs_lie_within_the_window_and_messages_are_complete(path: Path) -> No
         assert found.steps <= found.count
         assert not re.search(r"[{}]|None|nan", found.message), found.message
         assert found.advice.endswith(".")
+
+
+@pytest.mark.parametrize("path", TRACES, ids=name_of)
+def test_no_share_exceeds_what_it_is_a_share_of(path: Path) -> None:
+    assert excesses(_report(path)) == []
 
 
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.slug)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.chosen import one_of_each_kind
 from tests.loaded import reported as _report
+from tests.rules.shares import excesses
 from traceanalyzer import Finding
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.read.text.source import Source
@@ -25,6 +26,11 @@ def _found(path: Path, rule: str) -> list[Finding]:
 @pytest.mark.of_shared(wanted=one_of_each_kind)
 def test_no_rule_fails(shared_trace: Path) -> None:
     assert [outcome for outcome in _report(shared_trace).outcomes if outcome.status is Status.FAILED] == []
+
+
+@pytest.mark.of_shared(wanted=one_of_each_kind)
+def test_no_share_exceeds_what_it_is_a_share_of(shared_trace: Path) -> None:
+    assert excesses(_report(shared_trace)) == []
 
 
 FOUND = [

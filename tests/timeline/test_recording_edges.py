@@ -149,3 +149,16 @@ def test_an_iteration_of_which_the_one_before_was_still_running(shared: Callable
         )  # what launching the graph takes is left
         longest = max(one.step.unprofiled_ns for one in report.traces if one.step is not None)
         assert longest / 1e6 == pytest.approx(true_ms, rel=0.03)
+
+
+def test_a_read_back_waits_no_longer_than_the_recording_tells() -> None:
+    """It waited for 90 ms of work from before the recording, which is nobody's."""
+    trace = TraceBuilder()
+    trace.op("aten::item", 0, 90 * MS + 10 * US)
+    trace.launch("cudaMemcpyAsync", 5 * US, 20 * US, 100)
+    trace.launch("cudaStreamSynchronize", 30 * US, 90 * MS - 25 * US, 101)
+    trace.memcpy(90 * MS - 2 * US, 2 * US, 100, name="Memcpy DtoH (Device -> Pinned)", size=4)
+    iteration(trace, 90 * MS + 150 * US)
+    report = diagnose(trace.load())
+    (read,) = (one for one in report.findings if one.rule == "implicit-sync")
+    assert read.evidence["waited_ns"] < 10 * US

@@ -149,7 +149,10 @@ class EditedProgram:
         return np.asarray(before & after & ~dropped & (segments.call < 0))
 
     def _rewarm(self, dropped: Mask) -> None:
-        """What ran cold after a stall that is dropped takes what the quicker quarter of its kind takes."""
+        """What ran cold after a stall that is dropped takes what the quicker quarter of its kind takes.
+
+        That is worth no more than the stall took: no saving is larger than what the occurrences took.
+        """
         timeline = self.program.timeline
         edge = np.diff(dropped.astype(np.int8), prepend=0, append=0)
         first, last = np.flatnonzero(edge > 0), np.flatnonzero(edge < 0) - 1
@@ -163,7 +166,12 @@ class EditedProgram:
         if not self.program.segments.gap[dropped].all():
             warm = np.where(np.isnan(warm), self.cpu_ns / _COLD_FACTOR, warm)
         cold &= ~self.program.segments.gap | (self.cpu_ns <= _LONG_GAP_NS)
-        self.cpu_ns = np.where(cold, np.fmin(self.cpu_ns, warm), self.cpu_ns)
+        at = np.flatnonzero(cold)
+        quicker = self.cpu_ns[at] - np.fmin(self.cpu_ns[at], warm[at])
+        took = stall[long].astype(np.float64)
+        after = np.searchsorted(begins, timeline.start_ns[at], side="right") - 1
+        whole = np.bincount(after, weights=quicker, minlength=len(took))
+        self.cpu_ns[at] -= quicker * np.minimum(1.0, took / np.maximum(whole, 1e-9))[after]
 
     def aside(self, positions: Rows) -> None:
         """Put work on a stream of its own that nothing waits for."""

@@ -64,11 +64,13 @@ def faults_of(
 def _joint(
     members: Sequence[tuple[PendingFinding, Finding]], forecast: Forecast | None
 ) -> tuple[Saving | None, Severity]:
-    """(what fixing all saves, how severe that is); of a single finding its own."""
+    """(what fixing all saves, how severe that is); of a single finding its own, and never less than one of them."""
     if len(members) == 1 or forecast is None:  # without a forecast every fault is of one finding
         return members[0][1].saving, members[0][1].severity
     edits = [edit for pending, _ in members for edit in pending.hits.edits()]
-    saving = forecast.saving(edits)
+    own = (found.saving for _, found in members if found.saving is not None)
+    # What comes on top of other findings' fixes may be worth more there than with these alone.
+    saving = max((forecast.saving(edits), *own), key=lambda one: one.share)
     if all(pending.hits.info for pending, _ in members):
         return saving, Severity.INFO
     findings = [found for _, found in members]

@@ -55,6 +55,7 @@ def implicit_sync(
         waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
         lines, idling = found.line.sums(found.dur_ns), idle.waited().call.inside(found).any()
+        waited = _waited_ns(waiting)
         yield Hits(
             occurrences=found,
             named_by=op,
@@ -63,12 +64,17 @@ def implicit_sync(
             fix=_fix(cause, found, waiting, moved, work, makers_of(found, outer), limits),
             message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
             + (", at {lines}" if lines else "")
-            + _waits(longest := _longest(waiting, found), waiting.total_ns, len(found), limits.alike)
+            + _waits(
+                longest := _longest(waiting, waited, found),
+                total := int(waited.sum()),
+                len(found),
+                limits.alike,
+            )
             + (", and then the GPU is idle until the next launch" if idling else ""),
             advice=KINDS[cause].advice,
             evidence={
-                "waited_ns": waiting.total_ns,
-                "each_ns": waiting.total_ns // max(len(found), 1),
+                "waited_ns": total,
+                "each_ns": total // max(len(found), 1),
                 "longest_ns": longest,
                 "lines": lines,
             },
@@ -82,9 +88,16 @@ def _as_called(ops: Calls) -> Texts:
     return Texts(np.where(backward, np.flatnonzero(names == "aten::index")[0], ops.name.code), names)
 
 
-def _longest(waiting: Calls, found: Calls) -> int:
+def _waited_ns(waiting: Calls) -> Rows:
+    """How long each call waits within the window: what was launched before the recording is nobody's."""
+    begin, end = waiting.events.steps.window_start_ns, waiting.events.steps.window_end_ns
+    waited: Rows = np.minimum(waiting.end_ns, end) - np.maximum(waiting.start_ns, begin)
+    return np.maximum(waited, 0)
+
+
+def _longest(waiting: Calls, waited: Rows, found: Calls) -> int:
     """How long the op that waits longest waits in all."""
-    return int(sums_of(waiting.index_of_enclosing(found), waiting.dur_ns, len(found)).max(initial=0))
+    return int(sums_of(waiting.index_of_enclosing(found), waited, len(found)).max(initial=0))
 
 
 def _waits(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
