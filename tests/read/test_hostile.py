@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -224,6 +225,23 @@ def test_many_keys_and_categories_lose_nothing() -> None:
     assert len(trace.meta.unknown_categories) == 201
     assert trace.meta.unknown_categories["another category"] == 100
     assert json.loads(trace.cpu["other_args"].tolist()[-1]) == {"args": None, "cat": "category299"}
+
+
+@pytest.mark.no_cover
+def test_distinct_shapes_take_memory_of_their_text() -> None:
+    """As objects of Python they take fifteen times that: never all of them at once."""
+    inputs = [[[number, size] for size in range(120)] for number in range(2_000)]
+    events = [orjson.dumps(op(args={"Input Dims": [dims]})) for dims in inputs]
+    content = b"[%b]" % b",\n".join(events)
+    load_bytes(events[0].join((b"[", b"]")))  # what is imported is not of the trace
+    tracemalloc.start()
+    try:
+        trace = load_bytes(content, batch_bytes=50_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(trace.cpu["input_dims"].cat.categories) == 2_000
+    assert peak < 4 * len(content), f"{peak / len(content):.1f} times the file"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")

@@ -12,12 +12,12 @@ from traceanalyzer.model.arrays import Rows, grouped, sums_of
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.texts import Mask
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
-from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_families import inputs_once
 from traceanalyzer.roofline.op_model import OpCost, linked_op_cost_of, op_cost_of
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
-from traceanalyzer.roofline.signatures import NO_OP, Signature, signatures_of
+from traceanalyzer.roofline.signatures import NO_OP, Signature
+from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
@@ -57,9 +57,9 @@ class OpWork:
         return self.kernels.merge(rates, on=keys, how="left", sort=False)
 
     @classmethod
-    def build(cls, trace: Trace, work: DeviceWork, steps: Steps) -> Self:
+    def build(cls, trace: Trace, work: DeviceWork, steps: Steps, inputs: WorkInputs) -> Self:
         peaks = {device.ordinal: device_peaks(device.name) for device in trace.meta.devices}
-        signature, signatures = signatures_of(trace, work.op)
+        signature, signatures = inputs.number, inputs.signatures
         kernel, gpu_ns = codes_at(trace.gpu, "name", work.row), work.end_ns - work.start_ns
         pairs, first = grouped([signature, kernel])
         names = texts_of(trace.gpu, "name")[kernel[first]]
@@ -71,9 +71,10 @@ class OpWork:
             together[number].append(name)
         linked = np.isin(work.kind, [KINDS.index(kind) for kind in _OVER_LINK])
         over_link = np.bincount(signature, weights=linked, minlength=len(signatures)) > 0
-        indexed = Indexed.of(trace, work.row, signature, len(signatures))
         needed = [
-            linked_op_cost_of(op) if linked else _needed(op) or indexed.work(op, which) or inputs_once(op)
+            linked_op_cost_of(op)
+            if linked
+            else _needed(op) or inputs.indexed.work(op, which) or inputs_once(op)
             for which, (op, linked) in enumerate(zip(signatures, over_link, strict=True))
         ]
         known = _Known([" ".join(of) for of in together], over_link, needed)

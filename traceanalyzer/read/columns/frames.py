@@ -6,7 +6,7 @@ used, so that no column is in memory twice; columns that are null throughout sha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -135,9 +135,10 @@ def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
     """The columns that have raw keys, and `other_args`; those that no row has are left out."""
     known, other = _Distinct(gather, "known"), _Distinct(gather, "other")
     made: dict[str, Any] = {"other_args": categorical(other.codes, other.texts())}
+    decoded = known.values([column for column in columns if column.recurs])
     for column in columns:
-        if column.recurs and known.has(column):
-            values = [coerced(column.storage, value) for value in known.values(column)]
+        if column.name in decoded:
+            values = decoded.pop(column.name)
             made[column.name] = (
                 categorical(known.codes, values)
                 if column.storage.interned
@@ -149,34 +150,46 @@ def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
 
 
 class _Distinct:
-    """The distinct combinations of one kind of recurring args over all groups, and each row's code into them."""
+    """The distinct combinations of one kind of recurring args over all groups, and each row's code into them.
+
+    Either `values` or `texts` is asked for, and once: the reader's own table of texts is emptied on the way.
+    """
 
     def __init__(self, gather: _Gather, name: str) -> None:
-        self._parts = [group.shared.get(name) for group in gather.groups]
-        self._decoded = [part.values() if part else [] for part in self._parts]
-        counts = [len(decoded) for decoded in self._decoded]
+        self._parts = [group.shared[name] for group in gather.groups if name in group.shared]
+        counts = [len(group.shared[name].codes) if name in group.shared else 0 for group in gather.groups]
         self.codes = gather.codes(name, np.concatenate(([0], np.cumsum(counts)))[:-1].tolist())
 
-    def _each(self) -> Iterator[tuple[tuple[str, ...], tuple[Any, ...]]]:
-        for part, decoded in zip(self._parts, self._decoded, strict=True):
-            for values in decoded:
-                yield part.keys if part else (), values
+    def values(self, columns: Sequence[Column]) -> dict[str, list[Any]]:
+        """Column -> its value in every combination as the column stores it, None where there is none.
 
-    def has(self, column: Column) -> bool:
-        """Whether any row has one of the column's keys."""
-        return any(part and set(part.keys) & set(column.raw) for part in self._parts)
-
-    def values(self, column: Column) -> list[Any]:
-        """The column's value in every combination, None where there is none."""
-        return [
-            next((v for k, v in zip(keys, values, strict=True) if k in column.raw and v is not None), None)
-            for keys, values in self._each()
-        ]
+        Columns whose keys no row has are left out. Equal texts are one object.
+        """
+        keys = {key for part in self._parts for key in part.keys}
+        made: dict[str, list[Any]] = {one.name: [] for one in columns if keys & set(one.raw)}
+        seen: dict[Any, Any] = {}
+        for part in self._parts:
+            places = [
+                (made[one.name], one.storage, [i for i, key in enumerate(part.keys) if key in one.raw])
+                for one in columns
+                if one.name in made
+            ]
+            for values in part.values():
+                for out, storage, at in places:
+                    value = coerced(storage, next((values[i] for i in at if values[i] is not None), None))
+                    out.append(seen.setdefault(value, value) if storage.interned else value)
+            part.codes.clear()
+        return made
 
     def texts(self) -> list[str]:
         """Every combination as a JSON object."""
-        found = (dict(zip(keys, values, strict=True)) for keys, values in self._each())
-        return [as_json(args.get(FOLDED) or args) for args in found]
+        made = []
+        for part in self._parts:
+            for values in part.values():
+                args = dict(zip(part.keys, values, strict=True))
+                made.append(as_json(args.get(FOLDED) or args))
+            part.codes.clear()
+        return made
 
 
 def _looked_up(codes: Codes, values: Sequence[Any], storage: Storage) -> NDArray[Any]:
