@@ -98,4 +98,4 @@ def test_a_baseline_has_no_step_to_draw(tmp_path: Path) -> None:
     path.write_bytes(baseline_bytes(side_of(built([MM]).load())))
     found = compare(f"baseline:{path}", f"baseline:{path}")
     assert found.strips == (None, None)
-    assert b"No step is kept of a baseline" in render_comparison_page(found)
+    assert b"A baseline file, or a recording without work, has no step" in render_comparison_page(found)

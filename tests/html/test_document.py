@@ -82,7 +82,7 @@ def test_what_is_too_little_stands_last_with_its_number() -> None:
     assert sorted(numbers) == [*range(1, len(report.findings) + 1)]
     others = len(triage(report).others)
     assert numbers[:others] == [*triage(report).others]
-    assert "Too little to act on" in rendered(ONE).decode()
+    assert "Too small to act on" in rendered(ONE).decode()
 
 
 def test_the_same_trace_gives_the_same_bytes() -> None:
@@ -121,7 +121,7 @@ def test_reports_of_every_kind_have_a_page() -> None:
         assert html.count("<article") == len(report.findings)
     html = render_html(page_of(samples.replayed(), [(None, analysis)])).decode()
     assert "Fixing it alone adds" in html
-    assert "Fixing it saves next to nothing." in html
+    assert "Fixing it saves almost nothing." in html
     assert "broken-rule" in html
 
 

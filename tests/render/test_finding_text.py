@@ -69,10 +69,10 @@ def test_a_saving_is_told_with_its_interval() -> None:
     assert saving_words(replace(saved, step_ns=900_000), step) == "saves 900 µs of 18.3 ms a step"
     assert saving_words(saved, None) == "saves 8.90 ms a step"
     little = replace(samples.saving(0.004), low_share=-0.01, high_share=0.009)
-    assert saving_words(little, step) == "fixing it saves next to nothing"
-    assert saving_words(replace(little, share=-0.004), step) == "fixing it saves next to nothing"
+    assert saving_words(little, step) == "fixing it saves almost nothing"
+    assert saving_words(replace(little, share=-0.004), step) == "fixing it saves almost nothing"
     unsure = replace(little, high_share=0.12, high_ns=2 * MS)
-    assert saving_words(unsure, step) == "fixing it saves next to nothing, at most 2.00 ms a step"
+    assert saving_words(unsure, step) == "fixing it saves almost nothing, at most 2.00 ms a step"
     worse = replace(saved, step_ns=-900_000, share=-0.05)
     assert saving_words(worse, step) == "fixing it alone adds 900 µs to the 18.3 ms of a step"
     assert saving_words(worse, None) == "fixing it alone adds 900 µs to the time of a step"

@@ -47,4 +47,6 @@ def test_what_the_trace_does_not_show_is_said_from_a_quarter_on(unseen: int, sai
     parts = {"compute": (100 - unseen) * MS, "idle:waiting": 10 * MS, "idle:unknown": (unseen - 10) * MS}
     time = samples.accounting(parts_ns=parts, idle_causes=())
     limit = verdict_of(samples.trace(step=samples.estimate(), accounting=(time,)), []).limit
-    assert (f"for {unseen} % of the window the GPU waits for what the trace does not show" in limit) is said
+    assert (
+        f"for {unseen} % of the window the GPU waits for something that the trace does not show" in limit
+    ) is said

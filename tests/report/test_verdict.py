@@ -58,7 +58,7 @@ def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
     ("bound", "words"),
     [
         ("gpu", "the GPU"),
-        ("wait", "the CPU and the GPU, which wait for one another"),
+        ("wait", "the CPU and the GPU, which wait for each other"),
         ("communication", "communication"),
     ],
 )
@@ -72,18 +72,18 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     [
         (("gpu", "cpu"), "the GPU or the CPU"),
         (("communication", "cpu"), "communication or the CPU"),
-        (("gpu", "wait"), "the GPU, or the CPU and the GPU, which wait for one another"),
+        (("gpu", "wait"), "the GPU, or the CPU and the GPU, which wait for each other"),
     ],
 )
 def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:
     step = samples.estimate(bound="cpu", bounds=bounds, gpu_ns=171 * MS // 10)
     said = verdict_of(samples.trace(step=step, together=samples.estimate(9 * MS)), graded(HIGH))
     assert said.limit == (
-        f"{words}, not clear (the GPU is idle for 0 to 10 % of the step); "
+        f"not clear: {words} (the GPU is idle for 0 to 10 % of the step); "
         "time a step without the profiler and pass --step-ms"
     )
     healthy = verdict_of(samples.trace(step=step), [], [Cost("aten::mm", "gpu", 9 * MS, 0.5)])
-    assert healthy.fix == "nothing found that surely needs a fix"
+    assert healthy.fix == "no certain saving"
 
 
 def test_the_largest_gain_that_is_not_sure_is_named_where_the_limit_is_open() -> None:
@@ -93,7 +93,7 @@ def test_the_largest_gain_that_is_not_sure_is_named_where_the_limit_is_open() ->
         for one, share in zip(graded(INFO, INFO), (0.0, 0.2), strict=True)
     ]
     said = verdict_of(samples.trace(step=step), unsure).fix
-    assert said == "nothing found that surely needs a fix; not sure: 2 (scheduler-gap), up to 24 %"
+    assert said == "no certain saving; possible: 2 (scheduler-gap), up to 24 %"
     clear = replace(step, bounds=("cpu",))
     assert "not sure" not in verdict_of(samples.trace(step=clear), unsure).fix
     assert "not sure" not in verdict_of(samples.trace(step=step), unsure[:1]).fix
@@ -101,12 +101,12 @@ def test_the_largest_gain_that_is_not_sure_is_named_where_the_limit_is_open() ->
 
 def test_a_device_as_busy_as_the_cpu_is_no_less_the_bound() -> None:
     step = samples.estimate(bound="cpu", bounds=("cpu",), gpu_ns=17 * MS)
-    assert verdict_of(samples.trace(step=step), []).limit.startswith("the CPU and the GPU alike: ")
+    assert verdict_of(samples.trace(step=step), []).limit.startswith("CPU and GPU equally: ")
 
 
 def test_fixes_that_save_nothing_say_so() -> None:
     head = samples.trace(step=samples.estimate(18 * MS), together=samples.estimate(18 * MS - 50_000))
-    assert verdict_of(head, graded(HIGH, HIGH)).fix == "1 and 2 (scheduler-gap first): next to nothing"
+    assert verdict_of(head, graded(HIGH, HIGH)).fix == "1 and 2 (scheduler-gap first): saves almost nothing"
 
 
 def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
@@ -220,7 +220,7 @@ def test_a_choice_that_takes_much_of_the_step_is_said_though_nothing_is_to_fix()
     head = samples.trace(step=samples.estimate())
     choice = replace(graded(INFO)[0], rule="recomputation")
     assert verdict_of(head, [choice]).fix.endswith(
-        "1 (recomputation) is a choice that takes 50 % of the step"
+        "1 (recomputation) may be deliberate and costs 50 % of the step"
     )
     little = replace(choice, saving=replace(samples.saving(), low_share=0.01))
     for other in (little, graded(INFO)[0]):

@@ -22,7 +22,7 @@ def test_a_cold_first_step_is_told_once_and_as_info(shared: Shared) -> None:
     assert built.severity is Severity.INFO
     assert built.evidence["kinds"] == {
         "first calls": 48 * MS,
-        "python before the first op": 8_003_000,
+        "Python before the first op": 8_003_000,
         "loading kernels": 2 * MS,
     }
 

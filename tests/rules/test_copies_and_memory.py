@@ -1,4 +1,4 @@
-"""Trips to the host, exposed copies and memory asked of the driver: causes, and what they are told from."""
+"""Trips to the host, exposed copies and memory allocates from the driver: causes, and what they are told from."""
 
 from __future__ import annotations
 

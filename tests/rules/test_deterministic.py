@@ -46,7 +46,7 @@ def test_fills_of_allocations_and_sorts_in_place_of_additions_are_what_it_costs(
     (one,) = found(training(), "deterministic-algorithms")
     assert (one.steps, one.cost_ns) == (4, 4 * 6 * US)
     assert (one.evidence["filling_ns"], one.evidence["sorting_ns"]) == (4 * 6 * US, 4 * 15 * US)
-    assert "aten::index_add_ sort their indices and add in 4 kernels in place of one" in one.message
+    assert "aten::index_add_ sort their indices and add in 4 kernels instead of one" in one.message
     assert "fill_uninitialized_memory" in one.advice
     assert one.saving is not None
     assert one.saving.share > 0.05

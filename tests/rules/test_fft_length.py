@@ -1,4 +1,4 @@
-"""Fourier transforms of awkward lengths, by their inputs and by the names of their kernels."""
+"""Fourier transforms of unfavourable lengths, by their inputs and by the names of their kernels."""
 
 from __future__ import annotations
 

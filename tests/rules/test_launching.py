@@ -30,7 +30,7 @@ def test_who_has_a_graph_is_not_told_to_use_one(shared: Shared) -> None:
 def test_changing_shapes_cannot_be_captured(shared: Shared) -> None:
     one = found(shared("real/llama_decode.eager"))[0]
     assert (one.rule, one.cause) == ("launch-bound", "compile")
-    assert "once nothing is in its way: now the CPU waits for the GPU" in one.advice
+    assert "would remove the rest, but not yet: the CPU waits for the GPU" in one.advice
 
 
 def test_copies_are_no_kernels(shared: Shared) -> None:
@@ -88,15 +88,15 @@ def test_a_device_that_may_idle_is_not_called_busy() -> None:
     (one,) = report.findings
     assert (one.cause, one.severity) == ("unsure", Severity.INFO)
     assert "without the profiler the GPU may be idle for 0 to " in one.message
-    assert one.advice.startswith("Measure a step without the profiler and give it with --step-ms")
+    assert one.advice.startswith("Time a step without the profiler and pass --step-ms")
     assert report.traces[0].summary.limit.startswith(
-        "the GPU or the CPU, not clear (the GPU is idle for 0 to "
+        "not clear: the GPU or the CPU (the GPU is idle for 0 to "
     )
 
 
 @pytest.mark.parametrize(
     ("step_ms", "cause", "bound"),
-    [(0.64, "graph", "the CPU: "), (0.467, "profiled-only", "the CPU and the GPU alike: ")],
+    [(0.64, "graph", "the CPU: "), (0.467, "profiled-only", "CPU and GPU equally: ")],
 )
 def test_a_measured_step_settles_it(step_ms: float, cause: str, bound: str) -> None:
     """Rules know the step that the user gave, as savings do."""

@@ -30,12 +30,12 @@ def test_additions_that_meet_in_few_rows_are_the_reason(
     name: str, dims: list[Any], scalars: list[str]
 ) -> None:
     said = told(name, dims, [F32, "Scalar", LONG, F32], scalars)
-    assert "5,000 additions meet in each of 10 rows" in said
+    assert "each of 10 rows takes about 5,000 additions" in said
 
 
 def test_gradients_of_small_tables_collide() -> None:
     said = told("embedding_dense_backward", [[50_000, 64], [50_000], []], [F32, LONG, ""], ["", "", "50"])
-    assert "1,000 additions meet in each of 50 rows" in said
+    assert "each of 50 rows takes about 1,000 additions" in said
     many = told("embedding_dense_backward", [[50_000, 64], [50_000], []], [F32, LONG, ""], ["", "", "90000"])
     assert many == ""
 
@@ -45,15 +45,17 @@ def test_few_blocks_are_the_reason_of_what_fills_no_device() -> None:
 
 
 def test_the_dimension_along_which_neighbours_lie_apart() -> None:
-    assert "dimension 0 neighbours lie 512 elements apart" in told(
+    assert "dimension 0 neighbours are 512 elements apart" in told(
         "_softmax", [[64, 512], []], [F32, ""], ["", "0"]
     )
     turned = told("sum", [[64, 512], []], [F32, ""], ["", "[1]"], strides=[[1, 64], []])
-    assert "dimension 1 neighbours lie 64 elements apart" in turned
+    assert "dimension 1 neighbours are 64 elements apart" in turned
 
 
 def test_strided_rows_and_short_rows() -> None:
-    assert "9 elements between neighbours" in told("mul", [[64, 64]], [F32], [""], strides=[[576, 9]])
+    assert "neighbours in a row of its input are 9 elements apart" in told(
+        "mul", [[64, 64]], [F32], [""], strides=[[576, 9]]
+    )
     assert "rows of 128" in told("native_layer_norm", [[9_999, 128]], [F32], [""], kind="norm")
 
 

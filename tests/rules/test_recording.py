@@ -52,7 +52,7 @@ def test_a_complete_recording_only_says_what_was_left_out() -> None:
 
 def test_launches_without_any_device_record(shared: Shared) -> None:
     found = _found(shared("public/hta_a100_no_kernels"))["no-device-records"]
-    assert found.message.startswith("77 launches have no device records. CUPTI")
+    assert found.message.startswith("77 launches, but no work of a device: CUPTI")
     assert "another profiler" in found.message
     assert found.severity is Severity.INFO
 

@@ -104,7 +104,7 @@ def test_one_slow_call_of_ten_is_not_the_rate_of_the_op() -> None:
     ("kernel", "said"),
     [
         ("void flash_fwd_kernel<Flash_fwd_kernel_traits<64>>(int)", "runs already"),
-        ("softmax_warp", "Let the flash"),
+        ("softmax_warp", "Enable the flash"),
     ],
 )
 def test_the_flash_kernel_is_not_told_to_run_where_it_does(kernel: str, said: str) -> None:

@@ -1,10 +1,8 @@
 """The causes of idle time: one table, which is what runs and what docs/accounting.md shows.
 
-Proven causes come first. Each cuts out of a gap what its events cover, at least a tenth of the gap or 20 us, and
-what one has taken the next cannot take. Of what remains the first judged cause that holds takes all. "Most" is at
-least half. Launched late means that the launch of the next work began after the device ran dry, and in time that it
-had begun.
-"""
+Proven causes come first. Each takes the part of a gap that its events cover (at least a tenth of the gap or 20 us), and
+no later cause can take that part. The first judged cause that holds takes the rest. "Most" is at least half. "Launched
+late": the launch of the next work began after the device became idle; "in time": before."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ PROVEN: tuple[Proven, ...] = (
         RECORDING,
         proven.before_recording,
         MEDIUM,
-        "at the head of a device, before the recording tells anything of it, while it tells of another device",
+        "before the first recorded event of this device, while events of another device are recorded",
         "the device may have been busy with work from before the recording",
     ),
     Proven(
@@ -70,8 +68,8 @@ PROVEN: tuple[Proven, ...] = (
         FIRST,
         proven.graph_capture,
         HIGH,
-        "in an op that captures a graph, or from the synchronisation before a capture to its end",
-        "launches there start no work, whatever else the CPU does",
+        "inside an op that captures a graph, or between the synchronisation before a capture and its end",
+        "launches during a capture start no work",
     ),
     Proven(
         "profiler-overhead",
@@ -79,15 +77,15 @@ PROVEN: tuple[Proven, ...] = (
         proven.profiler,
         HIGH,
         "a stall by the profiler, or prof.step()",
-        "it swells whatever op or call contains it",
+        "it lengthens the op or call that contains it",
     ),
     Proven(
         "data-loading",
         LATE,
         proven.data_loading,
         HIGH,
-        "a data loader's next(), or an annotation that says so",
-        "contains ops and waits",
+        "a data loader's next(), or an annotation of data loading",
+        "data loading contains ops and waits",
     ),
     Proven(
         "compilation",
@@ -95,7 +93,7 @@ PROVEN: tuple[Proven, ...] = (
         proven.compilation,
         HIGH,
         "rows of a compiler",
-        "contains ops, loading and copies",
+        "compilation contains ops, module loading and copies",
     ),
     Proven(
         "module-loading",
@@ -103,24 +101,24 @@ PROVEN: tuple[Proven, ...] = (
         proven.module_loading,
         HIGH,
         "rows and calls that load a module or a function",
-        "hides in launch calls",
+        "module loading happens inside launch calls",
     ),
     Proven(
         "first-use",
         FIRST,
         proven.first_use,
         MEDIUM,
-        "what the op did right before a kernel was loaded, but for queries without any event; allocator calls that do "
-        "not recur from step to step; a call or op that stands still for 0.1 ms or more and ten times longer than its "
-        "kind usually does, the first of its name or for a kernel that runs for the first time",
-        "the start of a library or of the allocator looks like everyday calls",
+        "the op's time right before a kernel was loaded; allocator calls that do not recur from step to step; a "
+        "call or op that stalls for at least 0.1 ms and ten times its usual time, and is the first of its name or "
+        "launches a kernel that runs for the first time",
+        "the start of a library or of the allocator consists of ordinary calls",
     ),
     Proven(
         "allocator",
         LATE,
         proven.allocator,
         HIGH,
-        "cudaMalloc, cudaFree and their like, which most steps have",
+        "cudaMalloc, cudaFree and similar calls that most steps make",
         "cudaFree waits for the device",
     ),
     Proven(
@@ -128,33 +126,33 @@ PROVEN: tuple[Proven, ...] = (
         LATE,
         proven.long_call,
         MEDIUM,
-        "as first use, but not the first of its kind",
-        "would be taken for the CPU's work or for dispatching",
+        "like first use, but not the first call of its kind",
+        "else it would count as host work or launch-bound",
     ),
     Proven(
         "unknown",
         OPEN,
         proven.head_wait,
         LOW,
-        "a synchronising call or blocking copy before the first work of the trace begins: what it waits for is not in "
-        "the trace",
-        "the CPU did not work, and no work is known that it waited for",
+        "a synchronising call or blocking copy before the first recorded work: the trace does not show what it "
+        "waits for",
+        "the CPU only waited, for work that is not recorded",
     ),
     Proven(
         "host-work",
         LATE,
         proven.host_work,
         HIGH,
-        "an op of 0.1 ms or more that makes no call on the device's library and is not mostly views: it computes on "
-        "the CPU",
-        "is inside ops, as dispatching is, and launches nothing",
+        "an op of at least 0.1 ms that calls neither runtime nor driver and is not mostly views: it computes on the "
+        "CPU",
+        "it is inside ops, like dispatching, but launches nothing",
     ),
     Proven(
         "not-recorded",
         RECORDING,
         proven.not_recorded,
         MEDIUM,
-        "at the tail, from the first launch on whose work is not in the trace; all of it where the file was cut",
+        "at the end, after the first launch whose work is not in the trace; the whole end if the file was cut",
         "the device may have been busy",
     ),
 )
@@ -165,15 +163,15 @@ JUDGED: tuple[Judged, ...] = (
         RECORDING,
         judged.tail,
         HIGH,
-        "nothing runs on the device any more",
-        "no next work, so no launch to ask about",
+        "no work follows on the device",
+        "without next work there is no launch to explain the gap",
     ),
     Judged(
         "in-graph",
         DEVICE,
         judged.in_graph,
         HIGH,
-        "the next work's graph launch had begun its work",
+        "the next work belongs to a CUDA graph that is already running",
         "no launch lies between a graph's nodes",
     ),
     Judged(
@@ -182,15 +180,15 @@ JUDGED: tuple[Judged, ...] = (
         judged.unlinked,
         HIGH,
         "the next work has no launch in the trace",
-        "nothing on the CPU can be asked",
+        "without a launch the CPU's events cannot explain the gap",
     ),
     Judged(
         "synchronisation",
         WAITED,
         judged.refill,
         HIGH,
-        "launched in time, but the queue has been empty since a synchronising call, or this is the copy that such a "
-        "call waits for",
+        "launched in time, but the queue was empty since a synchronising call, or the next work is the copy that "
+        "such a call waits for",
         "the gap is short and looks like latency, but the call emptied the queue",
     ),
     Judged(
@@ -206,28 +204,28 @@ JUDGED: tuple[Judged, ...] = (
         FIRST,
         judged.autotuning,
         MEDIUM,
-        "as synchronisation, where the call waits for an event inside a convolution or matrix product",
-        "such an op waits for its own trials, not to read back",
+        "like synchronisation, if the call waits for an event inside a convolution or matrix product",
+        "such an op waits for its own trial runs, not for a value",
     ),
     Judged(
         "blocking-upload",
         WAITED,
         judged.blocking_upload,
         HIGH,
-        "as synchronisation, where the call is a copy to the device or waits in an op that only copies there. A call "
-        "that began when the device was dry, and copied there itself, explains a gap only where it is most of it",
-        "the same wait with another remedy",
+        "like synchronisation, if the call is a copy to the device or waits in an op that only copies there. A call "
+        "that itself copies, and began while the device was idle, explains a gap only if it covers most of it",
+        "the same wait, but another remedy",
     ),
     Judged(
         "synchronisation",
         WAITED,
         judged.drained,
         HIGH,
-        "launched late; a synchronising call or blocking copy of the launching threads reaches into it, in which the "
-        "CPU was when the device ran dry (or the gap is shorter than 0.2 ms, or it waited for most of it), and no "
-        "stretch without ops that is longer than the CPU waited there covers most of it. Or the launch itself is a "
-        "blocking copy whose call covers most of it",
-        "the CPU could not launch while it waited, whatever it did after",
+        "launched late; a synchronising call or blocking copy of a launching thread reaches into the gap. The CPU "
+        "was in this call when the device became idle, or the gap is shorter than 0.2 ms, or the call covers most "
+        "of it. No stretch without ops that is longer than the wait covers most of the gap. Or the launch itself is "
+        "a blocking copy whose call covers most of the gap",
+        "the CPU could not launch while it waited",
     ),
     Judged(
         "launch-latency",
@@ -235,32 +233,34 @@ JUDGED: tuple[Judged, ...] = (
         judged.long_launch,
         HIGH,
         "launched in time, and started when the launch call returned",
-        "the call itself took a little long",
+        "only the launch call was slow",
     ),
     Judged(
         "waiting",
         DEVICE,
         judged.waiting,
         LOW,
-        "launched, but the start took longer than usual and most of the rest: after a wait for an event, or at the "
-        "head of the trace after work that it does not show",
-        "the launch was there: what the CPU did before it is not the cause",
+        "launched, but started later than usual, for most of the remaining gap: after a wait for an event, or at "
+        "the start of the trace behind work that is not recorded",
+        "the launch came in time, so the CPU is not the cause",
     ),
-    Judged("unknown", OPEN, judged.unknown, LOW, "as above, without a wait that explains it", "as above"),
+    Judged(
+        "unknown", OPEN, judged.unknown, LOW, "like waiting, but no recorded wait explains it", "as above"
+    ),
     Judged(
         "engine",
         LATE,
         judged.engine,
         MEDIUM,
-        "launched late; most of it between ops, on the autograd engine's thread",
-        "stacks do not reach into it",
+        "launched late; most of the gap between ops, on the autograd engine's thread",
+        "Python stacks do not show the engine's code",
     ),
     Judged(
         "python",
         LATE,
         judged.python,
         HIGH,
-        "launched late; most of it between ops of a thread that runs python, as stacks show",
+        "launched late; most of the gap between ops of a thread that runs Python, as stacks show",
         "no op is open",
     ),
     Judged(
@@ -268,16 +268,16 @@ JUDGED: tuple[Judged, ...] = (
         LATE,
         judged.host_code,
         MEDIUM,
-        "launched late; most of it between ops, without stacks",
-        "python or other host code",
+        "launched late; most of the gap between ops, without stacks",
+        "Python or other host code",
     ),
     Judged(
         "dispatching",
         LATE,
         judged.dispatching,
         HIGH,
-        "launched late; most of it inside ops and calls",
-        "what is left",
+        "launched late; most of the gap inside ops and calls",
+        "no other cause applies",
     ),
 )
 

@@ -31,7 +31,7 @@ TEXTS: dict[str, CauseText] = {
     "in-graph": CauseText(
         "inside a CUDA graph",
         "between the nodes of a CUDA graph",
-        "the work is a CUDA graph, and no launch explains the gaps between its nodes",
+        "the work is a CUDA graph, and the gaps are between its nodes",
         "Fuse kernels within the graph.",
     ),
     "waiting": CauseText(
@@ -44,43 +44,43 @@ TEXTS: dict[str, CauseText] = {
         "launch not recorded",
         "before work whose launch is not recorded",
         "the launch of the next work is not in the trace",
-        "Record longer: it was launched before recording began.",
+        "Record longer: the work was launched before recording began.",
     ),
     "tail": CauseText(
         "after the last launch",
         "after the last launch",
-        "nothing more was launched until the end of the last step",
+        "nothing was launched after it until the last step's end",
         "See what the CPU does after its last launch.",
     ),
     "unknown": CauseText(
         "not explained",
         "for reasons that the trace does not show",
-        "work was launched in time and started late, for no recorded reason",
+        "work was launched in time and started late, without a recorded reason",
         "Record with enable_cuda_sync_events=True.",
     ),
     "profiler-overhead": CauseText(
         "profiler overhead",
         "while the profiler works",
-        "the profiler was at work",
-        "Nothing to do: without the profiler this time is not lost.",
+        "the profiler was busy",
+        "Nothing to do: without the profiler there is no such idle time.",
     ),
     "not-recorded": CauseText(
         "not recorded",
         "before and after what is recorded",
         "the trace ends before work that was launched",
-        "Record more steps; a file that was cut has to be exported again.",
+        "Record more steps; export a truncated file again.",
     ),
     "graph-capture": CauseText(
         "graph capture",
         "while a CUDA graph is captured",
-        "a CUDA graph was being captured: what it launches runs later",
+        "a CUDA graph was being captured, so its launches start no work",
         "Nothing to do: capture once, outside the steps that count.",
     ),
     "python": CauseText(
         "Python code",
         "while Python runs",
         "Python ran between two ops",
-        "Take it out of the loop, or launch more work ahead of it.",
+        "Move it out of the loop, or launch more work before it.",
     ),
     "host-code": CauseText(
         "host code",
@@ -92,13 +92,13 @@ TEXTS: dict[str, CauseText] = {
         "autograd engine",
         "while the autograd engine runs",
         "the autograd engine was between two of its nodes",
-        "Fewer nodes: fuse ops, or compile the model, so that backward has less to hand over.",
+        "Fuse ops or compile the model, so that backward has fewer nodes.",
     ),
     "host-work": CauseText(
         "host work",
         "while an op computes on the CPU",
         "an op computed on the CPU",
-        "See whether it can be done on the device, or once, ahead of the loop.",
+        "Run it on the device, or once before the loop, if possible.",
     ),
     "first-use": CauseText(
         "first use",
@@ -116,37 +116,37 @@ TEXTS: dict[str, CauseText] = {
         "compilation",
         "while code is compiled",
         "code was compiled",
-        "Record after a warm-up; where it comes back, see why with TORCH_LOGS=recompiles.",
+        "Record after a warm-up; if it recurs, TORCH_LOGS=recompiles shows why.",
     ),
     "autotuning": CauseText(
         "autotuning",
         "while a library times its kernels",
         "a library timed its own kernels",
-        "Record after a warm-up; shapes that change make it time again.",
+        "Record after a warm-up; changing shapes restart the timing.",
     ),
     "allocator": CauseText(
         "allocator",
         "while memory is allocated",
         "memory was allocated or freed with the driver",
-        "Keep sizes the same from step to step, and call no empty_cache() in the loop.",
+        "Keep sizes the same from step to step, and do not call empty_cache() in the loop.",
     ),
     "data-loading": CauseText(
         "data loading",
         "while data is loaded",
         "the next batch was being loaded",
-        "See that batches are made ahead of the step.",
+        "Prepare batches ahead of the step.",
     ),
     "long-call": CauseText(
         "long call",
         "while single calls take unusually long",
         "one op or call took far longer than its kind usually does",
-        "See whether it comes back in a longer recording, and what else ran on the CPU then.",
+        "Record longer to see whether it recurs, and what else runs on the CPU then.",
     ),
     "synchronisation": CauseText(
         "synchronisation",
         "after the CPU waited for a result",
         "the CPU waited for the GPU, and nothing was queued after that",
-        "Wait less often, or for less: launch the next work before asking for a result.",
+        "Synchronise less often, or launch the next work before you ask for a result.",
     ),
     "blocking-upload": CauseText(
         "blocking upload",
@@ -162,7 +162,7 @@ TEXTS: dict[str, CauseText] = {
     ),
     "start": CauseText(
         "start",
-        "while the recording gets under way",
+        "while the loop starts",
         "the recording began with an idle device, before the loop kept it busy",
         "Record more steps to see past it.",
     ),
@@ -171,7 +171,7 @@ ELSE = CauseText(
     "other",
     "for another reason",
     "the CPU had not launched the next work yet",
-    "See what the CPU does there in the trace viewer.",
+    "Look in the trace viewer at what the CPU does there.",
 )
 
 # Causes that say of themselves why: whether they come back, or in which step they are, adds nothing.

@@ -86,7 +86,7 @@ class RankLoads:
         Raises:
             Unavailable: always.
         """
-        raise Unavailable("one rank's trace alone: what the others compute shows in theirs")
+        raise Unavailable("only one rank's trace: pass those of all ranks to compare them")
 
     @property
     def others(self) -> list[Load]:

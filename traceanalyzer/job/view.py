@@ -38,7 +38,7 @@ class JobView:
         Raises:
             Unavailable: always.
         """
-        raise Unavailable("one rank's trace alone: what ranks have in common shows in those of several")
+        raise Unavailable("only one rank's trace: pass those of all ranks")
 
     @property
     def pipelined(self) -> bool:

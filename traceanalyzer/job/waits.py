@@ -41,7 +41,7 @@ class CollectiveWaits:
         Raises:
             Unavailable: always.
         """
-        raise Unavailable("one rank's trace alone: who waits for whom shows in those of several ranks")
+        raise Unavailable("only one rank's trace: pass those of all ranks to see who waits for whom")
 
     def of(self, entries: Rows) -> tuple[Rows, Rows]:
         """(waiting in ns, the rank that came last) of entries of `DeviceWork`; -1 both where it was not measured."""

@@ -110,7 +110,7 @@ class Behind(More):
         Raises:
             Unavailable: always.
         """
-        raise Unavailable("one rank's trace alone: what the others do not do shows in theirs")
+        raise Unavailable("only one rank's trace: pass those of all ranks to compare them")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -116,7 +116,7 @@ class JobForecast:
 
     def fixed(self, fixes: Fixes) -> StepEstimate:
         """The job's step when all these findings are fixed."""
-        basis = f"{_together(self.blocks, self.forecasts)} replayed together with what is found put right"
+        basis = f"{_together(self.blocks, self.forecasts)} replayed together with all findings fixed"
         return self._scaled(self.edited(fixes), basis)
 
     def as_peers(self, ranks: Sequence[int]) -> StepEstimate:
@@ -127,7 +127,7 @@ class JobForecast:
         """
         others = sorted((rank for rank in self.blocks if rank not in ranks), key=self._alone_ns)
         if not others:
-            raise Unavailable("all ranks would be as their peers: name some of them")
+            raise Unavailable("all ranks are named: keep some as peers")
         peer = others[len(others) // 2]
         blocks = {rank: self.blocks[peer if rank in ranks else rank] for rank in self.blocks}
         basis = f"replayed together, with the program of rank {peer} in place of theirs"

@@ -46,7 +46,7 @@ class JointSteps:
         Raises:
             Unavailable: always.
         """
-        raise Unavailable("one rank's trace alone: which steps stand for all ranks shows in those of several")
+        raise Unavailable("only one rank's trace: pass those of all ranks")
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class Forecast:
         said, after = self._saving(edits)
         whole = self.step.unprofiled_ns
         low, high = max(whole - said.high_ns, 0), whole - said.low_ns
-        basis = f"{self.program.sample.text} replayed with what is found put right"
+        basis = f"{self.program.sample.text} replayed with all findings fixed"
         bound = after.bound, basis, (after.bound,), round(after.gpu_ns)
         return StepEstimate(self.step.traced_ns, whole - said.step_ns, low, high, *bound)
 
@@ -230,10 +230,10 @@ def _solve(program: Program, wanted_ns: float) -> Slowdown:
     """The slowdown at which the step takes so long, by bisection of what the profiler added."""
     edited, (low, high) = EditedProgram(program), _STRENGTHS
     slow, quick = (run(edited, program.segments.slowed.slowdown(strength)).ns for strength in (low, high))
-    basis = "the slowdown is the one that makes the step as long as was given"
+    basis = "the slowdown is chosen to give the measured step"
     if not quick < wanted_ns < slow:
         low = high = low if wanted_ns >= slow else high
-        basis = "no slowdown makes the step as long as was given: savings are shares of it"
+        basis = "no slowdown gives the measured step: savings are shares of it"
     while high - low > _SOLVED:
         middle = (low + high) / 2
         if run(edited, program.segments.slowed.slowdown(middle)).ns > wanted_ns:

@@ -62,7 +62,7 @@ class Cluster:
         if future.status != "finished":
             error = future.exception()
             if isinstance(error, KilledWorker):
-                problem = "the workers that analysed it ended, each in turn, perhaps for want of memory"
+                problem = "its workers ended one after the other, perhaps out of memory"
                 return Lost(problem, where=task.file.path)
             return error
         answer, self._owner[task.file.path] = future.result()

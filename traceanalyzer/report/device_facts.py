@@ -50,11 +50,11 @@ def hotspots(analysis: Analysis) -> Facts:
 def _who_says_more(found: Work) -> str:
     """A profiler of kernels says nothing of copies and memsets, whatever they take."""
     if found.kind.one_of("communication").all():
-        return "; of all ranks, the one on which these are shortest is waited for"
+        return "; the others wait for the rank on which these are shortest"
     if 2 * found.of_kind("compute").total_ns <= found.total_ns:
         return ""
     amd = found.launch.name.matches(r"^hip").any()
-    return f"; {'rocprof-compute' if amd else 'Nsight Compute'} says why its kernels take so long"
+    return f"; {'rocprof-compute' if amd else 'Nsight Compute'} shows why its kernels take so long"
 
 
 def what_bounds(analysis: Analysis) -> Facts:
@@ -63,11 +63,11 @@ def what_bounds(analysis: Analysis) -> Facts:
     step, base = forecast.step, forecast.base[0]
     bound = "open" if step.open else step.bound
     words = {
-        "open": "bound by the CPU or the device, which the trace alone cannot tell",
-        "cpu": "overhead-bound: the CPU needs longer to launch the step than the GPU to run it",
+        "open": "bound by the CPU or the device, not clear from the trace alone",
+        "cpu": "overhead-bound: the CPU takes longer to launch the step than the GPU to run it",
         "gpu": "bound by the device: the CPU is ahead of it",
         "communication": "bound by communication: the busiest stream mostly communicates",
-        "wait": "bound by waiting: CPU and GPU wait for one another",
+        "wait": "bound by waiting: CPU and GPU wait for each other",
     }
     text = (
         f"{words.get(bound, bound)} ({format_ns(base.cpu_ns)} of CPU and {format_ns(base.gpu_ns)} of GPU "
@@ -137,13 +137,13 @@ def _rate(kind: str, types: str, peaks: Peaks | None, done: float, peak: float |
     usual = peaks.reached_tflops(kind, arithmetic) if peaks and peak else None
     text = f"{kind} in {types}{' by TF32' * tf32}: {done:,.0f} TFLOP/s"
     if peak and done > peak:
-        text += f", more than the peak of {peak:,.0f}: its algorithm needs fewer operations than are counted"
+        text += f", more than the peak of {peak:,.0f}: its algorithm needs fewer operations than counted"
     else:
         text += f", {100 * done / peak:.0f} % of the peak of {peak:,.0f}" if peak else ", peak unknown"
     if usual is not None and done < usual:
-        text += f" and {100 * done / usual:.0f} % of the {usual:,.0f} that are achievable"
+        text += f" and {100 * done / usual:.0f} % of the achievable {usual:,.0f}"
     elif usual is not None and peak and done <= peak:
-        text += f", as much as is achievable: well-shaped work usually reaches {usual:,.0f}"
+        text += f", all that is achievable: well-shaped work usually reaches {usual:,.0f}"
     values: dict[str, Value] = {
         "kind": kind,
         "dtypes": types,

@@ -261,7 +261,7 @@ def restricted(trace: Trace, window: Window | None) -> Analysis:
     end = last if finish is None else trace.meta.origin_ns + finish
     if end <= first or start >= last:
         length = format_ns(last - trace.meta.origin_ns)
-        remedy = f"The last event ends {length} after the first one starts; times count from there."
+        remedy = f"The last event ends {length} after the first one starts; times count from that start."
         raise BadOption("the window lies outside the trace", where=trace.meta.source, remedy=remedy)
     if start >= end:
         raise BadOption("the window ends before it starts", where=trace.meta.source)

@@ -110,7 +110,9 @@ def adaptive_launches(analysis: Analysis) -> Facts:
     asking = runtime[launches[adaptive]]
     ops = asking.outer_op.name.sums(np.ones(len(asking), np.int64))
     words = f"; most by {', '.join(list(ops)[:3])}" if ops else ""
-    text = f"{len(asking):,} of {len(launches):,} kernel launches ask for the occupancy first and adapt their grid"
+    text = (
+        f"{len(asking):,} of {len(launches):,} kernel launches query the occupancy first and adapt their grid"
+    )
     values = {"launches": len(launches), "adaptive": len(asking)}
     yield Fact("adaptive-launches", text + words, values, ids_of(asking[np.arange(min(len(asking), 1))]))
 
@@ -122,7 +124,9 @@ def profilers_own(analysis: Analysis) -> Facts:
     every = Calls(calls.events, np.flatnonzero((trace.cpu["category"] == "overhead").to_numpy()))
     buffers = every[every.name.matches(BUFFER_OVERHEAD)]
     if len(buffers):
-        text = f"the profiler asked for buffers {len(buffers):,} times, {format_ns(buffers.total_ns)} in all"
+        text = (
+            f"the profiler requested buffers {len(buffers):,} times, {format_ns(buffers.total_ns)} in total"
+        )
         values = {"count": len(buffers), "total_ns": buffers.total_ns}
         yield Fact("profiler-buffers", text, values, ids_of(buffers))
     final = Calls(calls.events, syncs.row[syncs.profiler])

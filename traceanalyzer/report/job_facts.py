@@ -29,11 +29,11 @@ from traceanalyzer.timeline.steps import Steps
 _SURE = 0.6  # of the waiting: then it is one rank's; chosen
 _LESS = 0.995  # of the step: more is next to nothing saved
 _MUCH = Severity.MEDIUM.least_share  # of the step: less waiting is not worth a word
-_ALONE = "no collective in common with another rank: what it says is said, but not of the job"
+_ALONE = "no collective in common with another rank: it is diagnosed alone, not as part of the job"
 _BOUNDS = {
     "gpu": "its GPU",
     "cpu": "its CPU",
-    "wait": "CPU and GPU waiting for one another",
+    "wait": "CPU and GPU waiting for each other",
     "communication": "communication",
 }
 
@@ -213,6 +213,6 @@ def _whom(ranks: Sequence[RankReport], culprits: Sequence[int]) -> str:
         return "no rank holds up the others"
     predicted = max((rank.predicted_waiting_ns or 0 for rank in ranks), default=0)
     return (
-        f"recorded, the others wait {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}, which does "
-        f"nothing that its peers do not; predicted without the profiler: {format_ns(predicted)}"
+        f"recorded, the others wait {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}, which does the "
+        f"same work as its peers; predicted without the profiler: {format_ns(predicted)}"
     )

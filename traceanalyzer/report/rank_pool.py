@@ -69,7 +69,7 @@ class Pool(Protocol):
 
 
 Progress = Callable[[str, int, int], None]
-"""Called as (file, how many of the ranks are done, of how many)."""
+"""Called as (file, number of ranks done, number of ranks)."""
 
 
 class Elsewhere(Ranks):

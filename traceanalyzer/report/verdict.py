@@ -17,7 +17,7 @@ from traceanalyzer.rule.registry import Kind, kind_of
 
 LARGEST = 3
 _NOTHING = "nothing found that needs a fix"
-_NOTHING_SURE = "nothing found that surely needs a fix"
+_NOTHING_SURE = "no certain saving"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
 _SETTLES = "time a step without the profiler and pass --step-ms"
@@ -33,7 +33,7 @@ _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {
     "gpu": "the GPU",
     "cpu": "the CPU",
-    "wait": "the CPU and the GPU, which wait for one another",
+    "wait": "the CPU and the GPU, which wait for each other",
     "communication": "communication",
 }
 
@@ -73,7 +73,7 @@ def _step(trace: TraceReport) -> str:
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"the same predicted without the profiler ({span})"
-        left = f"; {_percent(step.left_out_share)} of the time is in steps that are left out"
+        left = f"; {_percent(step.left_out_share)} of the time is in excluded steps"
         told = takes if same else f"{alone} predicted without the profiler ({span})"
         return f"{traced} recorded, {told}{left if step.left_out_share >= MUCH else ''}"
     if trace.steps is not None and trace.steps.marked:
@@ -103,12 +103,12 @@ def _limit(trace: TraceReport) -> str:
     if step is None:
         return ""
     if _alike(step):
-        return "the CPU and the GPU alike"
+        return "CPU and GPU equally"
     if not step.open:
         return _BOUNDS.get(step.bound, step.bound)
     low, high = (round(100 * share) for share in step.idle_shares)
     either = (", or " if "wait" in step.bounds else " or ").join(map(_BOUNDS.__getitem__, step.bounds))
-    return f"{either}, not clear (the GPU is idle for {low} to {high} % of the step)"
+    return f"not clear: {either} (the GPU is idle for {low} to {high} % of the step)"
 
 
 def _settled(trace: TraceReport) -> str:
@@ -129,7 +129,7 @@ def _unseen(trace: TraceReport) -> str:
     share = sum(part.get(name, 0) for part in parts for name in _UNSEEN) / whole
     if trace.step is None or share < _MUCH:
         return ""
-    return f"for {100 * share:.0f} % of the window the GPU waits for what the trace does not show"
+    return f"for {100 * share:.0f} % of the window the GPU waits for something that the trace does not show"
 
 
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
@@ -162,13 +162,13 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
     if trace.step is None or not trace.step.open or not unsure:
         return ""
     number, (share, rule) = max(unsure.items(), key=lambda item: item[1][0])
-    return f"not sure: {number} ({rule}), up to {_percent(min(share, 1.0))}" if share >= _DEAR else ""
+    return f"possible: {number} ({rule}), up to {_percent(min(share, 1.0))}" if share >= _DEAR else ""
 
 
 def _choices(findings: Mapping[int, Finding]) -> str:
     """What is no fault but takes a large part of the step: checkpoints, where memory would do without them."""
     said = [
-        f"{number} ({finding.rule}) is a choice that takes {_percent(finding.saving.share)} of the step"
+        f"{number} ({finding.rule}) may be deliberate and costs {_percent(finding.saving.share)} of the step"
         for number, finding in findings.items()
         if kind_of(finding.rule) is Kind.CHOICE
         and finding.saving is not None
@@ -207,7 +207,8 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
     gives = f"leaves about {format_ns(then_ns)} a step (-{_percent(saved)})"
-    return f"{begin}{listed(replayed)} ({best}): {'next to nothing' if Severity.of(saved) is Severity.INFO else gives}"
+    gives = "saves almost nothing" if Severity.of(saved) is Severity.INFO else gives
+    return f"{begin}{listed(replayed)} ({best}): {gives}"
 
 
 def _percent(share: float) -> str:

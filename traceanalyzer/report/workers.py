@@ -113,7 +113,7 @@ class _Worker:
                 self.process = self._begun()
         from traceanalyzer.report.rank_pool import Lost
 
-        problem = "the process that analysed it ended each time, perhaps for want of memory"
+        problem = "its process ended each time, perhaps out of memory"
         return Lost(problem, where=task.file.path)
 
     def end(self) -> None:

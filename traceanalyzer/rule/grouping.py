@@ -23,7 +23,7 @@ from traceanalyzer.rule.severity import adds, severity_of
 from traceanalyzer.rule.views import Calls, IdleTime
 from traceanalyzer.rule.views.selection import Mask, Rows
 
-_NOT_HERE = "It does not pay here: the replayed step is longer with it. Elsewhere: "
+_NOT_HERE = "Not worth it here: the replayed step gets longer. Elsewhere: "
 
 
 @dataclass(frozen=True, slots=True)

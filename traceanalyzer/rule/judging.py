@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from traceanalyzer.replay.saving import Forecast
 
 _LIKELY = Severity.HIGH.least_share  # saved: said also where the interval reaches nothing; chosen
-_UNSAID = "what it looks for is there, but costs too little, or other findings own the time"
+_UNSAID = "the pattern is there, but costs too little, or other findings own the time"
 _MOST_REPLAYS = 100  # of fixes in one trace; recorded traces have a few dozen all_pending
 FINDINGS = "findings"  # as `Analysis.times` calls the making of findings, with the replay of their fixes
 

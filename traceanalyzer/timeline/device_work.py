@@ -120,16 +120,14 @@ def _nothing_ran(trace: Trace) -> Unavailable:
     launches = int((calls & matching(trace.cpu, "name", LAUNCH.search)).sum())
     if others := _other_accelerators(trace):
         kinds = " and ".join(f"{count:,} rows of {name}" for name, count in others.items())
-        what = (
-            f"{kinds} are in the trace, but none that tells of a kernel, a copy or a memset with its launch"
-        )
-        return Unavailable(what, "see the CPU's ops with `traceanalyzer ops`, which is all that can be told")
+        what = f"{kinds} are in the trace, but no kernel, copy or memset with its launch"
+        return Unavailable(what, "only the CPU's ops can be shown: `traceanalyzer ops`")
     if launches == 0:
         what = "no kernels, copies or memsets in the trace"
         return Unavailable(what, "record with ProfilerActivity.CUDA on a GPU")
     what = f"{launches:,} launches, but no device records: the profiler could not record the device"
     return Unavailable(
-        what, "see to permissions, another profiler that holds the device, or the driver's version"
+        what, "check permissions, other profilers that hold the device, and the driver's version"
     )
 
 

@@ -123,7 +123,7 @@ def _left_out(unseen_ns: int) -> str:
     """What a reader should know of the recording's start."""
     if unseen_ns < _MUCH_UNSEEN_NS:
         return ""
-    return f"; the first {format_ns(unseen_ns)} of the recording show nothing of the GPU and are left out"
+    return f"; the first {format_ns(unseen_ns)} of the recording have no GPU events and are left out"
 
 
 def _capturing(trace: Trace, nesting: Nesting, marks: Marks) -> NDArray[np.bool_]:

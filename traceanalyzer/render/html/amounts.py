@@ -48,7 +48,7 @@ def saving(card: Card) -> Html | None:
     if found is None:
         return None
     if Severity.of(abs(found.share)) is Severity.INFO:
-        return tag("p", "Fixing it saves next to nothing.", class_="saving")
+        return tag("p", "Fixing it saves almost nothing.", class_="saving")
     if found.share < 0:
         more = tag("data", format_ns(-found.step_ns), value=-found.step_ns, class_="derived")
         return tag("p", "Fixing it alone adds ", more, " to ", _step(card), " a step.", class_="saving")

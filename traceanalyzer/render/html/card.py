@@ -168,7 +168,7 @@ def _picture(card: Card, strip: Strip) -> Html:
 def _earlier(launch: Earlier) -> Html:
     op = ("by ", tag("code", launch.op), " ") if launch.op else ()
     before = joined_units(format_ns(launch.before_ns))
-    return tag("p", "Launched ", *op, f"{before} before the occurrence began, out of sight.")
+    return tag("p", "Launched ", *op, f"{before} before the occurrence began, outside this view.")
 
 
 def _commands(card: Card) -> Html:

@@ -19,7 +19,7 @@ from traceanalyzer.report.page.page import Page
 from traceanalyzer.report.triage import triage
 
 _MOST_CARDS, _MOST_LINES = 40, 120  # findings as cards, and further ones as lines of a table
-_SMALL = "Too little to act on, or the profiler’s own"
+_SMALL = "Too small to act on, or profiler overhead"
 
 
 def cards(page: Page) -> Html:
@@ -33,7 +33,7 @@ def cards(page: Page) -> Html:
     small = [card for card in info if card.index + 1 not in counted]
     nothing = tag("p", *_nothing(page), class_="nothing")
     parts = [_list(wrong) if wrong else nothing]
-    for heading, group in (("Worth knowing: nothing sure to gain", known), (_SMALL, small)):
+    for heading, group in (("Worth knowing: no certain gain", known), (_SMALL, small)):
         if group:
             parts += [tag("h3", heading, class_="known"), _list(group)]
     return together((_choice(page), *parts, _lines(rest) if rest else None))
@@ -90,7 +90,7 @@ def _lines(rest: Sequence[Card]) -> Html:
 def _nothing(page: Page) -> tuple[object, ...]:
     """That nothing was found, or that nobody could look: the verdict says why."""
     if any(trace.accounting for trace in page.report.traces):
-        return ("Nothing was found that is worth fixing.",)
+        return ("Nothing found that is worth fixing.",)
     outcomes = page.report.outcomes
     looked = sum(one.status is not Status.NOT_APPLICABLE for one in outcomes)
     count = tag("span", f"{len(outcomes) - looked} of {len(outcomes)} rules", class_="derived")

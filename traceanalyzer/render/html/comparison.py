@@ -26,7 +26,7 @@ def render_comparison_page(found: Comparison) -> bytes:
         "axes": together(_axes(found)),
         "waterfall": _waterfall(found),
         "strips": strips_drawing(found)
-        or tag("p", "No step is kept of a baseline, or of a recording without work."),
+        or tag("p", "A baseline file, or a recording without work, has no step to draw."),
         "flame": difference_flame(found),
         "rows": _rows(found),
         "faults": _faults(found),

@@ -142,9 +142,7 @@ def difference_flame(found: Comparison) -> Html:
             )
             inner += _longer(row) * scale
         x += widths[label] * scale
-    legend = (
-        "As wide as the longer side. Red: longer or new; green: shorter or gone; grey: no more than noise."
-    )
+    legend = "As wide as the longer side. Red: longer or new; green: shorter or gone; grey: within noise."
     return tag(
         "div",
         _svg(2 * _LINE, "GPU time and its difference", drawn, "flames"),

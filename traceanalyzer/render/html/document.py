@@ -24,7 +24,7 @@ from traceanalyzer.report.triage import triage
 from traceanalyzer.version import __version__
 
 MOST_BYTES = 600_000  # of a page: what mail and chat take without asking
-_WHOLE = "Of the whole trace, not of the window alone."
+_WHOLE = "Of the whole trace, not only of the window."
 
 
 def render_html(page: Page) -> bytes:
@@ -84,7 +84,7 @@ def _heading(page: Page) -> Html:
     if len(traces) > 1:
         return together((number_of(len(traces)), " ranks of one job"))
     if page.confidential:
-        return Html("A report without files, lines of python, modules and annotations")
+        return Html("A report without files, Python lines, modules and annotations")
     return tag("code", quoted(pointer("diagnose", "traces", 0, "source"), traces[0].meta.source))
 
 
@@ -184,7 +184,7 @@ def _drawn(page: Page, i: int) -> Iterator[Html]:
     if drawn.ops is not None:
         field = filled("filter.html", {"i": i})
         yield _section(f"ops-{i}", f"Ops{rank}", whole, roofline(drawn.ops), field, ops(drawn.ops, i))
-    known = facts(drawn.facts, i) if drawn.facts else tag("p", "None are known.")
+    known = facts(drawn.facts, i) if drawn.facts else tag("p", "None known.")
     yield _section(f"facts-{i}", f"Facts{rank}", whole, known)
 
 

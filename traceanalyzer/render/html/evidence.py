@@ -20,7 +20,7 @@ _WORDS = {
     "gpu_ns": "GPU time",
     "gpu_share": "of GPU time",
     "late": "comes last",
-    "late_share": "holds the others up, of the step",
+    "late_share": "holds up the others, of the step",
     "lines": "functions (first line)",
     "link_gbps": "GB/s of the link",
     "loop_part": "of the launches in the loop",

@@ -15,7 +15,7 @@ from traceanalyzer.report.slowest import rank_of, slowest_of
 from traceanalyzer.report.words import in_words
 
 _FIXES = 3  # that are named below the verdict
-_SILENT = Html("Nothing is known of the step.")
+_SILENT = Html("The step is not known.")
 
 
 def verdicts(page: Page) -> Html:

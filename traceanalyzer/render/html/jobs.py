@@ -70,7 +70,7 @@ def _begin(one: RankReport, k: int) -> int:
 
 
 def _name(one: RankReport, job: JobReport) -> str:
-    return f"rank {one.rank}" + ", which the others wait for" * (one.rank in job.culprits)
+    return f"rank {one.rank}" + ", and the others wait for it" * (one.rank in job.culprits)
 
 
 def _axis(page: Page, job: JobReport, ranks: Sequence[RankReport]) -> Html:

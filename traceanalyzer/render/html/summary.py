@@ -68,7 +68,7 @@ def _text(
 
 
 def _wrapped(text: str) -> list[str]:
-    lines = textwrap.wrap(said(text), _COLUMNS) or ["Nothing is known of the step."]
+    lines = textwrap.wrap(said(text), _COLUMNS) or ["The step is not known."]
     return [*lines[:_VERDICT_LINES], *(["…"] if len(lines) > _VERDICT_LINES else [])]
 
 

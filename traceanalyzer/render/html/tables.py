@@ -113,7 +113,7 @@ def _share(one: Inputs, at: object) -> Html:
 
 def steps(series: StepSeries, i: int) -> Html:
     """Steps as bars, and as numbers for those who want them."""
-    note = f"The longest of every {series.together} steps is drawn." if series.together > 1 else None
+    note = f"One bar is the longest of {series.together} steps." if series.together > 1 else None
     rows = (_step(step, i) for step in series.steps)
     head = header("step", "time", "busy", "idle", "most GPU time in", "most idle time by")
     table = tag("table", head, tag("tbody", *rows), class_="steps-table")
@@ -214,7 +214,7 @@ def memory(curve: MemoryCurve, i: int, origin_ns: int) -> Html:
         ()
         if curve.peak_reserved_bytes is None
         else (
-            "; reserved at most ",
+            "; reserved: at most ",
             number(pointer(document, *where, "peak_reserved_bytes"), curve.peak_reserved_bytes, "bytes"),
             " (the dashed line)",
         )

@@ -23,7 +23,7 @@ def footer(page: Page, report: Report, parts: Triage) -> None:
     if own:
         _recording(page, own, several=several)
     if minor:
-        page.pair("also", f"too little to act on: {_priced(minor)}")
+        page.pair("also", f"too small to act on: {_priced(minor)}")
     listed = {finding.rule for finding in parts.others.values()}
     _rules(page, report.outcomes, listed, several=several)
     for trace in report.traces:

@@ -80,7 +80,7 @@ def put_ranks(page: Page, job: JobReport) -> None:
         page.lines.append(page.styled(line[: page.width], "dim") if not place else line[: page.width])
     left = len(job.ranks) - len(rows) + 1
     if left > 0:
-        page.put(f"and {left} ranks between these; `--rank N` says what one rank says alone", style="dim")
+        page.put(f"and {left} ranks between these; `--rank N` shows one rank alone", style="dim")
     for part, why in (job.unavailable or {}).items():
         page.put(f"{part}: {why}", style="dim")
 

@@ -17,7 +17,7 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
     """`saves 8.90 of 18.3 ms a step`, or that it saves next to nothing, or costs more."""
     if abs(saving.share) < _NEXT_TO_NOTHING:
         reaches = saving.high_share >= _WORTH_A_WORD
-        return "fixing it saves next to nothing" + reaches * f", at most {format_ns(saving.high_ns)} a step"
+        return "fixing it saves almost nothing" + reaches * f", at most {format_ns(saving.high_ns)} a step"
     if saving.share < 0:
         whole = "the time of" if step is None else f"the {format_ns(step.unprofiled_ns)} of"
         return f"fixing it alone adds {format_ns(-saving.step_ns)} to {whole} a step"

@@ -39,9 +39,7 @@ def queue_counters(analysis: Analysis) -> Iterator[Counter]:
     for device in distinct(work.device).tolist():
         own = (work.device == device) & (work.call >= 0)
         at, depth = _depth(work.call_start_ns[own], work.end_ns[own])
-        about = (
-            "Work that was launched and has not finished; the CPU is ahead of the device while it is large."
-        )
+        about = "Work launched but not finished; large while the CPU is ahead of the device."
         at, depth, how = _drawn(at, depth, steps)
         yield Counter(f"Queue depth: device {device}", at, depth, "launches", about + how)
 
@@ -81,7 +79,7 @@ def busy_counters(analysis: Analysis) -> Iterator[Counter]:
     """
     steps = analysis.index(Steps)
     edges = _edges(steps.window_start_ns, steps.window_end_ns, _BUSY_STRETCHES)
-    about = f"Share of every {format_ns(edges[1] - edges[0])} in which anything ran on the device."
+    about = f"Share of every {format_ns(edges[1] - edges[0])} in which any work ran on the device."
     for device, busy in analysis.index(Busy).devices.items():
         ran = intervals.covered(busy, edges[:-1], edges[1:])
         share = 100.0 * ran / np.maximum(np.diff(edges), 1)

@@ -26,9 +26,9 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 Mask = NDArray[np.bool_]
 
 _SLACK_NS = 3_000  # work may be seen to end so long after the call that waited for it: clock rounding
-_LAUNCHES = "Calls that launched what findings are about."
-_WORK = "Work that findings are about."
-_WAITS = "Calls that waited for such work, from when it began."
+_LAUNCHES = "Calls that launched the work of findings."
+_WORK = "Work of findings."
+_WAITS = "Calls that waited for such work, from its start."
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from traceanalyzer.model.overlay import Arg, Args, Slices
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.units import format_ns, format_share
 
-_ABOUT = "Occurrences of what traceanalyzer found; select one to read what it costs and what to do."
+_ABOUT = "Occurrences of traceanalyzer's findings; select one to read its cost and the remedy."
 _SAID = {"by", "count", "total_ns", "share"}  # under names of their own
 _PLACES = ("step", "device", "stream", "thread")
 
@@ -88,7 +88,7 @@ def _args(one: Numbered) -> Args:
         "confidence": str(finding.confidence),
         "message": finding.message,
         "remedy": finding.advice,
-        "cost": f"{format_ns(finding.cost_ns)} in all ({format_share(finding.cost_share)} of the window)",
+        "cost": f"{format_ns(finding.cost_ns)} in total ({format_share(finding.cost_share)} of the window)",
         "count": finding.count,
     }
     said |= {name: value for name, value in (("cause", finding.cause), ("by", finding.by)) if value}

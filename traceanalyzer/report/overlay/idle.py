@@ -12,7 +12,7 @@ from traceanalyzer.model.overlay import Args, Slices
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views import IdleTime
 
-_ABOUT = "Nothing ran on the device; a slice is named by what kept it waiting."
+_ABOUT = "Nothing ran on the device; a slice is named after the cause."
 
 
 def idle_tracks(analysis: Analysis) -> Iterator[Slices]:

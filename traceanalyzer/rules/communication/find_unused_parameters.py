@@ -36,6 +36,6 @@ def find_unused_parameters(calls: Calls) -> Iterator[Hits]:
         confidence=Confidence.MEDIUM,
         info=True,
         message="DistributedDataParallel searches for unused parameters {times_a_step} (find_unused_parameters=True)",
-        advice="Set find_unused_parameters=False if every parameter gets a gradient in each step; static_graph=True "
-        "if always the same ones do.",
+        advice="Set find_unused_parameters=False if every parameter gets a gradient in each step; "
+        "static_graph=True if the same ones get none in each step.",
     )

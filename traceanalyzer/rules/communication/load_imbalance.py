@@ -32,8 +32,8 @@ class Limits:
 
 _MOST = 0.5  # of what it computes more; chosen
 _SLOWER = "slower-kernels"
-_LOOK = "This rank's GPU is slower: look at its clocks, power and temperature (nvidia-smi -q), and at what else runs "
-_LOOK += "on it. If its inputs are larger, deal the work out evenly."
+_LOOK = "This rank's GPU is slower: look at its clocks, power and temperature (nvidia-smi -q), and for other "
+_LOOK += "processes on it. If its inputs are larger, balance the work."
 
 
 @rule(since="0.1", claims=Claims.GENERAL, min_share=0.01, limits=Limits, causes=("slower-kernels",))
@@ -55,7 +55,7 @@ def load_imbalance(
     collectives_of(work)  # a trace without any is of no job, and that is the reason that helps
     if loads is None:
         raise Unavailable(
-            "one rank's trace alone, or no marked steps: what the others compute shows in theirs"
+            "only one rank's trace, or no marked steps; pass the traces of all ranks to compare them"
         )
     own, others = loads.of[loads.rank], loads.others
     mean = float(np.mean([other.compute_ns for other in others]))
@@ -63,7 +63,7 @@ def load_imbalance(
         return
     found = work.of_kind("compute")
     if len(found) == 0:
-        raise Unavailable("no kernels that compute in the trace")
+        raise Unavailable("no compute kernels in the trace")
     slower = behind is not None and behind.same_kernels and behind.computes_more
     late = late_share(own.compute_ns - mean, own.held_ns, own.step_ns)
     left = (mean if slower else loads.mean_compute_ns) / own.compute_ns
@@ -75,12 +75,12 @@ def load_imbalance(
         cause=_SLOWER if slower else "",
         confidence=Confidence.MEDIUM,
         message=f"rank {loads.rank} computes {{own}} a step, {_named(loads)} {{others}}: "
-        + ("as many kernels take longer" if slower else "{mean} each would be even"),
+        + ("the same number of kernels takes longer" if slower else "balanced, each would take {mean}"),
         advice=_LOOK
         if slower
-        else "Deal the work out evenly: samples by length, experts by tokens (an auxiliary loss, a capacity), "
-        "stages of equal time. If this rank runs the same kernels on the same shapes, its GPU is slower: look at its "
-        "clocks, and at what else runs on it.",
+        else "Balance the work: samples by length, experts by tokens (an auxiliary loss, a capacity), stages of "
+        "equal time. If this rank runs the same kernels on the same shapes, its GPU is slower: look at its "
+        "clocks, and for other processes on it.",
         evidence={
             "own_ns": round(own.compute_ns),
             "others_ns": round(mean),

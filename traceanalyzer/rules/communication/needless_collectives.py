@@ -64,7 +64,7 @@ def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
         lost=LostTime.uncovered(found, work.of_kind("compute")),
         fix=DropWork(found.entries),
         message="every micro step reduces the gradients: {times_a_step} of {reductions} without need; "
-        "nothing else runs in {total} of it",
+        "{total} of it is not overlapped",
         advice="Run all but the last micro step under model.no_sync().",
         evidence={"reductions": round(every), "ops": found.outer_op.name.sums(found.dur_ns)},
     )
@@ -83,7 +83,7 @@ def _one_by_one(small: Work, limits: Limits) -> Iterator[Hits]:
                 lost=LostTime.all_of(later),
                 fix=Drop(later.outer_op.distinct().rows),
                 confidence=Confidence.MEDIUM,
-                message="{by} reduces {elements} elements or fewer, {times_a_step} after the first: {total} in all",
+                message="{by} reduces {elements} elements or fewer, {times_a_step} after the first: {total} in total",
                 advice="Stack the values and reduce them once, or every hundred steps.",
                 evidence={"elements": limits.max_small, "lines": later.line.sums(later.dur_ns)},
             )

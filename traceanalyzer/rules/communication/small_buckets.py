@@ -104,9 +104,9 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, limits: Limits) -> I
         fix=(Resize(found[~surplus].entries, left), Drop(_calls_of(found[surplus]).rows)),
         confidence=Confidence.MEDIUM,
         message=f"{what} {count:.0f} all-reduces a step: {needed:.0f} bucket{'s' if needed > 1 else ''} would do",
-        advice="Let DistributedDataParallel reduce them, in buckets and beside the backward pass."
+        advice="Let DistributedDataParallel reduce them: in buckets, during the backward pass."
         if late
-        else "Let bucket_cap_mb be the default of 25 MB, or larger: fewer collectives, launches and copies.",
+        else "Set bucket_cap_mb to its default of 25 MB, or larger: fewer collectives, launches and copies.",
         evidence={"calls": round(count), "needed": round(needed), "mean_bytes": round(float(sizes.mean()))},
     )
 

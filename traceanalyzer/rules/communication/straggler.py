@@ -28,7 +28,9 @@ def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
     Source: measured on two H200 with torch 2.11: late input, a pause in every third step, metrics on rank 0.
     """
     if behind is None:
-        raise Unavailable("one rank's trace alone, or no rank stands out: what the others do shows in theirs")
+        raise Unavailable(
+            "only one rank's trace, or no rank stands out; pass the traces of all ranks to compare them"
+        )
     if not behind.cpu_ns:
         return
     names = list(behind.cpu_ns)
@@ -41,8 +43,8 @@ def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
         of_job=True,
         fix=behind.edit,
         message=_message(behind, names, more, usual),
-        advice="Take that work off this rank's loop: do it rarely, on a thread or another process, or share it out "
-        "among the ranks.",
+        advice="Move that work out of this rank's loop: do it rarely, on a thread or in another process, or "
+        "share it among the ranks.",
         evidence={
             "more_ns": round(more),
             "peers_ns": round(usual),
@@ -63,10 +65,10 @@ def _cause(behind: Behind, first: str) -> str:
 
 def _message(behind: Behind, names: list[str], more: float, usual: float) -> str:
     where = f"in Python before {gap_of(names[0])}" if gap_of(names[0]) else f"in {names_of(names, _NAMED)}"
-    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}, its peers {_ms(usual)}"
+    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}, the others {_ms(usual)}"
     if behind.computes_more:
         said += f"; its GPU computes {_ms(behind.compute_ns)}, theirs {_ms(behind.peers_compute_ns)}"
-    return said + (f"; the others wait {_ms(behind.waits_ns)} a step for it" if behind.waits_ns else "")
+    return said + (f"; they wait {_ms(behind.waits_ns)} a step for it" if behind.waits_ns else "")
 
 
 def _ms(ns: float) -> str:

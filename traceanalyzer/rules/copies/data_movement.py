@@ -73,10 +73,11 @@ def _hits(op: str, found: Work, share: float, gathers: bool) -> Hits:
         cause="gathers" if gathers else "copies",
         info=gathers,
         fix=DropWork(found.entries),
-        message="{by} only moves or converts data: {gpu} of GPU time, {times_a_step}, in {kernels}{where}",
-        advice="Find out who needs the data elsewhere or in another type: keep it so from the start, use a view, or "
-        "let the reader do it (torch.compile fuses conversions and gathers into what reads them). Views with gaps "
-        "give less than the saving says: what reads them runs slower.",
+        message="{by} moves or converts data and computes nothing: {gpu} of GPU time, {times_a_step}, in "
+        "{kernels}{where}",
+        advice="Find the op that needs this layout or dtype and create the data that way; or use a view; or "
+        "let torch.compile fuse conversions and gathers into their readers. Strided views save less than "
+        "predicted, because their readers run slower.",
         confidence=Confidence.LOW,
         evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns},
     )

@@ -36,7 +36,7 @@ def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     Source: torch.nn.functional.cross_entropy in PyTorch's documentation (ignore_index); measured on an H200.
     """
     if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: with record_shapes=True they say how many classes a loss has")
+        raise Unavailable("no shapes recorded: record_shapes=True shows how many classes a loss has")
     for positions, classes in sorted(set(filter(None, (_scores(op, limits) for op in inputs.signatures)))):
         found = inputs.meets(partial(_has_sizes, sizes={positions, classes}))
         for device, part in work[found & work.kind.one_of("compute", "copy_d2d")].by_device():
@@ -45,10 +45,12 @@ def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
                 yield Hits(
                     occurrences=part,
                     lost=LostTime.none(),
-                    message="the scores of {classes} classes for {positions} positions, and the loss over them, take "
-                    "{gpu} of GPU time, in {ops}; positions whose label is ignored cost as much as others",
-                    advice="Where labels are ignored (-100), take the other positions' hidden states before the head. "
-                    "Else compile the head with the loss, or use a fused loss that never writes all scores.",
+                    message="the scores of {classes} classes for {positions} positions, and the loss over "
+                    "them, take {gpu} of GPU time, in {ops}; positions with an ignored label cost as much "
+                    "as the others",
+                    advice="Where labels are ignored (-100), keep only the other positions' hidden states "
+                    "before the head. Else compile the head with the loss, or use a fused loss that never "
+                    "writes all scores.",
                     evidence={**told(part), "gpu_share": share, "classes": classes, "positions": positions},
                     info=True,
                 )

@@ -20,7 +20,7 @@ from traceanalyzer.timeline.steps import Steps
 
 _STRETCHED = "python"  # medium at most: recording stacks makes it several times as slow
 _LARGE_GRAPH = (
-    "Launch the graph while the GPU still works: prepare its inputs on the device, and wait after the launch."
+    "Launch the graph while the GPU still runs: prepare its inputs on the device, and wait after the launch."
 )
 _JITTER = "long-call"  # now here, now there: the code's only where the same op is held up again and again
 
@@ -78,8 +78,8 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
         advice = _LARGE_GRAPH if _launches_graphs(found) else text.advice
         yield _hits(found, cause, text.happened, advice, sure, info=info)
     for cause, found in alone.by(alone.cause):
-        what = f"{TEXTS.get(cause, ELSE).happened}; in one step only, it may be the profiler or chance"
-        advice = "See whether it comes back in a longer recording before changing anything."
+        what = f"{TEXTS.get(cause, ELSE).happened}; in one step only, so it may be the profiler or chance"
+        advice = "Record longer before you change anything: it may not recur."
         yield _hits(found, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
 
 

@@ -26,7 +26,7 @@ _FIRST = (
 _NAMED = tuple(
     map(KINDS.index, ("capturing graphs", "compiling", "loading kernels"))
 )  # have rows of their own
-_PYTHON = "python before the first op"
+_PYTHON = "Python before the first op"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ def cold_start(
         occurrences=found,
         lost=lost,
         message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
-        advice="Warm up before measuring, schedule(wait=1, warmup=3): the usual step does not pay it."
+        advice="Warm up before measuring, schedule(wait=1, warmup=3): a normal step does not pay it."
         if steady
         else "Record after a warm-up, schedule(wait=1, warmup=3, active=5)"
-        + (": this window says little of the usual step." if 2 * share >= 1 else "."),
+        + (": this window says little about a normal step." if 2 * share >= 1 else "."),
         confidence=Confidence.HIGH if steady or np.isin(once.kind, _NAMED).any() else Confidence.MEDIUM,
         evidence={
             "stall_ns": intervals.length(spans),
@@ -105,14 +105,10 @@ def cold_start(
 
 def _message(cold: Rows, *, steady: bool, most: bool) -> str:
     if len(cold):
-        return "the first step takes {first} (the others {usual})"
+        return "the first step takes {first}, the others {usual}"
     if steady:
-        return "stalls that do not come back take {stall}"
-    return (
-        "the window is a cold start for the most part, {stall}"
-        if most
-        else "first uses take {stall} of the window"
-    )
+        return "stalls that do not recur take {stall}"
+    return "most of the window is a cold start, {stall}" if most else "first uses take {stall} of the window"
 
 
 def _cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:

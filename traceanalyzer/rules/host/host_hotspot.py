@@ -94,10 +94,10 @@ def _stalled(at: Calls, lost: LostTime, key: str, usual_ns: int) -> Hits:
         cause="stalled",
         lost=lost,
         fix=DropSpans(at.start_ns, at.end_ns),
-        message="{by} takes {longest} at most, {times_a_step}, where it usually takes {usual}: it only makes a view; "
-        "its thread was stalled, and the GPU is idle for {per_step} of each step",
-        advice="Give the process more cores, or cores of its own (taskset, numactl), and fewer threads "
-        "(torch.set_num_threads, num_workers); see what else runs on the host.",
+        message="{by} takes up to {longest}, {times_a_step}, instead of {usual}: it only makes a view, so "
+        "its thread was stalled; the GPU is idle for {per_step} of each step",
+        advice="Give the process more or reserved cores (taskset, numactl) and fewer threads "
+        "(torch.set_num_threads, num_workers); look for other load on the host.",
         confidence=Confidence.MEDIUM,
         evidence={"host_ns": at.total_ns, "longest_ns": int(at.dur_ns.max()), "usual_ns": usual_ns},
     )
@@ -115,19 +115,19 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
         named_by=key,
         lost=lost,
         fix=DropSpans(at.start_ns, at.end_ns),
-        message=("{by} computes on the CPU" if computes else "between ops, code of {by} runs on the CPU")
+        message=("{by} computes on the CPU" if computes else "code of {by} runs on the CPU between ops")
         + (", with {ops}," if parts else "")
         + " {times_a_step}, "
-        + ("{typical} in the median and {longest} at most, " if skewed else "")
-        + "{host} in all"
+        + ("median {typical}, longest {longest}, " if skewed else "")
+        + "{host} in total"
         + (", at {lines}" if lines else "")
         + ", and launches nothing then: the GPU is idle "
         + ("meanwhile" if whole else "for {per_step} of each step"),
-        advice="Do it on the device: create the tensor there, or move it there before this op."
+        advice="Run it on the device: create the tensor there, or move it there before this op."
         if is_op
-        else "Do it on the device: create its tensors there, or move them there before, or take it out of the loop."
+        else "Run it on the device: create its tensors there, or move them there first; or take it out of the loop."
         if parts
-        else "Take it out of the loop, do it on the device, or let another thread or process do it ahead.",
+        else "Take it out of the loop, run it on the device, or let another thread or process do it ahead.",
         confidence=Confidence.HIGH if computes else Confidence.MEDIUM,
         evidence={
             "host_ns": at.total_ns,

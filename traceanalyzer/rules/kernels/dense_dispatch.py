@@ -48,7 +48,7 @@ def dense_dispatch(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[H
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017); measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: with record_shapes=True they say how tokens get to experts")
+        raise Unavailable("no shapes recorded: record_shapes=True shows how tokens get to experts")
     forward = in_forward(work)
     for gate in gates_of(inputs.signatures, limits.max_kept, limits.min_rows):
         for slots in _capacities(gate, inputs.signatures):
@@ -67,8 +67,10 @@ def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, limits: Limits) 
         yield Hits(
             **quicker(found, np.where(products[found.entries], limits.left, 0.0) * found.dur_ns),
             named_by=f"{gate.experts} experts",
-            message="{rows} tokens get to {experts} experts of {slots} slots each by products with a tensor of "
-            "{rows}x{experts}x{slots}, of which {kept} numbers a token are not zero: {gpu} of GPU time in {ops}"
+            message=(
+                "{rows} tokens get to {experts} experts of {slots} slots each by products with a tensor of "
+                "{rows}x{experts}x{slots}, with {kept} nonzero numbers per token: {gpu} of GPU time in {ops}"
+            )
             + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
             advice="Compute the slot of each token as an index and move rows: index_copy into the slots before the "
             "experts, index_select and the weight after them; no tensor of tokens x experts x slots.",

@@ -45,15 +45,11 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
         lost=LostTime.all_of(filling, owner[owner < len(fills)]),
         fix=Drop(fills.rows),
         message="deterministic algorithms are on: "
-        + (
-            "{per_step} a step go to filling memory that was just allocated, for {fills}"
-            if len(fills)
-            else ""
-        )
+        + ("filling newly allocated memory takes {per_step} a step, for {fills}" if len(fills) else "")
         + ("; " if len(fills) and replaced else "")
-        + ("{replaced} sort their indices and add in {kernels} kernels in place of one" if replaced else ""),
-        advice="Leave out torch.use_deterministic_algorithms(True) where results need not repeat bit by bit, or set "
-        "torch.utils.deterministic.fill_uninitialized_memory = False.",
+        + ("{replaced} sort their indices and add in {kernels} kernels instead of one" if replaced else ""),
+        advice="Remove torch.use_deterministic_algorithms(True) if results need not be bitwise "
+        "reproducible, or set torch.utils.deterministic.fill_uninitialized_memory = False.",
         evidence={
             "filling_ns": filling.total_ns,
             "fills": op_times(filling),

@@ -95,11 +95,11 @@ def _hits(found: Work, share: Floats, inputs: WorkInputs) -> Hits:
     why = ", ".join(_told(one) for one in lengths)
     return Hits(
         **quicker(found, found.dur_ns * share),
-        message="Fourier transforms of awkward lengths take {spent} in all, in {kernels}{where}"
-        + (f": {why}" if why else ": Bluestein's algorithm, which is for lengths with a large prime factor"),
+        message="Fourier transforms of unfavourable lengths take {spent} in total, in {kernels}{where}"
+        + (f": {why}" if why else ": Bluestein's algorithm, for lengths with a large prime factor"),
         advice=(f"Pad {padded}" if padded else "Pad to a length without prime factors above 7")
-        + " (n= or s= of torch.fft) and cut the result: a convolution needs no less than signal + kernel - 1, and may "
-        "have more. Where the spectrum is the result, choose such a window, or crop or resample the data to one.",
+        + " (n= or s= of torch.fft) and cut the result: a convolution needs at least signal + kernel - 1. Where "
+        "the spectrum is the result, choose such a window, or crop or resample the data.",
         confidence=Confidence.HIGH if lengths else Confidence.MEDIUM,
         evidence={
             **told(found),

@@ -27,13 +27,13 @@ from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.timeline import kernel_families as families
 
 _WITH_TF32 = (
-    "; and let float32 products use TF32 (torch.set_float32_matmul_precision('high')), since without it they are "
-    "hardly quicker on devices that have float64 tensor cores"
+    "; and let float32 products use TF32 (torch.set_float32_matmul_precision('high')): without it they are hardly "
+    "faster on devices with float64 tensor cores"
 )
 
 _CHOICE = (
-    "Every floating tensor is float64, so this is a choice: where float32 is precise enough, or its differences are "
-    "refined in float64 at the end, make the inputs float32."
+    "Every floating tensor is float64, so this looks deliberate. If float32 is precise enough, or if you can refine "
+    "in float64 at the end, make the inputs float32."
 )
 
 # Kernels that say what they compute in: the doubles among an op's inputs are others'.
@@ -97,7 +97,7 @@ def _hits(found: Work, casts: Mask, leak: Work, gpu: Gpu, tf32: bool, limits: Li
     where = f" ({first})" if first else ""
     return Hits(
         **quicker(found, np.where(casts, 0.0, not_below(needed, found, limits.floor_ns))),
-        message="work runs in float64 {times_a_step}, {spent} in all, in {ops}" + source,
+        message="work runs in float64 {times_a_step}, {spent} in total, in {ops}" + source,
         advice=f"Make it float32 where it enters{where}: torch.from_numpy(a).float(), or dtype=torch.float32"
         + (_WITH_TF32 if tf32 and product.any() else "")
         + ".",
@@ -115,4 +115,4 @@ def _first(leak: Work) -> tuple[str, str]:
     one = ordered[np.searchsorted(ordered.step, distinct(ordered.step)[-1:])]
     op, shapes = one.outer_op.name[0] or "", shapes_of(Signature.parsed("", one.dims[0], None, None))
     where = (f" at {one.line[0]}" if one.line[0] else "") + (f" of {shapes}" if shapes else "")
-    return op, f"; it enters with {op}{where}"
+    return op, f"; float64 enters with {op}{where}"

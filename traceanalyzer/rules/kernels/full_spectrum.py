@@ -54,7 +54,7 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
         return
     number, signatures = signatures_of(calls.events.trace, ops.rows)
     if not any(one.dims for one in signatures):
-        raise Unavailable("no shapes recorded: with record_shapes=True they say what is transformed")
+        raise Unavailable("no shapes recorded: record_shapes=True shows what is transformed")
     real = np.array([one.types[:1] != () and _COMPLEX not in one.types[0] for one in signatures], bool)[
         number
     ]
@@ -86,8 +86,10 @@ def _of(ops: Calls, full: set[Shape], work: Work, inputs: WorkInputs, limits: Li
         needed = not_below(np.multiply(found.dur_ns, limits.left, dtype=np.float64), found, limits.floor_ns)
         yield Hits(
             **quicker(found, np.where(widened[found.entries], 0.0, needed)),
-            message="complex Fourier transforms work on real numbers, of {size}: one half of each spectrum is the "
-            "other's conjugate, and {gpu} of GPU time goes to both, in {ops}"
+            message=(
+                "complex Fourier transforms work on real numbers ({size}): half of each spectrum is the conjugate "
+                "of the other half; both take {gpu} of GPU time, in {ops}"
+            )
             + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
             advice="Use rfft2 and irfft2 (rfft, irfft, rfftn, irfftn; s= gives the size), and keep filters and "
             "wavenumbers for the half of the last dimension that they return.",

@@ -42,7 +42,7 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
     """
     if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: with record_shapes=True they say how many experts there are")
+        raise Unavailable("no shapes recorded: record_shapes=True shows the number of experts")
     forward = in_forward(work)
     for rows, experts, kept in gates_of(inputs.signatures, limits.max_kept, limits.min_rows):
         dense = inputs.meets(partial(_on_all, rows=rows, experts=experts))
@@ -58,11 +58,14 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
             yield Hits(
                 **quicker(found, np.asarray(found.dur_ns * part)),
                 named_by=f"{experts} experts",
-                message="topk keeps {kept} of {experts} experts for each of {rows} rows, yet products run for all "
-                "{experts} x {rows}: {gpu} of GPU time in {ops}"
+                message=(
+                    "topk keeps {kept} of {experts} experts for each of {rows} rows, but products run for all "
+                    "{experts} x {rows}: {gpu} of GPU time in {ops}"
+                )
                 + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
-                advice="Sort the tokens by expert and let each expert work on its own rows: index_select into slots of "
-                "a fixed capacity and a batched product, or a grouped product; index_add puts the results back.",
+                advice="Sort the tokens by expert and let each expert work on its own rows: index_select "
+                "into slots of a fixed capacity and a batched product, or a grouped product; index_add puts "
+                "the results back.",
                 confidence=Confidence.MEDIUM,
                 evidence={**told(found), "gpu_share": share, "kept": kept, "experts": experts, "rows": rows},
             )

@@ -35,19 +35,19 @@ class Limits:
 # cause -> (message, advice)
 _TEXTS = {
     "drift": (
-        "{by} drifts over the steps: from {first_step} in the first to {last_step} in the last; usually {median_dur}, "
-        "and 10 % to 90 % take {p10} to {p90}",
-        "Clocks that ramp or throttle, or work that grows from step to step: warm up, lock the clocks, record shapes.",
+        "{by} drifts over the steps: from {first_step} in the first to {last_step} in the last; median "
+        "{median_dur}, 10th to 90th percentile {p10} to {p90}",
+        "The clock changes, or the work grows from step to step: warm up, lock the clocks, record shapes.",
     ),
     "outliers": (
-        "{by} usually takes {median_dur} (10 % to 90 % take {p10} to {p90}), but {slow} of {executions} executions "
-        "take up to {worst_dur}, in steps {slow_steps}",
-        "Look for another process on the GPU (nvidia-smi), power or thermal throttling at those steps.",
+        "{slow} of {executions} executions of {by} take up to {worst_dur}, in steps {slow_steps} (median "
+        "{median_dur}, 10th to 90th percentile {p10} to {p90})",
+        "Look for another process on the GPU (nvidia-smi), or for power or thermal throttling in those steps.",
     ),
     "comes-and-goes": (
-        "{by} is slow at times: {slow} of {executions} executions take {slowdown} times as long as the rest "
-        "(median {median_dur}, 10 % to 90 % take {p10} to {p90}, worst {worst_dur}), in steps {slow_steps}",
-        "Something shares the GPU at times (a process, a copy, another stream), or steps differ: record shapes.",
+        "{slow} of {executions} executions of {by} take {slowdown} times as long as the rest, in steps {slow_steps} "
+        "(median {median_dur}, 10th to 90th percentile {p10} to {p90}, worst {worst_dur})",
+        "The GPU is shared at times (a process, a copy, another stream), or steps differ: record shapes.",
     ),
 }
 

@@ -15,15 +15,16 @@ from traceanalyzer.timeline import kernel_families as families
 
 _NOT_MEANT = rf"{families.NCHW_BATCH_NORM.pattern}|multi_tensor_apply"
 _ROWS = (
-    "Give it more rows at once (a larger batch, or the longer dimension as rows), or cut each long row into pieces and "
-    "combine them."
+    "Give it more rows at once (a larger batch, or the longer dimension as rows), or split each long row and "
+    "combine the parts."
 )
 _TORCHS_OWN = r"GammaBetaBackward"
 _NORMS = {
-    r"1C11_kernel|batch_norm": "Use channels_last for model and images: norms of channels first have a block for each "
-    "channel.",  # cuDNN's and torch's
-    _TORCHS_OWN: "Put the norm under torch.compile: torch's own kernel for the gradients of its weights has a "
-    "block for every 32 channels or so.",
+    r"1C11_kernel|batch_norm": (
+        "Use channels_last for model and images: in channels first, a norm has one block per channel."
+    ),  # cuDNN's and torch's
+    _TORCHS_OWN: "Put the norm under torch.compile: torch's own kernel for the weight gradients has one "
+    "block per 32 channels or so.",
 }
 
 
@@ -55,7 +56,7 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Source: CUDA C++ Best Practices Guide, "Thread and block heuristics".
     """
     if not any(gpu.sms for gpu in gpus.known.values()):
-        raise Unavailable("the trace does not say how many multiprocessors the device has")
+        raise Unavailable("the trace does not record the device's number of multiprocessors")
     long = work[(work.dur_ns > limits.min_dur_ns) & ~work.name.matches(_NOT_MEANT)].of_kind("compute")
     for device, kernels in long.by_device():
         sms, busy_ns = gpus[device].sms or 0, work[work.device == device].total_ns
@@ -76,8 +77,8 @@ def _hits(op: str, found: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
     return Hits(
         **quicker(found, np.maximum(found.dur_ns * (found.blocks / sms), limits.floor_ns)),
         named_by=op,
-        message="{by} runs on {blocks} of {sms} multiprocessors at most, {typical} each, {times_a_step}: {gpu} of GPU "
-        "time goes to {kernels}{where}",
+        message="{by} runs on at most {blocks} of {sms} multiprocessors, {typical} each, {times_a_step}: "
+        "{gpu} of GPU time goes to {kernels}{where}",
         advice=next(
             (advice for pattern, advice in _NORMS.items() if found.name.matches(pattern).all()), _ROWS
         ),

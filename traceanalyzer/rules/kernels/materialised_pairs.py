@@ -55,7 +55,7 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: with record_shapes=True they say what is broadcast")
+        raise Unavailable("no shapes recorded: record_shapes=True shows what is broadcast")
     found = [_pairs_of(op, limits) for op in inputs.signatures]
     origins = {one.shape: one for one in found if one is not None}
     reduced = {shape for op in inputs.signatures if _reduces(op) for shape in _shapes(op)}
@@ -80,12 +80,14 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
         yield Hits(
             **quicker(members, np.minimum(members.dur_ns, each)),
             named_by=pairs.op,
-            message="{by} broadcasts {inputs} to all pairs, {pairs}, {ratio} times as many numbers, which go through "
-            "memory and are reduced again: {gpu} of GPU time in {ops}"
+            message=(
+                "{by} broadcasts {inputs} to all pairs, {pairs}: {ratio} times as many numbers are written to "
+                "memory and reduced again; {gpu} of GPU time in {ops}"
+            )
             + (", at {lines}" if members.line.sums(members.dur_ns) else ""),
-            advice="Sums of products are one matrix product (matmul, einsum), distances torch.cdist, cosine similarity "
-            "the product of normalised rows. Where few pairs are needed choose those first; else torch.compile fuses "
-            "the ops with the reduction.",
+            advice="Use a matrix product for sums of products (matmul, einsum), torch.cdist for distances, "
+            "the product of normalised rows for cosine similarity. If few pairs are needed, select them "
+            "first; else torch.compile fuses the ops with the reduction.",
             confidence=Confidence.MEDIUM,
             evidence={
                 **told(members),

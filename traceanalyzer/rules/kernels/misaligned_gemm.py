@@ -73,8 +73,11 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     why = f": {sizes} {which} of {limits.multiple}" if odd else ""
     return Hits(
         **quicker(found, not_below(_aligned_ns(found, inputs, gpu, limits), found, limits.floor_ns)),
-        message="half-precision products run {times_a_step} in kernels with narrow loads, {spent} in all, in {kernels}"
-        "{where}" + why,
+        message=(
+            "half-precision products run {times_a_step} in kernels with narrow loads, {spent} in total, in "
+            "{kernels}{where}"
+        )
+        + why,
         advice=advice,
         confidence=Confidence.HIGH if odd else Confidence.MEDIUM,
         evidence={**told(found), "spent_ns": found.total_ns, "sizes": odd},

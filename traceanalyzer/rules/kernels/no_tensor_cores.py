@@ -27,17 +27,17 @@ class Limits:
 # The weight is the second input of a convolution, the third of its gradient; images of one channel have it, too.
 _ONE_CHANNEL = r"^\[(\[[\d,]+\],){1,2}\[\d+,1(,\d+)+\]"
 _SAID = {"tf32": "TF32", "bf16": "bfloat16", "fp16": "float16", "": "the same on matrix units"}
-_TF32 = "{} computes float32 {} in TF32; autocast to bfloat16 is quicker still."
+_TF32 = "{} computes float32 {} in TF32; autocast to bfloat16 is faster still."
 _ADVICE = {
     "matmul": _TF32.format("torch.set_float32_matmul_precision('high')", "products"),
     "convolution": _TF32.format("torch.backends.cudnn.allow_tf32 = True", "convolutions"),
     "attention": "Run attention in bfloat16 (torch.autocast): flash attention has no float32 kernel.",
 }
 _LEFT_OUT = (
-    "TF32 is on, as other convolutions here show; cuDNN has none for these layouts and shapes: use channels_last, "
-    "channels in multiples of 4 and cudnn.benchmark = True, or autocast to bfloat16."
+    "TF32 is on (other convolutions use it), but cuDNN has no TF32 kernel for these layouts and shapes: use "
+    "channels_last, channels in multiples of 4 and cudnn.benchmark = True, or autocast to bfloat16."
 )
-_OLDER = "This device has no TF32: use torch.autocast with {half} for its matrix units."
+_OLDER = "This device has no TF32: use torch.autocast with {half}, which its matrix units support."
 _UNKNOWN = "Use torch.autocast if the device has matrix units; TF32 (Ampere and later) needs no conversions."
 
 
@@ -85,7 +85,7 @@ def _hits(kind: str, found: Work, gpu: Gpu, share: float, left_out: bool, limits
     times = speedup(gpu, kind, "fp32", target) or limits.unknown_speedup
     fewer = found.name.matches(families.FEWER_PRODUCTS)
     needed = found.dur_ns / np.where(fewer, max(times / limits.fewer_products, 1), times)
-    guess = "" if gpu.peaks else f"; {gpu.shown} is not in the table of peaks, so that is a guess"
+    guess = "" if gpu.peaks else f"; {gpu.shown} is not in the table of peaks, so this is a guess"
     advice = _LEFT_OUT if left_out else _ADVICE[kind]
     if kind != "attention" and target != "tf32":
         advice = _OLDER.format(half=_SAID[target]) if target else _UNKNOWN

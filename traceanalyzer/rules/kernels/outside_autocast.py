@@ -52,7 +52,7 @@ def _hits(found: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
         **quicker(found, not_below(found.dur_ns / times, found, limits.floor_ns)),
         message="float32 products {times_a_step} in a program that uses half precision elsewhere: {gpu} of GPU time, "
         "in {ops}{where}",
-        advice="Let the autocast block reach over forward and loss, or convert these layers to bfloat16.",
+        advice="Extend the autocast block over forward and loss, or convert these layers to bfloat16.",
         confidence=Confidence.MEDIUM,
         evidence={**told(found), "gpu_share": share},
     )

@@ -61,8 +61,8 @@ def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 def _hits(found: Work, left: Floats, rows: Rows, whole: Rows, limits: Limits) -> Hits:
     return Hits(
         **quicker(found, not_below(found.dur_ns * np.minimum(left, 1.0), found, limits.floor_ns)),
-        message="a CUDA graph for {captured} rows is replayed for {fewest} to {most}, {median} usually: {spent} of GPU "
-        "time goes mostly to rows that nobody asked for, in {kernels}",
+        message="a CUDA graph for {captured} rows is replayed for {fewest} to {most} (median {median}): "
+        "{spent} of GPU time, mostly for unused rows, in {kernels}",
         advice="Capture graphs for a few sizes, such as powers of two, and replay the smallest that fits.",
         confidence=Confidence.MEDIUM,
         evidence={

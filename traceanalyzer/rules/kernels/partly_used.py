@@ -49,7 +49,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
     if not any(ops.text("input_dims").distinct()):
-        raise Unavailable("no shapes recorded: with record_shapes=True they say what is sliced")
+        raise Unavailable("no shapes recorded: record_shapes=True shows what is sliced")
     order = np.lexsort((ops.start_ns, ops.thread))
     ops = ops[order]
     number, signatures = signatures_of(ops.events.trace, ops.rows)
@@ -71,9 +71,9 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             continue
         yield Hits(
             **quicker(found, found.dur_ns * part),
-            message="matrix products are computed whole {times_a_step}, and {kept} of the result is used: {spent} of "
-            "GPU time{where}",
-            advice="Take the rows that are needed before the product, not after it: head(hidden[:, -1:]) in place of "
+            message="matrix products are computed for all rows {times_a_step}, but only {kept} of the "
+            "result is used: {spent} of GPU time{where}",
+            advice="Slice the rows before the product, not after it: head(hidden[:, -1:]) instead of "
             "head(hidden)[:, -1].",
             confidence=Confidence.MEDIUM,
             evidence={

@@ -50,7 +50,7 @@ def product_of_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limi
     Source: algebra; measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: with record_shapes=True they say which rows are copies")
+        raise Unavailable("no shapes recorded: record_shapes=True shows which rows are copies")
     copied = {**_copied(inputs, limits), **_gathered(calls, limits)}
     chosen = inputs.meets(lambda op: _multiplies(op, copied) or _joined(op) in copied)
     for device, found in work[chosen & work.kind.one_of("compute")].by_device():
@@ -60,10 +60,10 @@ def product_of_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limi
         (rows, _), times = max(copied.items(), key=lambda item: item[0][0])
         yield Hits(
             **quicker(found, np.asarray(found.dur_ns * max(limits.left, 1 / times))),
-            message="matrix products work on up to {rows} rows, {copies} copies each of the same numbers: {gpu} of GPU "
-            "time{where}",
-            advice="Apply the linear layer before copying: split its weight into the parts that cat joins, multiply "
-            "the rows once by each, then gather and add the results. A gather commutes with a linear layer.",
+            message="matrix products work on up to {rows} rows, which repeat the same numbers {copies} "
+            "times: {gpu} of GPU time{where}",
+            advice="Apply the linear layer before copying: split its weight into the parts that cat joins, "
+            "multiply the rows once by each, then gather and add the results. The result is the same.",
             confidence=Confidence.MEDIUM,
             evidence={**told(found), "gpu_share": share, "rows": rows, "copies": times},
         )

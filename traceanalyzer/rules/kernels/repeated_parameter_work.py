@@ -48,7 +48,7 @@ def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterato
     if not len(gradients):
         raise Unavailable("no gradients of parameters in the trace")
     if not any(gradients.text("input_dims").distinct()):
-        raise Unavailable("no shapes recorded: with record_shapes=True they tell parameters from activations")
+        raise Unavailable("no shapes recorded: record_shapes=True tells parameters from activations")
     known: dict[object, int] = {}
     number, keys = _keys(gradients, of_two=False)
     for key, count in zip(keys, np.bincount(number, minlength=len(keys)).tolist(), strict=True):
@@ -93,15 +93,16 @@ def _hits(cause: str, ops: Calls, found: Work, part: np.ndarray, times: int, spe
         lost=LostTime.excess(found, np.asarray(found.dur_ns * part, np.int64)),
         fix=DropWork(found.entries[gone]),
         message=(
-            "weights are converted {repeats} times a step each, and their gradients converted back as often"
+            "each weight is converted {repeats} times a step, and its gradient is converted back as often"
             if casts
-            else "one table is looked up {repeats} times a step with as many indices, and gets as many gradients"
+            else "one table is looked up {repeats} times a step with the same number of indices, and gets {repeats} "
+            "gradients"
         )
-        + ": {again} of GPU time more than once would take{where}",
+        + ": {again} of GPU time more than converting or looking up once{where}",
         advice="Convert each weight once: one torch.autocast around the whole forward pass (leaving it drops the "
         "converted weights), or weights kept in that type."
         if casts
-        else "Where the indices are the same, look up once and hand the result on; else look all up in one call.",
+        else "If the indices are the same, look up once and reuse the result; else look up all of them in one call.",
         confidence=Confidence.MEDIUM if casts else Confidence.LOW,
         evidence={**told(found), "repeats": times, "again_ns": spent_ns, "calls": len(ops)},
     )

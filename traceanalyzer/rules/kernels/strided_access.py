@@ -52,11 +52,13 @@ def strided_access(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[H
         worst = inputs.signatures[int(inputs.number[found.entries][np.argmax(found.dur_ns)])]
         yield Hits(
             **quicker(found, found.dur_ns / wasted[found.entries]),
-            message="ops read or write every {apart} number of a tensor {times_a_step}, such as {by_op} of {sizes} "
-            "with strides {strides}: memory moves up to {ratio} times as much as is used, {gpu} of GPU time, in {ops}"
+            message=(
+                "ops read or write every {apart} number of a tensor {times_a_step}, such as {by_op} of {sizes} with "
+                "strides {strides}: memory moves up to {ratio} times the bytes used, {gpu} of GPU time, in {ops}"
+            )
             + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
-            advice="Store the dimension that is picked first: x[i] of (parts, rows, columns) lies side by side, "
-            "x[..., i] of (rows, columns, parts) does not.",
+            advice="Put the indexed dimension first: x[i] of (parts, rows, columns) is contiguous, x[..., "
+            "i] of (rows, columns, parts) is not.",
             confidence=Confidence.MEDIUM,
             evidence={
                 **told(found),

@@ -47,14 +47,14 @@ def activity_buffer_request(
         ops = victims.op.name.or_else(victims.name).sums(ends - starts)
         idle_for = LostTime.idle_within(idle, starts, ends)
         stall_ns, idle_ns = int((ends - starts).sum()), int((idle_for.end_ns - idle_for.start_ns).sum())
-        part = "as long" if format_ns(idle_ns) == format_ns(stall_ns) else "for {idle} of it"
+        part = "all that time" if format_ns(idle_ns) == format_ns(stall_ns) else "for {idle} of it"
         yield Hits(
             occurrences=found,
             named_by=kind,
             lost=idle_for,
-            message=f"{{by}} by the profiler, {{times}}: {{ops}} stood still for {{stall}}, the GPU was idle {part}",
-            advice="Nothing to fix in your code. A longer warm-up, schedule(wait=1, warmup=3), or fewer steps keep "
-            "it out.",
+            message=f"{{by}} by the profiler, {{times}}: {{ops}} stalled for {{stall}}, the GPU was idle {part}",
+            advice="Nothing to fix in your code. A longer warm-up, schedule(wait=1, warmup=3), or fewer "
+            "steps avoid it.",
             evidence={"stall_ns": stall_ns, "idle_ns": idle_ns, "ops": ops},
             related=(victims, victims.op),
             info=True,

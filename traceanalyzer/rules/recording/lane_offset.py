@@ -49,10 +49,9 @@ def _clock_error(work: Work, limits: Limits) -> Iterator[Hits]:
             occurrences=early,
             cause="clock-error",
             lost=LostTime.none(),
-            message="{count} of {linked} pieces of work start before their launch, by up to {worst}: the clocks of "
-            "CPU and GPU disagree, so distances between the lanes are off by as much",
-            advice="Do not trust distances between the lanes below that size. torch 2.4 and later align the clocks "
-            "better.",
+            message="{count} of {linked} kernels and copies start before their launch, by up to {worst}: "
+            "the clocks of CPU and GPU disagree, so times between the lanes are wrong by as much",
+            advice="Do not trust shorter times between the lanes. torch 2.4 and later align the clocks better.",
             evidence={"linked": len(linked), "worst_ns": int(-early.delay_ns.min())},
             info=True,
         )
@@ -73,8 +72,8 @@ def _first_use(work: Work, launches: DeviceWork, activity: Activity, limits: Lim
             occurrences=found,
             cause="first-use",
             lost=LostTime.none(),
-            message="kernels start up to {offset} after their op (usually {usual}), because they were loaded for the "
-            "first time: {ops}",
+            message="kernels start up to {offset} after their op (usually {usual}), because they were "
+            "loaded for the first time: {ops}",
             advice="Warm up before measuring. If start-up matters itself, CUDA_MODULE_LOADING=EAGER moves it to the "
             "start.",
             confidence=Confidence.MEDIUM,

@@ -82,10 +82,10 @@ def _nothing_recorded(calls: Calls, lost: LostRecords) -> Hits:
     return _said(
         Calls(calls.events, lost.launch),
         "no-device-records",
-        "{launches} launches have no device records. CUPTI or roctracer could not record, because of permissions, "
-        "another profiler or the driver",
-        "Stop other profilers (nsys, ncu, DCGM), allow profiling (NVreg_RestrictProfilingToAdminUsers=0), and "
-        "see that the driver fits torch's CUDA.",
+        "{launches} launches, but no work of a device: CUPTI or roctracer could not record (permissions, another "
+        "profiler, or the driver)",
+        "Stop other profilers (nsys, ncu, DCGM), allow profiling (NVreg_RestrictProfilingToAdminUsers=0), and check "
+        "that the driver fits torch's CUDA.",
         launches=lost.launches,
     )
 
@@ -101,12 +101,14 @@ def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, limits: Lim
         if lost.tail_ns > limits.max_tail_share * steps.window_ns:
             cause = "truncated-device-lane"
             message = "the device lane ends {tail} before the last launch: {missing} launches have no work"
-        advice = "Record fewer steps at a time, and see to the disk's room."
+        advice = "Record fewer steps at a time, and check the free disk space."
         counts = {"missing": len(missing), "launches": lost.launches, "tail_ns": lost.tail_ns}
         yield _said(missing, cause, message, advice, **counts)
     if len(lost.entry) >= max(limits.min_lost, limits.max_lost_share * len(work)) and lost.launches:
         found = Work(work.events, lost.entry)
-        message = "{missing} of {work} pieces of work have no launch in the trace, so nothing says what started them"
+        message = (
+            "{missing} of {work} kernels and copies have no launch in the trace, so their ops are unknown"
+        )
         advice = (
             "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches."
         )
@@ -118,17 +120,17 @@ def _damaged(calls: Calls, trace: Trace) -> Iterator[Hits]:
     places += [f"{count:,} x {kind}" for kind, count in trace.meta.anomalies.items()]
     if places:
         message = "parts of the file could not be read: {places}"
-        advice = "Export the trace again to a disk with room; do not edit or cut it."
+        advice = "Export the trace again to a disk with free space; do not edit or cut it."
         yield _said(_first(calls), "damaged", message, advice, places=places)
 
 
 def _short(calls: Calls, steps: Steps, limits: Limits) -> Iterator[Hits]:
     if steps.kind == "ProfilerStep" and steps.number[0] == 0:
-        message = "recording began with the very first step: what is paid once per process is in it"
+        message = "recording began with the very first step: it contains one-time costs"
         yield _said(_first(calls), "no-warm-up", message, "Warm up: schedule(wait=1, warmup=3, active=5).")
     first, last = steps.in_use
     if last - first < limits.min_steps and not steps.asked:
-        message = "{steps_found}, so what recurs cannot be told from what happens once"
+        message = "{steps_found}: too few to tell a recurring cost from a one-time cost"
         found = (
             f"{last - first} step{'s' * (last - first > 1)} with work" if steps.marked else "no step marks"
         )
@@ -138,8 +140,8 @@ def _short(calls: Calls, steps: Steps, limits: Limits) -> Iterator[Hits]:
 
 def _left_out(calls: Calls, trace: Trace) -> Iterator[Hits]:
     shown = {
-        "shapes": ("input shapes, which say how far each op is from its bound", "record_shapes=True"),
-        "stacks": ("python stacks, which name the user's line of each finding", "with_stack=True"),
+        "shapes": ("input shapes, which show how far each op is from its bound", "record_shapes=True"),
+        "stacks": ("Python stacks, which name the user's line of each finding", "with_stack=True"),
     }
     absent = [shown[name] for name in shown if not trace.meta.capabilities.get(name)]
     if absent and calls.is_op.any():

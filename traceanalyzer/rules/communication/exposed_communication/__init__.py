@@ -28,7 +28,8 @@ from traceanalyzer.rules.communication.exposed_communication.collective_advice i
 class Limits:
     gain_share: float = limit(
         0.3,
-        "share of the hidden transfer that is really gained: compute slows beside NCCL; DDP on 2 H200, NVLink",
+        "share of the hidden transfer that is really gained, since compute slows down beside NCCL; DDP on 2 H200, "
+        "NVLink",
     )
     waiting_times: float = limit(
         1.75,
@@ -83,8 +84,8 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             named_by=name,
             cause="waiting",
             lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
-            message="{by} {times_a_step}: in {waiting} of {took} this rank waits for {late}, "
-            "and its GPU computes nothing",
+            message="{by} {times_a_step}: this rank waits for {late} in {waiting} of {took}, and computes "
+            "nothing meanwhile",
             advice=who_is_late(arrivals.last[late], late_ns[late]),
             max_severity=_HINT,
             evidence={
@@ -104,7 +105,7 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
         fix=_without(found) if perhaps_needless(kind, found) else Resize(found.entries, left),
         confidence=Confidence.MEDIUM,
         message="{by} {times_a_step}: "
-        + ("all of the transfer ({transfer}) runs" if whole else "{exposed} of {transfer} of transfer run")
+        + ("the whole transfer ({transfer}) runs" if whole else "{exposed} of the transfer ({transfer}) run")
         + " while the GPU computes nothing",
         advice=advice(kind, found),
         evidence={
@@ -138,7 +139,7 @@ def _estimated(
         fix=() if peers else Resize(found.entries, found.dur_ns - gain * moved),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
         message="{by} {times_a_step}: "
-        + ("all of it ({all}) runs" if whole else "{exposed} of {all} run")
+        + ("the whole time ({all}) passes" if whole else "{exposed} of {all} pass")
         + " while the GPU computes nothing"
         + perhaps_late(kind, waiting=waiting, peers=peers),
         advice=remedy(kind, found, peers=peers, alone=alone),

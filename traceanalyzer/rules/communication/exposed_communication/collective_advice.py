@@ -6,36 +6,41 @@ from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.rule.views import Work
 
 _ADVICE = {
-    "allreduce": "Let it run beside the backward pass: DistributedDataParallel with buckets small enough "
+    "allreduce": "Overlap it with the backward pass: DistributedDataParallel with small enough buckets "
     "(bucket_cap_mb), or async_op=True and a late wait().",
-    "allgather": "Prefetch the next layer's parameters (FSDP: forward and backward prefetch), or keep a second copy "
-    "in flight.",
-    "reducescatter": "Let it run beside the next layer's backward pass, with smaller units of sharding.",
-    "alltoall": "Split the batch in two, so that one half computes while the other is exchanged.",
-    "barrier": "Remove the barrier from the loop: collectives order the ranks as far as they need it.",
-    "sendrecv": "Split the batch in two, so that one half computes while the other is exchanged.",
+    "allgather": "Prefetch the next layer's parameters (FSDP: forward and backward prefetch).",
+    "reducescatter": "Overlap it with the next layer's backward pass: use smaller FSDP units.",
+    "alltoall": "Split the batch in two: one half computes while the other is exchanged.",
+    "barrier": "Remove the barrier from the loop: collectives synchronise the ranks where they need it.",
+    "sendrecv": "Split the batch in two: one half computes while the other is exchanged.",
 }
 _ADVICE |= dict.fromkeys(("dispatch", "combine"), _ADVICE["alltoall"])  # of experts: DeepEP
-_AFTER_BACKWARD = "Gradients summed after the backward pass belong beside it (DistributedDataParallel). "
-_NEEDED = "What is needed at once takes fewer or smaller collectives (one for several layers, a smaller dtype), or a "
-_NEEDED += "split batch."
+_AFTER_BACKWARD = "Reduce gradients during the backward pass, not after it (DistributedDataParallel). "
+_NEEDED = (
+    "If the result is needed at once, use fewer or smaller collectives (one for several layers, a smaller "
+)
+_NEEDED += "dtype), or split the batch."
 _MANY = 64  # all-reduces a step: as many of 25 MB, DistributedDataParallel's default, are 1.6 GB of gradients
 _JOIN = (
-    "Put many into one: DistributedDataParallel's buckets (bucket_cap_mb), or one flat tensor where they are called by "
-    "hand, so that the latency of a collective is paid once for many. "
+    "Join many collectives into one: larger DistributedDataParallel buckets (bucket_cap_mb), or one flat tensor "
+    "where you call them yourself. "
 )
-_PARTS = (
-    "See whether the next op can work on the part that this rank has, which makes it needless and is what is "
+_PARTS = "If the next op can work on this rank's part alone, the collective is not needed (the saving assumes that). "
+_PARTS += (
+    "Else use fewer and larger ones, or split the batch: one half computes while the other is exchanged."
 )
-_PARTS += "counted here; else fewer and larger ones, or a split batch, so that one half computes meanwhile."
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
-_PIPELINE = "Look at the rank that sends: what it does before that is what this one waits for. In a pipeline more and "
-_PIPELINE += "smaller micro-batches leave less of it."
-_PEERS = "The rank that waits least is the late one: compare its compute and host time with the others'{how}. What it "
-_PEERS += "does before is what this one waits for, and overlap does not take that away."
-_ALONE = " (diagnose all ranks at once, which measures that)"
-_LATE = "{late} comes last: look at what its findings say, and what its GPU computes or is idle for before. That is "
-_LATE += "what this one waits for, and overlap does not take it away."
+_PIPELINE = (
+    "Look at the sending rank: this rank waits for its work before the send. In a pipeline, use more and "
+)
+_PIPELINE += "smaller micro-batches."
+_PEERS = (
+    "The rank that waits least is the late one: compare its compute and host time with the others'{how}. "
+)
+_PEERS += "Overlap does not help."
+_ALONE = " (diagnosing all ranks at once measures it)"
+_LATE = "{late} comes last: fix its findings first, and see what its GPU does before the collective. Overlap does "
+_LATE += "not help."
 ALL_WAITING = ("barrier", "recv")
 """What these take is the way of the others to get there."""
 _BACKWARD = r"^autograd::|Backward"
@@ -71,7 +76,7 @@ def perhaps_late(kind: str, *, waiting: int, peers: bool) -> str:
         return ", waiting for another rank"
     if not waiting:
         return ""
-    whom = "a rank that comes later" if peers else "other ranks"
+    whom = "a later rank" if peers else "other ranks"
     return f"; {{waiting}} of it is probably waiting for {whom}"
 
 

@@ -66,9 +66,9 @@ def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure
         fix=DropSpans(found.start_ns, found.end_ns),
         confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
         message="compiled again {in_steps}, {in_a_step} of CPU time each"
-        + ("; frame {frame} has been compiled {version} times by now" if version > 1 else ""),
-        advice="See which guard fails with TORCH_LOGS=recompiles; then dynamic=True or mark_dynamic for a size that "
-        "changes, padding to a few sizes, or a tensor in place of a Python number.",
+        + ("; frame {frame} has been compiled {version} times so far" if version > 1 else ""),
+        advice="See which guard fails with TORCH_LOGS=recompiles. For a size that changes: dynamic=True, "
+        "mark_dynamic, or padding to a few sizes; for a Python number: a tensor.",
         evidence={
             "compiling_ns": found.total_ns,
             "in_a_step_ns": found.total_ns // len(np.unique(found.step)),
@@ -90,8 +90,8 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
             message=f"{{frames}} compiled region{'s' * (frames != 1)}, entered {{times_a_step}}: entering takes "
             "{cpu} of CPU time a step under the profiler ({lookup} of it looking up guards, {wrapper} around the "
             "compiled code) for {gpu} of GPU work",
-            advice="mode='reduce-overhead' or a CUDA graph takes the wrapper away. TORCH_LOGS=graph_breaks names the "
-            "breaks; measure before removing one, it may not pay.",
+            advice="mode='reduce-overhead' or a CUDA graph removes this overhead. TORCH_LOGS=graph_breaks "
+            "names the breaks; measure before you remove one, it may not pay.",
             evidence={"frames": frames, "regions": regions.name.sums(regions.dur_ns), **times},
             info=True,
         )

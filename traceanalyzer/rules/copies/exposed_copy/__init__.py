@@ -41,25 +41,25 @@ _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p":
 # cause -> (what is wrong, remedy of copies to the device, remedy of others)
 _TEXTS = {
     "pageable": (
-        "through a staging buffer of the driver, since the host's memory is not pinned",
+        "through the driver's staging buffer, because the host memory is not pinned",
         "Pin the source (DataLoader(pin_memory=True), tensor.pin_memory()) and copy one batch ahead with "
-        "non_blocking=True on a stream of its own.",
+        "non_blocking=True on a separate stream.",
         "Copy into a pinned tensor with non_blocking=True, and read it a step later.",
     ),
     "blocking": (
         "while the host waits",
-        "Copy one batch ahead with non_blocking=True from pinned memory, on a stream of its own.",
+        "Copy one batch ahead with non_blocking=True from pinned memory, on a separate stream.",
         "Copy into a pinned tensor with non_blocking=True, and read it a step later.",
     ),
     "on-compute-stream": (
-        "on the stream of the kernels, which wait for it",
-        "Copy the next batch on a stream of its own (torch.cuda.Stream) while this one is computed.",
-        "Copy on a stream of its own, so that the next kernels run beside it.",
+        "on the kernels' stream, so the kernels wait",
+        "Copy the next batch on a separate stream (torch.cuda.Stream) while this one is computed.",
+        "Copy on a separate stream, so that the next kernels run meanwhile.",
     ),
     "not-ahead": (
-        "on a stream of its own, but not ahead of the kernels that need it",
-        "Start it earlier: fetch one batch further ahead.",
-        "Start it as soon as its data is there, so that the next kernels run beside it.",
+        "on a separate stream, but not ahead of the kernels that need it",
+        "Start the copy earlier: fetch one batch further ahead.",
+        "Start the copy as soon as its data is ready, so that the next kernels run meanwhile.",
     ),
 }
 
@@ -92,7 +92,7 @@ def exposed_copy(
     cover = work.of_kind("compute", "communication")
     copies = work.of_kind(*_WAYS)
     if not len(copies) and len(work.of_kind("copy_other")):
-        raise Unavailable("there are copies, but the trace does not say from where to where")
+        raise Unavailable("the trace has copies, but not their direction")
     tripping = np.union1d(trips.down, trips.up) if trips else np.empty(0, np.int64)
     copies = copies[(copies.bytes > MAX_BYTES) & ~np.isin(copies.entries, tripping)]
     bare = LostTime.uncovered(copies, cover)
@@ -137,17 +137,19 @@ def _purpose(
     """
     upward = bool(copies.kind.one_of("copy_h2d").all())
     if reader and upward:
-        kept = f"Keep what {reader} takes on the device: each call copies it there. Else: {_lower(remedy)}"
-        return ", since {reader} takes them from there,", kept, {"reader": reader}
+        kept = (
+            f"Keep the inputs of {reader} on the device: each call copies them there. Else: {_lower(remedy)}"
+        )
+        return ", because {reader} needs the data there,", kept, {"reader": reader}
     names, spent_ns = host_workers(calls, copies, limits.min_worker_ns)
     worker = next(iter(names.sums(spent_ns)), "")
     if not worker or int(spent_ns.sum()) < limits.min_worker_share * copies.total_ns:
         return "", remedy, {}
     if upward:
-        made = f"Make them on the device: {worker} with device='cuda', or on inputs that are there. Else: "
-        return ", made there by {worker},", made + _lower(remedy), {"worker": worker}
-    done = f"Do {worker} on the device, on the tensor that is there: then nothing is copied. Else: "
-    return ", where {worker} works on them,", done + _lower(remedy), {"worker": worker}
+        made = f"Create it on the device: {worker} with device='cuda', or on inputs on the device. Else: "
+        return ", created there by {worker},", made + _lower(remedy), {"worker": worker}
+    done = f"Run {worker} on the device, where the tensor is: then nothing is copied. Else: "
+    return ", where {worker} works on the data,", done + _lower(remedy), {"worker": worker}
 
 
 def _lower(text: str) -> str:

@@ -10,16 +10,16 @@ TEXTS = {
     ),
     "concatenation": (
         "torch.cat copies its inputs side by side {times_a_step}",
-        "Write the parts into one buffer where they are made (out=, or slices of a tensor that exists).",
+        "Write the parts into one buffer where they are computed (out=, or slices of an existing tensor).",
     ),
     "repetition": (
-        "the same data is written {often} over, {times_a_step} ({ops})",
-        "Let the next op broadcast: expand() without contiguous(), in place of repeat. Attention with fewer heads of "
-        "keys than of queries: scaled_dot_product_attention(enable_gqa=True), or the queries of a group as rows.",
+        "the same data is written {often}, {times_a_step} ({ops})",
+        "Let the next op broadcast: expand() without contiguous(), instead of repeat. For attention with fewer key "
+        "heads than query heads: scaled_dot_product_attention(enable_gqa=True), or the queries of a group as rows.",
     ),
     "transposition": (
-        "tensors are rewritten in another order of their dimensions {times_a_step} ({ops})",
-        "Keep the layout that the next op reads: drop .contiguous() and .clone() where a view will do, or write the "
-        "tensor in that order in the first place.",
+        "tensors are rewritten with their dimensions in another order {times_a_step} ({ops})",
+        "Keep the layout that the next op reads: drop .contiguous() and .clone() where a view is enough, or create "
+        "the tensor in that order.",
     ),
 }

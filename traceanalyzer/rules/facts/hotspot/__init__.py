@@ -91,12 +91,12 @@ def _compiled(found: Work, forecast: Forecast | None) -> Bound:
     waits = eager.kind.one_of("copy_d2h").any()
     if len(eager) < len(found) or waits or forecast is None or forecast.idle_share < _IDLE:
         return Bound(
-            "", words, "Look at these kernels first: a compiler names them by the ops that are fused in them."
+            "", words, "Look at these kernels first: the compiler names them after the ops fused in them."
         )
     each = round(len(eager) / max(len(eager.outer_op.distinct()), 1))
     return Bound(
         "",
-        f"{words}; it launches {each} of them one by one, without waiting for any",
+        f"{words}; it launches {each} of them one by one, without waiting",
         "Compile this region with mode='reduce-overhead': it becomes one CUDA graph. Then look at its kernels.",
     )
 

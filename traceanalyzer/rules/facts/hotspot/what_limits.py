@@ -26,33 +26,36 @@ class Bound:
 
 _COMMUNICATION = Bound(
     "communication",
-    "that is transfer, and waiting for other ranks",
-    "The rank whose collectives are shortest is the one waited for: compare its compute and host time with the "
-    "others'. What these take on that rank is what is left to transfer.",
+    "transfer and waiting for other ranks",
+    "The others wait for the rank with the shortest collectives: compare its compute and host time with theirs. Its "
+    "collectives are nearly pure transfer.",
 )
 TRANSFER = Bound(
     "communication",
-    "that is transfer; how long it waits for other ranks was measured, and is not counted",
-    "Fewer, larger or smaller ones, or such as run beside compute, leave less of it.",
+    "transfer alone: the measured wait for other ranks is not counted",
+    "Use fewer, larger or smaller collectives, or overlap them with compute.",
 )
 """Where waiting was measured and taken off."""
 _LATENCY = Bound(
     "latency",
-    "its kernels are so short that their start limits them",
-    "Fuse them, or take a larger batch.",
+    "its kernels are so short that starting them is the limit",
+    "Fuse them, or use a larger batch.",
 )
-_LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, and beside the GPU's work."
-_LINK = Bound("link", "that is transfer over the link to the host", _LINK_ADVICE)
-_COPIES = Bound("copies", "that is copies within the device", "Work in place or on views, and copy less.")
-_NO_SHAPES = "Record with record_shapes=True to see how near to its limits it comes."
+_LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, while the GPU computes."
+_LINK = Bound("link", "transfer over the link to the host", _LINK_ADVICE)
+_COPIES = Bound("copies", "copies within the device", "Work in place or on views, and copy less.")
+_NO_SHAPES = "Record with record_shapes=True to see how near it is to its limits."
 _IN_GRAPH = (
-    "A CUDA graph's kernels have no inputs: record a step without the graph to see how near they come."
+    "Kernels of a CUDA graph have no recorded inputs: record a step without the graph to see how near they are to "
+    "their limits."
 )
 _UNMODELLED = "No model of this op: profile it with ncu or rocprof-compute."
-_FEW_BLOCKS = "Give the device more to do at once: more rows, a larger batch, or parts that are combined."
+_FEW_BLOCKS = (
+    "Give the device more parallel work: more rows, a larger batch, or split rows and combine the parts."
+)
 _ADVICE = {
     "compute": "Near the device's peak: only a smaller dtype or less work helps.",
-    "memory": "It is near what memory delivers: fuse it with its neighbours, or move fewer bytes.",
+    "memory": "Near the memory's peak: fuse it with its neighbours, or move fewer bytes.",
     "below-bounds": "Neither compute nor memory is near its limit: profile it with ncu or rocprof-compute.",
 }
 LIMITS = (
@@ -62,8 +65,8 @@ LIMITS = (
 )  # every kind of a bound
 
 _BEYOND = {
-    False: "more than memory delivers: caches hold a part of it",
-    True: "more than the device computes: its algorithm needs fewer operations than are counted",
+    False: "more than memory delivers: caches serve a part",
+    True: "above the device's peak: its algorithm needs fewer operations than counted",
 }
 
 
@@ -115,8 +118,8 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     near = "" if share > 1 else f", {100 * share:.0f} % of the {best['limit']} peak"
     if part < _MUCH:
         rate = (
-            f"{100 * mean:.0f} % of the compute or memory peak on average over {len(known)} inputs, of which "
-            f"{largest_shapes(found)} take most ({100 * part:.0f} %)"
+            f"{100 * mean:.0f} % of the compute or memory peak on average over {len(known)} inputs, most of it in "
+            f"{largest_shapes(found)} ({100 * part:.0f} %)"
         )
         near = ""
     elif share > 1:  # no device is quicker than its peak
@@ -139,7 +142,7 @@ def _few_blocks(found: Work) -> Bound | None:
         return None
     blocks = int(few.blocks[np.argmax(few.dur_ns)])
     told = f"{blocks} block{'s' * (blocks > 1)}"
-    return Bound("few-blocks", f"its longest kernel runs in {told} on {sms} multiprocessors", _FEW_BLOCKS)
+    return Bound("few-blocks", f"its longest kernel has {told} for {sms} multiprocessors", _FEW_BLOCKS)
 
 
 def _spent(found: Work) -> dict[str, int]:

@@ -70,7 +70,7 @@ def implicit_sync(
                 len(found),
                 limits.alike,
             )
-            + (", and then the GPU is idle until the next launch" if idling else ""),
+            + ("; then the GPU is idle until the next launch" if idling else ""),
             advice=KINDS[cause].advice,
             evidence={
                 "waited_ns": total,
@@ -105,7 +105,7 @@ def _waits(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
     if count == 1:
         return ": the CPU waits {each}"
     alike = longest_ns * count <= most * waited_ns
-    return f": the CPU waits {{each}} {'each time' if alike else 'on average, {longest} at most'}"
+    return f": the CPU waits {{each}} {'each time' if alike else 'on average, at most {longest}'}"
 
 
 def _lost(found: Calls, spent: Work, idle: IdleTime) -> LostTime:

@@ -34,12 +34,12 @@ KINDS = {
     "boolean-mask": Awaited(
         r"^aten::(index|masked_select|index_put_?|_index_put_impl_)$",
         "waits until the GPU has counted its mask",
-        "Keep the shape: torch.where(mask, x, other), masked_fill or a product with the mask; or index once by numbers "
-        "where the mask stays the same.",
+        "Keep the shape: torch.where(mask, x, other), masked_fill or a product with the mask; or compute the "
+        "indices once if the mask stays the same.",
     ),
     "data-dependent-size": Awaited(
         rf"^aten::({_COUNTED})$",
-        "waits until the GPU has counted how large its result is",
+        "waits until the GPU has counted the size of its result",
         "Give the size (nonzero_static(size=), repeat_interleave(output_size=)), or keep the shape with a mask.",
     ),
     "branch": Awaited(
@@ -57,24 +57,24 @@ KINDS = {
     "read-back": Awaited(
         r"^aten::(item|_local_scalar_dense)$",
         "waits for a value on the host",
-        "Keep the value on the device: add it up there, and read it back once every few steps.",
+        "Keep the value on the device: accumulate it there, and read it back every few steps.",
         only_reads=True,
     ),
     "inside-op": Awaited(
         r"",
         "waits for a result on the host before it goes on",
-        "Look for a variant of this op that stays on the device, or call it once for many inputs.",
+        "Use a variant of this op that stays on the device, or call it once for many inputs.",
     ),
     "copy-to-device": Awaited(
         None,  # by the direction of its copy
-        "waits for a copy of a few bytes to the device, and with it for all that was queued before",
-        "Make it on the device (torch.full, torch.arange with device=), keep it there, or copy from pinned memory with "
-        "non_blocking=True.",
+        "waits for a copy of a few bytes to the device, and for all work queued before it",
+        "Create the value on the device (torch.full, torch.arange with device=), keep it there, or copy from pinned "
+        "memory with non_blocking=True.",
     ),
     "loss-scaling": Awaited(
         None,  # by the ops around it
-        "is GradScaler asking whether a gradient overflowed, and waits for the answer",
-        "Use an optimizer with fused=True, which asks on the device, or bfloat16, which needs no scaler.",
+        "is GradScaler's check for overflowed gradients, and waits for the answer",
+        "Use an optimizer with fused=True, which checks on the device, or bfloat16, which needs no scaler.",
         only_reads=True,
     ),
 }

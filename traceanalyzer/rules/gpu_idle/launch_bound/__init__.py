@@ -42,8 +42,8 @@ class Limits:
     min_pointwise_share: float = limit(0.3, "of the launches: eager pointwise kernels that a compiler fuses")
 
 
-_MEASURE = "Measure a step without the profiler and give it with --step-ms: that tells whether the GPU idles."
-_LOOP = " Where the repeats do not need one another, stack their inputs and run them as one batch."
+_MEASURE = "Time a step without the profiler and pass --step-ms: that tells whether the GPU idles."
+_LOOP = " If the repeats are independent, stack their inputs and run them as one batch."
 _NO_FAULT = {
     "profiled-only": "; without the profiler the GPU is probably busy",
     "small-part": "; most idle time has other reasons",
@@ -105,11 +105,9 @@ def launch_bound(
         confidence=remedy.sure,
         message=("{loop} launches {loop_launches} of " if part else "the CPU launches ")
         + f"{{kernels}} kernel{'s' if count != 1 else ''} a step"
-        + (" with a median of {kernel}" if count > 1 else " of {kernel}")
+        + f" ({'median ' * (count > 1)}{{kernel}}"
         + (", one launch per {launch}" if pace else "")
-        + ", and the GPU waits for "
-        + ("them" if part else "it")
-        + ": before {ops}"
+        + "), and the GPU waits for the launches: before {ops}"
         + (", at {lines}" if lines else "")
         + _doubt(cause, forecast),
         advice=_first_measured(advice, forecast) if cause == "unsure" else advice,
@@ -131,7 +129,7 @@ def launch_bound(
 def _doubt(cause: str, forecast: Forecast | None) -> str:
     """Why it is no fault, or may be none."""
     if cause == "unsure" and forecast is not None:
-        rest = "" if only_profiled(forecast) else ", for which launching may not be the reason"
+        rest = "" if only_profiled(forecast) else "; launching may not be the reason"
         return f"; {idle_words(forecast)}{rest}"
     return _NO_FAULT.get(cause, "")
 

@@ -11,7 +11,7 @@ from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 _DIFFERENT = (
-    "steps launch different kernels or grids (padded inputs and caches of a fixed size make them alike)"
+    "steps launch different kernels or grids (pad inputs and use caches of a fixed size to make them alike)"
 )
 
 
@@ -30,7 +30,7 @@ def obstacles(
     reasons = {
         f"the CPU waits for the GPU {'twice' if stops == 2 else f'{stops:.0f} times'} a step": stops
         > max_syncs,
-        "collectives are in it, which all ranks would have to capture alike": len(
+        "it contains collectives, which all ranks would have to capture alike": len(
             eager.of_kind("communication")
         )
         > 0,

@@ -33,15 +33,13 @@ def first_of(names: tuple[str, ...]) -> str:
 def advised(names: tuple[str, ...], copies: bool) -> str:
     """How one call does it for all repeats, in the imperative."""
     if names == ("aten::zero_",):
-        return "Set gradients to None in place of zero: zero_grad(set_to_none=True) launches nothing."
+        return "Set gradients to None instead of zero: zero_grad(set_to_none=True) launches nothing."
     if any(map(HEAVY.search, names)):
-        return "Do it once for all: stack or sort the inputs and use one batched product (bmm, vmap, grouped GEMM)."
+        return "Stack or sort the inputs and use one batched product for all (bmm, vmap, grouped GEMM)."
     if all(map(_SLICES.search, names)):
-        return "Take all slices with one op: x.unfold() for windows that overlap, view or reshape for others."
+        return "Take all slices with one op: x.unfold() for overlapping windows, else view or reshape."
     if any(map(_TABLES.search, names)):
-        return (
-            "Put the tables into one and add each one's offset to its numbers: one lookup, and one gradient."
-        )
+        return "Join the tables into one and add each table's offset to its indices: one lookup, and one gradient."
     if copies:
         return (
             "Build one tensor of all values on the host, copy it once, and compute on all elements at once."
@@ -52,4 +50,4 @@ def advised(names: tuple[str, ...], copies: bool) -> str:
         )
     if all(name.endswith("_") for name in names):
         return "Update all tensors with one call: torch._foreach_ ops take the whole list."
-    return "Do it once for all: stack the inputs and use one op on all of them."
+    return "Stack the inputs and use one op for all of them."

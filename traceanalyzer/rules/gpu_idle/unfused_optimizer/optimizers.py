@@ -56,7 +56,7 @@ class Implementation:
     def advice(self, kind: str) -> str:
         """What makes the step of an optimizer of that class fewer kernels."""
         if kind in FUSED:
-            each = "all passes" if self.foreach else "many (about 36) parameters"
+            each = "all passes" if self.foreach else "about 36 parameters"
             return f"Pass fused=True to {kind}: one kernel for {each}."
         if kind in _FOREACH and not self.foreach:
             return f"Pass foreach=True to {kind}, or compile its step with torch.compile."

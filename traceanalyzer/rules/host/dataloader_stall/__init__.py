@@ -18,10 +18,10 @@ _NEXT_NS = 150_000.0  # taking a batch that is ready, without the profiler; H200
 
 _ADVICE = {
     "SingleProcess": "Load in other processes: DataLoader(num_workers=4 or more, pin_memory=True, "
-    "persistent_workers=True); now num_workers=0 makes every batch inside the step.",
-    "MultiProcessing": "The workers are not quick enough: raise num_workers towards the number of CPU cores, make "
+    "persistent_workers=True). Now num_workers=0 creates every batch inside the step.",
+    "MultiProcessing": "The workers are too slow: raise num_workers towards the number of CPU cores, make "
     "the transforms cheaper or cache their results, and raise prefetch_factor.",
-    "": "Make the next batch ahead of the step, in a DataLoader with workers or in a thread that fills a queue.",
+    "": "Prepare the next batch ahead of the step, in a DataLoader with workers or in a thread that fills a queue.",
 }
 
 
@@ -69,8 +69,8 @@ def dataloader_stall(
             named_by=name,
             lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
-            message="{by} takes {typical} ({largest} at most) {in_steps}: the GPU is idle for {total} in all"
-            + ("; in the loader most time goes to {ops}" if spent else "")
+            message="{by} takes {typical} (at most {largest}) {in_steps}: the GPU is idle for {total} in total"
+            + ("; most of the loader's time goes to {ops}" if spent else "")
             + ("; by function, to {functions}" if functions else "")
             + ("; the other steps do not wait" if once else ""),
             advice=_ADVICE[kind] + _cheaper(functions, found.total_ns, limits),
@@ -90,11 +90,7 @@ def _cheaper(functions: Mapping[str, int], wait_ns: int, limits: Limits) -> str:
     """What else helps where one function takes most of the time."""
     name, ns = next(iter(functions.items()), ("", 0))
     mostly = name != NO_LINE and ns >= limits.min_function_share * wait_ns
-    return (
-        f" {name} itself may be quicker with arrays in place of lists and of loops in Python."
-        if mostly
-        else ""
-    )
+    return f" {name} itself may be faster with arrays instead of lists and Python loops." if mostly else ""
 
 
 def _is_one_episode(step: Rows, steps: int, limits: Limits) -> bool:

@@ -47,7 +47,7 @@ class Limits:
     )
 
 
-_DENSE = "; most of it is the profiler's recording of stacks"
+_DENSE = "; most of it is the profiler's stack recording"
 _MINOR = 0.1  # share of the time below which a place is not told; the message names three
 
 
@@ -109,7 +109,7 @@ def _hits(found: CallsAfterCpuGaps, lost: LostTime, line: str | None, *, sure: b
         named_by=line,
         lost=lost,
         fix=ShrinkGaps(found.start_ns, found.end_ns),
-        message=said + "; nothing is launched meanwhile" + (_DENSE if dense else ""),
+        message=said + "; no launch meanwhile" + (_DENSE if dense else ""),
         advice=advice,
         confidence=Confidence.LOW if dense else Confidence.HIGH if alone and sure else Confidence.MEDIUM,
         evidence=evidence,
@@ -124,9 +124,9 @@ def _once(found: CallsAfterCpuGaps, idle: IdleTime, *, back: bool) -> Hits:
         occurrences=found,
         cause="once",
         lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
-        message=f"{{times}}, {{in_steps}}, the CPU runs no op for {{largest}}{most}, {where}; "
-        + ("it comes back in few steps only" if back else "it does not come back"),
-        advice="See whether it comes back in a longer recording before changing anything.",
+        message=f"{{times}}, {{in_steps}}, no op runs for{most} {{largest}}, {where}; "
+        + ("it recurs in few steps only" if back else "it does not recur"),
+        advice="Record longer before you change anything: it may not recur.",
         evidence=evidence_of(found),
         related=(found.before,),
         info=True,

@@ -13,16 +13,16 @@ _WHOLE = (
     0.8  # of a stretch and of the function's call, that lie in one another for it to be the call; a choice
 )
 _MOST = 0.5  # of the time: the minimum for one function to name the pause; chosen
-_LINE = "Move it out of the loop, do it every many steps, or hand it to another thread or process."
+_LINE = "Move it out of the loop, do it rarely, or hand it to another thread or process."
 _SPREAD = (
-    "No one of these functions takes most of it: see which need not run in every step. Of what stays between ops, "
-    "torch.compile or a CUDA graph leaves little."
+    "No single function dominates: move those out that need not run in every step. torch.compile or a CUDA graph "
+    "removes most of the rest."
 )
 _UNKNOWN = (
-    "Record with with_stack=True: it names the line, and a pause without a line of its own is garbage collection "
-    "(gc.freeze() after set-up, gc.disable() in the loop)."
+    "Record with with_stack=True: it names the line; a pause without a line is garbage collection (gc.freeze() "
+    "after set-up, gc.disable() in the loop)."
 )
-_BETWEEN = ", between {places}: python or garbage collection, which only stacks tell apart"
+_BETWEEN = ", between {places}: Python or garbage collection (only stacks tell them apart)"
 
 
 def evidence_of(found: CallsAfterCpuGaps) -> dict[str, Any]:
@@ -45,11 +45,11 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     calls_ns = found.calls_ns(line, _WHOLE) if line else np.empty(0, np.int64)
     if alone := len(calls_ns) > 0:
         evidence |= {"gap_ns": int(np.median(calls_ns)), "largest_ns": int(calls_ns.max())}
-    each = " each ({largest} at most)" if len(found) > 1 else ""
+    each = " (at most {largest})" if len(found) > 1 else ""
     if alone:
         said = "{by} runs {times_a_step}, {gap}" + (each or " long")
     else:
-        said = "{times_a_step}, the CPU runs no op for {gap}" + each
+        said = "{times_a_step} no op runs for {gap}" + each
     return said + _where(evidence, line, alone=alone), _advice(evidence, alone=alone), evidence, alone
 
 

@@ -19,12 +19,12 @@ from traceanalyzer.timeline.kernel_chains import KernelChains
 
 _MIRRORS = r"ToCopyBackward"  # gradients back to float32, as forward went to bfloat16
 _OF_INPUTS = (
-    "Keep weights in the type of the product (model.to(torch.bfloat16), master weights in the optimizer), "
-    "or put one torch.autocast around the whole forward so that it converts each weight once."
+    "Keep weights in the product's dtype (model.to(torch.bfloat16), master weights in the optimizer), or use one "
+    "torch.autocast around the whole forward: it converts each weight once."
 )
 _OF_RESULTS = (
-    "Convert only the part that is needed (slice first), or let the op that reads it convert as it goes: "
-    "softmax(dtype=torch.float32); losses and norms take the product's type and compute in float."
+    "Convert only the part that is needed (slice first), or let the reading op convert: "
+    "softmax(dtype=torch.float32); losses and norms accept the product's dtype and compute in float32."
 )
 
 

@@ -57,7 +57,7 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     but the channels of 32x128x64x64 in channels_last 11 us where torch's takes 119.
     """
     if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: with record_shapes=True they say what each op needs at least")
+        raise Unavailable("no shapes recorded: record_shapes=True shows the least that each op needs")
     if not any(gpu.peaks for gpu in gpus.known.values()):
         raise Unavailable("the device is not in the table of peaks")
     chosen = work[inputs.meets(lambda op: op.dims) & work.kind.one_of("compute", "copy_d2d")]
@@ -129,9 +129,9 @@ def _hits(
     return Hits(
         **quicker(found, fixed),
         named_by=op,
-        message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} where {what} {{needed}}: {{ratio}} times as "
+        message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}}; {what} {{needed}}: {{ratio}} times as "
         "long, in {kernels}" + line + why,
-        advice=f"{remedy}." if by_fft else f"{remedy}; Nsight Compute says what the kernel waits for.",
+        advice=f"{remedy}." if by_fft else f"{remedy}; Nsight Compute shows what the kernel waits for.",
         confidence=Confidence.MEDIUM,
         evidence={
             "shapes": shapes_of(shape),

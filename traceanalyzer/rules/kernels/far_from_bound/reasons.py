@@ -48,7 +48,7 @@ def _contention(op: Signature, kind: str) -> str:
         return ""
     if added < _MANY * max(places, 1):
         return ""
-    return f"about {added // max(places, 1):,} additions meet in each of {places:,} rows, one after the other"
+    return f"each of {places:,} rows takes about {added // max(places, 1):,} additions, one after the other"
 
 
 def _few_blocks(blocks: Rows, sms: int | None) -> str:
@@ -67,9 +67,9 @@ def _stride(op: Signature) -> str:
     if dim is not None:
         apart = strides[dim] if strides else math.prod(shape[dim + 1 :])
         if apart > 1 and shape[dim] > 1:
-            return f"along dimension {dim} neighbours lie {apart:,} elements apart in memory"
+            return f"along dimension {dim} neighbours are {apart:,} elements apart in memory"
     if strides and strides[-1] > 1 and shape[-1] > 1:
-        return f"its input lies with {strides[-1]:,} elements between neighbours of a row"
+        return f"neighbours in a row of its input are {strides[-1]:,} elements apart"
     return ""
 
 

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-SHAPE = "Give the device more to do at once: more rows, another dimension, or parts that are combined"
-_PLACES = "Let fewer additions meet in one place: sum equal indices first, or add into several tables"
+SHAPE = (
+    "Give the device more parallel work: more rows, another dimension, or split rows and combine the parts"
+)
+_PLACES = "Let fewer additions hit the same row: sum equal indices first, or add into several tables"
 _EQUAL = (
-    "Equal indices are added up one after the other: look rows up with F.embedding or index_select instead of "
-    "table[index], and add with index_add_ instead of index_put_(accumulate=True), which add many at once"
+    "Equal indices are added one after the other: use F.embedding or index_select instead of table[index], and "
+    "index_add_ instead of index_put_(accumulate=True); they add many at once"
 )
-_ORDER = "Reduce along the dimension that lies together in memory, or transpose once before"
+_ORDER = "Reduce along the dimension that is contiguous in memory, or transpose once before"
 BROADCAST = (
-    "In backward it sums the gradient of a bias, or of what else was broadcast: put the layer under torch.compile, or "
-    "leave out a bias that a batch norm follows (bias=False)"
+    "In backward it sums the gradient of a bias or another broadcast tensor: put the layer under torch.compile, or "
+    "drop a bias before a batch norm (bias=False)"
 )
-NORM = "Put the norm under torch.compile: torch's own kernels give each row a block, which short rows do not fill"
+NORM = "Put the norm under torch.compile: torch's own kernels use one block per row, which short rows do not fill"
 _FFT = (
-    "Convolve by FFT: torch.fft.rfft of the signal and of the kernel, both padded to one length, their product, irfft "
-    "(torchaudio.functional.fftconvolve); a direct convolution multiplies every output with every tap"
+    "Convolve by FFT: torch.fft.rfft of the signal and of the kernel, both padded to one length, their product, "
+    "irfft (torchaudio.functional.fftconvolve); a direct convolution multiplies every output with every tap"
 )
 _ATTENTION = (
-    "Let the flash kernel run: is_causal=True in place of a causal mask, no mask where nothing is masked; for biases "
+    "Enable the flash kernel: is_causal=True instead of a causal mask, no mask where nothing is masked; for biases "
     "and other masks torch.nn.attention.flex_attention"
 )
 FLASH = (
-    "The flash kernel runs already: give it more to do at once (more heads, sequences or queries), or a size of heads "
+    "The flash kernel runs already: give it more parallel work (more heads, sequences or queries), or a head size "
     "that it is made for (64 or 128)"
 )
-_DEPTHWISE = "Use channels_last, for which cuDNN has kernels of its own, or put the layer under torch.compile"
+_DEPTHWISE = "Use channels_last, for which cuDNN has special kernels, or put the layer under torch.compile"
 REMEDIES: Mapping[str, str] = {
     "scatter": _PLACES,
     "row scatter": _PLACES,

@@ -66,9 +66,7 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     number, signatures = signatures_of(trace, sorts.rows)
     results = [Sorted.of(op) for op in signatures]
     if not any(results):
-        raise Unavailable(
-            "no shapes recorded: with record_shapes=True they say what is used of what is sorted"
-        )
+        raise Unavailable("no shapes recorded: record_shapes=True shows which part of a sort is used")
     taken, gbps = sums_of(owner, spent.dur_ns, len(sorts)), np.ones(len(sorts))
     gbps[owner] = gpus.memory_gbps(spent.device)
     used, needed = np.zeros(len(sorts), np.int64), np.full(len(sorts), np.inf)
@@ -106,10 +104,13 @@ def _hits(sorts: Calls, spent: Work, owner: Rows, part: Floats, evidence: dict[s
         named_by=str(sorts.name.distinct()[0]),
         lost=LostTime.excess(spent, np.asarray(spent.dur_ns - left_ns, np.int64), owner),
         fix=Resize(spent.entries, left_ns),
-        message="{by} sorts all of {shapes} {times_a_step}, in {sort}, and what follows uses the first or last {used} "
-        "of each row: topk needs about {topk}" + (", from {lines}" if lines else ""),
-        advice="Call torch.topk(x, k), with largest=False for the smallest, and sorted=False where their order does "
-        "not matter.",
+        message=(
+            "{by} sorts all of {shapes} {times_a_step}, in {sort}, but only the first or last {used} of each row "
+            "are used: topk needs about {topk}"
+        )
+        + (", from {lines}" if lines else ""),
+        advice="Call torch.topk(x, k), with largest=False for the smallest, and sorted=False if their order "
+        "does not matter.",
         confidence=Confidence.MEDIUM,
         evidence={**evidence, "kernels": kernel_times(spent), "lines": lines},
     )

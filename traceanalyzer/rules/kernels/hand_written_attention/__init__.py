@@ -68,8 +68,8 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
         occurrences=found,
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[number]), np.int64)),
         fix=Fuse(found.entries, number, fused),
-        message=f"attention by hand, {{forward}} times forward{both}, {{spent}} in all: a product, a softmax and a "
-        "product through memory{where}",
+        message=f"attention by hand, {{forward}} times forward{both}, {{spent}} in total: product, softmax and "
+        "product go through memory{where}",
         advice="Use F.scaled_dot_product_attention (is_causal=True or attn_mask= for the mask): it never writes the "
         "matrix of queries by keys.",
         confidence=Confidence.HIGH if (exact > 0).any() else Confidence.MEDIUM,

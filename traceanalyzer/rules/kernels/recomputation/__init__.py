@@ -47,10 +47,11 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             cause="checkpoint",
             lost=LostTime.all_of(spent, owner),
             fix=Drop(again.rows),
-            message="checkpoints compute forward again in backward, {in_steps}: {gpu} of GPU time is their "
-            "price, in {repeated}",
-            advice="A choice that saves memory: where there is enough of it, checkpoint fewer blocks, or only what "
-            "is large and cheap to compute again (torch.utils.checkpoint.create_selective_checkpoint_contexts).",
+            message="checkpoints repeat the forward pass in backward, {in_steps}: it takes {gpu} of GPU "
+            "time, in {repeated}",
+            advice="This saves memory, so it may be deliberate. With memory to spare, checkpoint fewer "
+            "blocks, or only large activations that are cheap to recompute "
+            "(torch.utils.checkpoint.create_selective_checkpoint_contexts).",
             evidence={
                 **told(spent),
                 "gpu_share": spent.total_ns / work.total_ns,

@@ -18,12 +18,12 @@ from traceanalyzer.rules.kernels.repeated_backward.backward_passes import EVALUA
 _NODE = r"^[^:]+Backward\d*$"
 _SUMS = r"AccumulateGrad$"
 _MESSAGES = {
-    "": "backward goes again through {again} of {nodes} nodes a step: {spent} of GPU time each, in {ops}",
-    "inputs": "backward goes {passes} times a step more through graphs that it just went through, with the same "
-    "gradient of the same outputs for other inputs: {again} of {nodes} nodes, {spent} of GPU time each, in {ops}",
+    "": "backward repeats {again} of {nodes} nodes a step: {spent} of GPU time each, in {ops}",
+    "inputs": "backward walks the same graphs {passes} more times a step, from the same gradient of the "
+    "same outputs, for other inputs: {again} of {nodes} nodes, {spent} of GPU time each, in {ops}",
 }
 _ADVICE = {
-    "": "Add the losses up and call backward once; detach the inputs of a loss whose gradients nobody uses.",
+    "": "Add the losses and call backward once; detach the inputs of a loss whose gradients are not used.",
     "inputs": "Ask for the gradients of all inputs in one call: torch.autograd.grad(u, (x, y, t), create_graph=True).",
 }
 

@@ -24,7 +24,7 @@ class Limits:
 _CAUSES = {
     "thermal": (
         " at {temperature_c} C",
-        "See to the cooling: airflow, fan, dust, room; lower the power cap meanwhile.",
+        "Check the cooling (airflow, fan, dust, room); lower the power cap until it is fixed.",
     ),
     "power": (
         " at {power_w} W, the highest seen",
@@ -74,7 +74,7 @@ def _hits(
         cause=cause,
         message="the SM clock falls to {low_mhz} of {full_mhz} MHz"
         + (where if known else "")
-        + ": kernels take {slowdown} times as long, {total} in all",
+        + ": kernels take {slowdown} times as long, {total} more in total",
         advice=advice,
         evidence={
             "low_mhz": round(clocks[0]),

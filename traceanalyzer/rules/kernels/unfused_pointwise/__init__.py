@@ -33,8 +33,8 @@ class Limits:
 _WHY = "Inductor makes one kernel of it"
 _COMPILE = f"put the chain under torch.compile: {_WHY}"
 _PAIRS = (
-    "Where the chain combines each row of one tensor with each of another, a matrix product or torch.cdist does it "
-    "without the pairs; record_shapes=True would tell."
+    "If the chain combines each row of one tensor with each row of another, use a matrix product or torch.cdist, "
+    "which write no pairs; record_shapes=True shows it."
 )
 _REMEDIES = (
     (("rsqrt", "mean"), "Use F.rms_norm or F.layer_norm for the norm written by hand"),
@@ -86,8 +86,8 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
         occurrences=found,
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
         fix=Fuse(found.entries, part, fused),
-        message="pointwise kernels run {times_a_step} in chains that could be one kernel each: {gpu} of GPU time, most "
-        "in {largest}{where}",
+        message="pointwise kernels run {times_a_step} in chains; one kernel each could replace them: {gpu} "
+        "of GPU time, most in {largest}{where}",
         advice=_advice(next(iter(texts), "")),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={

@@ -56,7 +56,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     if len(leaves) == 0 or len(marks) == 0:
         return
     if len(work.of_kind("communication")):
-        raise Unavailable("other ranks take part: an optimizer may have shards of the parameters")
+        raise Unavailable("other ranks take part: an optimizer may hold shards of the parameters")
     if (leaves.text("input_dims").code < 0).any():
         raise Unavailable(_UNRECORDED)
     added = np.isin(leaves.rows, calls[calls.is_op & calls.name.one_of("aten::add_")].parent.distinct().rows)
@@ -82,9 +82,9 @@ def _hits(calls: Calls, leaves: Calls, used: Mask, marks: Calls, why: str) -> Hi
         lost=LostTime.all_of(spent, owner),
         fix=Drop(needless.rows),
         message=f"{{unused}} of {{gradients}} gradients a step {why}"
-        ": what backward computes for them alone takes {gpu} of GPU time, mostly in {nodes}",
-        advice="Call requires_grad_(False) on what is frozen, or run its forward under torch.no_grad()"
-        + (", or detach() what the loss of another part needs." if why == _CLEARED else "."),
+        ": computing them takes {gpu} of GPU time, mostly in {nodes}",
+        advice="Call requires_grad_(False) on frozen parameters, or run their forward under torch.no_grad()"
+        + (", or detach() the inputs of another part's loss." if why == _CLEARED else "."),
         confidence=Confidence.HIGH if why == _KEPT else Confidence.MEDIUM,
         evidence={
             **told(spent),

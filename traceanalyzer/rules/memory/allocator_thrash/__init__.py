@@ -31,24 +31,24 @@ _EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 # cause -> (what happens, remedy)
 _TEXTS = {
     "emptied": (
-        "the cache is emptied between ops, and what the next step needs is asked of the driver again",
+        "the cache is emptied between ops, and the next step allocates from the driver again",
         "Remove torch.cuda.empty_cache() from the loop: freed tensors stay in the cache and are reused.",
     ),
     "full": (
-        "the cache gives blocks back within ops to make room: memory is nearly full or in pieces",
+        "the cache frees blocks within ops to make room: memory is nearly full or fragmented",
         f"Use less memory (smaller batch, checkpointing), or {_EXPANDABLE} against fragmentation.",
     ),
     "growing": (
-        "no cached block fits, and none is given back: sizes change, or memory that is kept grows",
-        f"Pad inputs to a few sizes, or set {_EXPANDABLE}; and keep no tensors from step to step (losses with "
-        "their graph).",
+        "no cached block fits, and none is freed: sizes change, or the memory in use grows",
+        f"Pad inputs to a few sizes, or set {_EXPANDABLE}; do not keep tensors from step to step (losses with their "
+        "graph).",
     ),
     "off": (
-        "nearly every allocation asks the driver: PyTorch's caching allocator is off",
+        "nearly every allocation goes to the driver: PyTorch's caching allocator is off",
         "Unset PYTORCH_NO_CUDA_MEMORY_CACHING (it is for debugging): cached memory needs no call to the driver.",
     ),
     "pinned": (
-        "pinned host memory is allocated in the loop, which stops the driver for long",
+        "pinned host memory is allocated in the loop, which blocks the driver for long",
         "Pin buffers once and reuse them; let DataLoader(pin_memory=True) do it for batches.",
     ),
 }

@@ -37,7 +37,7 @@ _ADVICE = {
     "SGD": f"{_SPARSE}: SGD (without momentum and weight decay) then updates the touched rows.",
     "Adagrad": f"{_SPARSE}: Adagrad then updates the touched rows only.",
 }
-_SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to the optimizer that it has."
+_SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to the present optimizer."
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits)
@@ -89,8 +89,8 @@ def _hits(spent: Work, needless: Floats, at: Calls, shares: Mapping[Shape, float
         occurrences=at,
         named_by="embedding",
         lost=replace(lost, owner=owner[lost.owner]),
-        message="backward makes a dense gradient of an embedding of {rows} rows {times_a_step}, of which {touched} at "
-        "most are looked up: filling it and passing over it take {per_step} a step more",
+        message="backward makes a dense gradient for an embedding of {rows} rows {times_a_step}, though at "
+        "most {touched} are looked up: filling it and passing over it take {per_step} a step more",
         advice="",
         evidence={
             "rows": rows,
