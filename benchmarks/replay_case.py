@@ -10,16 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import pick
+from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.replay.program import Program
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

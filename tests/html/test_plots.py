@@ -11,6 +11,7 @@ from tests.builder import TraceBuilder
 from tests.loaded import analysed
 from tests.recorded import FIXTURES
 from traceanalyzer.allocator.memory_view import MemoryView
+from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.html.plots import class_of, memory_svg, spread_svg, steps_svg
 from traceanalyzer.render.html.templates import style
@@ -21,7 +22,7 @@ from traceanalyzer.report.page.plots import (
     memory_curves,
     step_series,
 )
-from traceanalyzer.report.summary import accounting_frame
+from traceanalyzer.report.summary import accounting_of
 from traceanalyzer.rule.views import Work
 
 LOOP = FIXTURES / "kernel-variance" / "bad.json.gz"
@@ -31,7 +32,7 @@ def test_steps_are_those_of_the_accounting() -> None:
     analysis = analysed(LOOP)
     series = step_series(analysis)
     assert series is not None
-    frame = accounting_frame([(None, analysis)])
+    frame = accounting_of(Here({None: analysis}))
     frame = frame[frame["device"] == series.device]
     whole = frame.groupby("step")["ns"].sum()
     idle = frame[frame["class"] == "idle"].groupby("step")["ns"].sum()

@@ -12,7 +12,7 @@ from tests.builder import TraceBuilder
 from tests.examples import examples
 from tests.idle.generated import has_work, traces
 from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces
-from traceanalyzer.idle.causes import Idle
+from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -165,7 +165,7 @@ def test_an_op_that_computes_on_the_cpu_is_host_work(names: list[str]) -> None:
         trace.op(name, FIRST + (50 + 400 * i) * US, 390 * US)
     assert pieces(trace)["host-work"] == 390 * US * len(names)
     idle = Analysis(trace.load()).index(Idle)
-    proven = idle.is_cause("host-work")
+    proven = idle.cause == CAUSES.index("host-work")
     assert idle.row[proven].tolist() == idle.op[proven].tolist() == [4 + 1 + i for i in range(len(names))]
 
 

@@ -6,13 +6,14 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.rule.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture
+from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Status
 from traceanalyzer.model.report import DeviceBusy
 from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.report.diagnosis import diagnose, restricted
-from traceanalyzer.report.summary import accounting_frame
+from traceanalyzer.report.summary import accounting_of
 
 MS = 1_000_000
 START = 5 * MS
@@ -135,12 +136,12 @@ def test_a_trace_without_either_lane_is_reported_and_says_so() -> None:
 
 
 def test_books_of_several_ranks_are_one_table() -> None:
-    books = accounting_frame(
-        [(0, Analysis(busy_trace())), (1, Analysis(cpu_trace())), (2, Analysis(busy_trace(6)))]
+    books = accounting_of(
+        Here({0: Analysis(busy_trace()), 1: Analysis(cpu_trace()), 2: Analysis(busy_trace(6))})
     )
     assert books.groupby("rank")["ns"].sum().to_dict() == {0: 8 * MS, 2: 12 * MS}
     assert list(books) == ["rank", "device", "step", "class", "cause", "op", "ns"]
-    assert accounting_frame([(None, Analysis(cpu_trace()))]).dtypes.equals(books.dtypes)
+    assert accounting_of(Here({None: Analysis(cpu_trace())})).dtypes.equals(books.dtypes)
 
 
 def test_ranks_go_by_number_and_findings_say_theirs() -> None:

@@ -65,7 +65,7 @@ def test_a_mark_that_captures_is_not_the_usual_step() -> None:
 def test_what_a_capture_does_is_neither_a_gap_of_the_host_nor_a_wait_in_the_loop() -> None:
     """From its synchronisation on, over the garbage that is collected, to the graph's end."""
     idle = Analysis(regions().load()).index(Idle)
-    capturing = sum(idle.dur_ns[idle.is_cause("graph-capture")].tolist())
+    capturing = sum(idle.dur_ns[idle.cause == CAUSES.index("graph-capture")].tolist())
     assert capturing == pytest.approx(2 * (14 * MS + 5_830 * US), abs=100 * US)
     assert "compilation" not in {CAUSES[cause] for cause in idle.cause.tolist()}
 

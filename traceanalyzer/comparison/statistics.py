@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from traceanalyzer.model.arrays import Floats
 
 ALPHA = 0.05
 _EXACT = 1_000  # ways to deal the values out: so many are tried one by one; 6 and 6 values have 924

@@ -16,7 +16,7 @@ from traceanalyzer.comparison.snapshot import SAMPLES, TABLES
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, grouped, pick
+from traceanalyzer.model.arrays import Mask, Rows, grouped, pick
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.shapes import product_of
@@ -35,8 +35,6 @@ from traceanalyzer.timeline.names import (
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Mask = NDArray[np.bool_]
 
 _NO_CAUSE = ("profiler-overhead",)  # the user's run has none of it
 _KIND_COUNTERS = {"communication": "collectives", "memset": "memsets", "compute": "kernels"}

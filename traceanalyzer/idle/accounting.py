@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import distinct, numbered, pick, sums_of
+from traceanalyzer.model.arrays import Rows, distinct, numbered, pick, sums_of
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
-
-Rows = NDArray[np.int64]
 
 OVERLAPS = ("compute_over_communication", "compute_over_copy")
 CLASSES = (*KINDS, *OVERLAPS, "idle")

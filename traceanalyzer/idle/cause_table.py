@@ -283,5 +283,4 @@ JUDGED: tuple[Judged, ...] = (
 
 TABLE: tuple[Proven | Judged, ...] = (*PROVEN, *JUDGED)
 CAUSES: tuple[str, ...] = tuple(dict.fromkeys(row.cause for row in TABLE))
-SURE: dict[str, Confidence] = {row.cause: row.sure for row in TABLE}
 GROUPS: dict[str, str] = {row.cause: row.group for row in TABLE}

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.idle.cause_table import CAUSES, JUDGED, PROVEN
 from traceanalyzer.idle.evidence import Evidence
 from traceanalyzer.idle.gaps import Gaps, longest_row
 from traceanalyzer.idle.pieces import Cutter, Proof
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import pick, sums_of
+from traceanalyzer.model.arrays import Rows, pick, sums_of
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -24,8 +23,6 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 __all__ = ["CAUSES", "Idle"]
 
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 _Found = tuple[Rows, Rows, Rows, Rows, Rows]  # gap, start, end, cause, deciding row of each piece
 
 _BETWEEN_OPS = tuple(CAUSES.index(cause) for cause in ("engine", "python", "host-code"))
@@ -73,14 +70,6 @@ class Idle:
         """Length of the gap that each piece is part of."""
         gaps = int(self.gap.max(initial=-1)) + 1
         return sums_of(self.gap, self.dur_ns, gaps)[self.gap]
-
-    def is_cause(self, *causes: str) -> Mask:
-        """Which pieces have one of these causes.
-
-        Raises:
-            ValueError: there is no such cause.
-        """
-        return np.isin(self.cause, [CAUSES.index(cause) for cause in causes])
 
     @classmethod
     def build(

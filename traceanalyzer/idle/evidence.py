@@ -12,7 +12,7 @@ from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.idle.pieces import MOST
 from traceanalyzer.idle.round_trips import round_trips
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import distinct, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -21,8 +21,6 @@ from traceanalyzer.timeline.stalled_calls import StalledCalls
 from traceanalyzer.timeline.step_marks import StepMarks
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Pieces = tuple[Rows, Rows, Rows]  # gap, start and end of each
 
 _USUAL_QUANTILE = 0.9  # of the delays onto an idle device: what is usual there

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.idle.evidence import Evidence
 from traceanalyzer.idle.pieces import MOST
-from traceanalyzer.model.arrays import distinct, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.trace import NULL_INT, matching
 from traceanalyzer.timeline.device_work import KINDS
 from traceanalyzer.timeline.names import EVENT_SYNC, STREAM_WAIT, TUNING_OP
 
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Verdict = tuple[Mask, Rows]  # per gap: does it hold; the row of `trace.cpu` that decides, -1 for none
 
 

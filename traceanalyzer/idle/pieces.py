@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import sums_of
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from traceanalyzer.model.arrays import Mask, Rows, sums_of
 
 MOST = 0.5  # of a gap: from this share on an activity is most of it; chosen
 # A smaller part of a gap stays with the rest: 20 us is twice a launch call under the profiler (4 to 10 us, V100 to

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.idle.evidence import Evidence
 from traceanalyzer.idle.pieces import Proof
 from traceanalyzer.idle.recurrence import recurring_calls
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.trace import matching
 from traceanalyzer.timeline.names import LAUNCH
-
-Rows = NDArray[np.int64]
 
 
 def before_recording(evidence: Evidence) -> Iterator[Proof]:

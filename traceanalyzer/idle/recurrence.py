@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import Trace, codes, codes_at
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.step_marks import StepMarks
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _MIN_STEPS = 3  # fewer cannot tell what recurs from what happens once
 _QUARTERS = 4  # of a recording without steps

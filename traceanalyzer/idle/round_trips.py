@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.idle.pieces import MOST
 from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 # A stretch without ops below this says nothing: after a synchronisation the step's end and prof.step() alone take
 # up to 0.10 ms on an H200 under the profiler (torch 2.11, device_sync), and deliberate pauses start at 0.3 ms.

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.waits import CollectiveWaits
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.job_report import Clock
-
-Floats = NDArray[np.float64]
 
 _FEW = 8  # collectives that both ranks have; of fewer no drift is told
 _SECONDS = 0.05  # of overlap: in less a drift of 40 us/s is lost among ends that differ by 10 us; chosen

@@ -6,12 +6,13 @@ from contextlib import suppress
 
 from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.joint_ends import RankKernels, waiting_together, with_waiting
-from traceanalyzer.job.loads import Floats, Load, RankLoads, comparable
+from traceanalyzer.job.loads import Load, RankLoads, comparable
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.view import JobView
 from traceanalyzer.job.waits import CollectiveWaits, measured
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps

@@ -18,8 +18,6 @@ from traceanalyzer.timeline.communication import Kernels, unexplained
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.names import COMMUNICATION
 
-Rows = NDArray[np.int64]
-
 _COMMUNICATES = KINDS.index("communication")
 _EXECUTIONS = 4  # fewer correlate by chance
 _MAKING_UP = (

@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
-from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.arrays import Floats, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
-
-Floats = NDArray[np.float64]
 
 _FEW = 3  # steps: of so many the first is left out, which launches what a queue of work runs later, or runs it cold
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.waits import CollectiveWaits
@@ -14,8 +13,6 @@ from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.timeline.device_work import DeviceWork
-
-Floats = NDArray[np.float64]
 
 _BYTES = {"double": 8, "float64": 8, "long": 8, "int64": 8, "float": 4, "float32": 4, "int": 4, "int32": 4}
 _BYTES |= {

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.job.runs import PAIR, CollectiveRuns
 from traceanalyzer.job.waits import CollectiveWaits
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Floats, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.job_report import Clock
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +56,3 @@ class JobView:
             rank: np.where(pick(last, one.number) == rank, others[one.number], 0.0)
             for rank, one in self.waits.items()
         }
-
-    def collective_ends(self, rank: int) -> tuple[Rows, Rows]:
-        """(number, end in ns) of a rank's collectives that others have, by number."""
-        one = self.waits[rank]
-        order = np.argsort(one.number)
-        at = np.searchsorted(self.runs[rank].entry, one.entry)
-        return one.number[order], self.runs[rank].end_ns[at][order]

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from traceanalyzer.model.lazy import pd
 
 Rows = NDArray[np.int64]
+Ns = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Value = TypeVar("Value", bound=np.generic)
 
 _TABLE_PER_VALUE = 4  # entries: a table of 9 bytes each is cheaper to pass over than the values to hash

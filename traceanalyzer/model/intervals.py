@@ -7,9 +7,9 @@ and without empty members. `union` makes one of anything; the other functions ex
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ns = NDArray[np.int64]
+from traceanalyzer.model.arrays import Ns
+
 Set = tuple[Ns, Ns]
 
 _FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Ns = NDArray[np.int64]
+from traceanalyzer.model.arrays import Ns
+
 Arg = str | int | float | bool | Sequence[int]
 Args = Mapping[str, Arg]
 

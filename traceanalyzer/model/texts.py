@@ -10,14 +10,11 @@ from typing import Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import numbered
+from traceanalyzer.model.arrays import Mask, Rows, numbered
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import codes_at, holding, texts_of
 
 _ROWS_PER_QUESTION = 256  # that are passed over in the time of one question
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

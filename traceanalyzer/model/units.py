@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation, Overflow
 import numpy as np
 from numpy.typing import NDArray
 
-Ns = NDArray[np.int64]
+from traceanalyzer.model.arrays import Ns
 
 _MAX_DIGITS = 30  # int64 has 19; a number of a billion digits would take minutes to write out
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))

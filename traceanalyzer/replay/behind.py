@@ -13,17 +13,14 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Kind
 from traceanalyzer.replay.hours import Hours, gap_of, longest_gaps, segment_names
 from traceanalyzer.replay.program import Program
-
-Floats = NDArray[np.float64]
 
 _MORE_TIMES = (
     3.0  # what the peers take, in as many calls: a thread of equal hosts differs by up to 2.1, 2 H200

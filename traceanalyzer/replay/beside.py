@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows, grouped, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, starts_of_runs
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _FREE, _BESIDE = 0.02, 0.9  # share of a kernel's time beside communication: none of it, and all; chosen
 _FEW = 3  # executions of a kind that tell its usual time; chosen

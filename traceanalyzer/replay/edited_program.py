@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, distinct, pick, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick, starts_of_runs
 from traceanalyzer.replay.program import Program
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _STALL_NS = 50_000  # a stall so long leaves caches and clocks cold; chosen on traces from an H200
 _MAX_COLD_NS = 5_000_000  # then caches and clocks are as they were; pairs/dataloader

@@ -150,17 +150,6 @@ class ShrinkGaps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DropWaits:
-    """Rows of `trace.cpu` no longer wait, and what they launch stays: a copy that does not block any more."""
-
-    kind: ClassVar[Kind] = "drop"
-    rows: Ints
-
-    def apply(self, edited: EditedProgram) -> None:
-        edited.waits &= ~np.isin(edited.program.waits.row, as_ints(self.rows))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Insert:
     """CPU time without the profiler at the start of each of some rows of `trace.cpu`: what a fix costs."""
 

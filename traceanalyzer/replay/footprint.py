@@ -9,13 +9,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Floats, Mask
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.program import Program
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _SHRUNK_NS = 20_000.0  # taken from a gap by an edit that names it; less is the Python around what was dropped
 _INSIDE = 0.5  # share of what a fix takes, from which on another fix does for it; chosen

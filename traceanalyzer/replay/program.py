@@ -7,11 +7,10 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows, numbered, pick
+from traceanalyzer.model.arrays import Mask, Rows, numbered, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.replay.sample import JointSteps, Sample
@@ -24,8 +23,6 @@ from traceanalyzer.timeline.names import DATA_LOADING, STREAM_WAIT
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

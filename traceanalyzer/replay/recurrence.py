@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct
-from traceanalyzer.replay.schedule import Floats, Schedule
+from traceanalyzer.model.arrays import Floats, Rows, distinct
+from traceanalyzer.replay.schedule import Schedule
 
 _STRETCH = 128  # pieces of work, at most, so that a full queue is noticed soon enough
 _QUEUE = 1_022  # launches that may be outstanding; measured on H200, driver 580

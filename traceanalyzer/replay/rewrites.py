@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows
-from traceanalyzer.replay.edited_program import EditedProgram, Mask
+from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Ints, Kind, as_ints
 from traceanalyzer.replay.segments import rank_within
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Edit
@@ -19,7 +18,6 @@ from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.schedule import Schedule, Schedules
 
-Floats = NDArray[np.float64]
 Bound = Literal["gpu", "cpu", "wait", "communication"]
 
 _MIN_STEPS = 12  # so often does the block of steps run that a GPU-bound program has filled its queue

@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _SLOW = 1.6  # times the median: a hiccup, or the profiler's buffers; chosen on traces from an H200
 _RARE = 0.2  # share of the steps that may be hiccups; what is slow more often is the program; ranks/hiccup

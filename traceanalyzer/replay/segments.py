@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes_at, ints, matching
 from traceanalyzer.replay.slowdown import Slowed
@@ -20,9 +19,6 @@ from traceanalyzer.replay.waits import Waits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import ALLOCATOR, BUFFER_OVERHEAD, STREAM_ORDERED
 from traceanalyzer.timeline.nesting import Nesting
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _KERNEL_LAUNCH = re.compile(r"Launch(Cooperative)?Kernel|KernelLaunch")
 _CLOCK = re.compile(r"built-in function (perf_counter|monotonic|process_time|time)(_ns)?>")

@@ -14,12 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Floats, Mask
 from traceanalyzer.model.trace import Trace
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _GAP, _OP, _CALL, _HOST_OP = 0, 1, 2, 3
 _MOST_NS = np.array([2_600.0, 27_900.0, 6_500.0, 11_200.0])  # of a gap, op, call, op without launch; fitted

@@ -7,16 +7,12 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
-from traceanalyzer.model.arrays import Rows, distinct, numbered, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered, pick
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.beside import undisturbed_ns
 from traceanalyzer.timeline.device_work import DeviceWork
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _QUEUED_NS = 8_000  # work that begins so long after its call returned was waiting in the queue, H200
 _TYPICAL_GAP_NS = 1_000.0  # between queued kernels where the trace has none; H200, torch 2.11

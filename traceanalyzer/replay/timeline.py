@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, distinct, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
-
-Mask = NDArray[np.bool_]
 
 _MAX_ENCLOSING = 0.1  # share of a thread's outermost rows that hold an edge of the main one; training
 

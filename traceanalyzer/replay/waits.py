@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, grouped, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.replay.steady_work import SteadyWork
@@ -18,9 +17,6 @@ from traceanalyzer.timeline.host_memory import pageable
 from traceanalyzer.timeline.names import COPY_CALL
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _SLACK_NS = 3_000  # work may be seen to end so long after the call that waited for it: clock rounding
 _PAGEABLE_SLACK_NS = 30_000  # a pageable copy's call returns up to so long before its end

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.iterations import Iteration, Iterations, PartChange
 from traceanalyzer.read.folders import rank_of_name
 from traceanalyzer.read.job_ranks import shared_part, sketch
@@ -26,8 +27,6 @@ _OTHERS = 3  # iterations whose spread is a noise; fewer do not tell
 _NORMAL = 1.4826  # standard deviations in a median absolute deviation
 _OF_MEDIAN = 1.25  # times the error of a mean: that of a median
 _PARTS = 3  # that are named
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

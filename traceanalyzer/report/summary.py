@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.job.loads import RankLoads
-from traceanalyzer.job.ranks import Here, Ranks
+from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Ns
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.report import (
     AnalysedWindow,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-Ns = NDArray[np.int64]
 
 _log = logging.getLogger(__name__)
 
@@ -177,14 +176,8 @@ def _times(analysis: Analysis, steps: Steps, device: int | None, first: int, las
     return StepTimes(len(durations), median, least, most, total, busy)
 
 
-def accounting_frame(analyses: Iterable[tuple[int | None, Analysis]]) -> pd.DataFrame:
-    """One row per rank, device, step, class, cause and op: what they took of the window, in ns."""
-    ranks = Here(dict(analyses))
-    return accounting_of(ranks)
-
-
 def accounting_of(ranks: Ranks) -> pd.DataFrame:
-    """The same, wherever the traces are."""
+    """One row per rank, device, step, class, cause and op: what they took of the window, in ns."""
     import pandas as pd
 
     none = pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _TIME_TYPES.items()})

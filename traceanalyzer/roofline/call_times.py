@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, distinct_pairs
+from traceanalyzer.model.arrays import Floats, Rows, distinct_pairs
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.op_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.op_work import arithmetic_of
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.roofline.signatures import Signature
-
-Floats = NDArray[np.float64]
 
 
 def call_times(

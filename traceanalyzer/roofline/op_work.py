@@ -8,9 +8,8 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, grouped, sums_of
 from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.texts import Mask
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_families import inputs_once

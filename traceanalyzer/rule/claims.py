@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.arrays import Rows, sums_of
 from traceanalyzer.rule.hits import Hits, LostTime
-from traceanalyzer.rule.views.selection import Rows
 
 
 class Claims(IntEnum):

@@ -8,11 +8,10 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.job.waits import CollectiveWaits
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.rule.hits import LostTime
 from traceanalyzer.rule.transfers import transfer_ns
 from traceanalyzer.rule.views import Work
-from traceanalyzer.rule.views.selection import Mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rule.views.selection import Mask
 
 DENSE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
 _FILL = r"^aten::(zeros|zero_|fill_|new_zeros|zeros_like)$"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.views import Work
-from traceanalyzer.rule.views.selection import Mask
 
 
 class Gate(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.texts import Texts
@@ -21,7 +21,6 @@ from traceanalyzer.rule.recorded_with import as_recorded
 from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.severity import adds, severity_of
 from traceanalyzer.rule.views import Calls, IdleTime
-from traceanalyzer.rule.views.selection import Mask, Rows
 
 _NOT_HERE = "Not worth it here: the replayed step gets longer. Elsewhere: "
 

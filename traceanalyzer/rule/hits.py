@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import distinct, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, sums_of
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.rule.views import Calls, IdleTime, Work
-from traceanalyzer.rule.views.selection import Mask, Rows, positions
+from traceanalyzer.rule.views.selection import positions
 
 if TYPE_CHECKING:
     from traceanalyzer.replay.edits import Edit

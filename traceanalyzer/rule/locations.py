@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import pick
+from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.finding import Span
 from traceanalyzer.model.trace import ints
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.views import Calls, IdleTime, Work
-from traceanalyzer.rule.views.selection import Rows
 
 At = Calls | Work | IdleTime
 

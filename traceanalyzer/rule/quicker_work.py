@@ -7,11 +7,11 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.replay.edits import DropWork, Edit, Resize
 from traceanalyzer.rule.hits import LostTime
 from traceanalyzer.rule.views import Work
 
-Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 
 

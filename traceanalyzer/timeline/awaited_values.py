@@ -6,17 +6,14 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, among, distinct
+from traceanalyzer.model.arrays import Mask, Rows, among, distinct
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.called_ops import CalledOps
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Mask = NDArray[np.bool_]
 
 MAX_BYTES = 65_536  # of one copy: more is data, and takes longer than the wait for it (PCIe 3: 5 us)
 _CHECKED, _UPDATED = "aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_update_scale_"

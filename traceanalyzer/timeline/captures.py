@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.names import (
@@ -21,8 +20,6 @@ from traceanalyzer.timeline.names import (
     LAUNCH,
 )
 from traceanalyzer.timeline.nesting import Nesting
-
-Mask = NDArray[np.bool_]
 
 
 class Captures(NamedTuple):

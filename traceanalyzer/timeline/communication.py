@@ -12,15 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import grouped, numbered
+from traceanalyzer.model.arrays import Mask, Rows, grouped, numbered
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.timeline.kernel_families import computes
 from traceanalyzer.timeline.names import COMMUNICATING_OP, COMMUNICATION, SPEAKING_OP, TORCHS_OP
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 FEW_BLOCKS = 2 / 3  # of the multiprocessors: DeepEP takes 20 to 86 of 132, NCCL 1 to 32; H800 and H200
 _LEAST_SMS = 80  # where the trace does not say: V100, the smallest device in jobs seen

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import distinct, pick, starts_of_runs
+from traceanalyzer.model.arrays import Rows, distinct, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching, texts_of
@@ -16,8 +16,6 @@ from traceanalyzer.timeline.communication import Kernels, communicating
 from traceanalyzer.timeline.names import LAUNCH, copy_kind
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.text_rank import text_rank
-
-Rows = NDArray[np.int64]
 
 KINDS = ("compute", "communication", "copy_h2d", "copy_d2h", "copy_p2p", "copy_d2d", "copy_other", "memset")
 # Accelerators that write categories of their own, by how those begin.

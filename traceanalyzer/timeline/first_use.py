@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows, among, distinct, starts_of_runs
+from traceanalyzer.model.arrays import Mask, Rows, among, distinct, starts_of_runs
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, matching
 from traceanalyzer.timeline.activity import Activity
@@ -17,8 +16,6 @@ from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Mask = NDArray[np.bool_]
 
 KINDS = ("capturing graphs", "compiling", "tuning", "loading kernels", "allocating", "first calls")
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, among, distinct, grouped
+from traceanalyzer.model.arrays import Mask, Rows, among, distinct, grouped
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.timeline.called_ops import CalledOps
@@ -16,8 +15,6 @@ from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Mask = NDArray[np.bool_]
 
 _MIN_BYTES = 1_024  # less is a value that is read back, and some value that goes up later
 _WIDTH_RATIOS = (1, 2, 4, 8)  # of elements: what comes back may have another type, or be a mask

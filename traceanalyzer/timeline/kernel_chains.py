@@ -8,10 +8,10 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, pick, starts_of_runs
+from traceanalyzer.model.arrays import Mask, Rows, pick, starts_of_runs
 from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.shapes import elements_of, product_of, shapes_of
-from traceanalyzer.model.texts import Mask, Texts
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork

@@ -62,9 +62,6 @@ NCHW_BATCH_NORM = re.compile(
     r"batch_norm_(?!\w*channels_last)(collect_statistics|backward|transform_input)\w*_kernel"
 )
 DEPTHWISE = re.compile(r"conv_depthwise2d_(forward|backward|grad_weight)")
-CONVOLUTION_NCHW = re.compile(
-    r"implicit_convolve_\w?gemm|(scudnn|hcudnn)_\w*nchw|conv_depthwise2d|im2col|vol2col|nchw", _I
-)
 
 # Float32 products on units that are no tensor cores: CUTLASS's simt, cuBLAS's ffma and sgemm, cuDNN's scudnn, and
 # Tensile's single precision (its type comes after the two operands' indices) unless it computes in xf32.
@@ -77,7 +74,6 @@ FP32_ARITHMETIC = re.compile(
 )
 FEWER_PRODUCTS = re.compile(r"winograd|fft2d|cf32cf32", _I)  # convolutions that trade products for sums
 TENSOR_CORES_FP32 = re.compile(r"tf32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)
-FP32_GEMM_OR_CONVOLUTION = re.compile(f"{GEMM.pattern}|{CONVOLUTION.pattern}", _I)
 FP32_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32")
 # A matrix times a vector is bound by memory on whatever unit.
 VECTOR_PRODUCT = re.compile(r"gemv|gemvx|dot_kernel|splitKreduce|split_k_reduce|gemmk1", _I)

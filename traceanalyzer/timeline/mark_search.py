@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import distinct, numbered
+from traceanalyzer.model.arrays import Ns, distinct, numbered
 from traceanalyzer.model.trace import Trace, codes, ints, matching, texts_of
 from traceanalyzer.timeline.names import (
     COMMUNICATION_MARK,
@@ -22,8 +22,6 @@ from traceanalyzer.timeline.names import (
     is_compilation,
 )
 from traceanalyzer.timeline.nesting import Nesting
-
-Ns = NDArray[np.int64]
 
 FROM_THE_START = ("window", "Optimizer.step")  # kinds whose first mark begins with the recording
 _MIN_COVER = (

@@ -10,15 +10,12 @@ from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, numbered, pick
+from traceanalyzer.model.arrays import Mask, Rows, numbered, pick
 from traceanalyzer.model.containment import child_sums, inherited, nearest_reaching, outermost, thread_order
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.names import ANNOTATION
 from traceanalyzer.timeline.text_rank import text_rank
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

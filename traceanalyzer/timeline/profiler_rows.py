@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.boundaries import Boundaries
 from traceanalyzer.timeline.names import BUFFER_OVERHEAD, PROFILER_OVERHEAD, SYNCHRONISING
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.text_rank import text_rank
-
-Rows = NDArray[np.int64]
 
 _MIN_STALLED = (
     0.5  # share of the row during which the thread stands still; below it the row ran beside the thread

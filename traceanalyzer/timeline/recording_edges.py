@@ -19,15 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.arrays import Ns, distinct
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import DATA_LOADING
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Ns = NDArray[np.int64]
 
 _HELD_NS = (
     200_000  # after its launch returned; on an idle device 2 to 26 us, cold up to 0.1 ms (V100 to MI300)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import distinct, grouped, numbered, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, numbered, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
 from traceanalyzer.timeline.activity import Activity
@@ -24,9 +23,6 @@ from traceanalyzer.timeline.names import (
 )
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 # Launch calls take 4 to 10 us and ops tens of us (V100 to H200); what a library prepares at first use takes 0.1 ms
 # (a workspace) to 30 s (a context). Ten times the median is far above the jitter of either.

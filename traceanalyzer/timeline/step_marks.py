@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.arrays import Ns, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
@@ -28,8 +28,6 @@ from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.recording_edges import known_from
 from traceanalyzer.timeline.serving import phase_and_batch
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Ns = NDArray[np.int64]
 
 # In 95 recordings (V100 to H200) warm loops on a busy device have first steps of up to 1.2 times the later ones, loops
 # that start on an idle device of 1.3 to 3, and cold ones of 1.8 to 1,400.

@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.analysis import Window
+from traceanalyzer.model.arrays import Ns
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.step_marks import StepMarks
-
-Ns = NDArray[np.int64]
-
 
 _WHOLE = 0.99  # of a step: offsets as a report prints them are rounded, and cut less off
 

@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.device_work import find
@@ -15,8 +16,6 @@ from traceanalyzer.timeline.host_memory import pageable
 from traceanalyzer.timeline.names import COPY_CALL, DEVICE_SYNC, SYNCHRONISING
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.text_rank import text_rank
-
-Rows = NDArray[np.int64]
 
 _MOST = 0.5  # of the time from the call to the copy's end; chosen
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import narrow_codes, texts_of
-
-Rows = NDArray[np.int64]
 
 
 def text_rank(frame: pd.DataFrame, column: str, rows: Rows) -> Rows:

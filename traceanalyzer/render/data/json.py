@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import orjson
 
-from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Report, StepsSummary, TraceReport
 from traceanalyzer.render.data.encode import INDENTED, LINE, to_json
 from traceanalyzer.version import SCHEMA_VERSION, __version__
-
-FINDING_FIELDS = tuple(field.name for field in fields(Finding))
 
 
 def head(report: Report) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from traceanalyzer.job.ranks import Here
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows
@@ -31,7 +32,7 @@ from traceanalyzer.read.remote import as_path, is_url
 from traceanalyzer.render.data.encode import signature, write_parquet
 from traceanalyzer.render.data.parquet import FINDINGS, finding_row
 from traceanalyzer.report.diagnosis import report_of
-from traceanalyzer.report.summary import accounting_frame, attempt
+from traceanalyzer.report.summary import accounting_of, attempt
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
@@ -116,7 +117,7 @@ def rank_tables(analysis: Analysis, _: None, made_from: Mapping[str, str]) -> Ra
             [finding_row(one) for one in report.findings], FINDINGS
         ).drop_columns(list(_OF_JOB)),
         "accounting": pa.Table.from_pandas(
-            accounting_frame([(meta.rank, alone)]).drop(columns="rank"), preserve_index=False
+            accounting_of(Here({meta.rank: alone})).drop(columns="rank"), preserve_index=False
         ),
         "steps": _steps(alone),
         "collectives": _collectives(alone),

@@ -8,15 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Ns
 from traceanalyzer.model.overlay import Arg, Counter, Overlay, Slices
 from traceanalyzer.render.data.encode import to_json
 from traceanalyzer.render.perfetto.interned import shown_name, shown_value
 from traceanalyzer.render.perfetto.lanes import in_time, lanes
 from traceanalyzer.render.perfetto.track_events import group_name
-
-Ns = NDArray[np.int64]
 
 _PID = 1_900_000_000  # no process of Linux has such an id: they end at 4,194,304
 _FIRST = -1_000  # process_sort_index: above the trace's own processes, where viewers heed it

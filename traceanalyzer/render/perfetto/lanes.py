@@ -5,11 +5,9 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Ns
 from traceanalyzer.model.overlay import Slices
-
-Ns = NDArray[np.int64]
 
 
 def in_time(track: Slices) -> Ns:

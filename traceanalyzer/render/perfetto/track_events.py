@@ -10,16 +10,14 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Ns
 from traceanalyzer.model.overlay import Arg, Args, Counter, Overlay, Slices
 from traceanalyzer.render.data.encode import json_text
 from traceanalyzer.render.perfetto import wire
 from traceanalyzer.render.perfetto.interned import Interned
 from traceanalyzer.render.perfetto.lanes import in_time, lanes
 from traceanalyzer.render.perfetto.wire import double, fixed64, number, sized, text
-
-Ns = NDArray[np.int64]
 
 GROUP = "traceanalyzer"
 _BEGIN, _END, _COUNTER = 1, 2, 4  # TrackEvent.Type

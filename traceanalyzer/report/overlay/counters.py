@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.arrays import Ns, distinct
 from traceanalyzer.model.overlay import Counter
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.timeline.busy import Busy
@@ -25,7 +25,6 @@ MOST_SAMPLES = 20_000  # per counter: what the viewer draws without delay
 _BUSY_STRETCHES = 1_000  # of the window
 _LEAST_STRETCH_NS = 10_000  # shorter ones are within or between single kernels
 
-Ns = NDArray[np.int64]
 Values = NDArray[np.float64]
 
 

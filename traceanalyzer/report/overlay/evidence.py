@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, distinct, distinct_pairs, grouped, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, distinct_pairs, grouped, pick
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.overlay import Slices
 from traceanalyzer.model.trace import Trace, codes, ints
@@ -22,8 +21,6 @@ from traceanalyzer.report.overlay.findings import Numbered
 from traceanalyzer.timeline.device_work import DeviceWork, find
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-Mask = NDArray[np.bool_]
 
 _SLACK_NS = 3_000  # work may be seen to end so long after the call that waited for it: clock rounding
 _LAUNCHES = "Calls that launched the work of findings."

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, pick, sums_of
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.model.texts import Mask
 from traceanalyzer.model.trace import ints
 from traceanalyzer.report.page.places import entries_of, rows_of, rows_within
 from traceanalyzer.rule.views.events import Events

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows
-from traceanalyzer.model.texts import Mask, Texts
+from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints
 from traceanalyzer.report.page.bars import cpu_kinds
 from traceanalyzer.report.page.chosen import Chosen

@@ -16,12 +16,12 @@ import numpy as np
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, distinct, grouped, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick, sums_of
 from traceanalyzer.model.containment import depths, nearest_marked, nearest_reaching, thread_order
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.short_names import ENGINE
-from traceanalyzer.model.texts import Mask, Texts, shifted
+from traceanalyzer.model.texts import Texts, shifted
 from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.report.page.places import around
 from traceanalyzer.report.words import in_words
@@ -30,7 +30,7 @@ from traceanalyzer.timeline.device_work import KINDS
 
 MOST_NODES = 2_500
 _MOST_LEVELS = 64  # what is nested deeper is told with what is around it
-_LEAST_SHARE = 0.0002  # of all GPU time: a fifth of a pixel of 1,000
+_LEAST_SHARE = 0.0002  # of all GPU time: less is part of "other"; chosen
 _MODULE = "nn.Module: "
 # Steps are what shares are of, and the engine's row around a node of the graph has that node's name.
 _WRAPPER = re.compile(rf"^ProfilerStep#\d+$|^{ENGINE}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct, pick
-from traceanalyzer.model.texts import Mask
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.trace import ints
 from traceanalyzer.rule.views.events import Events
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 240
 MOST_KERNELS = 12
-MOST_POINTS = 480  # of a curve: two per pixel at the widest
+MOST_POINTS = 480  # of a curve: more do not change how it looks; chosen
 MOST_OWNERS = 12
 OPS_OF_STEP = 3
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, distinct, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.model.texts import Mask, Texts
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints
 from traceanalyzer.report.page.bars import Bar, cpu_bars, gpu_bars
 from traceanalyzer.report.page.places import rows_of, rows_within

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import distinct, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import matching
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Mask, Rows, Selection, cached_readonly
+from traceanalyzer.rule.views.selection import Selection, cached_readonly
 
 if TYPE_CHECKING:
     from traceanalyzer.rule.views.work import Work

@@ -10,12 +10,12 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.cause_texts import SAYS_WHY
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.idle.recurrence import standing_out
-from traceanalyzer.model.arrays import distinct, grouped, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Chosen, Mask, Rows, Selection, cached_readonly, positions
+from traceanalyzer.rule.views.selection import Chosen, Selection, cached_readonly, positions
 from traceanalyzer.rule.views.work import Work
 
 

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.events import Events
 
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Chosen = Mask | Rows | Sequence[int] | slice | int
 Key = Texts | Rows
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import distinct, distinct_pairs
+from traceanalyzer.model.arrays import Mask, Rows, distinct, distinct_pairs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Mask, Rows, Selection, cached_readonly
+from traceanalyzer.rule.views.selection import Selection, cached_readonly
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.host_memory import pageable
 

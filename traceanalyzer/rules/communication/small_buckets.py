@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
-from traceanalyzer.model.arrays import Rows, pick, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Rows, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.short_names import ENGINE
@@ -19,8 +19,6 @@ from traceanalyzer.replay.edits import Drop, Resize
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import Arrivals
 from traceanalyzer.rule.collective_names import collectives_of
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import pick
+from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
-from traceanalyzer.rule.views.selection import Rows
 
 
 @dataclass(frozen=True, slots=True)

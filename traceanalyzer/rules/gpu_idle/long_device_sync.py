@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, rule
-from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 _ON_EVENT = re.compile(r"EventSynchronize$")

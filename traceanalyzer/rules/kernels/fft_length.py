@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, numbered, sums_of
+from traceanalyzer.model.arrays import Floats, Rows, numbered, sums_of
 from traceanalyzer.roofline.call_times import call_times
 from traceanalyzer.roofline.ffts import factors, fft_lengths, is_awkward, next_length
 from traceanalyzer.roofline.gpus import Gpus
@@ -16,7 +16,7 @@ from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import Floats, quicker
+from traceanalyzer.rule.quicker_work import quicker
 
 _BLUESTEIN = r"(?i)bluestein"
 _IN_PASSES = r"(?i)multi_bluestein"

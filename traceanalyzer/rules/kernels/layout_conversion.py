@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import Floats, quicker
+from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.timeline import kernel_families as families
 
 _IMAGE = r"^\[\[\d+,\d+,\d+,\d+(,\d+)?\]"  # the first input has four or five dimensions

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times, told
-from traceanalyzer.rule.quicker_work import Floats, not_below, quicker
+from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.timeline.names import GRAPH_LAUNCH
 
 

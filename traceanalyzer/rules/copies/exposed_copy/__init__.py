@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import pick, sums_of
+from traceanalyzer.model.arrays import Rows, pick, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, Edit, MoveToSideStream
 from traceanalyzer.roofline.links import REACHED, host_link
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.rules.copies.exposed_copy.host_workers import host_workers
 from traceanalyzer.timeline.awaited_values import MAX_BYTES
 from traceanalyzer.timeline.called_ops import CalledOps

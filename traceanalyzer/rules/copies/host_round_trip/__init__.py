@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import pick
+from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.rules.copies.host_round_trip.host_ops import op_on_host
 from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.rule.views import Work
-from traceanalyzer.rule.views.selection import Mask
 
 
 def appends(work: Work, joined: Mask, times: float) -> Mask:

@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 
-from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.arrays import Mask, grouped
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.views import Work
-from traceanalyzer.rule.views.selection import Mask
 
 
 def writes_slices(copies: Work) -> Mask:

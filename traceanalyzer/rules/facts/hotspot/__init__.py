@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.short_names import short_op
-from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import without_waiting
@@ -20,7 +20,6 @@ from traceanalyzer.timeline.steps import Steps
 
 # What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
 _COMPILED = r"^Torch-Compiled Region|CompiledFunction|^## Call CompiledFxGraph"
-_IDLE = 0.1  # of the step: less idle time than this may be none, as in `MIN_OPEN_SHARE`
 _NO_USERS = (
     r"^## |CompiledF|^Torch-Compiled|^TorchDynamo|^\[|^(nccl|gloo|mpi):|^Optimizer\.|^(DistributedD|FSDP::)"
 )
@@ -89,7 +88,7 @@ def _compiled(found: Work, forecast: Forecast | None) -> Bound:
     words = "its kernels are {kernels}"
     eager = found[~found.in_graph]
     waits = eager.kind.one_of("copy_d2h").any()
-    if len(eager) < len(found) or waits or forecast is None or forecast.idle_share < _IDLE:
+    if len(eager) < len(found) or waits or forecast is None or forecast.idle_share < MIN_OPEN_SHARE:
         return Bound(
             "", words, "Look at these kernels first: the compiler names them after the ops fused in them."
         )

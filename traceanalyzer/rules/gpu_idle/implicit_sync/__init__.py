@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.arrays import Rows, sums_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, Edit
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.rules.gpu_idle.implicit_sync.awaited_kinds import KINDS, kinds_of
 from traceanalyzer.rules.gpu_idle.implicit_sync.value_makers import makers_of
 from traceanalyzer.timeline.awaited_values import AwaitedValues

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.rule import Calls
-from traceanalyzer.rule.views.selection import Rows
 
 # Their result is a truth value, which nothing but a decision needs; a sum or a mean may be the loss itself.
 _DECIDES = (

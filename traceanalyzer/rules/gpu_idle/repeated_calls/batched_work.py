@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Work
-
-Floats = NDArray[np.float64]
 
 
 def batched_work(

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
-from traceanalyzer.rule.views.selection import Mask, Rows
 from traceanalyzer.rules.gpu_idle.unfused_optimizer.optimizers import (
     DONE,
     FUSED,

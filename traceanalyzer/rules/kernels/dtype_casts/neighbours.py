@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.rule.views import Work
-from traceanalyzer.rule.views.selection import Mask
 
 
 def neighbours(work: Work, found: Work, among: Work) -> tuple[tuple[Work, Mask], tuple[Work, Mask]]:

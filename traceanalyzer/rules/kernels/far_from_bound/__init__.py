@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, numbered, starts_of_runs, sums_of
+from traceanalyzer.model.arrays import Floats, Rows, numbered, starts_of_runs, sums_of
 from traceanalyzer.roofline.call_times import call_times
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
@@ -16,7 +16,7 @@ from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times
-from traceanalyzer.rule.quicker_work import Floats, quicker
+from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.kernels.far_from_bound.reasons import reason
 from traceanalyzer.rules.kernels.far_from_bound.slow_calls import BROADCAST, FLASH, NORM, REMEDIES, SHAPE
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.arrays import Floats, Rows, sums_of
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpus
@@ -15,8 +15,6 @@ from traceanalyzer.roofline.op_work import shapes_of
 from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times
-from traceanalyzer.rule.quicker_work import Floats
-from traceanalyzer.rule.views.selection import Rows
 from traceanalyzer.rules.kernels.full_sort.sorted_tensors import SORTS, Readers, Sorted, most_read
 
 

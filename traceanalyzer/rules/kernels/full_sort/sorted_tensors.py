@@ -10,10 +10,9 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.rule.views import Calls
-from traceanalyzer.rule.views.selection import Mask, Rows
 
 SORTS = ("aten::sort", "aten::argsort", "aten::msort")
 WHOLE = 2**62

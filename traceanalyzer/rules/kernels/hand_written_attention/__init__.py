@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, starts_of_runs
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_model import flops_of
@@ -15,8 +15,6 @@ from traceanalyzer.roofline.other_units import reached_flops_per_ns
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import Floats
-from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.rules.kernels.hand_written_attention.attention_spans import attention_spans
 from traceanalyzer.timeline import kernel_families as families
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.rule.views import Work
-from traceanalyzer.rule.views.selection import Mask
 
 _PRODUCT = r"^aten::(bmm|baddbmm)$"
 _SOFTMAX = r"^aten::_(safe_)?softmax$"

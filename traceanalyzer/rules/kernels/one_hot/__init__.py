@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
@@ -14,7 +15,7 @@ from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence import op_times, told
-from traceanalyzer.rule.quicker_work import Floats, quicker
+from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.kernels.one_hot.one_hots import followed
 
 

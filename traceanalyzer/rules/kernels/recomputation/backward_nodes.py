@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import distinct, pick
+from traceanalyzer.model.arrays import Mask, distinct, pick
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rule.views.selection import Mask
 
 _NODE = r"Backward\d*$"
 _CHECKPOINT = r"Checkpoint\w*Backward"

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import distinct, grouped, pick
+from traceanalyzer.model.arrays import Mask, distinct, grouped, pick
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.rules.kernels.repeated_backward.backward_passes import EVALUATION, Passes
 
 _NODE = r"^[^:]+Backward\d*$"

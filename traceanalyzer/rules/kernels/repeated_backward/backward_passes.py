@@ -7,11 +7,10 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct, grouped, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule.views import Calls
-from traceanalyzer.rule.views.selection import Mask
 
 EVALUATION = f"^{ENGINE}"
 _ONES = ("aten::ones_like", "aten::ones")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.rule.views import Work
-from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.timeline.clock_samples import Values
 
 

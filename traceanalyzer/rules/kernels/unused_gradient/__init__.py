@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.rules.kernels.unused_gradient import unused_parameters as parameters
 from traceanalyzer.rules.kernels.unused_gradient.discarded import discarded
 from traceanalyzer.timeline.names import OPTIMIZER_MARK

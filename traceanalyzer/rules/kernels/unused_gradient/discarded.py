@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, starts_of_runs
+from traceanalyzer.model.arrays import Mask, Rows, starts_of_runs
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls
-from traceanalyzer.rule.views.selection import Mask
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _LISTS = r"^aten::_(foreach|fused)_"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rule.views.selection import Mask
 
 NODE = "autograd::engine::evaluate_function"
 _CHANGES = r"^aten::(_foreach_|_fused_)?(add|sub|lerp|addcmul|addcdiv|copy|adam|adamw|sgd|adagrad)_$"

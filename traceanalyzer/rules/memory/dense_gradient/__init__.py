@@ -7,16 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.replay.edits import Drop, Insert
 from traceanalyzer.roofline.tensor_types import Shape
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.embedding_tables import looked_up_ns, needless_parts, rarely_touched
 from traceanalyzer.rules.memory.dense_gradient.redundant_work import reduce_redundant_work
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
