@@ -106,3 +106,10 @@ def violations(visit: Visit, *rules: str) -> list[tuple[str, str]]:
     options = {"resultTypes": ["violations"], **only}
     found = Axe().run(visit.page, options=options).response["violations"]
     return [(one["id"], one["nodes"][0]["html"]) for one in found]
+
+
+def panel(visit: Visit, expected: str) -> str:
+    """The timeline's panel, once it says so."""
+    found = visit.page.locator(".tl:visible .tl-panel", has_text=expected)
+    found.wait_for()
+    return str(found.inner_text())

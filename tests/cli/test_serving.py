@@ -1,0 +1,137 @@
+"""The server behind `open`: one file, once, to one page, from this machine alone."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from traceanalyzer.cli import serving
+from traceanalyzer.cli.serving import OneFile
+from traceanalyzer.render.perfetto.address import ORIGIN
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[OneFile]:
+    """A server of three bytes on any port."""
+    with OneFile(ORIGIN, port=0) as made:
+        file = tmp_path / "trace.zip"
+        file.write_bytes(b"zip")
+        made.give(file)
+        yield made
+
+
+def asked(
+    server: OneFile, method: str = "GET", path: str | None = None, **headers: str
+) -> http.client.HTTPResponse:
+    """The answer to one request."""
+    connection = http.client.HTTPConnection(server.host, timeout=10)
+    given = {"Origin": ORIGIN} | headers
+    connection.request(
+        method, server.path if path is None else path, headers={k: v for k, v in given.items() if v}
+    )
+    return connection.getresponse()
+
+
+def test_the_file_goes_to_the_viewer_once(server: OneFile) -> None:
+    answer = asked(server)
+    assert (answer.status, answer.read()) == (200, b"zip")
+    assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
+    assert server.served.wait(10)
+    assert asked(server).status == 404
+
+
+def test_a_page_that_was_closed_may_come_again(
+    server: OneFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "large.zip"
+    file.write_bytes(bytes(16 << 20))
+    server.give(file)
+    with socket.create_connection(("127.0.0.1", int(server.host.partition(":")[2]))) as page:
+        page.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        asking = f"GET {server.path} HTTP/1.1\r\nHost: {server.host}\r\nOrigin: {ORIGIN}\r\n\r\n"
+        page.sendall(asking.encode())
+        assert page.recv(12).startswith(b"HTTP/1.0 200")
+    assert not server.served.wait(0.5)
+    assert len(asked(server).read()) == 16 << 20
+    assert server.served.wait(10)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": ""},
+        {"Origin": "null"},
+        {"Origin": "http://ui.perfetto.dev"},
+        {"Host": "rebound.example:9001"},
+    ],
+    ids=str,
+)
+def test_nobody_else_gets_it(server: OneFile, headers: dict[str, str]) -> None:
+    answer = asked(server, **headers)
+    assert (answer.status, answer.read()) == (404, b"")
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    assert not server.served.is_set()
+
+
+@pytest.mark.parametrize("path", ["/", "/trace.zip", "/status", "/../trace.zip", "//etc/passwd"])
+def test_nothing_else_is_there(server: OneFile, path: str) -> None:
+    assert asked(server, path=path).status == 404
+    assert not server.served.is_set()
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD", "PUT", "DELETE"])
+def test_nothing_else_is_answered(server: OneFile, method: str) -> None:
+    """The viewer posts to /status to learn whether a trace processor runs here."""
+    assert asked(server, method).status == 404
+    assert asked(server, "POST", "/status").status == 404
+
+
+def test_browsers_ask_before_they_fetch_from_this_machine(server: OneFile) -> None:
+    answer = asked(server, "OPTIONS", **{"Access-Control-Request-Private-Network": "true"})
+    assert answer.status == 204
+    assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
+    assert answer.headers["Access-Control-Allow-Private-Network"] == "true"
+    assert asked(server, "OPTIONS", Origin="https://evil.example").status == 404
+    assert not server.served.is_set()
+
+
+def test_paths_cannot_be_guessed(tmp_path: Path) -> None:
+    paths = set()
+    for _ in range(3):
+        with OneFile(ORIGIN, port=0) as one:
+            one.give(tmp_path / "trace.zip")
+            paths.add(one.path)
+    assert len(paths) == 3
+    assert all(len(path) > len("/trace.zip/") + 30 for path in paths)
+
+
+def test_it_listens_on_this_machine_alone(server: OneFile) -> None:
+    assert server.host.startswith("127.0.0.1:")
+
+
+def test_parts_of_the_viewer_and_nothing_else_are_served(tmp_path: Path) -> None:
+    (pages := tmp_path / "pages").mkdir()
+    (pages / "index.html").write_text("<p>")
+    (pages / "engine.js").write_text("1")
+    (file := tmp_path / "trace.zip").write_bytes(b"zip")
+    with OneFile(None, port=0, viewer=pages) as made:
+        made.give(file)
+        first = asked(made, path="/", Origin="")
+        assert (first.read(), first.headers["Content-Type"]) == (b"<p>", "text/html")
+        assert asked(made, path="/engine.js?v=1", Origin="").read() == b"1"
+        for path in ("/../trace.zip", "/%2e%2e/trace.zip", "//etc/passwd", "/a%00b", "/none"):
+            assert asked(made, path=path, Origin="").status == 404
+        assert asked(made, path="/", Origin="", Host="rebound.example:9001").status == 404
+        assert asked(made, Origin="https://evil.example").status == 404
+        assert asked(made, Origin="").read() == b"zip"
+
+
+def test_the_port_is_the_one_that_the_viewer_allows() -> None:
+    assert (serving.HOST, serving.PORT) == ("127.0.0.1", 9001)

@@ -1,0 +1,155 @@
+"""Gradients of parameters that no optimizer has, or that are cleared unread."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.programs import US, found
+from tests.rules.test_dense_gradient import Training
+from traceanalyzer import diagnose
+
+HEAD, LAYER = [100, 512], [512, 512]
+
+
+class FineTuning(Training):
+    """A head that is trained on top of ten layers."""
+
+    def layer(self, shape: list[int], *, added: bool = False) -> None:
+        """Backward of a layer, and the gradient of its weight: kept, or added to what is there."""
+        start = self.now
+        self.now += 2 * US
+        self.op("aten::mm", [64, 512], shape)
+        self.trace.op("autograd::engine::evaluate_function: MmBackward0", start, self.now - start)
+        start = self.now
+        self.now += 4 * US
+        if added:
+            self.op("aten::add_", shape, shape, [], kernels=(5 * US,))
+        self.now += 4 * US
+        self.args("torch::autograd::AccumulateGrad", start + US, self.now - start - 2 * US, [shape])
+        self.trace.op(
+            "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", start, self.now - start
+        )
+
+    def optimizer(self, *shapes: list[int], name: str = "aten::_fused_adamw_", more: bool = False) -> None:
+        start = self.now
+        self.now += 2 * US
+        lists = [list(shapes)] if any(shapes) else [[]] * len(shapes)
+        self.op(name, *lists, kernels=(5 * US,))
+        if more:  # another group, whose list is too long to be recorded
+            self.op(name, [], [], kernels=(5 * US,))
+        self.trace.annotation("Optimizer.step#AdamW.step", start, self.now - start)
+
+
+def fine_tuning(
+    *, added: bool = True, in_optimizer: bool = False, every: int = 1, changed: str = ""
+) -> FineTuning:
+    """Four steps: backward of the head, then of ten layers that no optimizer has unless asked for."""
+    run = FineTuning(900 * US)
+    for number in range(4):
+        run.step(number)
+        run.op("aten::linear", [64, 512], LAYER)
+        run.layer(HEAD)
+        for _ in range(10):
+            run.layer(LAYER, added=added)
+        if number % every == 0:
+            run.optimizer(*([HEAD, LAYER] if in_optimizer else [HEAD]))
+        if changed:
+            run.op(changed, LAYER, LAYER)
+    return run
+
+
+def test_backward_of_what_no_optimizer_has_is_needless() -> None:
+    (unused,) = found(fine_tuning().trace, "unused-gradient")
+    assert (unused.evidence["unused"], unused.evidence["gradients"]) == (10, 11)
+    assert "nothing clears" in unused.message
+    assert unused.confidence == "high"
+    assert unused.cost_ns == 4 * 10 * 55 * US
+    assert unused.saving is not None
+    assert unused.saving.share > 0.5
+
+
+def test_gradients_that_are_cleared_are_less_sure() -> None:
+    (unused,) = found(fine_tuning(added=False).trace, "unused-gradient")
+    assert "nothing clears" not in unused.message
+    assert unused.confidence == "medium"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(fine_tuning(in_optimizer=True), id="the optimizer has them"),
+        pytest.param(fine_tuning(every=2), id="gradients accumulate over two steps"),
+        pytest.param(fine_tuning(changed="aten::sub_"), id="the program changes such parameters itself"),
+    ],
+)
+def test_gradients_that_may_be_used_are_left_alone(run: FineTuning) -> None:
+    assert found(run.trace, "unused-gradient") == []
+
+
+@pytest.mark.parametrize("shapes", [[], [[]]], ids=["no shapes", "none of long lists"])
+def test_an_optimizer_without_recorded_shapes_is_not_judged(shapes: list[list[int]]) -> None:
+    run = fine_tuning()
+    run.optimizer(*shapes)
+    (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
+    why = "the shapes that the optimizer works on are not recorded"
+    assert (outcome.status, outcome.why) == ("not applicable", why)
+
+
+def test_lists_that_the_program_changes_itself_have_to_be_recorded() -> None:
+    run = fine_tuning()
+    run.op("aten::_foreach_add_", [], [], [])
+    (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
+    assert outcome.status == "not applicable"
+
+
+def test_several_ranks_are_not_judged() -> None:
+    run = fine_tuning()
+    run.trace.launch("cudaLaunchKernel", 10, US, 999)
+    run.trace.kernel(
+        20 * US, US, 999, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", stream=20
+    )
+    (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
+    assert outcome.status == "not applicable"
+
+
+def adversaries(
+    *, detached: bool = False, cleared: bool = True, read: str = "", groups: bool = False
+) -> FineTuning:
+    """Three steps: the critic's loss on what the maker made, then the maker's own; both have layers of one shape."""
+    run = FineTuning(900 * US)
+    for number in range(3):
+        run.step(number)
+        run.op("aten::linear", [64, 512], LAYER)
+        for shape in (HEAD, LAYER):
+            run.layer(shape)
+        if not detached:
+            for shape in (LAYER, [512, 64]):
+                run.layer(shape, added=True)
+        if read:
+            run.op(read, [512, 64], [512, 64])
+        run.optimizer(HEAD, LAYER, more=groups)
+        run.op("aten::linear", [64, 512], LAYER)
+        for shape in (LAYER, [512, 64]):
+            run.layer(shape, added=not cleared)
+        run.optimizer(LAYER, [512, 64])
+    return run
+
+
+def test_gradients_that_the_other_part_makes_and_clears_are_needless() -> None:
+    (unused,) = found(adversaries().trace, "unused-gradient")
+    assert (unused.evidence["unused"], unused.evidence["gradients"]) == (2, 6)
+    assert "cleared before any optimizer reads them" in unused.message
+    assert unused.cost_ns == 3 * 2 * 55 * US
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(adversaries(detached=True), id="none are made"),
+        pytest.param(adversaries(cleared=False), id="the next pass adds to them"),
+        pytest.param(adversaries(read="aten::mul"), id="the program computes with them"),
+        pytest.param(adversaries(groups=True), id="a list of the optimizer is too long to be recorded"),
+    ],
+)
+def test_gradients_of_another_part_that_may_be_used_are_left_alone(run: FineTuning) -> None:
+    assert found(run.trace, "unused-gradient") == []
