@@ -1,0 +1,147 @@
+"""Pipelines with few micro-batches, and experts that get more tokens than others, by what ranks send each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.job.ranks import REDUCES
+from tests.rules.programs import US, found
+from traceanalyzer import Finding, Severity, diagnose, load_job
+
+Shared = Callable[[str], Path]
+SENDRECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+STEPS, STEP = 4, 1_000 * US
+
+
+def pipeline(
+    sends: Sequence[str], *, ranks: str = "[0, 1, 2, 3]", compute: int = 300 * US, smaller_group: bool = False
+) -> TraceBuilder:
+    """Steps of 1 ms in which a rank computes, and sends and receives."""
+    trace, number = TraceBuilder(distributedInfo={"rank": 1, "world_size": 4}), 0
+    for step in range(STEPS):
+        at = step * STEP
+        trace.step(step, at, STEP)
+        names = ["aten::mm", *(f"nccl:{name}" for name in sends), *(["c10d::allreduce_"] * smaller_group)]
+        for place, name in enumerate(names):
+            number += 1
+            begin = at + 10 * US + 20 * US * place
+            size = 2 if name == "c10d::allreduce_" else len(ranks.split(","))
+            group: dict[str, Any] = {
+                "Collective name": "allreduce" if name == "c10d::allreduce_" else name[5:9],
+                "In msg nelems": 1 << 20,
+                "Out msg nelems": 1 << 20,
+                "Group size": size,
+                "Process Group Name": "7",
+                "Process Group Ranks": ranks,
+            }
+            trace.op(name, begin, 15 * US)
+            if place:
+                trace.op("record_param_comms", begin + US, 12 * US, **group)
+            trace.launch("cudaLaunchKernel", begin + 2 * US, 5 * US, number)
+            dur = 20 * US if place else compute
+            start = at + 100 * US + (compute + 20 * US * place if place else 0)
+            trace.kernel(
+                start, dur, number, name=REDUCES if name[:3] == "c10" else SENDRECV if place else "gemm"
+            )
+    return trace
+
+
+FORWARD, BACK = "send 1->2", "recv 1<-2"
+
+
+def test_a_pipeline_with_few_micro_batches_idles_for_its_bubble() -> None:
+    (one,) = found(pipeline([FORWARD, FORWARD, BACK, BACK]), "pipeline-bubble")
+    assert (one.evidence["stages"], one.evidence["micro_batches"]) == (4, 2)
+    assert one.evidence["bubble_share"] == pytest.approx(3 / 5)
+    assert one.evidence["idle_share"] == pytest.approx(0.7, abs=0.02)
+    assert one.severity is Severity.INFO
+    assert "4 stages and 2 micro-batches a step: at least 60.0 %" in one.message
+    assert "leave 27 %" in one.advice
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pipeline([FORWARD] * 30),
+        pipeline([FORWARD, BACK], compute=600 * US),
+        pipeline(["send 1->3", FORWARD]),
+        pipeline([FORWARD, BACK], smaller_group=True),
+        pipeline([]),
+    ],
+    ids=["many", "computes more than the bubble leaves", "no neighbours", "data parallel, too", "none"],
+)
+def test_no_bubble_is_said(trace: TraceBuilder) -> None:
+    assert found(trace, "pipeline-bubble") == []
+
+
+def exchange(trace: TraceBuilder, number: int, at: int, sent: int, received: int, *, backward: bool) -> None:
+    if backward:
+        trace.op("autograd::engine::evaluate_function: AllToAllBackward", at, 18 * US)
+    trace.op("c10d::alltoall_base_", at + US, 16 * US)
+    args: dict[str, Any] = {
+        "Collective name": "all_to_allv",
+        "In msg nelems": sent,
+        "Out msg nelems": received,
+        "Group size": 4,
+    }
+    trace.op("record_param_comms", at + 2 * US, 12 * US, **args)
+    trace.launch("cudaLaunchKernel", at + 3 * US, 5 * US, number)
+    trace.kernel(at + 30 * US, 10 * US, number, name=SENDRECV)
+
+
+def experts(sizes: Sequence[tuple[int, int]], *, backward: bool = False) -> TraceBuilder:
+    """Steps of exchanges, each (sent, received)."""
+    trace, number = TraceBuilder(), 0
+    for step in range(STEPS):
+        trace.step(step, step * STEP, STEP)
+        for place, (sent, received) in enumerate(sizes):
+            number += 1
+            exchange(trace, number, step * STEP + 40 * US * (place + 1), sent, received, backward=backward)
+    return trace
+
+
+T = 1 << 20
+
+
+def test_a_rank_that_gets_more_tokens_than_it_sends() -> None:
+    (one,) = found(experts([(T, 2 * T), (2 * T, T), (T, 3 * T), (3 * T, T)]), "uneven-experts")
+    assert (one.evidence["times_sent"], one.evidence["most"]) == (2.5, 3.0)
+    assert one.count == 2 * STEPS
+    assert one.severity is Severity.INFO
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        experts([(T, T), (T, T)]),
+        experts([(2 * T, T), (T, 2 * T)]),
+        experts([(T, 2 * T), (T, 2 * T)]),
+        experts([(8, 64), (64, 8)]),
+        experts([(T, 2 * T), (2 * T, T)], backward=True),
+    ],
+    ids=["even", "fewer", "not sent back", "counts of tokens", "backward"],
+)
+def test_other_exchanges_are_not(trace: TraceBuilder) -> None:
+    assert found(trace, "uneven-experts") == []
+
+
+def of_job(shared: Shared, name: str, rule: str) -> list[Finding]:
+    report = diagnose(load_job(*(shared(f"ranks/{name}.rank{rank}") for rank in (0, 1))))
+    return [one for one in report.findings if one.rule == rule]
+
+
+def test_recorded_pipelines(shared: Shared) -> None:
+    (one,) = of_job(shared, "pipeline.bad", "pipeline-bubble")
+    assert (one.ranks, one.evidence["bubble_share"]) == ((0, 1), 0.5)
+    assert of_job(shared, "pipeline.fixed", "pipeline-bubble") == []
+
+
+def test_recorded_experts(shared: Shared) -> None:
+    (one,) = of_job(shared, "moe_a2a.bad", "uneven-experts")
+    assert (one.ranks, one.evidence["times_sent"]) == ((0,), 1.75)
+    assert of_job(shared, "moe_a2a.fixed", "uneven-experts") == []

@@ -1,0 +1,116 @@
+"""The bubble of a pipeline, by its stages and micro-batches, beside what its GPU is without compute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.job.runs import PAIR, CollectiveRuns
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.trace import NULL_INT, ints
+from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.timeline.steps import Steps
+
+_EDGE = re.compile(r"(\d+) to (\d+)")
+_MORE = 4  # times as many micro-batches, as the advice says what they would leave
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_bubble_share: float = limit(
+        0.15, "minimum bubble; 4 micro-batches per stage, as usual, leave at most 0.2; chosen"
+    )
+    tolerance_share: float = limit(
+        0.05, "of the step: a GPU that computes more than the bubble leaves has no such bubble; chosen"
+    )
+
+
+@rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)
+def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limits) -> Iterator[Hits]:
+    """A pipeline has too few micro-batches for its stages, and each stage waits for the others.
+
+    What it looks for: sends and receives between neighbours in a process group of p ranks, m in a step in one
+    direction. Where each step ends with all micro-batches done, each stage idles for (p-1)/(m+p-1) of it. It is said
+    where that is much, and the GPU is without compute for at least as long.
+    Why it matters: the bubble is idle time of all stages, whatever the stages do. It is the schedule's, and no single
+    op's, so it is a fact and no fault: always info.
+    Bad: one micro-batch. Good: four times as many micro-batches as stages, or an interleaved schedule.
+    How sure: sends and receives are recorded; several tensors for each micro-batch count as several, so that the
+    bubble is at least as large as said.
+    When it is wrong: micro-batches of the next step begin before those of this one are done, as without a flush.
+    More micro-batches are smaller ones: where kernels no longer fill the GPU, or launching limits, they do not pay.
+    Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021, section 2.2;
+    measured on two H200: one micro-batch of two stages leaves GPUs without compute for 55 and 58 % of the step; eight
+    take 9 % longer, as launching limits them.
+    """
+    at = np.flatnonzero((runs.what == PAIR) & (runs.step >= 0))
+    if len(at) == 0:
+        raise Unavailable("no sends and receives of which both ends are recorded")
+    order = np.argsort(work.entries)
+    sends = work[order[np.searchsorted(work.entries[order], runs.entry[at])]]
+    stages = _stages(work, sends, runs.group[at].tolist())
+    micro = _most_in_a_step(runs.group[at], runs.step[at])
+    bubble, left = ((stages - 1) / (times * micro + stages - 1) for times in (1, _MORE))
+    for device, own in sends.by_device():
+        idle = 1.0 - _compute_share(work, steps, int(device))
+        if bubble >= limits.min_bubble_share and idle >= bubble - limits.tolerance_share:
+            yield Hits(
+                occurrences=own,
+                lost=LostTime.none(),
+                message="{stages} stages and {micro_batches} micro-batches a step: at least {bubble} of the step is "
+                "the pipeline's bubble, (p-1)/(m+p-1); without compute this GPU is for {idle}",
+                advice=f"{_MORE} times as many micro-batches leave {100 * left:.0f} %, while each still fills the GPU "
+                "and launching does not limit; or an interleaved schedule.",
+                evidence={
+                    "stages": stages,
+                    "micro_batches": micro,
+                    "bubble_share": bubble,
+                    "idle_share": idle,
+                    "left_share": left,
+                },
+                info=True,
+            )
+
+
+def _stages(work: Work, sends: Work, edges: list[str]) -> int:
+    """How many ranks the pipeline has.
+
+    Raises:
+        Unavailable: the group may be of other ranks, too.
+    """
+    members = sends.text("group_ranks").or_else(sends.op.text("group_ranks")).values()
+    ranks = [int(one) for one in re.findall(r"\d+", str(members[0]))]
+    every = work.of_kind("communication")
+    own, of_op = every.number("group_size"), ints(work.events.trace.cpu, "group_size")
+    sizes = np.where((own == NULL_INT) & every.op.there, pick(of_op, every.op.rows), own)
+    if len(set(members)) > 1 or len(ranks) < 2 or "..." in str(members[0]):
+        raise Unavailable("sends and receives are in several groups, or their ranks are not told")
+    if ((sizes > 1) & (sizes < len(ranks))).any():
+        raise Unavailable("other groups are smaller than that of the sends: it may be of several pipelines")
+    for one, other in (map(int, found.groups()) for edge in edges if (found := _EDGE.fullmatch(edge))):
+        if not {one, other} <= set(ranks) or (ranks.index(one) - ranks.index(other)) % len(ranks) not in (
+            1,
+            len(ranks) - 1,
+        ):
+            raise Unavailable("ranks send to others than their neighbours: the group is no pipeline")
+    return len(ranks)
+
+
+def _most_in_a_step(edge: NDArray[np.object_], step: Rows) -> int:
+    """Of the direction that has most, in the median step."""
+    counts = [np.unique(step[edge == one], return_counts=True)[1] for one in dict.fromkeys(edge.tolist())]
+    return max(int(np.median(one)) for one in counts)
+
+
+def _compute_share(work: Work, steps: Steps, device: int) -> float:
+    """Of the time of all steps on a device, that in which anything computes there."""
+    own = work[(work.device == device) & work.kind.one_of("compute") & (work.step >= 0)]
+    busy = intervals.union(own.start_ns, own.end_ns)
+    edges = steps.bounds_ns[device]
+    start, end = int(edges[0]), int(edges[-1])
+    return intervals.length(intervals.clip(busy, start, end)) / max(end - start, 1)

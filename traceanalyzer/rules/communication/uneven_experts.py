@@ -1,0 +1,92 @@
+"""A rank whose experts get more tokens than the rank sends, by the sizes of its exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.trace import NULL_INT, ints
+from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
+
+_EXCHANGE = r"(?i)^all_?to_?all"
+_BACKWARD = r"^autograd::engine::evaluate_function"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_times: float = limit(
+        1.25, "received over sent, on average; a capacity factor of 1.25 is usual: Switch Transformer"
+    )
+    min_elements: int = limit(
+        65_536, "received in one exchange, on average: less are counts of tokens; chosen"
+    )
+
+
+@rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)
+def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
+    """A rank's experts get more tokens than it sends out, as the sizes of its exchanges say.
+
+    What it looks for: pairs of all-to-alls in a row outside of the backward pass, of which the second sends back as
+    many elements as the first received: tokens go to experts and return. In the first the rank receives 1.25 times as
+    many elements as it sends, or more.
+    Why it matters: the rank computes as many times more in its experts, and all others wait for it in the exchange
+    back. What that costs `load-imbalance` says, where the traces of several ranks are given; this one rank's trace
+    says why.
+    Bad: a router without a loss that balances it. Good: an auxiliary loss or bias, a capacity, or popular experts on
+    several ranks.
+    How sure: sizes are recorded. They are of this rank: where ranks send different numbers of tokens themselves, the
+    experts are less uneven than this says, or more.
+    When it is wrong: another exchange has a mirror image, as of embeddings whose tables are dealt out to ranks.
+    Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200: seven eighths of the tokens on
+    one rank, whose step is 1.7 times as long as with halves.
+    """
+    every = work.of_kind("communication")
+    every = every[every.step >= 0] if (every.step >= 0).any() else every
+    named = every.text("collective").or_else(every.op.text("collective"))
+    exchanges = every[named.matches(_EXCHANGE) & ~every.outer_op.name.matches(_BACKWARD)].in_order()
+    if len(exchanges) == 0:
+        raise Unavailable("no all-to-alls whose sizes are recorded")
+    sent, received = _elements(exchanges, "in_elements"), _elements(exchanges, "out_elements")
+    for device in np.unique(exchanges.device).tolist():
+        own = np.flatnonzero(exchanges.device == device)
+        first = own[:-1][_mirrored(sent[own], received[own])]
+        if len(first) == 0 or received[first].mean() < limits.min_elements:
+            continue
+        times = float(received[first].sum() / sent[first].sum())
+        if times >= limits.min_times:
+            yield Hits(
+                occurrences=exchanges[first],
+                lost=LostTime.none(),
+                message="in {count} exchanges this rank receives {times_sent} times what it sends, up to {most}: "
+                "its experts get so many more tokens than an even share",
+                advice="Balance the router, by an auxiliary loss or a bias for each expert; set a capacity; or put "
+                "popular experts on several ranks.",
+                evidence={
+                    "times_sent": round(times, 2),
+                    "most": round(float((received[first] / sent[first]).max()), 2),
+                    "received_elements": int(received[first].sum()),
+                    "sent_elements": int(sent[first].sum()),
+                },
+                info=True,
+            )
+
+
+def _elements(exchanges: Work, column: str) -> Rows:
+    """As the kernel says, or else its op; null where neither does."""
+    own = exchanges.number(column)
+    of_op = pick(ints(exchanges.events.trace.cpu, column), exchanges.op.rows)
+    return np.where(own != NULL_INT, own, np.where(exchanges.op.there, of_op, NULL_INT))
+
+
+def _mirrored(sent: Rows, received: Rows) -> NDArray[np.bool_]:
+    """Of each exchange but the last whether the next one sends back what it received."""
+    known = (sent[:-1] > 0) & (received[:-1] > 0)
+    back = (sent[:-1] == received[1:]) & (received[:-1] == sent[1:])
+    found = np.asarray(known & back, np.bool_)
+    for at in np.flatnonzero(found[1:] & found[:-1]) + 1:  # a pair's second is no other one's first
+        found[at] &= not found[at - 1]
+    return found
