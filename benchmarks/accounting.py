@@ -74,7 +74,7 @@ def repeated(trace: Trace, rows: int) -> Trace:
     period = int(max(ends) - min(starts)) + _PAUSE_NS
     ids = {key: 1 + int(max(frame[key].max() for frame in (trace.cpu, trace.gpu))) for key in _IDS}
     cpu, gpu = (_repeat(frame, copies, {"start_ns": period, **ids}) for frame in (trace.cpu, trace.gpu))
-    return Trace(cpu, gpu, replace(trace.meta, window_ns=None))
+    return replace(trace.with_frames(cpu=cpu, gpu=gpu), meta=replace(trace.meta, window_ns=None))
 
 
 _IDS = ("event_id", "external_id", "correlation")
@@ -106,7 +106,7 @@ def with_rare_rows(trace: Trace) -> Trace:
     names.iloc[own] = [f"batch {i}" for i in range(len(own))]
     categories.iloc[own] = "user_annotation"
     changed = cpu.assign(name=names.astype("category"), category=categories.astype("category"))
-    return Trace(changed, trace.gpu, trace.meta)
+    return trace.with_frames(cpu=changed)
 
 
 def report(title: str, trace: Trace) -> None:
@@ -115,7 +115,7 @@ def report(title: str, trace: Trace) -> None:
     print(f"{title}: {events:,} rows")
     best = {kind.__name__: float("inf") for kind in INDEXES}
     for _ in range(REPEATS):
-        fresh = Analysis(Trace(trace.cpu, trace.gpu, trace.meta))
+        fresh = Analysis(replace(trace))
         for kind in INDEXES:
             begun = time.process_time()
             fresh.index(kind)

@@ -12,7 +12,6 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +48,7 @@ def renamed(trace: Trace, *, blind: bool) -> Trace:
     gpu = _hashed(trace.gpu, COMMUNICATION.search)
     speaks = re.compile(f"{COMMUNICATING_OP.pattern}|{SPEAKING_OP.pattern}", re.IGNORECASE)
     cpu = _hashed(trace.cpu, speaks.search) if blind else trace.cpu
-    return replace(trace, gpu=gpu, cpu=cpu)
+    return trace.with_frames(gpu=gpu, cpu=cpu)
 
 
 def _hashed(frame: pd.DataFrame, tells: Callable[[str], object]) -> pd.DataFrame:

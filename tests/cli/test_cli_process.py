@@ -195,8 +195,11 @@ def test_what_needs_no_trace_imports_no_pandas(arguments: tuple[str, ...]) -> No
     assert {"pandas", "pyarrow", "duckdb"}.isdisjoint(imported_by(*arguments))
 
 
-def test_diagnose_imports_neither_rich_nor_torch(trace: Path) -> None:
-    assert {"rich", "torch", "duckdb", "polars"}.isdisjoint(imported_by("diagnose", trace))
+def test_diagnose_imports_nothing_that_it_does_not_use(trace: Path) -> None:
+    """Indexes and rules read columns of numpy; pandas would take as long as a trace of 20 MB."""
+    assert {"pandas", "pyarrow", "rich", "torch", "duckdb", "polars"}.isdisjoint(
+        imported_by("diagnose", trace)
+    )
 
 
 def test_the_module_is_the_program() -> None:

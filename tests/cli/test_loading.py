@@ -1,4 +1,4 @@
-"""What commands import, and when: reading begins before pandas and the analysis are imported."""
+"""What commands import, and when: reading begins before the analysis is imported."""
 
 from __future__ import annotations
 

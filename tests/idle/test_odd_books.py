@@ -6,7 +6,6 @@ from tests.builder import TraceBuilder
 from tests.idle.one_gap import US, gap
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.trace import Trace
 
 
 def test_integer_microseconds_are_no_trouble() -> None:
@@ -40,7 +39,7 @@ def test_work_without_a_device_is_on_device_0() -> None:
     trace = gap()
     loaded = trace.load()
     null = loaded.gpu["device"].mask(loaded.gpu["device"] == 0)
-    lost = Trace(loaded.cpu, loaded.gpu.assign(device=null, stream=null), loaded.meta)
+    lost = loaded.with_frames(gpu=loaded.gpu.assign(device=null, stream=null))
     (row,) = Analysis(lost).index(Accounting).summaries
     assert row["device"] == 0
     assert row["parts_ns"] == Analysis(loaded).index(Accounting).summaries[0]["parts_ns"]

@@ -41,11 +41,13 @@ def test_columns_are_those_of_the_frame() -> None:
 def test_an_analysis_sees_what_was_written_to_a_frame() -> None:
     trace = loaded(FIXTURES / "healthy" / "train.json.gz")
     cpu = trace.cpu.copy()
-    before = texts_of(cpu, "name").tolist()
+    changed = trace.with_frames(cpu=cpu)
+    before = texts_of(changed.lanes.cpu, "name").tolist()
     cpu["name"] = cpu["name"].cat.rename_categories({before[0]: "renamed"})
-    assert texts_of(cpu, "name").tolist() == before  # kept while the frame lives
-    Analysis(type(trace)(cpu, trace.gpu, trace.meta, trace.lazy))
-    assert texts_of(cpu, "name").tolist() == ["renamed", *before[1:]]
+    assert texts_of(changed.lanes.cpu, "name").tolist() == before  # kept until the next analysis
+    Analysis(changed)
+    assert texts_of(changed.lanes.cpu, "name").tolist() == ["renamed", *before[1:]]
+    assert texts_of(trace.lanes.cpu, "name").tolist() == before
 
 
 def test_properties_of_views_are_kept_and_read_only() -> None:

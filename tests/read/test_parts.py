@@ -6,7 +6,6 @@ import gzip
 import io
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
@@ -126,16 +125,9 @@ def test_compressed_files_are_read_in_parts(small_parts: None, tmp_path: Path, p
     assert_same(finished(*read), load_file(path, jobs=1))
 
 
-def test_parts_are_equal_unless_pandas_is_yet_to_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_are_equal() -> None:
     size = 300 << 20
     assert parallel.bounds_of(size, 3) == [0, size // 3, size // 3 * 2, None]
-    monkeypatch.delitem(sys.modules, "pandas", raising=False)
-    _, first, second, end = parallel.bounds_of(size, 3)
-    assert first is not None
-    assert second is not None
-    assert end is None
-    assert second - first == size - second == first + parallel.IMPORTS_BYTES
-    assert parallel.bounds_of(32 << 20, 2) == [0, 12 << 20, None]
 
 
 def test_processes_are_as_many_as_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

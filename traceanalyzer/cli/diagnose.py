@@ -233,7 +233,7 @@ def _of_rank(ranks: Ranks, rank: int) -> Ranks:
 
 def _import_analysis() -> None:
     """What is needed once the trace is read."""
-    for name in ("pandas", "traceanalyzer.report.diagnosis", "traceanalyzer.render.text.report"):
+    for name in ("traceanalyzer.report.diagnosis", "traceanalyzer.render.text.report"):
         import_module(name)
     import_module("traceanalyzer.rule.registry").all_rules()
 

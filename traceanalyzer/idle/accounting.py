@@ -80,13 +80,13 @@ class Accounting:
         """One row per device, step, class, cause and op: columns device, step (Int64, the mark's number, null
         before the first step), class, cause, op (str, null where there is none) and ns (int64)."""
         op = pick(idle.op, self.piece)
-        op_code = codes_at(trace.cpu, "name", op)
+        op_code = codes_at(trace.lanes.cpu, "name", op)
         keys = pd.DataFrame({"device": self.device, "at": self.step, "code": self._code(idle), "op": op_code})
         sums = keys.assign(ns=self.dur_ns).groupby(list(keys), as_index=False)["ns"].sum()
         number = np.append(steps.number, 0)[sums["at"]]
         code, names = (
             sums["code"].to_numpy(),
-            np.append(texts_of(trace.cpu, "name"), [None]),
+            np.append(texts_of(trace.lanes.cpu, "name"), [None]),
         )
         return pd.DataFrame(
             {
@@ -160,8 +160,8 @@ def _summary(trace: Trace, accounting: Accounting, idle: Idle, device: int, step
     """One device's accounting, with its idle causes and their ops, largest first."""
     segments = np.flatnonzero((accounting.device == device) & (accounting.piece >= 0))
     pieces = accounting.piece[segments]
-    names = texts_of(trace.cpu, "name")
-    op = codes_at(trace.cpu, "name", idle.op[pieces])
+    names = texts_of(trace.lanes.cpu, "name")
+    op = codes_at(trace.lanes.cpu, "name", idle.op[pieces])
     width = len(names) + 1
     number, code = numbered(idle.cause[pieces] * width + op + 1)
     sums = sums_of(number, accounting.dur_ns[segments], len(code))

@@ -108,7 +108,7 @@ class Evidence:
     @cached_property
     def on_engine(self) -> Mask:
         """The launching thread is the autograd engine's, which runs no python of the user."""
-        nesting, cpu = self.nesting, self.trace.cpu
+        nesting, cpu = self.nesting, self.trace.lanes.cpu
         engine = matching(cpu, "name", lambda name: name.startswith("autograd::engine::"))
         user = matching(cpu, "category", "user_annotation".__eq__)
         threads = np.zeros(int(nesting.thread.max(initial=-1)) + 2, bool)

@@ -43,7 +43,7 @@ def usual_latency(evidence: Evidence) -> Verdict:
 def autotuning(evidence: Evidence) -> Verdict:
     """A wait for an event inside an op that tries kernels out."""
     direct, _ = evidence.waits
-    cpu = evidence.trace.cpu
+    cpu = evidence.trace.lanes.cpu
     event = matching(cpu, "name", EVENT_SYNC.search)
     tunes = matching(cpu, "name", TUNING_OP.search)
     around = pick(evidence.nesting.op, direct)
@@ -57,7 +57,7 @@ def blocking_upload(evidence: Evidence) -> Verdict:
     up, down = (work.kind == KINDS.index(f"copy_{way}") for way in ("h2d", "d2h"))
     own = np.isin(direct, work.call[up])
     uploads = np.setdiff1d(work.op[up], work.op[down])
-    event = matching(evidence.trace.cpu, "name", EVENT_SYNC.search)
+    event = matching(evidence.trace.lanes.cpu, "name", EVENT_SYNC.search)
     around = pick(evidence.nesting.op, direct)
     return (direct >= 0) & ~event[direct] & (own | ((around >= 0) & np.isin(around, uploads))), direct
 
@@ -76,7 +76,7 @@ def long_launch(evidence: Evidence) -> Verdict:
 def waiting(evidence: Evidence) -> Verdict:
     """Held up after a wait for an event was issued since the work before was launched, or nothing ran before."""
     before = evidence.gaps.previous_work
-    waits = matching(evidence.trace.cpu, "name", STREAM_WAIT.search)
+    waits = matching(evidence.trace.lanes.cpu, "name", STREAM_WAIT.search)
     issued = np.sort(evidence.nesting.start_ns[waits])
     since = np.where(before >= 0, evidence.work.call_start_ns[before], NULL_INT)
     between = np.searchsorted(issued, evidence.gaps.launched_ns) > np.searchsorted(issued, since)

@@ -87,7 +87,7 @@ def head_wait(evidence: Evidence) -> Iterator[Proof]:
 
 def not_recorded(evidence: Evidence) -> Iterator[Proof]:
     """From the first launch at the tail whose work is not in the trace; all of it where the file was cut."""
-    gaps, cpu = evidence.gaps, evidence.trace.cpu
+    gaps, cpu = evidence.gaps, evidence.trace.lanes.cpu
     launch = matching(cpu, "name", LAUNCH.search) & (evidence.nesting.thread >= 0)
     launch[evidence.work.call[evidence.work.call >= 0]] = False
     rows = np.flatnonzero(launch)

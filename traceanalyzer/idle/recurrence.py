@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, grouped
-from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.trace import Trace, codes, codes_at
+from traceanalyzer.model.arrays import Mask, Rows, grouped, median_of
+from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.step_marks import StepMarks
@@ -64,7 +63,8 @@ def recurring_calls(trace: Trace, nesting: Nesting, marks: StepMarks, work: Devi
     if len(later) == 0 or len(np.unique(part[part >= 0])) < _MOST * len(later):
         return np.zeros(len(rows), bool)
     took = nesting.end_ns[rows] - nesting.start_ns[rows]
-    usual = pd.Series(took).groupby(codes(trace.cpu, "name")[rows]).transform("median").to_numpy()
+    name, _ = grouped([codes_at(trace.lanes.cpu, "name", rows)])
+    usual = median_of(name, took)[name]
     return np.asarray((part >= 0) | (took < _MANY_TIMES * usual))
 
 
@@ -77,7 +77,7 @@ def _later_parts(trace: Trace, marks: StepMarks, work: DeviceWork) -> Rows:
     linked = linked[np.argsort(work.call_start_ns[linked], kind="stable")]
     if len(linked) == 0:
         return np.empty(0, np.int64)
-    _, first = grouped([codes_at(trace.gpu, "name", work.row[linked])])
+    _, first = grouped([codes_at(trace.lanes.gpu, "name", work.row[linked])])
     warm = linked[int(np.quantile(first, _NEARLY_ALL, method="lower")) + 1 :]
     if len(warm) < max(_QUARTERS, _MIN_WARM * len(linked)):
         return np.empty(0, np.int64)

@@ -45,10 +45,10 @@ class RankKernels:
     def of(cls, trace: Trace, work: DeviceWork) -> RankKernels:
         """What of a rank others are compared with."""
         kernels = Kernels(trace, work.row, work.device, work.stream, work.op)
-        every = Texts.column(trace.gpu, "name", work.row)
+        every = Texts.column(trace.lanes.gpu, "name", work.row)
         known = frozenset(every[work.kind == _COMMUNICATES].distinct())
         rows = np.flatnonzero(unexplained(kernels, every.matches(COMMUNICATION)))
-        names = Texts.column(trace.gpu, "name", work.row[rows])
+        names = Texts.column(trace.lanes.gpu, "name", work.row[rows])
         order = np.lexsort((work.start_ns[rows], names.code))
         parts = np.split(order, np.flatnonzero(np.diff(names.code[order])) + 1) if len(order) else []
         start, dur = work.start_ns[rows], (work.end_ns - work.start_ns)[rows]
@@ -69,7 +69,7 @@ def waiting_together(ranks: Mapping[int, RankKernels]) -> frozenset[str]:
 
 def with_waiting(trace: Trace, work: DeviceWork, names: frozenset[str]) -> DeviceWork:
     """The work with those kernels as communication."""
-    chosen = Texts.column(trace.gpu, "name", work.row).meets(names.__contains__) & (work.kind == 0)
+    chosen = Texts.column(trace.lanes.gpu, "name", work.row).meets(names.__contains__) & (work.kind == 0)
     return replace(work, kind=np.where(chosen, _COMMUNICATES, work.kind))
 
 

@@ -73,15 +73,17 @@ def data_bytes(trace: Trace, work: DeviceWork, runs: CollectiveRuns) -> Rows:
     row, op = work.row[runs.entry], work.op[runs.entry]
     sizes = [_numbers(trace, row, op, name) for name in ("in_elements", "out_elements")]
     kinds = (
-        Texts.column(trace.gpu, "comm_dtype", row).or_else(Texts.column(trace.cpu, "comm_dtype", op)).values()
+        Texts.column(trace.lanes.gpu, "comm_dtype", row)
+        .or_else(Texts.column(trace.lanes.cpu, "comm_dtype", op))
+        .values()
     )
     width = np.array([_BYTES.get(str(kind).lower().removeprefix("c10::"), 0) for kind in kinds], np.int64)
     return np.asarray(np.maximum(*sizes) * width, np.int64)
 
 
 def _numbers(trace: Trace, row: Rows, op: Rows, name: str) -> Rows:
-    own = ints(trace.gpu, name)[row]
-    found = np.where(own != NULL_INT, own, pick(ints(trace.cpu, name), op))
+    own = ints(trace.lanes.gpu, name)[row]
+    found = np.where(own != NULL_INT, own, pick(ints(trace.lanes.cpu, name), op))
     return np.where(found > 0, found, 0)
 
 

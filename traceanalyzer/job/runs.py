@@ -99,14 +99,14 @@ def _pairs(trace: Trace, work: DeviceWork, entry: Rows, what: NDArray[np.object_
     """
     found = np.full(len(entry), None, object)
     between = np.flatnonzero(np.isin(what, ("send", "recv", PAIR)))
-    names = Texts.column(trace.cpu, "name", np.arange(len(trace.cpu))) if len(between) else None
+    names = Texts.column(trace.lanes.cpu, "name", np.arange(len(trace.lanes.cpu))) if len(between) else None
     rows = np.flatnonzero(names.matches(_ENDS.pattern)) if names is not None else np.empty(0, np.int64)
     if names is None or len(rows) == 0:
         return found
-    start = ints(trace.cpu, "start_ns")[rows]
+    start = ints(trace.lanes.cpu, "start_ns")[rows]
     order = np.argsort(start, kind="stable")
     rows, start = rows[order], start[order]
-    end = start + ints(trace.cpu, "dur_ns")[rows]
+    end = start + ints(trace.lanes.cpu, "dur_ns")[rows]
     launched = work.call_start_ns[entry[between]]
     at = np.searchsorted(start, launched, side="right") - 1
     inside = (at >= 0) & (launched <= pick(end, at)) & (work.call[entry[between]] >= 0)
@@ -120,14 +120,14 @@ def _pairs(trace: Trace, work: DeviceWork, entry: Rows, what: NDArray[np.object_
 
 def _texts(trace: Trace, work: DeviceWork, entry: Rows, column: str) -> Texts:
     """What the kernel says, or else its op."""
-    own = Texts.column(trace.gpu, column, work.row[entry])
-    return own.or_else(Texts.column(trace.cpu, column, work.op[entry]))
+    own = Texts.column(trace.lanes.gpu, column, work.row[entry])
+    return own.or_else(Texts.column(trace.lanes.cpu, column, work.op[entry]))
 
 
 def _numbers(trace: Trace, work: DeviceWork, entry: Rows, column: str) -> Rows:
     """What the kernel says, or else its op; -1 where neither does."""
-    own = ints(trace.gpu, column)[work.row[entry]]
-    found = np.where(own != NULL_INT, own, pick(ints(trace.cpu, column), work.op[entry]))
+    own = ints(trace.lanes.gpu, column)[work.row[entry]]
+    found = np.where(own != NULL_INT, own, pick(ints(trace.lanes.cpu, column), work.op[entry]))
     return np.where(found != NULL_INT, found, -1)
 
 
@@ -139,8 +139,8 @@ def _step_numbers(marks: StepMarks, entry: Rows) -> Rows:
 
 def _names(trace: Trace, work: DeviceWork, entry: Rows) -> NDArray[np.object_]:
     """The collective of each; of a kernel whose op is not in the trace what others of its name do."""
-    kernels = Texts.column(trace.gpu, "name", work.row[entry]).values()
-    named = Texts.column(trace.cpu, "name", work.op[entry])
+    kernels = Texts.column(trace.lanes.gpu, "name", work.row[entry]).values()
+    named = Texts.column(trace.lanes.cpu, "name", work.op[entry])
     ops = _texts(trace, work, entry, "collective").or_else(named).values()
     same = {kernel: op for kernel, op in zip(kernels, ops, strict=True) if op is not None}
     names = [

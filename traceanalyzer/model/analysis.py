@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.threads import side_by_side, threads_for
-from traceanalyzer.model.trace import Trace, look_afresh
+from traceanalyzer.model.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Analysis:
     """
 
     def __init__(self, trace: Trace, window: tuple[int, int] | None = None) -> None:
-        look_afresh(trace)
+        trace.lanes.look_afresh()
         self.trace = trace
         self.window = Window(window)
         self._shared: dict[type, Any] = {Trace: trace}
@@ -121,7 +121,7 @@ class Analysis:
             RLock
         )  # one for each index: a build takes others' only
         self._lock, self._within = Lock(), _Within()
-        self.threads = threads_for(len(trace.cpu) + len(trace.gpu))
+        self.threads = threads_for(len(trace.lanes.cpu) + len(trace.lanes.gpu))
         self.times: dict[str, int] = {}
 
     def __repr__(self) -> str:

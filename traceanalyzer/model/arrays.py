@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-from traceanalyzer.model.lazy import pd
 
 Rows = NDArray[np.int64]
 Ns = NDArray[np.int64]
@@ -53,7 +51,7 @@ def numbered(values: Rows) -> tuple[Rows, Rows]:
     """(int64 position of each value among the distinct ones, those sorted): `np.unique` with its inverse.
 
     Ids lie close together, so that a table of all that lie between does it without sorting, three times faster; what
-    is spread, such as threads, comes in runs: the first of each is hashed, and its number repeated.
+    is spread, such as threads, comes in runs: the first of each is sorted, and its number repeated.
     """
     if len(values) == 0:
         return np.empty(0, np.int64), values
@@ -66,11 +64,8 @@ def numbered(values: Rows) -> tuple[Rows, Rows]:
         there[place] = True
         return (np.cumsum(there) - 1)[place], np.flatnonzero(there) + low
     first = np.flatnonzero(starts_of_runs(values))
-    code, found = pd.factorize(values[first])
-    order = np.argsort(found)
-    rank = np.empty(len(found), np.int64)
-    rank[order] = np.arange(len(found))
-    return np.repeat(rank[code], np.diff(first, append=len(values))), found[order]
+    found, code = np.unique(values[first], return_inverse=True)
+    return np.repeat(code, np.diff(first, append=len(values))), found
 
 
 def grouped(keys: Sequence[Rows]) -> tuple[Rows, Rows]:
@@ -117,6 +112,14 @@ def starts_of_runs(values: Rows) -> NDArray[np.bool_]:
     changed = np.ones(len(values), np.bool_)
     np.not_equal(values[1:], values[:-1], out=changed[1:])
     return changed
+
+
+def median_of(number: Rows, values: NDArray[Any]) -> NDArray[np.float64]:
+    """Median of the values of each number from 0 to the largest, all of which occur; float64."""
+    count = np.bincount(number)
+    ordered, first = values[np.lexsort((values, number))], np.cumsum(count) - count
+    middle: NDArray[np.float64] = (ordered[first + (count - 1) // 2] + ordered[first + count // 2]) / 2
+    return middle
 
 
 def sums_of(number: Rows, values: Rows, size: int) -> Rows:

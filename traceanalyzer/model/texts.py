@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, Rows, numbered
+from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import codes_at, holding, texts_of
 
@@ -101,7 +102,7 @@ class Texts:
         return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))
 
     @classmethod
-    def column(cls, frame: pd.DataFrame, name: str, rows: Rows) -> Self:
+    def column(cls, frame: Columns | pd.DataFrame, name: str, rows: Rows) -> Self:
         """A text column of a frame, at some rows; -1 stands for no row."""
         return cls(codes_at(frame, name, rows), texts_of(frame, name))
 

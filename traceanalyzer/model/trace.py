@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import pick
+from traceanalyzer.model.lanes import NULL_INT as NULL_INT
+from traceanalyzer.model.lanes import Coded, Codes, Columns, Lanes
+from traceanalyzer.model.schema import FRAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
 
-LAZY_FRAMES = ("python", "memory", "counters")  # those few analyses need, made when first asked for
-NULL_INT = np.iinfo(np.int64).min  # stands for null inside numpy arrays; never printed, never in a frame
 _COMPARED_BYTES = (
     16  # of one row's comparisons, which together are as fast as looking up; 2 of int64, 8 of int16
 )
-
-Codes = NDArray[np.signedinteger[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,38 +92,50 @@ class Trace:
     """One process's trace.
 
     Attributes:
-        cpu: rows of the CPU lane, columns as `schema.CPU` declares them, in order of event_id.
-        gpu: rows of the GPU lane, columns as `schema.GPU`.
+        lanes: its rows, as analyses read them.
         meta: what the file says of itself and the account of what was read.
 
-    The frames `python`, `memory` and `counters` (`schema.PYTHON` ...) are made when first asked for, once for all
-    copies of the trace. Columns may share memory and be read-only: to change a frame, change its copy.
+    The frames `cpu`, `gpu`, `python`, `memory` and `counters` (`schema.CPU` ...) are made when first asked for, once
+    for all copies of the trace. Columns may share memory and be read-only: to change a frame, change its copy.
     """
 
-    cpu: pd.DataFrame
-    gpu: pd.DataFrame
+    lanes: Lanes
     meta: Meta
-    lazy: Mapping[str, LazyFrame] = field(default_factory=dict, repr=False)
 
-    FRAMES: ClassVar[tuple[str, ...]] = ("cpu", "gpu", *LAZY_FRAMES)
+    FRAMES: ClassVar[tuple[str, ...]] = tuple(FRAMES)
 
     def __repr__(self) -> str:
-        return f"Trace({self.meta.source!r}, {len(self.cpu):,} rows of the CPU, {len(self.gpu):,} of the GPU)"
+        rows = f"{len(self.lanes.cpu):,} rows of the CPU, {len(self.lanes.gpu):,} of the GPU"
+        return f"Trace({self.meta.source!r}, {rows})"
+
+    def with_frames(self, **frames: pd.DataFrame) -> Trace:
+        """The same trace with other frames in place of some, `trace.with_frames(cpu=changed)`."""
+        return replace(self, lanes=self.lanes.but(frames))
+
+    @property
+    def cpu(self) -> pd.DataFrame:
+        """Rows of the CPU lane, columns as `schema.CPU` declares them, in order of event_id."""
+        return self.lanes.frame("cpu")
+
+    @property
+    def gpu(self) -> pd.DataFrame:
+        """Rows of the GPU lane, columns as `schema.GPU`."""
+        return self.lanes.frame("gpu")
 
     @property
     def python(self) -> pd.DataFrame:
         """The CPU lane's python_function rows, columns as `schema.PYTHON`."""
-        return self.lazy["python"].frame()
+        return self.lanes.frame("python")
 
     @property
     def memory(self) -> pd.DataFrame:
         """The allocator's instants, columns as `schema.MEMORY`."""
-        return self.lazy["memory"].frame()
+        return self.lanes.frame("memory")
 
     @property
     def counters(self) -> pd.DataFrame:
         """Samples of counters, such as the SM clock, columns as `schema.COUNTERS`; empty in most traces."""
-        return self.lazy["counters"].frame()
+        return self.lanes.frame("counters")
 
     @property
     def kernels(self) -> pd.DataFrame:
@@ -146,36 +155,6 @@ def _public(name: str) -> Callable[[Trace], pd.DataFrame]:
     """A function of the package: what tables need lies above this module, and is imported when one is asked for."""
     function: Callable[[Trace], pd.DataFrame] = getattr(import_module("traceanalyzer"), name)
     return function
-
-
-class LazyFrame:
-    """A frame that is made when it is first asked for; whoever holds this sees the same one.
-
-    What makes it may be used once only: the reader's buffers become the columns.
-    """
-
-    def __init__(self, make: Callable[[], pd.DataFrame]) -> None:
-        self._make: Callable[[], pd.DataFrame] | None = make
-        self._made: pd.DataFrame | None = None
-        self._lock = Lock()
-
-    def frame(self) -> pd.DataFrame:
-        """The frame."""
-        with self._lock:
-            if self._made is None:
-                assert self._make is not None
-                self._made, self._make = self._make(), None
-            return self._made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _made_already, (self.frame(),)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> LazyFrame:
-        return _made_already(self.frame().copy())
-
-
-def _made_already(frame: pd.DataFrame) -> LazyFrame:
-    return LazyFrame(lambda: frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,36 +184,47 @@ class Job(dict[int, Trace]):
         self.iterations = dict(iterations or {})
 
 
-def ints(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
-    """A whole column as int64 of shape (rows,), null as NULL_INT."""
-    found = frame[column]
-    if isinstance(found.dtype, np.dtype):  # it holds no null, for which pandas would look all the same
-        return found.to_numpy(np.int64)
-    values: NDArray[np.int64] = found.to_numpy(np.int64, na_value=NULL_INT)
-    return values
+def ints(rows: Columns | pd.DataFrame, column: str) -> NDArray[np.int64]:
+    """A whole column as int64 of shape (rows,), null as NULL_INT; perhaps read-only."""
+    values = _columns(rows).column(column)
+    assert not isinstance(values, Coded)
+    return values.astype(np.int64, copy=False)
 
 
-def codes(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
+def floats(rows: Columns | pd.DataFrame, column: str) -> NDArray[np.float64]:
+    """A whole column as float64 of shape (rows,), null as NaN; perhaps read-only."""
+    values = _columns(rows).column(column)
+    assert not isinstance(values, Coded)
+    return values.astype(np.float64, copy=False)
+
+
+def _columns(rows: Columns | pd.DataFrame) -> Columns:
+    return rows if isinstance(rows, Columns) else Columns.of_frame(rows)
+
+
+def codes(frame: Columns | pd.DataFrame, column: str) -> NDArray[np.int64]:
     """Category codes of a text column as int64 of shape (rows,), null as -1."""
     return narrow_codes(frame, column).astype(np.int64)
 
 
-def narrow_codes(frame: pd.DataFrame, column: str) -> Codes:
+def narrow_codes(frame: Columns | pd.DataFrame, column: str) -> Codes:
     """As `codes`, in the column's own width and memory: read-only, and too narrow to calculate with."""
     return _text_column(frame, column)[0]
 
 
-def codes_at(frame: pd.DataFrame, column: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def codes_at(frame: Columns | pd.DataFrame, column: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """`codes` of some rows, -1 where the row is -1; int64 of the rows' shape."""
     return pick(narrow_codes(frame, column), rows).astype(np.int64)
 
 
-def texts_of(frame: pd.DataFrame, column: str) -> NDArray[np.object_]:
+def texts_of(frame: Columns | pd.DataFrame, column: str) -> NDArray[np.object_]:
     """The distinct texts of a text column by their codes, as str; some may not occur. Read-only."""
     return _text_column(frame, column)[1]
 
 
-def matching(frame: pd.DataFrame, column: str, wanted: Callable[[str], object]) -> NDArray[np.bool_]:
+def matching(
+    frame: Columns | pd.DataFrame, column: str, wanted: Callable[[str], object]
+) -> NDArray[np.bool_]:
     """Which rows of a text column satisfy a predicate, asked once per distinct text; bool of shape (rows,)."""
     texts = texts_of(frame, column)
     asked = np.fromiter((bool(wanted(text)) for text in texts), bool, len(texts))
@@ -253,26 +243,7 @@ def holding(asked: NDArray[np.bool_], code: NDArray[np.signedinteger[Any]]) -> N
     return found
 
 
-# pandas takes longer to hand a column out than numpy to pass over it. By the frame's id, while it lives; an analysis
-# begins afresh, in case its frames were written to.
-_TEXTS: dict[int, dict[str, tuple[Codes, NDArray[np.object_]]]] = {}
-
-
-def _text_column(frame: pd.DataFrame, column: str) -> tuple[Codes, NDArray[np.object_]]:
-    """(codes, the distinct texts) of a text column."""
-    known = _TEXTS.get(id(frame))
-    if known is None:
-        known = _TEXTS[id(frame)] = {}
-        finalize(frame, _TEXTS.pop, id(frame), None).atexit = False
-    if column not in known:
-        values = frame[column].array
-        texts = np.array([str(text) for text in values.categories.to_numpy(object)], object)
-        texts.flags.writeable = False
-        known[column] = values.codes, texts
-    return known[column]
-
-
-def look_afresh(trace: Trace) -> None:
-    """Forget what was kept of the frames' text columns."""
-    for frame in (trace.cpu, trace.gpu):
-        _TEXTS.get(id(frame), {}).clear()
+def _text_column(rows: Columns | pd.DataFrame, column: str) -> Coded:
+    values = _columns(rows).column(column)
+    assert isinstance(values, Coded)
+    return values

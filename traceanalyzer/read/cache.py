@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from isal import isal_zlib
 
+from traceanalyzer.model.lanes import Coded, Columns, Lane, Lanes
 from traceanalyzer.model.schema import FRAMES, Column, Storage
-from traceanalyzer.model.trace import LAZY_FRAMES, Damage, Device, LazyFrame, Meta, Trace
+from traceanalyzer.model.trace import NULL_INT, Damage, Device, Meta, Trace
 from traceanalyzer.read.columns.collector import Collector
-from traceanalyzer.read.columns.frames import build_frame, text_dtype
+from traceanalyzer.read.columns.frames import build_columns
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 _log = logging.getLogger(__name__)
@@ -119,12 +119,11 @@ def _opened(place: Path, path: Path) -> Trace | None:
         source = pa.BufferReader(pa.py_buffer(content))
         tables = {name: pa.ipc.open_stream(source).read_all() for name in Trace.FRAMES}
         meta = _meta(json.loads(tables[Trace.FRAMES[0]].schema.metadata[_META_KEY]))
-        lazy = {name: LazyFrame(partial(_frame, name, tables[name])) for name in LAZY_FRAMES}
-        cpu, gpu = _frame("cpu", tables["cpu"]), _frame("gpu", tables["gpu"])
+        lanes = {name: Lane(name, partial(_columns, name, table)) for name, table in tables.items()}
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         _log.debug("the cache of %s is not usable: %s", path, error)
         return None
-    return Trace(cpu, gpu, replace(meta, source=str(path)), lazy=lazy)
+    return Trace(Lanes(lanes), replace(meta, source=str(path)))
 
 
 def _verified(place: Path) -> memoryview | None:
@@ -150,11 +149,11 @@ def _pair(values: list[int] | None) -> tuple[int, int] | None:
     return None if values is None else (values[0], values[1])
 
 
-def _frame(name: str, table: Any) -> pd.DataFrame:
+def _columns(name: str, table: Any) -> Columns:
     if table.num_rows == 0:
-        return build_frame(Collector(), name)  # an empty stream has no chunks to take columns from
+        return build_columns(Collector(), name)  # an empty stream has no chunks to take columns from
     columns = {column.name: _column(column, table[column.name]) for column in FRAMES[name].columns}
-    return pd.DataFrame(columns, copy=False)
+    return Columns.of(columns, table.num_rows)
 
 
 def _column(column: Column, chunked: Any) -> Any:
@@ -162,11 +161,9 @@ def _column(column: Column, chunked: Any) -> Any:
     values = chunked.combine_chunks() if chunked.num_chunks != 1 else chunked.chunk(0)
     if column.storage.interned:
         codes = values.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        texts = pd.Index(values.dictionary.to_pylist(), dtype=text_dtype())
-        return pd.Categorical.from_codes(codes, categories=texts)
+        return Coded(codes, np.array(values.dictionary.to_pylist(), object))
     if column.storage is Storage.FLOAT:
         return values.fill_null(np.nan).to_numpy(zero_copy_only=False)
     if column.storage is not Storage.INT:
         return values.to_numpy(zero_copy_only=False)
-    missing = values.is_null().to_numpy(zero_copy_only=False)
-    return pd.arrays.IntegerArray(values.fill_null(0).to_numpy(zero_copy_only=False), missing)
+    return values.fill_null(NULL_INT).to_numpy(zero_copy_only=False)

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.errors import UnreadableTrace
-from traceanalyzer.model.trace import Skipped, Trace, matching, narrow_codes, texts_of
+from traceanalyzer.model.trace import Skipped, Trace, ints, matching, narrow_codes, texts_of
 from traceanalyzer.read.folders import rank_of_name
 
 _COMPARE = "To compare two recordings: traceanalyzer compare {} {}"
@@ -48,8 +48,8 @@ class Declared:
     @classmethod
     def of(cls, trace: Trace) -> Self:
         """From the whole trace."""
-        lanes = [lane for lane in (trace.cpu, trace.gpu) if len(lane)]
-        ends = [int((lane["start_ns"] + lane["dur_ns"]).max()) for lane in lanes]
+        lanes = [lane for lane in (trace.lanes.cpu, trace.lanes.gpu) if len(lane)]
+        ends = [int((ints(lane, "start_ns") + ints(lane, "dur_ns")).max()) for lane in lanes]
         meta = trace.meta
         end_ns = max(ends, default=meta.origin_ns)
         return cls(
@@ -70,11 +70,10 @@ class Declared:
 def sketch(trace: Trace) -> tuple[int, ...]:
     """The least hashes of the names of a trace's ops and kernels: what two of them share tells what the names do."""
     names: set[str] = set()
-    for frame, category in ((trace.cpu, "cpu_op"), (trace.gpu, "kernel")):
-        if len(frame):
-            rows = matching(frame, "category", category.__eq__)
-            used = np.unique(narrow_codes(frame, "name")[rows])
-            names.update(texts_of(frame, "name")[used[used >= 0]])
+    for lane, category in ((trace.lanes.cpu, "cpu_op"), (trace.lanes.gpu, "kernel")):
+        rows = matching(lane, "category", category.__eq__)
+        used = np.unique(narrow_codes(lane, "name")[rows])
+        names.update(texts_of(lane, "name")[used[used >= 0]])
     return tuple(sorted({zlib.crc32(name.encode("utf-8", "replace")) for name in names})[:_SKETCH])
 
 

@@ -11,9 +11,10 @@ from typing import TypeVar
 
 from traceanalyzer.model.errors import NotATrace, UnreadableTrace
 from traceanalyzer.model.garbage import uncollected
-from traceanalyzer.model.trace import LAZY_FRAMES, Damage, Job, LazyFrame, Skipped, Trace
+from traceanalyzer.model.lanes import Lane, Lanes
+from traceanalyzer.model.trace import Damage, Job, Skipped, Trace
 from traceanalyzer.read.columns.collector import Collector
-from traceanalyzer.read.columns.frames import build_frame
+from traceanalyzer.read.columns.frames import build_columns
 from traceanalyzer.read.columns.links import without_false_links
 from traceanalyzer.read.folders import Layout, layout_of
 from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by
@@ -23,7 +24,7 @@ from traceanalyzer.read.parallel import parts_of, read_in_parts
 from traceanalyzer.read.refusal import refusal_of
 from traceanalyzer.read.remote import as_path, fetched, is_url
 from traceanalyzer.read.text.batches import Batches
-from traceanalyzer.read.text.source import BLOCK_BYTES, STDIN, Source
+from traceanalyzer.read.text.source import BATCH_BYTES, STDIN, Source
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ def load(
     jobs: int | None = None,
     progress: Progress | None = None,
     cache: bool = False,
-    batch_bytes: int = BLOCK_BYTES,
+    batch_bytes: int = BATCH_BYTES,
 ) -> Trace:
     """Read one trace.
 
@@ -89,7 +90,7 @@ def load_job(
     jobs: int | None = None,
     progress: Progress | None = None,
     cache: bool = False,
-    batch_bytes: int = BLOCK_BYTES,
+    batch_bytes: int = BATCH_BYTES,
 ) -> Job:
     """Read the traces of one job, by the rank that each declares; one that declares none gets the lowest free.
 
@@ -126,7 +127,7 @@ def load_file(
     jobs: int | None = None,
     progress: Progress | None = None,
     cache: bool = False,
-    batch_bytes: int = BLOCK_BYTES,
+    batch_bytes: int = BATCH_BYTES,
 ) -> Trace:
     """Read one file; see `load`.
 
@@ -196,11 +197,12 @@ def finished(batches: Batches, collector: Collector) -> Trace:
     refusal = refusal_of(batches, collector)
     if refusal:
         raise refusal
-    cpu, gpu = build_frame(collector, "cpu"), build_frame(collector, "gpu")
+    cpu, gpu = build_columns(collector, "cpu"), build_columns(collector, "gpu")
     meta = build_meta(batches, collector, cpu, gpu)
     cpu, gpu = without_false_links(cpu, gpu, meta.dialect)
-    lazy = {name: LazyFrame(partial(build_frame, collector, name)) for name in LAZY_FRAMES}
-    trace = Trace(cpu, gpu, meta, lazy)
+    lanes = {name: Lane(name, partial(build_columns, collector, name)) for name in Trace.FRAMES}
+    made = {"cpu": Lane("cpu", lambda: cpu), "gpu": Lane("gpu", lambda: gpu)}
+    trace = Trace(Lanes(lanes | made), meta)
     refuse_unmarked(trace)
     return trace
 

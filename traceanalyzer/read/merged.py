@@ -60,14 +60,14 @@ def refuse_unmarked(trace: Trace) -> None:
     Raises:
         UnreadableTrace: launches of several processes share their correlation ids, so that no work has one launch.
     """
-    calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
-    pid = ints(trace.cpu, "pid")[calls]
+    calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
+    pid = ints(trace.lanes.cpu, "pid")[calls]
     pids = (
         np.unique(pid[pid != pid[0]]) if len(pid) else pid
     )  # most traces have one, which is found without sorting
     if len(pids) == 0:
         return
-    pairs = np.unique(np.stack([ints(trace.cpu, "correlation")[calls], pid]), axis=1)[0]
+    pairs = np.unique(np.stack([ints(trace.lanes.cpu, "correlation")[calls], pid]), axis=1)[0]
     pairs = pairs[(pairs != NULL_INT) & (pairs != 0)]
     shared = len(pairs) - len(np.unique(pairs))
     if shared:

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from traceanalyzer.model.lazy import pd
+import numpy as np
+
+from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CPU
-from traceanalyzer.model.trace import Device, Meta
+from traceanalyzer.model.trace import NULL_INT, Device, Meta, ints, matching, narrow_codes, texts_of
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.quirks import AUTOGRAD_PID
 from traceanalyzer.read.text.batches import Batches
@@ -25,7 +27,7 @@ _VERSION_KEYS = re.compile(r"version$")
 _READ_ELSEWHERE = {"deviceProperties", "distributedInfo", "baseTimeNanoseconds", "traceEvents", *_FLAGS}
 
 
-def build_meta(batches: Batches, collector: Collector, cpu: pd.DataFrame, gpu: pd.DataFrame) -> Meta:
+def build_meta(batches: Batches, collector: Collector, cpu: Columns, gpu: Columns) -> Meta:
     """Metadata of a trace that has been read to its end."""
     header = batches.envelope.header
     distributed = header.get("distributedInfo")
@@ -38,7 +40,7 @@ def build_meta(batches: Batches, collector: Collector, cpu: pd.DataFrame, gpu: p
         dialect=dialect_of(header, collector, cpu, gpu),
         envelope=batches.envelope.form,
         base_time_ns=_integer(header.get("baseTimeNanoseconds")) or 0,
-        origin_ns=int(min((int(f["start_ns"].min()) for f in (cpu, gpu) if len(f)), default=0)),
+        origin_ns=int(min((ints(lane, "start_ns").min() for lane in (cpu, gpu) if len(lane)), default=0)),
         window_ns=collector.declared.window_ns,
         devices=_devices(header.get("deviceProperties"), gpu),
         rank=_integer(distributed.get("rank")),
@@ -54,21 +56,24 @@ def build_meta(batches: Batches, collector: Collector, cpu: pd.DataFrame, gpu: p
     )
 
 
-def dialect_of(header: Mapping[str, Any], collector: Collector, cpu: pd.DataFrame, gpu: pd.DataFrame) -> str:
+def dialect_of(header: Mapping[str, Any], collector: Collector, cpu: Columns, gpu: Columns) -> str:
     """Which exporter wrote the file, told by features, since no torch version is in it."""
     era = next((name for name, told in _eras(header, collector, gpu) if told), "unknown")
     declared = any(key.startswith(("roctracer_", "rocprofiler_", "hip_")) for key in header)
     if declared or any(name.startswith("hip") for name in _names(cpu, "cuda_runtime")):
         return f"{era} on ROCm"
-    return f"{era} on XPU" if "xpu_runtime" in cpu["category"].cat.categories else era
+    return f"{era} on XPU" if "xpu_runtime" in texts_of(cpu, "category") else era
 
 
-def _names(frame: pd.DataFrame, category: str) -> list[str]:
+def _names(lane: Columns, category: str) -> list[str]:
     """The distinct names of the rows of one category."""
-    return list(frame.loc[frame["category"] == category, "name"].unique())
+    chosen = narrow_codes(lane, "name")[matching(lane, "category", category.__eq__)]
+    there = np.zeros(len(texts_of(lane, "name")), bool)
+    there[chosen] = True
+    return [str(name) for name in texts_of(lane, "name")[there]]
 
 
-def _eras(header: Mapping[str, Any], collector: Collector, gpu: pd.DataFrame) -> list[tuple[str, bool]]:
+def _eras(header: Mapping[str, Any], collector: Collector, gpu: Columns) -> list[tuple[str, bool]]:
     counted, keys = collector.counted, list(header)
     base_known = "baseTimeNanoseconds" in header
     after = base_known and "traceName" in keys and keys.index("baseTimeNanoseconds") > keys.index("traceName")
@@ -103,13 +108,14 @@ def _other_args(collector: Collector) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _devices(properties: Any, gpu: pd.DataFrame) -> tuple[Device, ...]:
+def _devices(properties: Any, gpu: Columns) -> tuple[Device, ...]:
     """Devices that have rows; process labels are declared for GPUs that are not there. ROCm's rows may carry
     agent numbers that deviceProperties do not know: with one entry it is the one that is meant."""
     listed = [p for p in properties if isinstance(p, dict)] if isinstance(properties, list) else []
     by_id = {_integer(p.get("id")): p for p in listed}
-    used = {int(device) for device in gpu["device"].dropna().unique()}
-    if gpu["category"][gpu["device"].isna()].isin(BUSY_CATEGORIES).any():
+    device = ints(gpu, "device")
+    used = set(np.unique(device).tolist()) - {NULL_INT}
+    if (matching(gpu, "category", BUSY_CATEGORIES.__contains__) & (device == NULL_INT)).any():
         used.add(0)  # what work counts to whose device nobody tells
     only = listed[0] if len(listed) == 1 else {}
     return tuple(_device(ordinal, by_id.get(ordinal, only)) for ordinal in sorted(used))

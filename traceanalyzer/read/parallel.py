@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import IO, Any
 
 import numpy as np
@@ -22,8 +21,6 @@ from traceanalyzer.read.text.source import Source
 
 # A worker costs 0.15 s to start and to hand its part over, in which one process reads this much.
 WORTH_BYTES = 16 << 20
-# What a process reads in the 0.15 s by which the imports of pandas and of the analysis outlast a worker's start.
-IMPORTS_BYTES = 24 << 20
 
 # A program of its own rather than a fork: it runs everywhere, does not inherit the caller's threads or its
 # __main__, and needs neither pandas nor pyarrow.
@@ -60,7 +57,6 @@ def read_in_parts(
             for batch in first.batches():
                 collector.add(batch, first.whole.text_of_batch)
                 progress(first.whole.source, first.whole.events)
-            import_module("pandas")  # which the frames need: now, while the workers may still read
             end = first.end
             for output in outputs:
                 begin, after, header = receive(collector, output)
@@ -77,11 +73,9 @@ def read_in_parts(
 def bounds_of(size: int, parts: int) -> list[int | None]:
     """Where each part begins, and None for the end of the file, which is of so many bytes.
 
-    They are equally large, but for this process's own where it has pandas yet to import: the workers need none.
+    They are equally large: what this process imports meanwhile takes as long as a worker's start.
     """
-    spared = 0 if "pandas" in sys.modules else min(IMPORTS_BYTES, size // (2 * parts))
-    others = (size + spared) // parts
-    return [0, *(size - others * left for left in range(parts - 1, 0, -1)), None]
+    return [0, *(size * k // parts for k in range(1, parts)), None]
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def _covered(begins: Rows, finishes: Rows, starts: Rows, ends: Rows) -> Rows:
 
 def _slower(trace: Trace, work: DeviceWork, entry: Rows, took: Floats, beside: Floats) -> Floats:
     """By how much each entry's kind is slower beside communication than alone; float64 (entries,)."""
-    columns = (codes_at(trace.gpu, name, work.row[entry]) for name in ("name", "grid", "block"))
+    columns = (codes_at(trace.lanes.gpu, name, work.row[entry]) for name in ("name", "grid", "block"))
     kind, first = grouped(list(columns))
     share = beside / np.maximum(took, 1.0)
     alone = _medians(kind, took, (share >= 0) & (share < _FREE), len(first))

@@ -62,13 +62,13 @@ def longest_gaps(program: Program) -> Rows:
 
 def segment_names(trace: Trace, program: Program) -> tuple[NDArray[np.object_], Rows]:
     """(what each segment is: the same on all ranks that run one program; the row that it is named by)."""
-    texts = np.append(texts_of(trace.cpu, "name"), "")
+    texts = np.append(texts_of(trace.lanes.cpu, "name"), "")
     top, call, row = program.segments.top_op, program.segments.call, program.timeline.row
     named = np.where(top >= 0, top, call)
-    code = codes_at(trace.cpu, "name", named)
+    code = codes_at(trace.lanes.cpu, "name", named)
     after = _next(named)
-    follows = codes_at(trace.cpu, "name", pick(named, after))
-    around = texts[codes_at(trace.cpu, "name", np.where(named < 0, row, -1))]
+    follows = codes_at(trace.lanes.cpu, "name", pick(named, after))
+    around = texts[codes_at(trace.lanes.cpu, "name", np.where(named < 0, row, -1))]
     plain = texts[code].astype(object)
     loads = np.char.startswith(around.astype(str), "enumerate(DataLoader)")
     gaps = np.where(loads, around, _GAP + texts[follows].astype(object))
@@ -91,8 +91,8 @@ def gap_of(name: str) -> str | None:
 
 def _kernels(trace: Trace, work: DeviceWork, program: Program, steps: float) -> dict[str, float]:
     row = work.row[program.work.entry[~program.work.communication]]
-    names, grids = (texts_of(trace.gpu, name) for name in ("name", "grid"))
-    code, grid = codes_at(trace.gpu, "name", row), codes_at(trace.gpu, "grid", row)
+    names, grids = (texts_of(trace.lanes.gpu, name) for name in ("name", "grid"))
+    code, grid = codes_at(trace.lanes.gpu, "name", row), codes_at(trace.lanes.gpu, "grid", row)
     pairs, count = np.unique(np.stack((code, grid)), axis=1, return_counts=True)
     return {
         f"{names[a]} {grids[b]}": float(times) / steps

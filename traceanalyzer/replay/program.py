@@ -87,7 +87,7 @@ class Program:
         chosen = linked & _inside(work.call_start_ns, begins, ends)
         if not chosen.any():
             raise Unavailable("no launch lies within the steps: the program cannot be replayed")
-        is_op = matching(trace.cpu, "category", "cpu_op".__eq__)
+        is_op = matching(trace.lanes.cpu, "category", "cpu_op".__eq__)
         its_own = threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
         timeline = Timeline.of(nesting, its_own, begins, ends)
         device = _device(trace, work, nesting, chosen, waiting)
@@ -99,7 +99,7 @@ class Program:
 
 def loading(trace: Trace, nesting: Nesting, work: DeviceWork) -> intervals.Set:
     """When threads that launch work waited for data."""
-    rows = np.flatnonzero(matching(trace.cpu, "name", lambda name: bool(DATA_LOADING.search(name))))
+    rows = np.flatnonzero(matching(trace.lanes.cpu, "name", lambda name: bool(DATA_LOADING.search(name))))
     launching = nesting.thread[work.call[work.call >= 0]]
     rows = rows[np.isin(nesting.thread[rows], launching)]
     return intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])
@@ -113,9 +113,9 @@ def _inside(at: Rows, begins: Rows, ends: Rows) -> Mask:
 def _device(
     trace: Trace, work: DeviceWork, nesting: Nesting, chosen: Mask, waiting: CollectiveWaits | None
 ) -> SteadyWork:
-    category = codes_at(trace.gpu, "category", work.row)
+    category = codes_at(trace.lanes.gpu, "category", work.row)
     is_communication = work.kind == KINDS.index("communication")
-    waits = matching(trace.cpu, "name", STREAM_WAIT.search)
+    waits = matching(trace.lanes.cpu, "name", STREAM_WAIT.search)
     return SteadyWork.of(
         work, category, is_communication, chosen, np.sort(nesting.start_ns[waits]), trace, waiting
     )

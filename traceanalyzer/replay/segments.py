@@ -71,7 +71,7 @@ class Segments:
     ) -> Self:
         """Of the timeline's segments; without what they wait for other ranks, where that is known."""
         row = timeline.row
-        is_call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
+        is_call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
         call = np.where(_of_rows(is_call, row), row, -1)
         gap = (pick(nesting.op, row) < 0) & (call < 0)
         cpu = np.maximum(_traced(timeline) - _stalled(trace, nesting, timeline), 0.0)
@@ -87,7 +87,7 @@ class Segments:
         )
         between = cpu[gap & (cpu > 0) & (cpu < _LONG_GAP_NS)]
         usual = float(np.median(between)) if len(between) else _GAP_NS
-        kind = codes_at(trace.cpu, "name", row) * _PARTS + np.minimum(rank_within(row), _PARTS - 1)
+        kind = codes_at(trace.lanes.cpu, "name", row) * _PARTS + np.minimum(rank_within(row), _PARTS - 1)
         driver = steady & ~_named(trace, call, STREAM_ORDERED)
         return cls(cpu, call, top, kind, gap, driver, slowed, usual)
 
@@ -106,7 +106,7 @@ def _calling(nesting: Nesting, is_call: Mask) -> Mask:
 
 
 def _named(trace: Trace, call: Rows, pattern: re.Pattern[str]) -> Mask:
-    return _of_rows(matching(trace.cpu, "name", pattern.search), call)
+    return _of_rows(matching(trace.lanes.cpu, "name", pattern.search), call)
 
 
 def _traced(timeline: Timeline) -> Floats:
@@ -115,7 +115,7 @@ def _traced(timeline: Timeline) -> Floats:
 
 def _stalled(trace: Trace, nesting: Nesting, timeline: Timeline) -> Floats:
     """How long a buffer request or flush stalled each segment: one that covers most of it; float64 (segments,)."""
-    buffer = np.flatnonzero(matching(trace.cpu, "name", BUFFER_OVERHEAD.search))
+    buffer = np.flatnonzero(matching(trace.lanes.cpu, "name", BUFFER_OVERHEAD.search))
     start, end = nesting.start_ns[buffer], nesting.end_ns[buffer]
     at = timeline.at((start + end) // 2)
     over = np.minimum(end, timeline.end_ns[at]) - np.maximum(start, timeline.start_ns[at])
@@ -153,9 +153,9 @@ def _python_calls(trace: Trace, timeline: Timeline) -> Floats:
     """Python calls recorded within each segment; none where most look at the clock: such loops last as long as ever."""
     if not trace.meta.capabilities.get("stacks"):
         return np.zeros(len(timeline.row))
-    clock = matching(trace.python, "name", lambda name: bool(_CLOCK.search(name)))
-    start = ints(trace.python, "start_ns")
-    end = start + ints(trace.python, "dur_ns")
+    clock = matching(trace.lanes.python, "name", lambda name: bool(_CLOCK.search(name)))
+    start = ints(trace.lanes.python, "start_ns")
+    end = start + ints(trace.lanes.python, "dur_ns")
     calls = _edges(start, end, timeline) / 2
     return np.where(_edges(start[clock], end[clock], timeline) > calls, 0.0, calls)
 

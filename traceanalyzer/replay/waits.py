@@ -86,10 +86,10 @@ class Waits:
         Older profilers do not record the call that waits for an event: its time is a gap that ends with the work.
         """
         order = _Order(work, device)
-        is_call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
-        free = np.flatnonzero(is_call & matching(trace.cpu, "name", _FREES.__contains__))
+        is_call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
+        free = np.flatnonzero(is_call & matching(trace.lanes.cpu, "name", _FREES.__contains__))
         explicit = _here(nesting, timeline, syncs.row[~syncs.profiler & ~syncs.copy])
-        copies = np.flatnonzero(is_call & matching(trace.cpu, "name", COPY_CALL.search))
+        copies = np.flatnonzero(is_call & matching(trace.lanes.cpu, "name", COPY_CALL.search))
         unpinned = pageable(trace)[work.row[device.entry]]
         gap = (pick(nesting.op, timeline.row) < 0) & ~np.append(is_call, False)[timeline.row]
         parts = [
@@ -204,7 +204,7 @@ def _unrecorded(trace: Trace, timeline: Timeline, gap: Mask, work: DeviceWork, d
     launched = (waited_for >= 0) & (work.call[waited_for] >= 0) & (work.call_start_ns[waited_for] < start)
     tail = end - work.end_ns[waited_for]
     waited = launched & (tail <= _WOKEN_NS)
-    code = codes_at(trace.gpu, "name", work.row[waited_for])
+    code = codes_at(trace.lanes.gpu, "name", work.row[waited_for])
     waited &= np.bincount(code[waited], minlength=int(code.max(initial=0)) + 1)[code] > 1
     kind, _ = grouped([work.device, work.stream])
     stream_of = np.full(int(kind.max(initial=0)) + 1, -1, np.int64)

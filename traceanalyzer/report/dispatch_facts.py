@@ -9,6 +9,7 @@ import numpy as np
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import pick, sums_of
 from traceanalyzer.model.short_names import short_op
+from traceanalyzer.model.trace import matching
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.report.fact import Fact, Facts, ids_of
 from traceanalyzer.rule.views import Calls, Work
@@ -121,7 +122,7 @@ def profilers_own(analysis: Analysis) -> Facts:
     """Buffers that the profiler asked for, and its synchronisation at the end: none of it is in the program."""
     calls, syncs = analysis.index(Calls), analysis.index(SyncCalls)
     trace = calls.events.trace
-    every = Calls(calls.events, np.flatnonzero((trace.cpu["category"] == "overhead").to_numpy()))
+    every = Calls(calls.events, np.flatnonzero(matching(trace.lanes.cpu, "category", "overhead".__eq__)))
     buffers = every[every.name.matches(BUFFER_OVERHEAD)]
     if len(buffers):
         text = (

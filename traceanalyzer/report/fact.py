@@ -38,7 +38,7 @@ def ids_of(*views: Calls | Work) -> tuple[int, ...]:
     for view in views:
         trace = view.events.trace
         if isinstance(view, Calls):
-            found += pick(ints(trace.cpu, "event_id"), view.rows).tolist()
+            found += pick(ints(trace.lanes.cpu, "event_id"), view.rows).tolist()
         elif view.events.work is not None:
-            found += ints(trace.gpu, "event_id")[view.events.work.row[view.entries]].tolist()
+            found += ints(trace.lanes.gpu, "event_id")[view.events.work.row[view.entries]].tolist()
     return tuple(dict.fromkeys(event for event in found if event >= 0))

@@ -25,7 +25,7 @@ from traceanalyzer.model.report import (
     StepTimes,
     TraceReport,
 )
-from traceanalyzer.model.trace import Trace
+from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.rule.grouping import Scope
 from traceanalyzer.timeline.busy import Busy
 from traceanalyzer.timeline.steps import Steps
@@ -53,8 +53,8 @@ _TIME_TYPES = {
 
 def span_of(trace: Trace) -> tuple[int, int]:
     """From the start of the first event to the end of the last, in ns as in the frames."""
-    lanes = [frame for frame in (trace.cpu, trace.gpu) if len(frame)]
-    ends = [int((frame["start_ns"] + frame["dur_ns"]).max()) for frame in lanes]
+    lanes = [lane for lane in (trace.lanes.cpu, trace.lanes.gpu) if len(lane)]
+    ends = [int((ints(lane, "start_ns") + ints(lane, "dur_ns")).max()) for lane in lanes]
     return trace.meta.origin_ns, max(ends, default=trace.meta.origin_ns)
 
 

@@ -36,7 +36,7 @@ class Indexed:
             number: int64 of the same shape, the signature of each.
         """
         found = cls(np.zeros(signatures, np.int64), np.zeros(signatures, np.int64))
-        name, grid = Texts.column(trace.gpu, "name", row), Texts.column(trace.gpu, "grid", row)
+        name, grid = Texts.column(trace.lanes.gpu, "name", row), Texts.column(trace.lanes.gpu, "grid", row)
         for code in name.occurring():
             kernel = str(name.names[code])
             sizes, whole = _SIZES.search(kernel), _ROW_BY_ROW.search(kernel)

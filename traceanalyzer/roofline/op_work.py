@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -29,25 +31,70 @@ _MOST_SHAPES = 4  # that a sentence can hold: a CUDA graph or an optimizer has h
 
 
 @dataclass(frozen=True, slots=True)
+class Inputs:
+    """One op with inputs of one shape and type on one device; None for what is not known.
+
+    Attributes:
+        calls, gpu_ns: of all its calls; where no op launched the work, pieces of work are counted.
+        flops, bytes: of one call.
+        tflops, gbps: achieved.
+        peak_share, limit: of the limit that it came nearest to, "compute" or "memory".
+        why: the share is not known.
+    """
+
+    op: str
+    shapes: str
+    dtypes: str
+    device: int
+    calls: int
+    gpu_ns: int
+    kind: str | None
+    flops: int | None
+    bytes: int | None
+    tflops: float | None
+    gbps: float | None
+    peak_tflops: float | None
+    peak_gbps: float | None
+    peak_share: float | None
+    limit: str | None
+    why: str | None
+
+
+@dataclass(frozen=True)
 class OpWork:
     """GPU work by the op that launched it.
 
     Attributes:
-        ops: one row per op, most GPU time first: op, calls, gpu_ns, share (of the window).
-        shapes: one row per op and inputs: op, shapes, dtypes, calls, gpu_ns, kind, flops and bytes of one call,
-            tflops and gbps achieved, peak_tflops and peak_gbps, peak_share and limit ("compute" or "memory"),
-            why where the share is not known; device.
-        kernels: one row per op, inputs and kernel: op, shapes, dtypes, kernel, count, gpu_ns.
+        inputs: most GPU time first.
+        by_kernel: (op, shapes, dtypes, kernel, count, gpu_ns) for each kernel of the same inputs, likewise.
         window_ns, steps: what the shares are of; 0 steps where none are marked.
         peaks: by device ordinal, None for devices that are not in the table.
     """
 
-    ops: pd.DataFrame
-    shapes: pd.DataFrame
-    kernels: pd.DataFrame
+    inputs: tuple[Inputs, ...]
+    by_kernel: tuple[tuple[str, str, str, str, int, int], ...]
     window_ns: int
     steps: int
     peaks: dict[int, Peaks | None]
+
+    @cached_property
+    def shapes(self) -> pd.DataFrame:
+        """`inputs` as a frame."""
+        names = [field.name for field in fields(Inputs)]
+        frame = pd.DataFrame([[getattr(one, name) for name in names] for one in self.inputs], columns=names)
+        return frame.astype({"flops": "Int64", "bytes": "Int64", **dict.fromkeys(_FLOATS, "float64")})
+
+    @cached_property
+    def kernels(self) -> pd.DataFrame:
+        """`by_kernel` as a frame."""
+        return pd.DataFrame(self.by_kernel, columns=["op", "shapes", "dtypes", "kernel", "count", "gpu_ns"])
+
+    @cached_property
+    def ops(self) -> pd.DataFrame:
+        """One row per op, most GPU time first: op, calls, gpu_ns, share (of the window)."""
+        ops = self.shapes.groupby("op", sort=False)[["calls", "gpu_ns"]].sum().reset_index()
+        ops["share"] = ops["gpu_ns"] / max(self.window_ns, 1)
+        return ops.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
 
     def frame(self) -> pd.DataFrame:
         """One row per op, inputs and kernel, with the rates of the inputs beside each kernel."""
@@ -59,15 +106,15 @@ class OpWork:
     def build(cls, trace: Trace, work: DeviceWork, steps: Steps, inputs: WorkInputs) -> Self:
         peaks = {device.ordinal: device_peaks(device.name) for device in trace.meta.devices}
         signature, signatures = inputs.number, inputs.signatures
-        kernel, gpu_ns = codes_at(trace.gpu, "name", work.row), work.end_ns - work.start_ns
+        described = [_described(one) for one in signatures]
+        kernel, took_ns = codes_at(trace.lanes.gpu, "name", work.row), work.end_ns - work.start_ns
         pairs, first = grouped([signature, kernel])
-        names = texts_of(trace.gpu, "name")[kernel[first]]
-        kernels = _described(signature[first], signatures)
-        kernels["kernel"], kernels["count"] = names, np.bincount(pairs, minlength=len(first))
-        kernels["gpu_ns"] = sums_of(pairs, gpu_ns, len(first))
+        names = texts_of(trace.lanes.gpu, "name")[kernel[first]].tolist()
+        number, count = signature[first].tolist(), np.bincount(pairs, minlength=len(first)).tolist()
+        gpu_ns = sums_of(pairs, took_ns, len(first))
         together: list[list[str]] = [[] for _ in signatures]
-        for number, name in zip(signature[first].tolist(), names, strict=True):
-            together[number].append(name)
+        for which, name in zip(number, names, strict=True):
+            together[which].append(name)
         linked = np.isin(work.kind, [KINDS.index(kind) for kind in _OVER_LINK])
         over_link = np.bincount(signature, weights=linked, minlength=len(signatures)) > 0
         needed = [
@@ -77,12 +124,10 @@ class OpWork:
             for which, (op, linked) in enumerate(zip(signatures, over_link, strict=True))
         ]
         known = _Known([" ".join(of) for of in together], over_link, needed)
-        shapes = _shapes(work, signature, signatures, known, peaks)
-        ops = shapes.groupby("op", sort=False)[["calls", "gpu_ns"]].sum().reset_index()
-        ops["share"] = ops["gpu_ns"] / max(steps.window_ns, 1)
-        ops = ops.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
-        kernels = kernels.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
-        return cls(ops, shapes, kernels, steps.window_ns, len(steps) if steps.marked else 0, peaks)
+        largest = np.argsort(-gpu_ns, kind="stable").tolist()
+        by_kernel = ((*described[number[at]], names[at], count[at], int(gpu_ns[at])) for at in largest)
+        rows = _inputs(work, signature, signatures, described, known, peaks)
+        return cls(tuple(rows), tuple(by_kernel), steps.window_ns, len(steps) if steps.marked else 0, peaks)
 
 
 def _needed(op: Signature) -> OpCost | None:
@@ -99,17 +144,10 @@ class _Known:
     needed: list[OpCost | None]
 
 
-def _described(number: Rows, signatures: list[Signature]) -> pd.DataFrame:
-    chosen = [signatures[n] for n in number.tolist()]
-    return pd.DataFrame(
-        {
-            "op": [one.name for one in chosen],
-            "shapes": [shapes_of(one) for one in chosen],
-            "dtypes": [
-                ", ".join(dict.fromkeys(kind for kind in one.types if _is_type(kind))) for one in chosen
-            ],
-        }
-    )
+def _described(signature: Signature) -> tuple[str, str, str]:
+    """Op, shapes and dtypes."""
+    types = dict.fromkeys(kind for kind in signature.types if _is_type(kind))
+    return signature.name, shapes_of(signature), ", ".join(types)
 
 
 def _is_type(kind: str) -> bool:
@@ -124,52 +162,46 @@ def shapes_of(signature: Signature) -> str:
     return ", ".join([*told, f"and {left} more"] if left else told)
 
 
-def _shapes(
+def _inputs(
     work: DeviceWork,
     signature: Rows,
     signatures: list[Signature],
+    described: list[tuple[str, str, str]],
     known: _Known,
     peaks: dict[int, Peaks | None],
-) -> pd.DataFrame:
+) -> Iterator[Inputs]:
     group, first = grouped([signature, work.device])
-    _, calls = grouped([group, work.op])
-    number = signature[first]
-    frame = _described(number, signatures)
-    frame["device"] = work.device[first]
-    frame["calls"] = np.bincount(group[calls], minlength=len(first))
-    frame["gpu_ns"] = sums_of(group, work.end_ns - work.start_ns, len(first))
-    unknown = (frame["op"] == NO_OP).to_numpy()
-    frame.loc[unknown, "calls"] = np.bincount(group, minlength=len(first))[unknown]
-    columns = (frame[name].tolist() for name in ("device", "calls", "gpu_ns"))
-    rates = [
-        _rates(signatures[of], known, of, calls, gpu_ns, peaks.get(device))
-        for of, device, calls, gpu_ns in zip(number.tolist(), *columns, strict=True)
-    ]
-    frame = pd.concat([frame, pd.DataFrame(rates, columns=_RATES)], axis="columns")
-    frame = frame.astype({"flops": "Int64", "bytes": "Int64", **dict.fromkeys(_FLOATS, "float64")})
-    return frame.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
+    _, launched = grouped([group, work.op])
+    number, device = signature[first].tolist(), work.device[first].tolist()
+    calls, pieces = (np.bincount(of, minlength=len(first)).tolist() for of in (group[launched], group))
+    gpu_ns = sums_of(group, work.end_ns - work.start_ns, len(first))
+    for at in np.argsort(-gpu_ns, kind="stable").tolist():
+        op, spent, peak = signatures[number[at]], int(gpu_ns[at]), peaks.get(device[at])
+        times = pieces[at] if op.name == NO_OP else calls[at]
+        rates = _rates(op, known, number[at], times, spent, peak)
+        name, shapes, dtypes = described[number[at]]
+        yield Inputs(name, shapes, dtypes, device[at], times, spent, *rates)
 
 
-_RATES = (
-    "kind",
-    "flops",
-    "bytes",
-    "tflops",
-    "gbps",
-    "peak_tflops",
-    "peak_gbps",
-    "peak_share",
-    "limit",
-    "why",
-)
 _FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")
-_Rates = tuple[object, ...]
+_Rates = tuple[
+    str | None,
+    int | None,
+    int | None,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    str | None,
+    str | None,
+]
 
 
 def _rates(op: Signature, known: _Known, of: int, calls: int, gpu_ns: int, peaks: Peaks | None) -> _Rates:
     work, over_link = known.needed[of], bool(known.over_link[of])
     if work is None:
-        return (None,) * 9 + (_why_unknown(op),)
+        return None, None, None, None, None, None, None, None, None, _why_unknown(op)
     tflops = work.flops * calls / gpu_ns / 1e3 if work.flops and gpu_ns else None
     gbps = work.bytes * calls / gpu_ns if work.bytes and gpu_ns else None
     arithmetic = arithmetic_of(work, known.kernels[of])

@@ -107,8 +107,8 @@ def signatures_of(trace: Trace, rows: Rows) -> tuple[Rows, list[Signature]]:
     Args:
         rows: of `trace.cpu`, int64; -1 stands for no op.
     """
-    keys = [codes_at(trace.cpu, column, rows) for column in _COLUMNS]
+    keys = [codes_at(trace.lanes.cpu, column, rows) for column in _COLUMNS]
     number, first = grouped(keys)
-    columns = [[*texts_of(trace.cpu, column), None] for column in _COLUMNS]  # the last one for code -1
+    columns = [[*texts_of(trace.lanes.cpu, column), None] for column in _COLUMNS]  # the last one for code -1
     texts = [[table[key[row]] for table, key in zip(columns, keys, strict=True)] for row in first.tolist()]
     return number, [Signature.parsed(name or NO_OP, *inputs) for name, *inputs in texts]

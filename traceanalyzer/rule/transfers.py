@@ -33,7 +33,7 @@ def transfer_ns(every: Work) -> Rows:
 
 def _elements(every: Work) -> Rows:
     """Sent or received, the larger; -1 where the op is not in the trace."""
-    cpu, op = every.events.trace.cpu, every.op.rows
+    cpu, op = every.events.trace.lanes.cpu, every.op.rows
     sent, received = (np.append(ints(cpu, column), -1)[op] for column in ("in_elements", "out_elements"))
     either: Rows = np.maximum(np.maximum(sent, received), -1)
     return either

@@ -48,7 +48,7 @@ class Activity:
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork, profiler: ProfilerRows) -> Self:
-        cpu = trace.cpu
+        cpu = trace.lanes.cpu
         launching = _launching_threads(trace, nesting, work)
         on_thread = launching[nesting.thread] & (nesting.thread >= 0)
         call = matching(cpu, "category", CALL_CATEGORIES.__contains__)
@@ -84,7 +84,7 @@ def _launching_threads(trace: Trace, nesting: Nesting, work: DeviceWork) -> Mask
     """Threads that launch work or carry the step marks; bool of shape (threads + 1,), the last for no thread."""
     threads = np.zeros(int(nesting.thread.max(initial=-1)) + 2, bool)
     threads[nesting.thread[work.call[work.call >= 0]]] = True
-    marks = matching(trace.cpu, "name", STEP_MARK.match) & (nesting.thread >= 0)
+    marks = matching(trace.lanes.cpu, "name", STEP_MARK.match) & (nesting.thread >= 0)
     threads[nesting.thread[marks]] = True
     threads[-1] = False
     return threads
@@ -92,7 +92,7 @@ def _launching_threads(trace: Trace, nesting: Nesting, work: DeviceWork) -> Mask
 
 def _between_marks(trace: Trace, nesting: Nesting) -> intervals.Set:
     """From each ProfilerStep mark's end to the next one's start: both are set in prof.step(), so it is all its own."""
-    marks = matching(trace.cpu, "name", STEP_MARK.match) & (nesting.thread >= 0)
+    marks = matching(trace.lanes.cpu, "name", STEP_MARK.match) & (nesting.thread >= 0)
     starts, ends = np.sort(nesting.start_ns[marks]), np.sort(nesting.end_ns[marks])
     return intervals.union(ends[:-1], starts[1:])
 

@@ -61,7 +61,7 @@ class AwaitedValues:
 
 
 def _small_copies(trace: Trace, work: DeviceWork) -> Rows:
-    size = ints(trace.gpu, "bytes")[work.row]
+    size = ints(trace.lanes.gpu, "bytes")[work.row]
     known = (work.kind == _TO_HOST) | (size > 0)  # old ROCm records no size; what goes up may be a batch
     between = (work.kind == _TO_HOST) | (work.kind == _TO_DEVICE)
     return np.flatnonzero(between & known & (size <= MAX_BYTES) & (work.call >= 0))
@@ -69,10 +69,11 @@ def _small_copies(trace: Trace, work: DeviceWork) -> Rows:
 
 def _by_scaler(trace: Trace, nesting: Nesting, op: Rows) -> Mask:
     checked, updated = (
-        np.sort(nesting.start_ns[matching(trace.cpu, "name", name.__eq__)]) for name in (_CHECKED, _UPDATED)
+        np.sort(nesting.start_ns[matching(trace.lanes.cpu, "name", name.__eq__)])
+        for name in (_CHECKED, _UPDATED)
     )
     start = nesting.start_ns[op]
-    items = np.flatnonzero(matching(trace.cpu, "name", "aten::item".__eq__)[op])
+    items = np.flatnonzero(matching(trace.lanes.cpu, "name", "aten::item".__eq__)[op])
     last = np.searchsorted(start[items], updated) - 1
     found = np.zeros(len(op), bool)
     found[items[last[last >= 0]]] = True

@@ -41,7 +41,7 @@ class CalledOps:
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
-        library: NDArray[np.bool_] = matching(trace.cpu, "name", _LIBRARY_OP.match)
+        library: NDArray[np.bool_] = matching(trace.lanes.cpu, "name", _LIBRARY_OP.match)
         above = pick(nesting.op, nesting.parent)
         ops = np.flatnonzero((nesting.op == np.arange(len(library))) & library & (above >= 0))
         ops = ops[library[above[ops]]]

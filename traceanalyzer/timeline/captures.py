@@ -42,12 +42,12 @@ class Captures(NamedTuple):
 
 def captures(trace: Trace, nesting: Nesting) -> Captures:
     """All captures that end within the recording."""
-    call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__) & (nesting.thread >= 0)
+    call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__) & (nesting.thread >= 0)
     begin, end, making = (
-        np.flatnonzero(call & matching(trace.cpu, "name", wanted.search))
+        np.flatnonzero(call & matching(trace.lanes.cpu, "name", wanted.search))
         for wanted in (CAPTURE_BEGIN, CAPTURE_END, INSTANTIATION)
     )
-    named = np.flatnonzero(matching(trace.cpu, "name", CAPTURING.search) & (nesting.thread >= 0))
+    named = np.flatnonzero(matching(trace.lanes.cpu, "name", CAPTURING.search) & (nesting.thread >= 0))
     if len(begin) + len(making) + len(named) == 0:
         return Captures(begin, begin, intervals.EMPTY, intervals.EMPTY)
     begin, closed = _closed(nesting, begin, end)
@@ -74,9 +74,9 @@ def _closed(nesting: Nesting, begin: Rows, end: Rows) -> tuple[Rows, Rows]:
 
 def _prepared(trace: Trace, nesting: Nesting, call: Mask, begin: Rows) -> Rows:
     """When the device was synchronised for each capture: nothing is launched between that and the capture's begin."""
-    syncs = np.flatnonzero(call & matching(trace.cpu, "name", DEVICE_SYNC.search))
+    syncs = np.flatnonzero(call & matching(trace.lanes.cpu, "name", DEVICE_SYNC.search))
     launches = call & matching(
-        trace.cpu, "name", lambda name: bool(LAUNCH.search(name) or COPY_CALL.search(name))
+        trace.lanes.cpu, "name", lambda name: bool(LAUNCH.search(name) or COPY_CALL.search(name))
     )
     launched = np.sort(nesting.start_ns[launches])
     starts = nesting.start_ns[begin].copy()

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.trace import NULL_INT, Trace, ints, matching
+from traceanalyzer.model.lanes import Columns
+from traceanalyzer.model.trace import NULL_INT, Trace, floats, ints, matching
 
 Values = NDArray[np.float64]
 
@@ -38,22 +38,20 @@ class ClockSamples:
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
-        frame: pd.DataFrame | None = getattr(trace, "counters", None)
-        samples = cls.of(frame) if frame is not None and len(frame) else None
+        lane = trace.lanes.counters if trace.meta.rows.get("counters") else None
+        samples = None if lane is None else cls._of(lane)
         if samples is None or not len(samples.value["clock"]):
             raise Unavailable("no clock counters: profilers from torch 2.14 on record them")
         return samples
 
     @classmethod
-    def of(cls, frame: pd.DataFrame) -> Self:
-        """From a frame with start_ns, name and value, and device where it is known."""
-        names = frame.assign(name=frame["name"].astype("category"))
-        device = ints(frame, "device") if "device" in frame else np.zeros(len(frame), np.int64)
+    def _of(cls, samples: Columns) -> Self:
+        device = ints(samples, "device")
         device = np.where(device == NULL_INT, 0, device)
-        at, value = ints(frame, "start_ns"), frame["value"].to_numpy(np.float64)
+        at, value = ints(samples, "start_ns"), floats(samples, "value")
         found = cls({}, {}, {})
         for kind, pattern in _NAMES.items():
-            rows = np.flatnonzero(matching(names, "name", pattern.search))
+            rows = np.flatnonzero(matching(samples, "name", pattern.search))
             rows = rows[np.isfinite(value[rows])]
             rows = rows[np.lexsort((at[rows], device[rows]))]
             found.device[kind], found.at_ns[kind], found.value[kind] = device[rows], at[rows], value[rows]

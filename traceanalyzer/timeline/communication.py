@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Mask, Rows, grouped, numbered
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import Trace, ints
+from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.kernel_families import computes
 from traceanalyzer.timeline.names import COMMUNICATING_OP, COMMUNICATION, SPEAKING_OP, TORCHS_OP
 
@@ -47,24 +47,24 @@ class Kernels:
 
     @property
     def name(self) -> Texts:
-        return Texts.column(self.trace.gpu, "name", self.row)
+        return Texts.column(self.trace.lanes.gpu, "name", self.row)
 
     @property
     def op_name(self) -> Texts:
-        return Texts.column(self.trace.cpu, "name", self.op)
+        return Texts.column(self.trace.lanes.cpu, "name", self.op)
 
     @property
     def dur_ns(self) -> Rows:
-        return ints(self.trace.gpu, "dur_ns")[self.row]
+        return ints(self.trace.lanes.gpu, "dur_ns")[self.row]
 
     @property
     def is_kernel(self) -> Mask:
-        category: Mask = (self.trace.gpu["category"] == "kernel").to_numpy()[self.row]
+        category: Mask = matching(self.trace.lanes.gpu, "category", "kernel".__eq__)[self.row]
         return category
 
     def grid_share(self) -> NDArray[np.float64]:
         """Blocks per multiprocessor of the device, 0 where the grid is not recorded."""
-        grid = Texts.column(self.trace.gpu, "grid", self.row)
+        grid = Texts.column(self.trace.lanes.gpu, "grid", self.row)
         blocks = np.zeros(len(grid.names) + 1)
         for code in grid.occurring():
             blocks[code] = product_of(grid.names[code])
@@ -125,7 +125,9 @@ def _by_duration(work: Kernels, perhaps: Mask) -> Mask:
     found = np.zeros(len(perhaps), np.bool_)
     if len(chosen) == 0:
         return found
-    shape = (Texts.column(work.trace.gpu, column, work.row[chosen]).code for column in ("grid", "block"))
+    shape = (
+        Texts.column(work.trace.lanes.gpu, column, work.row[chosen]).code for column in ("grid", "block")
+    )
     number, _ = grouped([work.name.code[chosen], *shape])
     dur_ns = work.dur_ns[chosen]
     short, usual, long = (_percentile(number, dur_ns, at) for at in (_TENTH, 0.5, _NINTH))

@@ -75,8 +75,8 @@ class HostTime(Stretches):
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps) -> Self:
-        calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
-        calls &= ~matching(trace.cpu, "name", QUERY.search)
+        calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
+        calls &= ~matching(trace.lanes.cpu, "name", QUERY.search)
         outer = nesting.top_op(np.flatnonzero(calls))
         makes = calls.copy()
         makes[outer[outer >= 0]] = True
@@ -85,7 +85,7 @@ class HostTime(Stretches):
 
 
 def _optimizers(trace: Trace, nesting: Nesting) -> intervals.Set:
-    rows = matching(trace.cpu, "name", OPTIMIZER.match) & (nesting.thread >= 0)
+    rows = matching(trace.lanes.cpu, "name", OPTIMIZER.match) & (nesting.thread >= 0)
     return intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])
 
 

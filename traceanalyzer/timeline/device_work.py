@@ -75,7 +75,7 @@ class DeviceWork:
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
-        gpu = trace.gpu
+        gpu = trace.lanes.gpu
         row = np.flatnonzero(matching(gpu, "category", BUSY_CATEGORIES.__contains__))
         if len(row) == 0:
             raise _nothing_ran(trace)
@@ -114,8 +114,8 @@ class DeviceWork:
 
 def _nothing_ran(trace: Trace) -> Unavailable:
     """Why there is no work: nothing was launched, or what was launched could not be recorded."""
-    calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
-    launches = int((calls & matching(trace.cpu, "name", LAUNCH.search)).sum())
+    calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
+    launches = int((calls & matching(trace.lanes.cpu, "name", LAUNCH.search)).sum())
     if others := _other_accelerators(trace):
         kinds = " and ".join(f"{count:,} rows of {name}" for name, count in others.items())
         what = f"{kinds} are in the trace, but no kernel, copy or memset with its launch"
@@ -146,8 +146,8 @@ def _known(values: Rows) -> Rows:
 
 
 def _calls(trace: Trace, row: Rows) -> Rows:
-    calls = np.flatnonzero(matching(trace.cpu, "category", CALL_CATEGORIES.__contains__))
-    at = find(ints(trace.cpu, "correlation")[calls], ints(trace.gpu, "correlation")[row])
+    calls = np.flatnonzero(matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__))
+    at = find(ints(trace.lanes.cpu, "correlation")[calls], ints(trace.lanes.gpu, "correlation")[row])
     if len(calls) == 0:
         return at
     return np.where(at >= 0, calls[at], -1)
@@ -157,9 +157,11 @@ def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
     """The op around the launch; where the launch is missing, the op of that External id."""
     around = pick(nesting.op, call)
     missing = np.flatnonzero(around < 0)
-    ops = np.flatnonzero(matching(trace.cpu, "category", "cpu_op".__eq__))
+    ops = np.flatnonzero(matching(trace.lanes.cpu, "category", "cpu_op".__eq__))
     if len(missing) and len(ops):
-        at = find(ints(trace.cpu, "external_id")[ops], ints(trace.gpu, "external_id")[row[missing]])
+        at = find(
+            ints(trace.lanes.cpu, "external_id")[ops], ints(trace.lanes.gpu, "external_id")[row[missing]]
+        )
         around[missing] = pick(ops, at)
     return around
 
@@ -185,22 +187,21 @@ def _outstanding(device: Rows, launched: Rows, end: Rows, linked: NDArray[np.boo
 
 def _kinds(work: Kernels) -> Rows:
     """Position in `KINDS` of each; newer profilers call every copy Memcpy and tell its way beside it."""
-    gpu, row = work.trace.gpu, work.row
+    gpu, row = work.trace.lanes.gpu, work.row
     copying, told = (
         np.array([*(KINDS.index(f"copy_{copy_kind(name)}") for name in texts_of(gpu, column)), _OTHER])
         for column in ("name", "copy_kind")
     )
-    category = gpu["category"]
     kinds = np.where(communicating(work), KINDS.index("communication"), 0)
-    copy = (category == "gpu_memcpy").to_numpy()[row]
+    copy = matching(gpu, "category", "gpu_memcpy".__eq__)[row]
     named = copying[codes(gpu, "name")[row]]
     kinds[copy] = np.where(named == _OTHER, told[codes(gpu, "copy_kind")[row]], named)[copy]
-    kinds[(category == "gpu_memset").to_numpy()[row]] = KINDS.index("memset")
+    kinds[matching(gpu, "category", "gpu_memset".__eq__)[row]] = KINDS.index("memset")
     return kinds
 
 
 def _read_back(trace: Trace, op: Rows, kind: Rows) -> Rows:
     """The kinds, with the copies of `.item()` to the host: ROCm calls them copies on the device."""
-    reads = matching(trace.cpu, "name", "aten::_local_scalar_dense".__eq__)
+    reads = matching(trace.lanes.cpu, "name", "aten::_local_scalar_dense".__eq__)
     wrong = (op >= 0) & reads[op] & (kind == KINDS.index("copy_d2d")) if len(reads) else op < -1
     return np.where(wrong, KINDS.index("copy_d2h"), kind)

@@ -64,7 +64,7 @@ class FirstUse:
 
 def _allocations(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, Rows]:
     """(calls that allocate and free, those that prepare the device or a library with their first one)."""
-    pins = matching(trace.cpu, "name", lambda name: "Host" in name)[
+    pins = matching(trace.lanes.cpu, "name", lambda name: "Host" in name)[
         rows
     ]  # takes as long as the memory is large
     long = ~pins & (nesting.end_ns[rows] - nesting.start_ns[rows] >= _PREPARES_NS)
@@ -91,7 +91,7 @@ def _is_once(nesting: Nesting, rows: Rows, steps: Steps) -> bool:
 
 def _tuning(trace: Trace, nesting: Nesting, syncs: SyncCalls) -> Rows:
     """Outermost ops in which a library times its kernels: they wait for events, which no op does otherwise."""
-    waits = syncs.row[matching(trace.cpu, "name", lambda name: "EventSynchronize" in name)[syncs.row]]
+    waits = syncs.row[matching(trace.lanes.cpu, "name", lambda name: "EventSynchronize" in name)[syncs.row]]
     ops = nesting.top_op(waits)
     return np.unique(ops[ops >= 0])
 
@@ -102,14 +102,14 @@ def _long(trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, 
     Where there are steps, they are in the first third of those, or the first of their name.
     """
     rows = np.flatnonzero(nesting.self_ns >= _LONG_NS)  # few
-    call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
+    call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
     usable = (call[rows] | (nesting.op[rows] == rows)) & activity.launching[nesting.thread[rows]]
-    usable &= ~matching(trace.cpu, "name", GRAPH_LAUNCH.search)[rows]
+    usable &= ~matching(trace.lanes.cpu, "name", GRAPH_LAUNCH.search)[rows]
     usable &= ~among(rows, distinct(syncs.row)) & ~among(rows, distinct(activity.rows["allocator"]))
     rows = rows[usable & (nesting.self_ns[rows] >= (nesting.end_ns - nesting.start_ns)[rows] // 2)]
     stalled = intervals.covered(activity.sets["profiler"], nesting.start_ns[rows], nesting.end_ns[rows])
     own = nesting.self_ns[rows] - stalled
-    names = codes(trace.cpu, "name")
+    names = codes(trace.lanes.cpu, "name")
     usual = _usual(nesting.self_ns, names, rows)
     least = np.where(usual >= 0, np.maximum(_MANY_TIMES * usual, _LONG_NS), _ALONE_NS)
     # An op that computes on the CPU alone may be meant to take that long: only a call starts something.

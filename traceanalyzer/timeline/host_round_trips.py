@@ -67,7 +67,7 @@ class HostRoundTrips:
         """
         if not (work.call >= 0).any():
             raise Unavailable("no launch calls in the trace: where the host waits cannot be seen")
-        size = np.maximum(ints(trace.gpu, "bytes"), 0)[work.row]
+        size = np.maximum(ints(trace.lanes.gpu, "bytes"), 0)[work.row]
         copies = _copies(work, nesting, size)
         down, up = copies[:-1], copies[1:]
         trip = (work.kind[down] == _DOWN) & (work.kind[up] == _UP)

@@ -51,7 +51,7 @@ def iterations_within(
 
 def _outermost(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks) -> Rows:
     """Ops, annotations, launches and waits that lie in nothing but the mark, on the thread that launches most."""
-    cpu = trace.cpu
+    cpu = trace.lanes.cpu
     launched = work.call[work.call >= 0]
     thread = int(np.bincount(nesting.thread[launched]).argmax())
     wanted = (LAUNCH, COPY_CALL, SYNCHRONISING)
@@ -70,10 +70,10 @@ def _outermost(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWor
 
 def _kinds(trace: Trace) -> Rows:
     """Of every row of `trace.cpu` a number for its name, numbers in the name aside."""
-    plain = [_DIGITS.sub("#", name) for name in texts_of(trace.cpu, "name")]
+    plain = [_DIGITS.sub("#", name) for name in texts_of(trace.lanes.cpu, "name")]
     place = {name: at for at, name in enumerate(dict.fromkeys(plain))}
     kinds = np.array([place[name] for name in plain], np.int64)
-    return np.asarray(kinds[codes(trace.cpu, "name")], np.int64)
+    return np.asarray(kinds[codes(trace.lanes.cpu, "name")], np.int64)
 
 
 def _period(kind: Rows) -> int:

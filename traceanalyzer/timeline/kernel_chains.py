@@ -47,7 +47,7 @@ class KernelChains:
     @classmethod
     def build(cls, trace: Trace, work: DeviceWork, nesting: Nesting, steps: Steps) -> Self:
         order = np.lexsort((work.start_ns, work.stream, work.device))
-        name = Texts.column(trace.gpu, "name", work.row[order])
+        name = Texts.column(trace.lanes.gpu, "name", work.row[order])
         pointwise = name.matches(families.POINTWISE) & ~name.matches(r"^triton_")
         pointwise &= (
             ~name.matches(families.FILL)
@@ -86,7 +86,7 @@ class KernelChains:
 
 def _apart(trace: Trace, nesting: Nesting, call: Rows) -> Mask:
     """Which launches lie where no neighbours belong together: an optimizer's step, sums of gradients."""
-    names = Texts.column(trace.cpu, "name", np.arange(len(nesting.parent)))
+    names = Texts.column(trace.lanes.cpu, "name", np.arange(len(nesting.parent)))
     marks = names.matches(OPTIMIZER_MARK) | names.matches(r"AccumulateGrad$")
     return np.asarray(nearest_marked(nesting.parent, marks, call) >= 0)
 
@@ -132,7 +132,7 @@ def _jumps(run: Rows, size: Rows, large: Mask, most: float) -> Mask:
 
 def _elements_of_shapes(trace: Trace, op: Rows) -> Rows:
     """Elements of each op's largest input, 0 where shapes were not recorded."""
-    dims = Texts.column(trace.cpu, "input_dims", op)
+    dims = Texts.column(trace.lanes.cpu, "input_dims", op)
     sizes = np.zeros(len(dims.names) + 1, np.int64)
     for code in dims.occurring():
         sizes[code] = _most(shapes_of(dims.names[code]))
@@ -150,7 +150,7 @@ def _most(shapes: list[tuple[int, ...]]) -> int:
 
 def _elements_of_grid(trace: Trace, row: Rows, name: Texts) -> Rows:
     """Elements by the grid: blocks of 128 threads, each as many elements as the name's template argument says."""
-    grid = Texts.column(trace.gpu, "grid", row)
+    grid = Texts.column(trace.lanes.gpu, "grid", row)
     blocks = np.zeros(len(grid.names) + 1, np.int64)
     for code in grid.occurring():
         blocks[code] = product_of(grid.names[code])

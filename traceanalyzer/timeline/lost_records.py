@@ -37,7 +37,7 @@ class LostRecords:
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork | None) -> Self:
-        rows = np.flatnonzero(matching(trace.cpu, "name", _LAUNCH.match))
+        rows = np.flatnonzero(matching(trace.lanes.cpu, "name", _LAUNCH.match))
         captured = intervals.covered(
             _captures(trace, nesting), nesting.start_ns[rows], nesting.start_ns[rows] + 1
         )
@@ -51,8 +51,8 @@ class LostRecords:
 
 def _captures(trace: Trace, nesting: Nesting) -> intervals.Set:
     """From each begin of a capture to the next end."""
-    rows = np.flatnonzero(matching(trace.cpu, "name", _CAPTURE.match))
-    begin = matching(trace.cpu, "name", lambda name: "BeginCapture" in name)[rows]
+    rows = np.flatnonzero(matching(trace.lanes.cpu, "name", _CAPTURE.match))
+    begin = matching(trace.lanes.cpu, "name", lambda name: "BeginCapture" in name)[rows]
     starts, ends = np.sort(nesting.start_ns[rows[begin]]), np.sort(nesting.end_ns[rows[~begin]])
     following = np.searchsorted(ends, starts)
     closed = following < len(ends)

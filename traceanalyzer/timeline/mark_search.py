@@ -115,7 +115,7 @@ def _begun_by(found: _Annotations, wanted: re.Pattern[str], what: str, end: int)
 
 def _compiled_regions(trace: Trace, nesting: Nesting, end: int) -> _Annotations:
     """Runs of compiled code, which are ops."""
-    regions = matching(trace.cpu, "name", COMPILED_REGION.match)
+    regions = matching(trace.lanes.cpu, "name", COMPILED_REGION.match)
     return _Annotations.of(trace, nesting, np.flatnonzero(regions & (nesting.thread >= 0)), end)
 
 
@@ -130,11 +130,11 @@ class _Annotations:
 
     @classmethod
     def of(cls, trace: Trace, nesting: Nesting, rows: Ns, latest: int) -> Self:
-        starts = ints(trace.cpu, "start_ns")[rows]
-        ends = np.minimum(starts + ints(trace.cpu, "dur_ns")[rows], np.maximum(latest, starts))
+        starts = ints(trace.lanes.cpu, "start_ns")[rows]
+        ends = np.minimum(starts + ints(trace.lanes.cpu, "dur_ns")[rows], np.maximum(latest, starts))
         order = np.lexsort((-ends, starts))
-        code, used = numbered(codes(trace.cpu, "name")[rows])
-        names = texts_of(trace.cpu, "name")[used]
+        code, used = numbered(codes(trace.lanes.cpu, "name")[rows])
+        names = texts_of(trace.lanes.cpu, "name")[used]
         return cls(starts[order], ends[order], code[order], tuple(names))
 
     def outermost(self, wanted: re.Pattern[str]) -> tuple[Ns, Ns, list[str]]:

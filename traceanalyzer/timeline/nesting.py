@@ -70,7 +70,7 @@ class Nesting:
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
-        cpu = trace.cpu
+        cpu = trace.lanes.cpu
         start, dur = ints(cpu, "start_ns"), ints(cpu, "dur_ns")
         end = start + dur
         is_annotation = _annotations(trace)
@@ -91,21 +91,21 @@ class Nesting:
 
 
 def _threads(trace: Trace) -> Rows:
-    process, processes = numbered(ints(trace.cpu, "pid"))
-    thread, tids = numbered(ints(trace.cpu, "tid"))
+    process, processes = numbered(ints(trace.lanes.cpu, "pid"))
+    thread, tids = numbered(ints(trace.lanes.cpu, "tid"))
     if len(processes) > 1:
         thread, _ = numbered(process * len(tids) + thread)
-    thread[matching(trace.cpu, "category", "overhead".__eq__)] = -1
+    thread[matching(trace.lanes.cpu, "category", "overhead".__eq__)] = -1
     return thread
 
 
 def _annotations(trace: Trace) -> Mask:
-    op = matching(trace.cpu, "category", lambda category: category == "cpu_op")
-    marks = matching(trace.cpu, "name", ANNOTATION.match)
-    return matching(trace.cpu, "category", lambda category: category == "user_annotation") | op & marks
+    op = matching(trace.lanes.cpu, "category", lambda category: category == "cpu_op")
+    marks = matching(trace.lanes.cpu, "name", ANNOTATION.match)
+    return matching(trace.lanes.cpu, "category", lambda category: category == "user_annotation") | op & marks
 
 
 def _tie_rank(trace: Trace, is_annotation: Mask, is_op: Mask, rows: Rows) -> Rows:
     """Of rows with the same start and duration an annotation is outside, then ops, then calls; names decide last."""
     kind = np.where(is_annotation[rows], 0, np.where(is_op[rows], 1, 2))
-    return kind * (1 << 32) + text_rank(trace.cpu, "name", rows)
+    return kind * (1 << 32) + text_rank(trace.lanes.cpu, "name", rows)

@@ -53,7 +53,7 @@ class ProfilerRows:
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, boundaries: Boundaries) -> Self:
-        cpu = trace.cpu
+        cpu = trace.lanes.cpu
         overhead = matching(cpu, "category", "overhead".__eq__)
         row = np.flatnonzero(overhead & matching(cpu, "name", PROFILER_OVERHEAD.match))
         row = row[np.lexsort((text_rank(cpu, "name", row), ints(cpu, "dur_ns")[row], nesting.start_ns[row]))]

@@ -111,7 +111,9 @@ def _quiet(trace: Trace, nesting: Nesting, start: int, first: int) -> int:
 
     Annotations say nothing of what happens in them, but for a data loader's; a capture of a graph is known throughout.
     """
-    rows = ~nesting.annotation | matching(trace.cpu, "name", lambda name: bool(DATA_LOADING.search(name)))
+    rows = ~nesting.annotation | matching(
+        trace.lanes.cpu, "name", lambda name: bool(DATA_LOADING.search(name))
+    )
     rows &= (nesting.start_ns < first) & (nesting.end_ns > start)
     known = captures(trace, nesting).around
     begins, ends = (np.concatenate(edges) for edges in zip(known, _edges(nesting, rows), strict=True))

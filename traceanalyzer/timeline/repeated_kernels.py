@@ -2,54 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, grouped
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RepeatedKernels:
-    """Compute kernels within steps; communication is left out, since it waits for peers.
+    """Compute kernels within steps, in order of launch; communication is left out, since it waits for peers.
+
+    Executions that cannot be compared are not in it: different shapes under one name are not the same work.
 
     Attributes:
-        table: one row per execution, in order of launch: `entry` of `DeviceWork`, `step` (position in `Steps`),
-            `group` (kernels of one device, name, grid and block), `place` (numbers what should be the same work
-            in every step: the order within the group and step, where each step runs the group equally often,
-            and the recorded shapes), `shaped` (whether shapes were recorded), `dur` in ns. RepeatedKernels that
-            cannot be compared are not in it: different shapes under one name are not the same work.
+        entry: int64 (executions,), entry of `DeviceWork`.
+        step: int64, position in `Steps`.
+        group: int64, kernels of one device, name, grid and block.
+        place: int64, numbers what should be the same work in every step: the order within the group and step, where
+            each step runs the group equally often, and the recorded shapes.
+        shaped: bool, whether shapes were recorded.
+        dur_ns: int64.
     """
 
-    table: pd.DataFrame
+    entry: Rows
+    step: Rows
+    group: Rows
+    place: Rows
+    shaped: Mask
+    dur_ns: Rows
 
     @classmethod
     def build(cls, trace: Trace, work: DeviceWork, steps: Steps) -> Self:
         rows = np.flatnonzero((work.kind == KINDS.index("compute")) & (steps.of_work >= 0))
         rows = rows[np.lexsort((work.start_ns[rows], work.call_start_ns[rows]))]
         step = steps.of_work[rows]
-        kernel = [codes_at(trace.gpu, column, work.row[rows]) for column in ("name", "grid", "block")]
+        kernel = [codes_at(trace.lanes.gpu, column, work.row[rows]) for column in ("name", "grid", "block")]
         group, _ = grouped([work.device[rows], *kernel])
-        shape = codes_at(trace.cpu, "input_dims", work.op[rows])
+        shape = codes_at(trace.lanes.cpu, "input_dims", work.op[rows])
         regular, order = _regular_order(group, step, len(steps))
         place, _ = grouped([group, np.where(regular, order, -1), shape])
-        table = pd.DataFrame(
-            {
-                "entry": rows,
-                "step": step,
-                "group": group,
-                "place": place,
-                "shaped": shape >= 0,
-                "dur": work.end_ns[rows] - work.start_ns[rows],
-            }
-        )
-        return cls(table[regular | (shape >= 0)].reset_index(drop=True))
+        every = cls(rows, step, group, place, shape >= 0, work.end_ns[rows] - work.start_ns[rows])
+        return every[regular | (shape >= 0)]
+
+    def __len__(self) -> int:
+        return len(self.entry)
+
+    def __getitem__(self, chosen: Mask) -> Self:
+        return type(self)(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 def _regular_order(group: Rows, step: Rows, steps: int) -> tuple[NDArray[np.bool_], Rows]:
@@ -68,24 +73,23 @@ def _regular_order(group: Rows, step: Rows, steps: int) -> tuple[NDArray[np.bool
     return (~uneven & (found_in * 2 >= steps))[group], order
 
 
-def losing(table: pd.DataFrame, least_ns: float) -> pd.DataFrame:
-    """The rows of groups whose executions take so much more together than the quickest at the place of each."""
-    place, dur = table["place"].to_numpy(), table["dur"].to_numpy()
-    group = table["group"].to_numpy()
+def losing(executions: RepeatedKernels, least_ns: float) -> RepeatedKernels:
+    """Those of groups whose executions take so much more together than the quickest at the place of each."""
+    place, dur, group = executions.place, executions.dur_ns, executions.group
     quickest = np.full(int(place.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(quickest, place, dur)
     above = np.bincount(group, weights=dur - quickest[place])
-    return table[(above >= least_ns)[group]] if len(table) else table
+    return executions[(above >= least_ns)[group]] if len(executions) else executions
 
 
-def spread(slow: pd.DataFrame, group: pd.DataFrame) -> dict[str, float]:
-    """How long the executions of a group take, and the slow ones among them; rows of `RepeatedKernels.table`."""
-    durations, step, usual = group["dur"].to_numpy(), group["step"].to_numpy(), ~group.index.isin(slow.index)
+def spread(slow: RepeatedKernels, group: RepeatedKernels) -> dict[str, float]:
+    """How long the executions of a group take, and the slow ones among them."""
+    durations, step, usual = group.dur_ns, group.step, ~np.isin(group.entry, slow.entry)
     p10, p90 = np.quantile(durations, [0.1, 0.9])
     return {
         "executions": len(group),
         "slow": len(slow),
-        "slowdown": round(float(np.median(slow["dur"]) / max(np.median(durations[usual]), 1)), 2)
+        "slowdown": round(float(np.median(slow.dur_ns) / max(np.median(durations[usual]), 1)), 2)
         if usual.any()
         else 1.0,
         "median_dur_ns": int(np.median(durations)),
@@ -98,17 +102,17 @@ def spread(slow: pd.DataFrame, group: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def steps_of_place(table: pd.DataFrame) -> Rows:
+def steps_of_place(executions: RepeatedKernels) -> Rows:
     """In how many steps there is an execution at the same place, for each; a place is of one group."""
-    place, _ = grouped([table["place"].to_numpy()])
-    _, first = grouped([place, table["step"].to_numpy()])
+    place, _ = grouped([executions.place])
+    _, first = grouped([place, executions.step])
     return np.bincount(place[first])[place].astype(np.int64)
 
 
-def usual_at_place(table: pd.DataFrame, quantile: float) -> NDArray[np.float64]:
+def usual_at_place(executions: RepeatedKernels, quantile: float) -> NDArray[np.float64]:
     """That quantile of the durations at each execution's place."""
-    place, _ = grouped([table["place"].to_numpy()])
-    dur = table["dur"].to_numpy()
+    place, _ = grouped([executions.place])
+    dur = executions.dur_ns
     count = np.bincount(place)
     first = np.cumsum(count) - count
     ordered = dur[np.lexsort((dur, place))]

@@ -71,9 +71,10 @@ class StalledCalls:
     ) -> Self:
         alone = ~_makes_calls(trace, nesting)
         usable = (
-            matching(trace.cpu, "category", ("cpu_op", *CALL_CATEGORIES).__contains__) & ~nesting.annotation
+            matching(trace.lanes.cpu, "category", ("cpu_op", *CALL_CATEGORIES).__contains__)
+            & ~nesting.annotation
         )
-        usable &= ~matching(trace.cpu, "name", GRAPH_LAUNCH.search)
+        usable &= ~matching(trace.lanes.cpu, "name", GRAPH_LAUNCH.search)
         usable[syncs.row] = False
         usable[activity.rows["allocator"]] = False
         parts = [
@@ -103,8 +104,8 @@ def _of_thread(nesting: Nesting, boundaries: Boundaries, thread: int) -> tuple[R
 
 def _makes_calls(trace: Trace, nesting: Nesting) -> Mask:
     """Whether a row, or one inside it, is a call that does more than ask; bool of shape (rows,)."""
-    call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
-    inside = call & ~matching(trace.cpu, "name", QUERY.search)
+    call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
+    inside = call & ~matching(trace.lanes.cpu, "name", QUERY.search)
     reached = np.flatnonzero(inside)
     while len(reached):
         above = nesting.parent[reached]
@@ -123,7 +124,7 @@ def _unusual(trace: Trace, nesting: Nesting, alone: Mask, rows: Rows, still: Row
     """
     if len(rows) == 0:
         return np.zeros(0, bool)
-    names = codes(trace.cpu, "name") * 2 + alone
+    names = codes(trace.lanes.cpu, "name") * 2 + alone
     name, wanted = numbered(names[rows])
     meant = np.zeros(int(names.max()) + 1, bool)  # by number: names are few
     meant[wanted] = True
@@ -131,8 +132,8 @@ def _unusual(trace: Trace, nesting: Nesting, alone: Mask, rows: Rows, still: Row
     alike = alike[np.argsort(names[alike], kind="stable")]
     groups = np.split(nesting.self_ns[alike], np.searchsorted(names[alike], wanted[1:]))
     usual = [int(np.quantile(times, 0.5, method="lower")) if len(times) > 1 else -1 for times in groups]
-    allocates = matching(trace.cpu, "name", ALLOCATING_OP.search)
-    computes = matching(trace.cpu, "category", "cpu_op".__eq__) & alone & ~allocates
+    allocates = matching(trace.lanes.cpu, "name", ALLOCATING_OP.search)
+    computes = matching(trace.lanes.cpu, "category", "cpu_op".__eq__) & alone & ~allocates
     never = np.iinfo(np.int64).max
     least = np.array(usual)[name]
     limit = np.where(least >= 0, np.maximum(LONG_NS, MANY_TIMES * least), ALONE_NS)
@@ -142,8 +143,8 @@ def _unusual(trace: Trace, nesting: Nesting, alone: Mask, rows: Rows, still: Row
 
 def _first_of_name(trace: Trace, nesting: Nesting, rows: Rows) -> Mask:
     """Whether no row of the same name began before."""
-    names = codes(trace.cpu, "name")
-    first = np.full(len(texts_of(trace.cpu, "name")) + 1, np.iinfo(np.int64).max)
+    names = codes(trace.lanes.cpu, "name")
+    first = np.full(len(texts_of(trace.lanes.cpu, "name")) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, names, nesting.start_ns)
     return np.asarray(nesting.start_ns[rows] <= first[names[rows]])
 
@@ -154,12 +155,12 @@ def _first_of_kernel(trace: Trace, nesting: Nesting, work: DeviceWork, rows: Row
     if len(linked) == 0:
         return np.zeros(len(rows), bool)
     order = linked[np.argsort(work.call_start_ns[linked], kind="stable")]
-    _, first = grouped([codes_at(trace.gpu, "name", work.row[order])])
+    _, first = grouped([codes_at(trace.lanes.gpu, "name", work.row[order])])
     fresh = np.zeros(len(order), bool)
     fresh[first] = True
     launched = work.call_start_ns[order]
     # A call that stands still may be the launch itself: look from its start.
-    call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)[rows]
+    call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)[rows]
     following = np.searchsorted(launched, np.where(call, nesting.start_ns[rows], ends), side="left")
     entry = np.minimum(following, len(order) - 1)
     within = np.where(nesting.op[rows] >= 0, nesting.end_ns[nesting.op[rows]], nesting.end_ns[rows])
@@ -175,7 +176,7 @@ def _host_work(trace: Trace, nesting: Nesting, activity: Activity, alone: Mask) 
     rows: Rows = np.flatnonzero(alone & (nesting.end_ns - nesting.start_ns >= LONG_NS))  # few
     rows = rows[(nesting.op[rows] == rows) & activity.launching[nesting.thread[rows]]]
     outer = pick(nesting.op, nesting.parent[rows])
-    rows = rows[~((outer >= 0) & alone[outer]) & ~matching(trace.cpu, "name", other)[rows]]
+    rows = rows[~((outer >= 0) & alone[outer]) & ~matching(trace.lanes.cpu, "name", other)[rows]]
     return rows[_viewing_ns(trace, nesting, rows) < _MOST * (nesting.end_ns - nesting.start_ns)[rows]]
 
 
@@ -186,7 +187,7 @@ def _viewing_ns(trace: Trace, nesting: Nesting, rows: Rows) -> Rows:
         column[rows[order]] for column in (nesting.thread, nesting.start_ns, nesting.end_ns)
     )
     found = np.zeros(len(rows), np.int64)
-    views = np.flatnonzero(matching(trace.cpu, "name", VIEWING_OP.search))
+    views = np.flatnonzero(matching(trace.lanes.cpu, "name", VIEWING_OP.search))
     for one in distinct(thread).tolist():
         first, last = np.searchsorted(thread, (one, one + 1))
         own = views[nesting.thread[views] == one]

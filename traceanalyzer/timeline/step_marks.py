@@ -181,7 +181,7 @@ def _reached(work: DeviceWork, start: int) -> int:
 
 def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> tuple[int, int]:
     """From the first row to the last, less the profiler's own rows, within what the profiler says it recorded."""
-    own = np.zeros(len(trace.cpu), bool)
+    own = np.zeros(len(trace.lanes.cpu), bool)
     own[syncs.row[syncs.profiler]] = True
     rows = (nesting.thread >= 0) & ~own
     starts, ends = nesting.start_ns[rows], nesting.end_ns[rows]

@@ -23,7 +23,7 @@ def same_steps(trace: Trace, work: DeviceWork | None, steps: Steps) -> float:
     own = own[np.lexsort((work.start_ns[own], work.call_start_ns[own], steps.of_work[own]))]
     step = steps.of_work[own]
     kind, _ = grouped(
-        [codes_at(trace.gpu, "name", work.row[own]), codes_at(trace.gpu, "grid", work.row[own])]
+        [codes_at(trace.lanes.gpu, "name", work.row[own]), codes_at(trace.lanes.gpu, "grid", work.row[own])]
     )
     found = step[starts_of_runs(step)]
     _, counts = np.unique(_signatures(kind, step)[found], return_counts=True)

@@ -45,21 +45,21 @@ class SyncCalls:
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
-        calls = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
-        waits = calls & matching(trace.cpu, "name", SYNCHRONISING.search)
+        calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
+        waits = calls & matching(trace.lanes.cpu, "name", SYNCHRONISING.search)
         copies = _blocking_copies(trace, nesting, calls)
         row = np.flatnonzero(waits | copies)
         row = row[
             np.lexsort(
                 (
-                    text_rank(trace.cpu, "name", row),
+                    text_rank(trace.lanes.cpu, "name", row),
                     nesting.thread[row],
                     nesting.start_ns[row],
                     nesting.end_ns[row],
                 )
             )
         ]
-        whole = matching(trace.cpu, "name", DEVICE_SYNC.search)[row]
+        whole = matching(trace.lanes.cpu, "name", DEVICE_SYNC.search)[row]
         return cls(
             row=row,
             start_ns=nesting.start_ns[row],
@@ -74,16 +74,16 @@ class SyncCalls:
 def _blocking_copies(trace: Trace, nesting: Nesting, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Copy calls that wait: they end after their copy does, or the copy is a pageable one, which the call itself
     feeds piece by piece, and most of the time until the copy's end was spent in the call."""
-    blocking = np.zeros(len(trace.cpu), bool)
-    rows = np.flatnonzero(calls & matching(trace.cpu, "name", COPY_CALL.search))
-    copies = np.flatnonzero(matching(trace.gpu, "category", "gpu_memcpy".__eq__))
+    blocking = np.zeros(len(trace.lanes.cpu), bool)
+    rows = np.flatnonzero(calls & matching(trace.lanes.cpu, "name", COPY_CALL.search))
+    copies = np.flatnonzero(matching(trace.lanes.gpu, "category", "gpu_memcpy".__eq__))
     if len(rows) == 0 or len(copies) == 0:
         return blocking
-    correlation = ints(trace.gpu, "correlation")[copies]
-    starts = ints(trace.gpu, "start_ns")[copies]
-    ends = starts + ints(trace.gpu, "dur_ns")[copies]
+    correlation = ints(trace.lanes.gpu, "correlation")[copies]
+    starts = ints(trace.lanes.gpu, "start_ns")[copies]
+    ends = starts + ints(trace.lanes.gpu, "dur_ns")[copies]
     unpinned = pageable(trace)[copies]
-    at = find(correlation, ints(trace.cpu, "correlation")[rows])
+    at = find(correlation, ints(trace.lanes.cpu, "correlation")[rows])
     begun, returned = nesting.start_ns[rows], nesting.end_ns[rows]
     fed = unpinned[at] & (returned > starts[at]) & (returned - begun >= _MOST * (ends[at] - begun))
     blocking[rows] = (at >= 0) & ((ends[at] <= returned) | fed)
@@ -93,9 +93,9 @@ def _blocking_copies(trace: Trace, nesting: Nesting, calls: NDArray[np.bool_]) -
 def _profilers_own(trace: Trace, nesting: Nesting, row: Rows, whole: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whole-device waits outside any op or annotation, before the first op or mark or after the last."""
     inside = (nesting.thread >= 0) & matching(
-        trace.cpu, "category", ("cpu_op", "user_annotation").__contains__
+        trace.lanes.cpu, "category", ("cpu_op", "user_annotation").__contains__
     )
-    inside |= (nesting.thread >= 0) & matching(trace.cpu, "name", lambda name: "Launch" in name)
+    inside |= (nesting.thread >= 0) & matching(trace.lanes.cpu, "name", lambda name: "Launch" in name)
     starts = nesting.start_ns[inside if inside.any() else nesting.thread >= 0]
     if len(starts) == 0:
         return np.zeros(len(row), bool)

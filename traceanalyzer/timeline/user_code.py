@@ -12,7 +12,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.containment import nearest_reaching, thread_order
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import Trace, codes, ints, matching
+from traceanalyzer.model.trace import Trace, codes, ints, matching, texts_of
 from traceanalyzer.timeline.nesting import Nesting
 
 _FRAME = re.compile(r"^(?P<path>[^<(][^(]*\.py)\((?P<line>\d+)\): (?P<function>.+)$")
@@ -97,22 +97,21 @@ class UserCode:
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
-        stacks = trace.cpu["call_stack"].cat
-        frames = [_of_stack(str(text)) for text in stacks.categories]
+        frames = [_of_stack(str(text)) for text in texts_of(trace.lanes.cpu, "call_stack")]
         names = np.array([*dict.fromkeys(frame for frame in frames if frame)], object)
         place = {name: position for position, name in enumerate(names)}
         table = np.array([place.get(frame or "", -1) for frame in frames] + [-1], np.int64)
-        stack = table[codes(trace.cpu, "call_stack")]
-        row_tid = ints(trace.cpu, "tid")
+        stack = table[codes(trace.lanes.cpu, "call_stack")]
+        row_tid = ints(trace.lanes.cpu, "tid")
         if not trace.meta.rows.get("python"):
             none, unnamed = np.empty(0, np.int64), np.empty(0, object)
             return cls(none, none, none, none, none, unnamed, nesting.start_ns, row_tid, stack, names)
-        python = trace.python
+        python = trace.lanes.python
         rows = np.flatnonzero(matching(python, "name", is_user_code))
         start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
         order = thread_order(tid, start, dur, lambda tied: tied)
         start, end, tid = start[order], (start + dur)[order], tid[order]
-        code, known = codes(python, "name")[rows[order]], python["name"].cat.categories.to_numpy(object)
+        code, known = codes(python, "name")[rows[order]], texts_of(python, "name")
         caller = nearest_reaching(end, end, tid)
         return cls(start, end, tid, code, caller, known, nesting.start_ns, row_tid, stack, names)
 

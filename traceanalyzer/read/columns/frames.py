@@ -1,4 +1,4 @@
-"""Groups -> pandas frames in order of event_id, with sorted categories: the same for any chunking.
+"""Groups -> the columns of frames in order of event_id, with sorted categories: the same for any chunking.
 
 What is kept as codes becomes columns by looking every distinct value up once. Buffers are released as they are
 used, so that no column is in memory twice; columns that are null throughout share one array.
@@ -7,13 +7,12 @@ used, so that no column is in memory twice; columns that are null throughout sha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.lanes import Coded, Columns
 from traceanalyzer.model.schema import FRAMES, Column, Storage
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.collector import Collector
@@ -27,16 +26,8 @@ Head = tuple[Any, Any, Any]
 _NULLS = {Storage.INT: (np.int64, NULL_INT), Storage.FLOAT: (np.float64, np.nan), Storage.ID: (np.int64, 0)}
 
 
-@cache
-def text_dtype() -> Any:
-    """Of categories: as pandas itself has."""
-    from pandas import __version__
-
-    return "str" if int(__version__.split(".")[0]) >= 3 else object
-
-
-def build_frame(collector: Collector, name: str) -> pd.DataFrame:
-    """One frame with every column that `schema` declares. It takes the collector's buffers: build it once."""
+def build_columns(collector: Collector, name: str) -> Columns:
+    """Every column that `schema` declares for one frame. It takes the collector's buffers: build it once."""
     frame = FRAMES[name]
     groups = [group for (of, *_), group in collector.groups.items() if of == name and group.rows]
     gather = _Gather(groups)
@@ -49,7 +40,7 @@ def build_frame(collector: Collector, name: str) -> pd.DataFrame:
     columns |= _from_heads(name, gather, collector, columns)
     whole = _Whole(gather.rows)
     made = {column.name: whole.column(column, columns.pop(column.name, None)) for column in frame.columns}
-    return pd.DataFrame(made, copy=False)
+    return Columns.of(made, gather.rows)
 
 
 class _Gather:
@@ -198,18 +189,14 @@ def _looked_up(codes: Codes, values: Sequence[Any], storage: Storage) -> NDArray
     return np.array([null if value is None else value for value in values] + [null], dtype).take(codes)
 
 
-def categorical(codes: Codes, texts: Sequence[str | None]) -> pd.Categorical:
-    """texts[codes] as a categorical, null for code -1; only texts that occur are categories, sorted."""
+def categorical(codes: Codes, texts: Sequence[str | None]) -> Coded:
+    """texts[codes], null for code -1; only texts that occur are kept, sorted."""
     used = np.flatnonzero(np.bincount(codes + 1, minlength=1)[1:]).tolist()
     names = sorted({text for text in map(texts.__getitem__, used) if text is not None})
     code_of: dict[str | None, int] = {name: code for code, name in enumerate(names)}
     table = np.full(len(texts) + 1, -1, np.min_scalar_type(-len(names) - 1))
     table[used] = [code_of.get(texts[code], -1) for code in used]
-    return _categorical(table.take(codes), names)
-
-
-def _categorical(codes: NDArray[Any], names: list[str]) -> pd.Categorical:
-    return pd.Categorical.from_codes(codes, categories=pd.Index(names, dtype=text_dtype()))
+    return Coded(table.take(codes), np.array(names, object))
 
 
 class _Whole:
@@ -220,20 +207,13 @@ class _Whole:
         self._shared: dict[Any, NDArray[Any]] = {}
 
     def column(self, column: Column, values: Any) -> Any:
-        """A column as pandas holds it; `values` is None where no row has one."""
-        if column.storage.interned:
-            return _categorical(self._constant(-1, np.int8), []) if values is None else values
-        if column.storage is Storage.FLOAT:
-            return self._constant(np.nan, np.float64) if values is None else values
-        if column.storage is not Storage.INT:
+        """A column as it is kept; `values` is None where no row has one."""
+        if values is not None:
             return values
-        if values is None:
-            return pd.arrays.IntegerArray(self._constant(0, np.int64), self._constant(True, np.bool_))
-        missing = values == NULL_INT
-        if not missing.any():
-            return pd.arrays.IntegerArray(values, self._constant(False, np.bool_))
-        values[missing] = 0
-        return pd.arrays.IntegerArray(values, missing)
+        if column.storage.interned:
+            return Coded(self._constant(-1, np.int8), np.empty(0, object))
+        dtype, null = _NULLS[column.storage]
+        return self._constant(null, dtype)
 
     def _constant(self, value: Any, dtype: Any) -> NDArray[Any]:
         key = (str(value), dtype)

@@ -10,16 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.trace import NULL_INT, ints, matching
 
 _ERAS = ("torch 1.12", "torch 2.1", "torch 2.4")
 
 
-def without_false_links(
-    cpu: pd.DataFrame, gpu: pd.DataFrame, dialect: str
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both frames with such external_ids null; the frames themselves where there are none."""
+def without_false_links(cpu: Columns, gpu: Columns, dialect: str) -> tuple[Columns, Columns]:
+    """Both lanes with such external_ids null; the lanes themselves where there are none."""
     if not dialect.startswith(_ERAS):
         return cpu, gpu
     calls, work = _doubtful(cpu), _doubtful(gpu)
@@ -29,13 +27,13 @@ def without_false_links(
     return _unlinked(cpu, calls & ~believed), _unlinked(gpu, work & ~launched)
 
 
-def _doubtful(frame: pd.DataFrame) -> NDArray[np.bool_]:
-    external = ints(frame, "external_id")
-    doubtful: NDArray[np.bool_] = (external == ints(frame, "correlation")) & (external != NULL_INT)
+def _doubtful(lane: Columns) -> NDArray[np.bool_]:
+    external = ints(lane, "external_id")
+    doubtful: NDArray[np.bool_] = (external == ints(lane, "correlation")) & (external != NULL_INT)
     return doubtful
 
 
-def _made_within_its_op(cpu: pd.DataFrame, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _made_within_its_op(cpu: Columns, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Whether the op that each call names was running on the call's thread when it was made."""
     external, start, tid = ints(cpu, "external_id"), ints(cpu, "start_ns"), ints(cpu, "tid")
     is_op = matching(cpu, "category", lambda category: category in ("cpu_op", "user_annotation"))
@@ -50,5 +48,7 @@ def _made_within_its_op(cpu: pd.DataFrame, calls: NDArray[np.intp]) -> NDArray[n
     return believed
 
 
-def _unlinked(frame: pd.DataFrame, rows: NDArray[np.bool_]) -> pd.DataFrame:
-    return frame.assign(external_id=frame["external_id"].mask(rows)) if rows.any() else frame
+def _unlinked(lane: Columns, rows: NDArray[np.bool_]) -> Columns:
+    if not rows.any():
+        return lane
+    return lane.but("external_id", np.where(rows, NULL_INT, ints(lane, "external_id")))

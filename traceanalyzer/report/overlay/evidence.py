@@ -14,9 +14,9 @@ import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, distinct, distinct_pairs, grouped, pick
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.overlay import Slices
-from traceanalyzer.model.trace import Trace, codes, ints
+from traceanalyzer.model.trace import Trace, codes, ints, texts_of
 from traceanalyzer.report.overlay.findings import Numbered
 from traceanalyzer.timeline.device_work import DeviceWork, find
 from traceanalyzer.timeline.nesting import Nesting
@@ -56,8 +56,8 @@ def _named(trace: Trace, work: DeviceWork, findings: Sequence[Numbered]) -> tupl
     named = [found.event_ids for one in findings for found in one.finding.occurrences]
     ids = np.array([one for each in named for one in each], np.int64)
     occurrence = np.repeat(np.arange(len(named)), [len(each) for each in named])
-    rows = find(ints(trace.cpu, "event_id"), ids)
-    entries = find(ints(trace.gpu, "event_id")[work.row], ids)
+    rows = find(ints(trace.lanes.cpu, "event_id"), ids)
+    entries = find(ints(trace.lanes.gpu, "event_id")[work.row], ids)
     return occurrence.astype(np.int64), rows, entries
 
 
@@ -107,8 +107,8 @@ def _waited_for(work: DeviceWork, syncs: SyncCalls, calls: Rows) -> Rows:
 def _launch_tracks(trace: Trace, work: DeviceWork, chains: _Chains) -> Iterator[Slices]:
     linked = np.flatnonzero(work.call[chains.work] >= 0)
     row = work.call[chains.work[linked]]
-    drawn = _Drawn.of_rows(trace.cpu, row, 2 * linked)
-    tids = ints(trace.cpu, "tid")[row]
+    drawn = _Drawn.of_rows(trace.lanes.cpu, row, 2 * linked)
+    tids = ints(trace.lanes.cpu, "tid")[row]
     for tid in distinct(tids).tolist():
         yield drawn.where(tids == tid).track(f"Evidence: launches, thread {tid}", _LAUNCHES)
 
@@ -117,7 +117,7 @@ def _work_tracks(trace: Trace, work: DeviceWork, chains: _Chains) -> Iterator[Sl
     """With the arrow from the launch, which is even, and those to what waited."""
     linked, waited = np.flatnonzero(work.call[chains.work] >= 0), np.flatnonzero(chains.waiter >= 0)
     chain, arrow = np.append(linked, waited), np.append(2 * linked, 2 * waited + 1)
-    drawn = _Drawn.of_rows(trace.gpu, work.row[chains.work[chain]], arrow)
+    drawn = _Drawn.of_rows(trace.lanes.gpu, work.row[chains.work[chain]], arrow)
     device, stream = work.device[chains.work[chain]], work.stream[chains.work[chain]]
     for number, line in zip(*(each.tolist() for each in distinct_pairs(device, stream)), strict=True):
         own = (device == number) & (stream == line)
@@ -129,8 +129,8 @@ def _wait_tracks(trace: Trace, nesting: Nesting, work: DeviceWork, chains: _Chai
     waited = np.flatnonzero(chains.waiter >= 0)
     row = chains.waiter[waited]
     begun = np.maximum(work.start_ns[chains.work[waited]], nesting.start_ns[row])
-    drawn = replace(_Drawn.of_rows(trace.cpu, row, 2 * waited + 1), start_ns=begun)
-    tids = ints(trace.cpu, "tid")[row]
+    drawn = replace(_Drawn.of_rows(trace.lanes.cpu, row, 2 * waited + 1), start_ns=begun)
+    tids = ints(trace.lanes.cpu, "tid")[row]
     for tid in distinct(tids).tolist():
         yield drawn.where(tids == tid).track(f"Evidence: waits, thread {tid}", _WAITS)
 
@@ -147,12 +147,12 @@ class _Drawn:
     names: Sequence[str]
 
     @classmethod
-    def of_rows(cls, frame: pd.DataFrame, row: Rows, arrow: Rows) -> Self:
-        """Rows of a frame."""
-        start = ints(frame, "start_ns")[row]
-        names = [str(name) for name in frame["name"].cat.categories]
-        ids, end = ints(frame, "event_id")[row], start + ints(frame, "dur_ns")[row]
-        return cls(ids, start, end, codes(frame, "name")[row], arrow, names)
+    def of_rows(cls, lane: Columns, row: Rows, arrow: Rows) -> Self:
+        """Rows of a lane."""
+        start = ints(lane, "start_ns")[row]
+        names = list(map(str, texts_of(lane, "name")))
+        ids, end = ints(lane, "event_id")[row], start + ints(lane, "dur_ns")[row]
+        return cls(ids, start, end, codes(lane, "name")[row], arrow, names)
 
     def where(self, chosen: Mask) -> Self:
         """Some of them."""

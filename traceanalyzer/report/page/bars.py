@@ -42,9 +42,9 @@ def cpu_bars(events: Events, rows: Rows, own: Rows) -> tuple[int, tuple[Bar, ...
     level = _levels(around(events, rows), np.isin(rows, own))
     shown = (level >= 0) & (level < MOST_LEVELS)
     rows, level = rows[shown], level[shown]
-    names = Texts.column(events.trace.cpu, "name", rows)
+    names = Texts.column(events.trace.lanes.cpu, "name", rows)
     columns = (
-        ints(events.trace.cpu, "event_id")[rows].tolist(),
+        ints(events.trace.lanes.cpu, "event_id")[rows].tolist(),
         names.values(),
         cpu_kinds(events, rows, names),
         events.nesting.start_ns[rows].tolist(),
@@ -66,7 +66,7 @@ def _levels(depth: Rows, own: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Row
 
 def cpu_kinds(events: Events, rows: Rows, names: Texts) -> list[str]:
     """annotation, op, call or wait, of each row of `trace.cpu`."""
-    calls = Texts.column(events.trace.cpu, "category", rows).one_of(*CALL_CATEGORIES)
+    calls = Texts.column(events.trace.lanes.cpu, "category", rows).one_of(*CALL_CATEGORIES)
     waits = calls & names.matches(SYNCHRONISING)
     kinds = np.where(events.nesting.annotation[rows], "annotation", np.where(calls, "call", "op"))
     return [str(kind) for kind in np.where(waits, "wait", kinds)]
@@ -77,8 +77,8 @@ def gpu_bars(events: Events, entries: Rows, own: Rows) -> tuple[int, tuple[Bar, 
     work = events.work
     assert work is not None
     columns = (
-        ints(events.trace.gpu, "event_id")[work.row[entries]].tolist(),
-        Texts.column(events.trace.gpu, "name", work.row[entries]).values(),
+        ints(events.trace.lanes.gpu, "event_id")[work.row[entries]].tolist(),
+        Texts.column(events.trace.lanes.gpu, "name", work.row[entries]).values(),
         [KINDS[kind] for kind in work.kind[entries].tolist()],
         work.start_ns[entries].tolist(),
         work.end_ns[entries].tolist(),

@@ -166,7 +166,7 @@ def _keep_occurrences(events: Events, findings: Sequence[Finding], kept: _Kept, 
 def _keep_own(events: Events, kept: _Kept, ids: Sequence[int]) -> None:
     """Events that belong to occurrences."""
     wanted = np.array(ids, np.int64)
-    rows = rows_of(ints(events.trace.cpu, "event_id"), wanted)
+    rows = rows_of(ints(events.trace.lanes.cpu, "event_id"), wanted)
     kept.cpu[rows[kept.on_cpu[rows]]] = True
     if events.work is not None:
         entries = entries_of(events, wanted)

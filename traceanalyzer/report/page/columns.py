@@ -90,7 +90,7 @@ class Writer:
 
     def _calls(self, rows: Rows) -> int:
         """One thread's rows; returns how many levels they take."""
-        events, cpu = self.events, self.events.trace.cpu
+        events, cpu = self.events, self.events.trace.lanes.cpu
         level = np.minimum(around(events, rows, _mask(events, rows)), _LEVELS - 1)
         op = events.nesting.op[rows]
         names = Texts.column(cpu, "name", rows)
@@ -116,7 +116,7 @@ class Writer:
 
     def _work(self, entries: Rows, place: Rows) -> None:
         """Some work of one stream; `place` is where each row of `trace.cpu` stands among the events."""
-        events, work, gpu = self.events, self.events.work, self.events.trace.gpu
+        events, work, gpu = self.events, self.events.work, self.events.trace.lanes.gpu
         assert work is not None
         row, call, op = work.row[entries], work.call[entries], work.op[entries]
         lines = Texts.none(len(row)) if self.said else events.user_code.around(call)
@@ -131,8 +131,8 @@ class Writer:
                 "level": np.zeros(len(row), np.int64),
                 "launch": np.where(call >= 0, place[call], -1),
                 "delay_ns": [delay if linked else None for delay, linked in delays],
-                "op": self._codes(Texts.column(events.trace.cpu, "name", op)),
-                "shapes": self._codes(Texts.column(events.trace.cpu, "input_dims", op)),
+                "op": self._codes(Texts.column(events.trace.lanes.cpu, "name", op)),
+                "shapes": self._codes(Texts.column(events.trace.lanes.cpu, "input_dims", op)),
                 "line": self._codes(lines),
             }
         )

@@ -93,7 +93,7 @@ def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
     path = _of_rows(forest, events, events.work.op)[events.work.op]  # the last entry is of work without op
     loose = np.flatnonzero(path < 0)
     path[loose] = forest.add(np.full(len(loose), -1), _same(NO_OP, len(loose)), "op")
-    kernel = Texts.column(events.trace.gpu, "name", events.work.row)
+    kernel = Texts.column(events.trace.lanes.gpu, "name", events.work.row)
     leaf = np.empty(len(path), np.int64)
     for kind, begin in WORK_KINDS.items():
         same = [number for number, name in enumerate(KINDS) if name.startswith(begin)]
@@ -135,7 +135,7 @@ def flame_of_cpu(analysis: Analysis, most: int = MOST_NODES) -> Node:
     leaf = pick(path[:-1], nearest)
     loose = np.flatnonzero(leaf < 0)
     leaf[loose] = forest.add(np.full(len(loose), -1), _same(OUTSIDE, len(loose)), "op")
-    calls = np.flatnonzero(Texts.column(events.trace.cpu, "category", rows).one_of(*CALL_CATEGORIES))
+    calls = np.flatnonzero(Texts.column(events.trace.lanes.cpu, "category", rows).one_of(*CALL_CATEGORIES))
     leaf[calls] = forest.add(leaf[calls], _names(events, rows[calls]), "call")
     return _tree(forest, leaf, nesting.self_ns[rows], most, ALL_CPU)
 
@@ -209,7 +209,7 @@ def _around(events: Events, rows: Rows) -> Rows:
 def _told(events: Events) -> Mask:
     """Ops and annotations that do not only wrap others; bool (rows of trace.cpu,)."""
     nesting = events.nesting
-    wrappers = matching(events.trace.cpu, "name", lambda name: bool(_WRAPPER.match(name)))
+    wrappers = matching(events.trace.lanes.cpu, "name", lambda name: bool(_WRAPPER.match(name)))
     told: Mask = ((nesting.op == np.arange(len(nesting.parent))) | nesting.annotation) & ~wrappers
     return told
 
@@ -241,7 +241,7 @@ def _spans(events: Events, rows: Rows) -> _Spans:
     )
     kind = np.where(nesting.annotation[rows], 1, 2)
     if events.trace.meta.rows.get("python"):
-        frames = events.trace.python
+        frames = events.trace.lanes.python
         found = np.flatnonzero(matching(frames, "name", lambda name: name.startswith(_MODULE)))
         begun = ints(frames, "start_ns")[found]
         start = np.concatenate((begun, start))
@@ -256,7 +256,7 @@ def _spans(events: Events, rows: Rows) -> _Spans:
 
 
 def _names(events: Events, rows: Rows) -> Texts:
-    return Texts.column(events.trace.cpu, "name", rows)
+    return Texts.column(events.trace.lanes.cpu, "name", rows)
 
 
 def _joined(first: Texts, second: Texts) -> Texts:

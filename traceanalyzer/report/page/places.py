@@ -19,7 +19,7 @@ def rows_of(known: Rows, ids: Rows) -> Rows:
 def entries_of(events: Events, ids: Rows) -> Rows:
     """Entries of `DeviceWork` that have these event ids."""
     assert events.work is not None
-    rows = rows_of(ints(events.trace.gpu, "event_id"), ids)
+    rows = rows_of(ints(events.trace.lanes.gpu, "event_id"), ids)
     place = events.once("page: entry of row", lambda: _entry_of_row(events))
     found: Rows = place[rows]
     return found[found >= 0]
@@ -27,7 +27,7 @@ def entries_of(events: Events, ids: Rows) -> Rows:
 
 def _entry_of_row(events: Events) -> Rows:
     assert events.work is not None
-    place = np.full(len(events.trace.gpu), -1, np.int64)
+    place = np.full(len(events.trace.lanes.gpu), -1, np.int64)
     place[events.work.row] = np.arange(len(events.work.row))
     return place
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
 from traceanalyzer.idle.accounting import CLASSES, Accounting
@@ -18,7 +19,7 @@ from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, steps_of_pl
 from traceanalyzer.timeline.steps import Steps
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 MOST_STEPS = 240
 MOST_KERNELS = 12
@@ -189,18 +190,19 @@ def kernel_spreads(analysis: Analysis, most: int = MOST_KERNELS) -> tuple[Kernel
     Raises:
         Unavailable: the trace has no GPU work.
     """
-    table = analysis.index(RepeatedKernels).table
-    table = table[steps_of_place(table) > 1] if len(table) else table
-    table = table.assign(
-        ratio=table["dur"] / np.maximum(usual_at_place(table, 0.5), 1.0) if len(table) else 1.0
-    )
-    sums = table.groupby("group", sort=True)["dur"].sum().sort_values(ascending=False, kind="stable")
-    return tuple(_spread(analysis, table[table["group"] == group]) for group in sums.index[:most])
+    found = analysis.index(RepeatedKernels)
+    found = found[steps_of_place(found) > 1] if len(found) else found
+    if not len(found):
+        return ()
+    ratio = found.dur_ns / np.maximum(usual_at_place(found, 0.5), 1.0)
+    sums = sums_of(found.group, found.dur_ns, int(found.group.max()) + 1)
+    groups = [group for group in np.argsort(-sums, kind="stable").tolist() if (found.group == group).any()]
+    chosen = (found.group == group for group in groups[:most])
+    return tuple(_spread(analysis, found[own], ratio[own]) for own in chosen)
 
 
-def _spread(analysis: Analysis, rows: pd.DataFrame) -> KernelSpread:
-    work = analysis.index(Work)[rows["entry"].to_numpy()[:1]]
-    ratio, durations = rows["ratio"].to_numpy(), rows["dur"].to_numpy()
+def _spread(analysis: Analysis, rows: RepeatedKernels, ratio: NDArray[np.float64]) -> KernelSpread:
+    work, durations = analysis.index(Work)[rows.entry[:1]], rows.dur_ns
     least, p10, p90, most = np.quantile(ratio, [0.0, 0.1, 0.9, 1.0]).tolist()
     amounts = len(durations), int(durations.sum()), int(np.median(durations))
     return KernelSpread(

@@ -15,7 +15,7 @@ import numpy as np
 
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import DeviceTime, Report, TraceReport, Verdict
-from traceanalyzer.model.trace import Meta, Trace, narrow_codes
+from traceanalyzer.model.trace import Meta, Trace, matching, narrow_codes, texts_of
 
 FILE, LINE, MARK, PATH = "[file]", "[python line]", "[annotation]", "[path]"
 # `path.py(12): function` as traces name frames; `path.py:12` and `path.py`; a path of two parts or more.
@@ -121,23 +121,21 @@ def redactor_of(traces: Iterable[Trace]) -> Redactor:
 def _annotations(trace: Trace) -> set[str]:
     """Names of annotations in either lane."""
     found: set[str] = set()
-    for frame in (trace.cpu, trace.gpu):
-        there = frame["category"].isin(_MARKS).to_numpy()
-        codes = np.unique(narrow_codes(frame, "name")[there])
-        found |= {str(frame["name"].array.categories[code]) for code in codes.tolist() if code >= 0}
+    for lane in (trace.lanes.cpu, trace.lanes.gpu):
+        there = matching(lane, "category", _MARKS.__contains__)
+        codes = np.unique(narrow_codes(lane, "name")[there])
+        found |= {str(texts_of(lane, "name")[code]) for code in codes.tolist() if code >= 0}
     return {name for name in found if len(name) >= _SHORTEST and re.search(r"[^\W\d_]", name)}
 
 
 def _frames(trace: Trace) -> set[str]:
     """Frames of python, from rows and from recorded stacks, and modules."""
     found = {
-        str(name) for column in ("module_hierarchy", "call_stack") for name in _categories(trace, column)
+        str(name)
+        for column in ("module_hierarchy", "call_stack")
+        for name in texts_of(trace.lanes.cpu, column)
     }
     found |= {part.strip() for text in list(found) for part in re.split(r";|\n", text)}
     if trace.meta.rows.get("python"):
-        found |= {str(name) for name in trace.python["name"].array.categories}
+        found |= set(map(str, texts_of(trace.lanes.python, "name")))
     return {name for name in found if len(name) > 1 and re.search(r"[^\w]", name)}
-
-
-def _categories(trace: Trace, column: str) -> Iterable[object]:
-    return list(trace.cpu[column].array.categories)

@@ -47,7 +47,7 @@ def longest_stretches(analysis: Analysis, most: int = MOST_STRETCHES) -> tuple[S
     _, first = np.unique(idle.gap[order], return_index=True)
     chosen = order[np.sort(first)[:most]]
     row = np.where(idle.op[chosen] >= 0, idle.op[chosen], idle.row[chosen])
-    names = Texts.column(analysis.trace.cpu, "name", row).values()
+    names = Texts.column(analysis.trace.lanes.cpu, "name", row).values()
     lines = analysis.index(Events).user_code.around(row).values()
     found = zip(chosen.tolist(), names, lines, strict=True)
     return tuple(

@@ -118,8 +118,8 @@ def strip_of(analysis: Analysis, finding: Finding, most: int = MOST_BARS) -> Str
 def _place(events: Events, finding: Finding) -> _Place:
     """The occurrence with what belongs to it, as far as that lies near, and some room on either side."""
     ids = np.array(finding.event_ids, np.int64)
-    cpu = rows_of(ints(events.trace.cpu, "event_id"), ids)
-    gpu = rows_of(ints(events.trace.gpu, "event_id"), ids)
+    cpu = rows_of(ints(events.trace.lanes.cpu, "event_id"), ids)
+    gpu = rows_of(ints(events.trace.lanes.gpu, "event_id"), ids)
     work = np.flatnonzero(np.isin(events.work.row, gpu)) if events.work is not None else gpu[:0]
     start, end = finding.start_ns, max(finding.end_ns, finding.start_ns + 1)
     reach = int(_FURTHEST * max(end - start, _LEAST_NS))
@@ -208,9 +208,9 @@ def _links(events: Events, place: _Place, lanes: Sequence[Lane]) -> tuple[Link, 
     if events.work is None:
         return ()
     drawn = {bar.event_id for lane in lanes for bar in lane.bars}
-    ids, call = ints(events.trace.gpu, "event_id")[events.work.row], events.work.call
+    ids, call = ints(events.trace.lanes.gpu, "event_id")[events.work.row], events.work.call
     mine = np.union1d(place.work, np.flatnonzero(np.isin(call, place.cpu) & (call >= 0)))
-    launches = pick(ints(events.trace.cpu, "event_id"), call[mine])
+    launches = pick(ints(events.trace.lanes.cpu, "event_id"), call[mine])
     pairs = zip(launches.tolist(), ids[mine].tolist(), strict=True)
     return tuple(Link(launch, work) for launch, work in pairs if launch in drawn and work in drawn)
 
@@ -238,5 +238,5 @@ def _earlier(events: Events, place: _Place) -> Earlier | None:
     called = int(work.call_start_ns[first])
     if called >= place.start_ns:
         return None
-    op = Texts.column(events.trace.cpu, "name", work.op[place.work[:1]])[0]
+    op = Texts.column(events.trace.lanes.cpu, "name", work.op[place.work[:1]])[0]
     return Earlier(int(work.start_ns[first]) - called, op)

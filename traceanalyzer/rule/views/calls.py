@@ -51,7 +51,7 @@ class Calls(Selection):
 
     def text(self, column: str) -> Texts:
         """A text column of `trace.cpu`, such as input_dims."""
-        return Texts.column(self.events.trace.cpu, column, self._rows)
+        return Texts.column(self.events.trace.lanes.cpu, column, self._rows)
 
     @cached_readonly
     def start_ns(self) -> Rows:
@@ -89,7 +89,7 @@ class Calls(Selection):
     @cached_readonly
     def is_call(self) -> Mask:
         """Runtime and driver calls."""
-        calls = matching(self.events.trace.cpu, "category", CALL_CATEGORIES.__contains__)
+        calls = matching(self.events.trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
         return pick(calls, self._rows, False)
 
     @cached_readonly

@@ -51,11 +51,11 @@ class Work(Selection):
 
     def text(self, column: str) -> Texts:
         """A text column of `trace.gpu`, such as grid."""
-        return Texts.column(self.events.trace.gpu, column, self._work.row[self._rows])
+        return Texts.column(self.events.trace.lanes.gpu, column, self._work.row[self._rows])
 
     def number(self, column: str) -> Rows:
         """A number column of `trace.gpu`, such as bytes; null is the least int64."""
-        return ints(self.events.trace.gpu, column)[self._work.row[self._rows]]
+        return ints(self.events.trace.lanes.gpu, column)[self._work.row[self._rows]]
 
     @cached_readonly
     def bytes(self) -> Rows:

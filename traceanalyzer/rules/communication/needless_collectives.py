@@ -43,7 +43,7 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     """
     every = collectives_of(work)
     own = every[(every.step >= 0) & every.op.there]
-    elements = pick(ints(own.events.trace.cpu, "in_elements"), own.op.rows)
+    elements = pick(ints(own.events.trace.lanes.cpu, "in_elements"), own.op.rows)
     yield from _every_micro_step(calls, own, work)
     yield from _one_by_one(own[(elements >= 0) & (elements <= limits.max_small)], limits)
 

@@ -135,7 +135,7 @@ def _bytes(found: Work) -> Rows:
     """Of each collective's input; 0 where unknown."""
     trace = found.events.trace
     own = found.number("in_elements")
-    elements = np.where(own != NULL_INT, own, pick(ints(trace.cpu, "in_elements"), found.op.rows))
+    elements = np.where(own != NULL_INT, own, pick(ints(trace.lanes.cpu, "in_elements"), found.op.rows))
     kinds = found.text("comm_dtype").or_else(found.op.text("comm_dtype")).values()
     width = np.array([_BYTES.get(str(kind).lower(), 4) for kind in kinds], np.int64)
     return np.where(elements > 0, elements * width, 0)

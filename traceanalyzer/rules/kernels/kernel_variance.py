@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.arrays import Mask, Rows, distinct, median_of, numbered
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.timeline.repeated_kernels import (
@@ -69,35 +70,48 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     """
     if not steps.marked or len(steps) < limits.min_steps:
         raise Unavailable(f"needs {limits.min_steps} marked steps or more", "record a longer schedule")
-    table = losing(executions.table, limits.min_lost_share * executions.table["dur"].sum())
-    ran = work[table["entry"].to_numpy()]
-    table = table[ran.beside_ns() <= limits.max_beside_share * ran.dur_ns]
-    table = table[steps_of_place(table) >= limits.min_steps]
-    base = usual_at_place(table, limits.usual)
-    excess = np.maximum(table["dur"].to_numpy() - base, 0).astype(np.int64)
+    found = losing(executions, limits.min_lost_share * executions.dur_ns.sum())
+    ran = work[found.entry]
+    found = found[ran.beside_ns() <= limits.max_beside_share * ran.dur_ns]
+    found = found[steps_of_place(found) >= limits.min_steps]
+    base = usual_at_place(found, limits.usual)
+    excess = np.maximum(found.dur_ns - base, 0).astype(np.int64)
     excess[excess < _resolution(work)] = 0
-    table = table.assign(ratio=(base + excess) / np.maximum(base, 1), excess=excess)
-    worst = table.groupby("group")["ratio"].transform("max")
-    table = table[worst >= min(limits.slow, limits.drift)]
-    if table.empty:
-        return
-    groups = dict(list(table.groupby("group")))
-    for cause, chosen in _causes(table, limits):
-        for number, slow in chosen.groupby("group"):
-            yield _hits(cause, slow, groups[number], work, steps)
+    ratio = (base + excess) / np.maximum(base, 1)
+    worst = np.zeros(int(found.group.max(initial=-1)) + 1)
+    np.maximum.at(worst, found.group, ratio)
+    there = worst[found.group] >= min(limits.slow, limits.drift)
+    compared = _Compared(found[there], ratio[there], excess[there])
+    for cause, chosen in compared.causes(limits) if there.any() else ():
+        for number in distinct(compared.found.group[chosen]).tolist():
+            own = compared.found.group == number
+            slow = chosen & own
+            yield _hits(cause, compared.found[slow], compared.found[own], compared.excess[slow], work, steps)
 
 
-def _causes(table: pd.DataFrame, limits: Limits) -> Iterator[tuple[str, pd.DataFrame]]:
-    """(cause, its executions). Drift first: a ramp also looks like two modes."""
-    by_step = table.pivot_table(index="group", columns="step", values="ratio", aggfunc="median")
-    groups = zip(by_step.index, by_step.to_numpy(), strict=True)
-    ramps = [number for number, ratios in groups if _ramps(ratios[~np.isnan(ratios)], limits)]
-    drifting = table["group"].isin(ramps)
-    yield "drift", table[drifting & (table["excess"] > 0)]
-    slow = ~drifting & (table["ratio"] >= limits.slow)
-    share = slow.groupby(table["group"]).transform("mean")
-    yield "outliers", table[slow & (share <= limits.rare)]
-    yield "comes-and-goes", table[slow & (share > limits.rare)]
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Executions, how many times the usual each takes, and by how much more, in ns."""
+
+    found: RepeatedKernels
+    ratio: NDArray[np.float64]
+    excess: Rows
+
+    def causes(self, limits: Limits) -> Iterator[tuple[str, Mask]]:
+        """(cause, which executions). Drift first: a ramp also looks like two modes."""
+        group = self.found.group
+        drifting = np.isin(group, [number for number in distinct(group) if self._drifts(number, limits)])
+        yield "drift", drifting & (self.excess > 0)
+        slow = ~drifting & (self.ratio >= limits.slow)
+        share = (np.bincount(group, weights=slow) / np.maximum(np.bincount(group), 1))[group]
+        yield "outliers", slow & (share <= limits.rare)
+        yield "comes-and-goes", slow & (share > limits.rare)
+
+    def _drifts(self, number: int, limits: Limits) -> bool:
+        """By the median of each step."""
+        own = self.found.group == number
+        step, _ = numbered(self.found.step[own])
+        return _ramps(median_of(step, self.ratio[own]), limits)
 
 
 def _ramps(ratios: Any, limits: Limits) -> bool:
@@ -110,10 +124,12 @@ def _ramps(ratios: Any, limits: Limits) -> bool:
     return agreeing >= 5 / 6 and max(first, last) >= limits.drift * min(first, last)
 
 
-def _hits(cause: str, slow: pd.DataFrame, group: pd.DataFrame, work: Work, steps: Steps) -> Hits:
+def _hits(
+    cause: str, slow: RepeatedKernels, group: RepeatedKernels, excess: Rows, work: Work, steps: Steps
+) -> Hits:
     """One kernel (name, grid, block) and its slow executions; lost is what they took above the usual."""
-    found, excess = work[slow["entry"].to_numpy()], slow["excess"].to_numpy()
-    numbers = sorted({int(steps.number[position]) for position in slow["step"]})
+    found = work[slow.entry]
+    numbers = sorted({int(steps.number[position]) for position in slow.step})
     message, advice = _TEXTS[cause]
     return Hits(
         **quicker(found, found.dur_ns - excess),
@@ -126,11 +142,11 @@ def _hits(cause: str, slow: pd.DataFrame, group: pd.DataFrame, work: Work, steps
     )
 
 
-def _confidence(slow: pd.DataFrame, group: pd.DataFrame) -> Confidence:
+def _confidence(slow: RepeatedKernels, group: RepeatedKernels) -> Confidence:
     """Without shapes, a step that is slow as a whole and evenly so may have done other work."""
-    if slow["shaped"].all():
+    if slow.shaped.all():
         return Confidence.HIGH
-    in_slow_steps = group[group["step"].isin(slow["step"])]
+    in_slow_steps = group[np.isin(group.step, slow.step)]
     return Confidence.LOW if len(in_slow_steps) == len(slow) else Confidence.HIGH
 
 

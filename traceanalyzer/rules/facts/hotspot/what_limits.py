@@ -104,18 +104,22 @@ def _mostly(found: Work, *kinds: str) -> bool:
 def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) -> Bound:
     """By the inputs of which shapes and peaks say what they need: the costliest, or the mean of many."""
     inner = next(iter(found.op.name.sums(found.dur_ns)), None)
-    known = rates.shapes[(rates.shapes["op"] == inner) & rates.shapes["peak_share"].notna()]
-    spent = known["shapes"].map(_spent(found)).fillna(0)
-    known, spent = known[spent > 0], spent[spent > 0]
-    if known.empty:
+    by_shape = _spent(found)
+    known = [
+        (one, one.peak_share, by_shape[one.shapes])
+        for one in rates.inputs
+        if one.op == inner and one.peak_share is not None and by_shape.get(one.shapes, 0) > 0
+    ]
+    if not known:
         return _by_rate(inner, found, rates, pace)
-    best = known.iloc[int(spent.to_numpy().argmax())]
-    compute, share = best["limit"] == "compute", pace * float(best["peak_share"])
-    rate = f"{pace * best['tflops']:,.0f} TFLOP/s" if compute else f"{pace * best['gbps']:,.0f} GB/s"
+    shares, spent = np.array([one[1] for one in known]), np.array([one[2] for one in known], np.float64)
+    best = known[int(spent.argmax())][0]
+    compute, share = best.limit == "compute", pace * known[int(spent.argmax())][1]
+    rate = f"{pace * (best.tflops or 0):,.0f} TFLOP/s" if compute else f"{pace * (best.gbps or 0):,.0f} GB/s"
     part = float(spent.max()) / found.total_ns
-    mean = pace * float((known["peak_share"] * spent).sum() / spent.sum())
-    kind = str(best["limit"]) if (share if part >= _MUCH else mean) >= min_near_share else "below-bounds"
-    near = "" if share > 1 else f", {100 * share:.0f} % of the {best['limit']} peak"
+    mean = pace * float((shares * spent).sum() / spent.sum())
+    kind = str(best.limit) if (share if part >= _MUCH else mean) >= min_near_share else "below-bounds"
+    near = "" if share > 1 else f", {100 * share:.0f} % of the {best.limit} peak"
     if part < _MUCH:
         rate = (
             f"{100 * mean:.0f} % of the compute or memory peak on average over {len(known)} inputs, most of it in "
@@ -157,11 +161,10 @@ def _spent(found: Work) -> dict[str, int]:
 def _by_rate(inner: str | None, found: Work, rates: OpWork, pace: float) -> Bound:
     """Where no peak is known for it: what it moves or computes a second, or how much of the device its grid covers."""
     shaped = bool(found.events.trace.meta.capabilities.get("shapes"))
-    known = rates.shapes[(rates.shapes["op"] == inner) & rates.shapes["gbps"].notna()]
-    if len(known):
-        best = known.iloc[0]
-        computes = "" if np.isnan(best["tflops"]) else f"{pace * best['tflops']:,.1f} TFLOP/s and "
-        return Bound("", f"{computes}{pace * best['gbps']:,.0f} GB/s by its inputs", _UNMODELLED)
+    best = next((one for one in rates.inputs if one.op == inner and one.gbps is not None), None)
+    if best is not None and best.gbps is not None:
+        computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
+        return Bound("", f"{computes}{pace * best.gbps:,.0f} GB/s by its inputs", _UNMODELLED)
     unknown = "what limits it is unknown; mostly in {kernels}"
     advice = _UNMODELLED if shaped else _NO_SHAPES
     return _few_blocks(found) or Bound("", unknown, _IN_GRAPH if found.in_graph.any() else advice)

@@ -24,7 +24,7 @@ def recomputed(calls: Calls, work: Work) -> Calls:
     """
     name = calls.name
     inner = calls[calls.is_op & name.matches(r"::|^torch") & _right_in(calls, name.matches(_NODE))]
-    numbered = pick(ints(calls.events.trace.cpu, "sequence"), inner.rows) != NULL_INT
+    numbered = pick(ints(calls.events.trace.lanes.cpu, "sequence"), inner.rows) != NULL_INT
     again = inner[numbered & ~inner.name.matches("^autograd::")]
     if len(again) == 0:
         return again

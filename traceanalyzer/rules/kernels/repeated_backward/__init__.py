@@ -50,7 +50,7 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     Source: torch.autograd.backward, "retain_graph", in PyTorch's documentation.
     """
     nodes = calls[calls.is_op & calls.name.matches(_NODE)]
-    if len(nodes) and (pick(ints(trace.cpu, "sequence"), nodes.rows) == NULL_INT).all():
+    if len(nodes) and (pick(ints(trace.lanes.cpu, "sequence"), nodes.rows) == NULL_INT).all():
         raise Unavailable("no sequence numbers in the trace", "record with a released torch.profiler")
     passes = Passes.build(calls, nodes)
     nodes, same = passes.nodes, passes.again(calls)
@@ -85,13 +85,13 @@ def _hits(calls: Calls, nodes: Calls, again: Mask, seeds: Calls, cause: str) -> 
 
 def _again(trace: Trace, calls: Calls, nodes: Calls) -> Mask:
     """Nodes that were computed before; bool of shape (nodes,)."""
-    sequence = pick(ints(trace.cpu, "sequence"), nodes.rows)
-    thread = pick(ints(trace.cpu, "fwd_thread"), nodes.rows)
+    sequence = pick(ints(trace.lanes.cpu, "sequence"), nodes.rows)
+    thread = pick(ints(trace.lanes.cpu, "fwd_thread"), nodes.rows)
     number, _ = grouped([sequence, thread, nodes.name.code])
     order = np.lexsort((nodes.start_ns, number))
     later = np.zeros(len(nodes), np.bool_)
     later[order[1:]] = number[order[1:]] == number[order[:-1]]
-    recorded = calls[pick(ints(trace.cpu, "sequence"), calls.rows) != NULL_INT].parent.rows
+    recorded = calls[pick(ints(trace.lanes.cpu, "sequence"), calls.rows) != NULL_INT].parent.rows
     twice_differentiable = np.isin(number, number[np.isin(nodes.rows, recorded)])
     return np.asarray(later & (sequence != NULL_INT) & ~twice_differentiable)
 

@@ -46,7 +46,7 @@ class Passes:
         number = pick(np.where(engine, np.cumsum(begins) - 1, -1), nodes.index_of_enclosing(top))
         caller = Calls(calls.events, pick(top.rows, before[begins]))
         seed = Calls(calls.events, np.where(caller.name.one_of(*_ONES), caller.rows, -1))
-        cpu = calls.events.trace.cpu
+        cpu = calls.events.trace.lanes.cpu
         sequence = pick(ints(cpu, "sequence"), nodes.rows, NULL_INT)
         recorder = pick(ints(cpu, "fwd_thread"), nodes.rows, NULL_INT)
         return cls(nodes, number, sequence, recorder, seed)
@@ -91,7 +91,7 @@ class Passes:
         )
         if len(alike) == 0:
             return np.zeros(len(self.nodes), bool), np.full(len(self.nodes), -1, np.int64)
-        sequence = pick(ints(calls.events.trace.cpu, "sequence"), calls.rows, NULL_INT)
+        sequence = pick(ints(calls.events.trace.lanes.cpu, "sequence"), calls.rows, NULL_INT)
         numbered = calls.is_op & (sequence != NULL_INT)
         numbered[np.searchsorted(calls.rows, distinct(self.nodes.rows))] = False
         within = calls[numbered].parent.index_of_enclosing(self.nodes)

@@ -95,7 +95,7 @@ def _off(calls: Calls, steady: Calls, steps: Steps, least: float) -> bool:
 
     A cache that is emptied after each tensor looks alike, but frees between ops, and its blocks are recorded.
     """
-    memory = calls.events.trace.memory
+    memory = calls.events.trace.lanes.memory
     unrecorded = len(memory) > 0 and not (ints(memory, "device_type") > 0).any()
     return (unrecorded or _cause(steady) == "full") and _asks_each_time(calls, steady, steps) >= least
 

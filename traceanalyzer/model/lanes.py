@@ -1,0 +1,231 @@
+"""Rows of a lane as numpy columns, which analyses read, and as the pandas frame that users see.
+
+Either is made of the other when it is first asked for: pandas takes longer to import than a trace of 30 MB to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from threading import RLock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.schema import FRAMES, Column, Storage
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+NULL_INT = np.iinfo(np.int64).min  # stands for null inside numpy arrays; never printed, never in a frame
+
+Codes = NDArray[np.signedinteger[Any]]
+Values: TypeAlias = "NDArray[np.int64] | NDArray[np.float64]"
+
+
+class Coded(NamedTuple):
+    """A column of texts.
+
+    Attributes:
+        codes: position of each row's text in `texts`, -1 for null; (rows,), as narrow as they fit.
+        texts: the distinct ones as str, object (texts,); some may not occur.
+    """
+
+    codes: Codes
+    texts: NDArray[np.object_]
+
+
+class Columns:
+    """Rows of one lane as read-only columns: int64 with null as NULL_INT, float64, or `Coded`; (rows,) each."""
+
+    def __init__(self, rows: int, fetch: Callable[[str], Values | Coded]) -> None:
+        """
+        Args:
+            fetch: the column of that name, asked once.
+        """
+        self._rows, self._fetch = rows, fetch
+        self._known: dict[str, Values | Coded] = {}
+
+    @classmethod
+    def of(cls, made: Mapping[str, Values | Coded], rows: int) -> Columns:
+        """From all columns."""
+        return cls(rows, {name: _frozen(column) for name, column in made.items()}.__getitem__)
+
+    @classmethod
+    def of_frame(cls, frame: pd.DataFrame) -> Columns:
+        """From a pandas frame, in its memory where it holds no null."""
+        return cls(len(frame), partial(_from_pandas, frame))
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __repr__(self) -> str:
+        return f"Columns({self._rows:,} rows)"
+
+    def column(self, name: str) -> Values | Coded:
+        """A column by its name."""
+        if name not in self._known:
+            self._known[name] = self._fetch(name)
+        return self._known[name]
+
+    def but(self, name: str, column: Values) -> Columns:
+        """The same with another column of that name."""
+        return Columns(self._rows, lambda wanted: _frozen(column) if wanted == name else self.column(wanted))
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """As the pandas frame of that name, whose columns `schema` declares; in the same memory where it can be."""
+        made = {column.name: _to_pandas(column, self.column(column.name)) for column in FRAMES[name].columns}
+        return pd.DataFrame(made, copy=False)
+
+
+def _frozen(column: Values | Coded) -> Values | Coded:
+    for part in column if isinstance(column, Coded) else (column,):
+        part.flags.writeable = False
+    return column
+
+
+def _from_pandas(frame: pd.DataFrame, name: str) -> Values | Coded:
+    found = frame[name]
+    if hasattr(found, "cat"):
+        values = found.array
+        texts = np.array([str(text) for text in values.categories.to_numpy(object)], object)
+        return Coded(values.codes, texts)
+    if isinstance(found.dtype, np.dtype):  # it holds no null, for which pandas would look all the same
+        floats = found.dtype.kind == "f"
+        return found.to_numpy(np.float64) if floats else found.to_numpy(np.int64)
+    return found.to_numpy(np.int64, na_value=NULL_INT)
+
+
+def _to_pandas(column: Column, values: Values | Coded) -> Any:
+    if isinstance(values, Coded):
+        texts = pd.Index(values.texts, dtype=_text_dtype())
+        return pd.Categorical.from_codes(values.codes, categories=texts)
+    if column.storage is not Storage.INT:
+        return values
+    numbers: Any = values
+    given = (
+        numbers if any(numbers.strides) else numbers[:1]
+    )  # what is made of one value repeated is repeated, too
+    missing = given == NULL_INT
+    if not missing.any():
+        return pd.arrays.IntegerArray(numbers, np.broadcast_to(np.array(False), numbers.shape))
+    filled = np.broadcast_to(np.where(missing, 0, given), numbers.shape)
+    return pd.arrays.IntegerArray(filled, np.broadcast_to(missing, numbers.shape))
+
+
+@cache
+def _text_dtype() -> Any:
+    """Of categories: as pandas itself has."""
+    from pandas import __version__
+
+    return "str" if int(__version__.split(".")[0]) >= 3 else object
+
+
+class Lane:
+    """Rows of one lane in either form; whoever holds this sees the same ones. Several threads may use it.
+
+    Where there is a frame, someone may have written to it: columns that are made afresh are made of it.
+    """
+
+    def __init__(
+        self, name: str, make: Callable[[], Columns] | None = None, frame: pd.DataFrame | None = None
+    ) -> None:
+        """
+        Args:
+            name: of the frame, as in `schema.FRAMES`.
+            make: called once at most; the reader's buffers become the columns.
+            frame: given instead.
+        """
+        self._name, self._make, self._frame = name, make, frame
+        self._columns: Columns | None = None
+        self._lock = RLock()
+
+    def columns(self) -> Columns:
+        """The rows as numpy columns."""
+        with self._lock:
+            if self._columns is None:
+                if self._frame is not None:
+                    self._columns = Columns.of_frame(self._frame)
+                else:
+                    assert self._make is not None
+                    self._columns, self._make = self._make(), None
+            return self._columns
+
+    def frame(self) -> pd.DataFrame:
+        """The rows as a pandas frame."""
+        with self._lock:
+            if self._frame is None:
+                self._frame = self.columns().frame(self._name)
+            return self._frame
+
+    def look_afresh(self) -> None:
+        """Forget columns of which there is a frame."""
+        with self._lock:
+            if self._frame is not None:
+                self._columns = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._frame is not None:
+            return Lane, (self._name, None, self._frame)
+        made = self.columns()
+        names = [column.name for column in FRAMES[self._name].columns]
+        return _again, (self._name, {name: made.column(name) for name in names}, len(made))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Lane:
+        return Lane(self._name, frame=self.frame().copy())
+
+
+def _again(name: str, made: Mapping[str, Values | Coded], rows: int) -> Lane:
+    """A lane as it was when it was pickled."""
+    return Lane(name, partial(Columns.of, made, rows))
+
+
+class Lanes:
+    """The lanes of one trace."""
+
+    def __init__(self, lanes: Mapping[str, Lane]) -> None:
+        """
+        Args:
+            lanes: by the names of their frames; those that are left out have none.
+        """
+        self._lanes = dict(lanes)
+
+    @property
+    def cpu(self) -> Columns:
+        """Rows of the CPU lane, columns as `schema.CPU` declares them, in order of event_id."""
+        return self._lanes["cpu"].columns()
+
+    @property
+    def gpu(self) -> Columns:
+        """Rows of the GPU lane, columns as `schema.GPU`."""
+        return self._lanes["gpu"].columns()
+
+    @property
+    def python(self) -> Columns:
+        """The CPU lane's python_function rows, columns as `schema.PYTHON`."""
+        return self._lanes["python"].columns()
+
+    @property
+    def memory(self) -> Columns:
+        """The allocator's instants, columns as `schema.MEMORY`."""
+        return self._lanes["memory"].columns()
+
+    @property
+    def counters(self) -> Columns:
+        """Samples of counters, columns as `schema.COUNTERS`."""
+        return self._lanes["counters"].columns()
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """One of them as a pandas frame."""
+        return self._lanes[name].frame()
+
+    def but(self, frames: Mapping[str, pd.DataFrame]) -> Lanes:
+        """The same with other frames in place of some."""
+        return Lanes(self._lanes | {name: Lane(name, frame=frame) for name, frame in frames.items()})
+
+    def look_afresh(self) -> None:
+        """Columns of which there are frames are made of these again, in case they were written to."""
+        for lane in self._lanes.values():
+            lane.look_afresh()
