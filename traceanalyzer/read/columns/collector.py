@@ -93,9 +93,9 @@ class Collector:
         fates = fates_of(batch)
         if others is not None:
             fates = np.where(others, FATES.index(("counted", OTHERS)), fates)
-        for fate in np.flatnonzero(np.bincount(fates)).tolist():
+        for fate in sorted(set(fates.tolist())):
             frame, category = FATES[fate]
-            at = np.flatnonzero(fates == fate)
+            at = (fates == fate).nonzero()[0]
             if frame == "counted":
                 self.counted[category] += len(at)
                 continue

@@ -74,10 +74,14 @@ class Rows(NamedTuple):
         Raises:
             TypeError: not all args have a size.
         """
-        sizes = np.fromiter(map(len, self.args), np.intp, len(self.args))
-        for size in np.flatnonzero(np.bincount(sizes)).tolist():
-            here = sizes == size
-            yield self if here.all() else self.take(np.flatnonzero(here))
+        sizes = list(map(len, self.args))
+        distinct = sorted(set(sizes))
+        if len(distinct) == 1:
+            yield self
+            return
+        size_of = np.array(sizes)
+        for size in distinct:
+            yield self.take((size_of == size).nonzero()[0])
 
     def by_keys(self) -> Iterator[Rows]:
         """Parts whose args have the same keys.
@@ -134,13 +138,15 @@ class RowGroup:
         known = sorted(key for key in keys if key in columns and columns[key].recurs)
         other = sorted(key for key in keys if key not in columns and key not in IGNORED)
         numeric = sorted(key for key in keys if key in columns and key not in known)
-        self.numbers = [(columns[key], getter(key)) for key in numeric]
+        self._numbers = [
+            (columns[key].name, _FORMAT_OF[columns[key].storage], getter(key)) for key in numeric
+        ]
         ignored = sorted(key for key in keys if key in IGNORED)
         self._get_ignored = getter(*ignored) if ignored else None
         self.shared = {name: Shared(of) for name, of in (("known", known), ("other", other)) if of}
-        names = ["id", "start", "dur", "head", *self.shared, *(column.name for column, _ in self.numbers)]
+        names = ["id", "start", "dur", "head", *self.shared, *(name for name, *_ in self._numbers)]
         self.buffers = {name: bytearray() for name in names}
-        formats = _FORMATS | {column.name: _FORMAT_OF[column.storage] for column, _ in self.numbers}
+        formats = _FORMATS | {name: form for name, form, _ in self._numbers}
         self._dtypes = {name: np.dtype(formats[name]) for name in names}
         self.rows = 0
 
@@ -152,19 +158,17 @@ class RowGroup:
         """
         self._prove_keys(rows.args)
         n = len(rows.args)
-        packed: dict[str, bytes | bytearray] = {}
-        for column, get in self.numbers:
-            values = map(get, rows.args)
-            packed[column.name] = struct.pack(f"{n}{_FORMAT_OF[column.storage]}", *values)
-        for name, shared in self.shared.items():
-            packed[name] = shared.pack(rows.args)
-        packed |= {
-            "id": rows.ids.astype(np.uint32).tobytes(),
-            "head": rows.heads.tobytes(),
-            "start": rows.starts.tobytes(),
-            "dur": rows.durations.tobytes(),
-        }
-        self.absorb(n, packed)
+        packed = [
+            (name, struct.pack(f"{n}{form}", *map(get, rows.args))) for name, form, get in self._numbers
+        ]
+        packed += [(name, shared.pack(rows.args)) for name, shared in self.shared.items()]
+        for name, data in packed:
+            self.buffers[name] += data
+        self.buffers["id"].extend(rows.ids.astype(np.uint32))
+        self.buffers["head"].extend(rows.heads)
+        self.buffers["start"].extend(rows.starts)
+        self.buffers["dur"].extend(rows.durations)
+        self.rows += n
 
     def _prove_keys(self, args: Sequence[Args]) -> None:
         """All args have as many entries as there are keys: if none of the keys is missing, there are no others.
@@ -175,7 +179,7 @@ class RowGroup:
             raise TypeError("args that are no object")
 
     def absorb(self, rows: int, buffers: dict[str, bytes | bytearray]) -> None:
-        """Keep rows that are packed already; this empties `buffers`, so that a part is never in memory twice."""
+        """Keep rows of another part; this empties `buffers`, so that a part is never in memory twice."""
         while buffers:
             name, data = buffers.popitem()
             self.buffers[name] += data

@@ -16,7 +16,7 @@ from traceanalyzer.read.text.envelope import Envelope
 from traceanalyzer.read.text.event_text import EventText, Failure
 from traceanalyzer.read.text.formats import format_of
 from traceanalyzer.read.text.repair import Repairs
-from traceanalyzer.read.text.source import BLOCK_BYTES, Source
+from traceanalyzer.read.text.source import BATCH_BYTES, Source
 
 Batch = list[Any]
 
@@ -42,7 +42,7 @@ class Batches:
     """
 
     def __init__(
-        self, source: Source, batch_bytes: int = BLOCK_BYTES, repairs: Repairs | None = None
+        self, source: Source, batch_bytes: int = BATCH_BYTES, repairs: Repairs | None = None
     ) -> None:
         self.source = source
         self.envelope = Envelope(source.name)
