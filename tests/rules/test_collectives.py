@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.builder import TraceBuilder
@@ -153,3 +155,35 @@ def test_many_small_all_reduces_belong_into_buckets(count: int, joined: bool) ->
         trace.step(step, begin, at - begin)
     (one,) = of_rule(trace, "exposed-communication")
     assert one.advice.startswith("Join many collectives into one") is joined
+
+
+@pytest.mark.parametrize(("kernels", "count"), [(0, 3 * 5), (12, 0)])
+def test_small_collectives_are_stacked_only_where_nothing_is_computed_between(
+    kernels: int, count: int
+) -> None:
+    """Iterations of one mark, and layers, exchange a few numbers each: each needs what lies before it."""
+    args: Any = {"Collective name": "allreduce", "In msg nelems": 64, "Out msg nelems": 64}
+    trace, at, number = TraceBuilder(distributedInfo={"rank": 0, "world_size": 8}), 0, 0
+    for step in range(3):
+        begin = at
+        for _ in range(6):
+            for name in ["c10d::allreduce_", *["aten::mm"] * kernels]:
+                number += 1
+                talks = name.startswith("c10d")
+                trace.op(name, at, 18 * US)
+                if talks:
+                    trace.op("record_param_comms", at + US, 16 * US, **args)
+                trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
+                kernel = "ncclDevKernel_AllReduce_Sum_f32_RING_LL" if talks else "gemm"
+                trace.kernel(at + 12 * US, 10 * US, number, name=kernel)
+                at += 25 * US
+        trace.step(step, begin, at - begin)
+    said = of_rule(trace, "needless-collectives")
+    assert sum(one.count for one in said) == count
+
+
+def test_batch_norms_that_exchange_statistics_are_not_to_be_stacked(shared: Shared) -> None:
+    forward, backward = found(shared("ranks2/sync_bn.bad.rank0"), "needless-collectives")
+    assert (forward.cause, backward.cause) == ("batch-norm", "batch-norm")
+    assert "Stack" not in forward.advice
+    assert found(shared("ranks2/sync_bn.fixed.rank0"), "needless-collectives") == []

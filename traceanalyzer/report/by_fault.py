@@ -52,11 +52,16 @@ def by_fault(
 
 
 def turn_of(rule: str, severity: Severity) -> int:
-    """0 of a fault that is worth much, 1 of what takes all launches off the CPU, names the rest, or is worth little."""
+    """0 of a fault that is worth much, 1 of what comes after that, 2 of `info`.
+
+    After it comes what takes all launches off the CPU, names the rest, happens once in a window that shows more than
+    that, or is worth little.
+    """
     if severity is Severity.INFO:
         return 2
     known = next((one for one in all_rules() if one.slug == rule), None)
     rest = known is not None and (known.claims is Claims.LAUNCHES or known.kind is Kind.REMAINDER)
+    rest = rest or (known is not None and known.kind is Kind.ONCE and severity is not Severity.HIGH)
     return int(rest or severity.rank > Severity.MEDIUM.rank)
 
 

@@ -150,6 +150,7 @@ def _unprofiled(
     except Unavailable:
         return max(busy_ns + traced, 1.0), idle_ns
     step_ns = forecast.step.unprofiled_ns
-    left = max(step_ns - forecast.base[0].gpu_ns, 0.0)
+    # The busiest stream may do nothing while another works: no more is idle than was.
+    left = min(max(step_ns - forecast.base[0].gpu_ns, 0.0), traced)
     # Where a recording is cut, a step may have more work than the replayed ones: shares are never of less than that.
     return max(step_ns, busy_ns, 1.0), {name: ns * left / max(traced, 1.0) for name, ns in idle_ns.items()}

@@ -27,7 +27,7 @@ _KINDS = {
     "gpu": ("gpu", "communication"),
     "communication": ("communication",),
     "cpu": ("idle",),
-    "wait": ("idle",),
+    "wait": ("idle", "communication"),
 }
 _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {

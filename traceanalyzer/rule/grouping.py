@@ -169,7 +169,7 @@ def _weighed(pending: PendingFinding, costs: Rows) -> dict[str, Any]:
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By severity, what saves most first and what nobody can replay after it; ties by cost, names, rank and place.
+    """By severity, what surely saves most first, then what nobody can tell; ties by cost, names, rank and place.
 
     Where nothing is sure to be wrong, what the time goes to comes first.
     """
@@ -190,7 +190,7 @@ def _place(found: Finding) -> tuple[Any, ...]:
     names = found.rule, found.cause, found.by or ""
     return (
         found.severity.rank,
-        found.saving is None,
+        found.saving is None or (found.severity is Severity.LOW and not _saves(found)),
         -worth,
         -found.cost_ns,
         *names,

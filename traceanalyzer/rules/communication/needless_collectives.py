@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import distinct, pick
+from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop, DropWork
@@ -21,18 +22,26 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 class Limits:
     max_small: int = limit(1_024, "elements: a collective of so few is all latency, about 10 us on NVLink")
     min_small: int = limit(3, "a step and step's thread: two may be a loss and its count")
+    max_between: int = limit(
+        8,
+        "kernels between two of them: values to log have none; layers and iterations 10 to 73, H200 and B200",
+    )
 
 
 _FORWARD = r"^DistributedDataParallel\.forward"
+_NORM = re.compile("SyncBatchNorm")
 
 
-@rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("every-micro-step", "one-by-one"))
+@rule(
+    since="0.1", claims=Claims.EVENT, limits=Limits, causes=("every-micro-step", "one-by-one", "batch-norm")
+)
 def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Ranks reduce more often than the step needs.
 
     What it looks for: several DistributedDataParallel forward passes for one optimizer step, each of whose backward
-    passes reduces the gradients (gradient accumulation without no_sync); and three or more collectives of a few
-    elements by the same op in a step (values reduced one by one for logging).
+    passes reduces the gradients (gradient accumulation without no_sync); three or more collectives of a few elements by
+    the same op in a step, one behind the other (values reduced one by one for logging); and SyncBatchNorm, which
+    exchanges statistics in each layer, forward and backward.
     Why it costs: gradients that are only added up need one reduction; every small collective costs latency and makes
     all ranks wait for the slowest.
     Bad: `for micro in batch: loss(micro).backward()`. Good: `with model.no_sync():` around all but the last.
@@ -45,7 +54,7 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     own = every[(every.step >= 0) & every.op.there]
     elements = pick(ints(own.events.trace.lanes.cpu, "in_elements"), own.op.rows)
     yield from _every_micro_step(calls, own, work)
-    yield from _one_by_one(own[(elements >= 0) & (elements <= limits.max_small)], limits)
+    yield from _one_by_one(own[(elements >= 0) & (elements <= limits.max_small)], work, limits)
 
 
 def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
@@ -70,20 +79,48 @@ def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
     )
 
 
-def _one_by_one(small: Work, limits: Limits) -> Iterator[Hits]:
-    """Small collectives of one op, of which one would do in each step."""
+def _one_by_one(small: Work, work: Work, limits: Limits) -> Iterator[Hits]:
+    """Small collectives of one op, of which one would do for each run of them."""
+    kernels = np.sort(work.of_kind("compute").launch.start_ns)
     for op, found in small.by(small.outer_op.name):
         found = found[np.argsort(found.launch.start_ns, kind="stable")]
-        later = found[rank_within(found.step) > 0]
-        if len(found) >= limits.min_small * len(distinct(found.step)):
-            yield Hits(
-                occurrences=later,
-                named_by=op,
-                cause="one-by-one",
-                lost=LostTime.all_of(later),
-                fix=Drop(later.outer_op.distinct().rows),
-                confidence=Confidence.MEDIUM,
-                message="{by} reduces {elements} elements or fewer, {times_a_step} after the first: {total} in total",
-                advice="Stack the values and reduce them once, or every hundred steps.",
-                evidence={"elements": limits.max_small, "lines": later.line.sums(later.dur_ns)},
-            )
+        norm = _NORM.search(op) is not None
+        later = found if norm else found[rank_within(_runs(found, kernels, limits.max_between)) > 0]
+        if len(later) >= (limits.min_small - 1) * len(distinct(found.step)):
+            yield _norms(op, later) if norm else _stackable(op, later, limits)
+
+
+def _runs(found: Work, kernels: Rows, most: int) -> Rows:
+    """Number of the run of each: what lies far behind the one before, or in another step, begins another run."""
+    before = np.searchsorted(kernels, found.launch.start_ns)
+    begins = (np.diff(before) > most) | (np.diff(found.step) != 0)
+    return np.cumsum(np.concatenate(([0], begins)))
+
+
+def _stackable(op: str, later: Work, limits: Limits) -> Hits:
+    return Hits(
+        occurrences=later,
+        named_by=op,
+        cause="one-by-one",
+        lost=LostTime.all_of(later),
+        fix=Drop(later.outer_op.distinct().rows),
+        confidence=Confidence.MEDIUM,
+        message="{by} reduces {elements} elements or fewer, {times_a_step} after the first: {total} in total",
+        advice="Stack the values and reduce them once, or every hundred steps.",
+        evidence={"elements": limits.max_small, "lines": later.line.sums(later.dur_ns)},
+    )
+
+
+def _norms(op: str, found: Work) -> Hits:
+    return Hits(
+        occurrences=found,
+        named_by=op,
+        cause="batch-norm",
+        lost=LostTime.all_of(found),
+        fix=Drop(found.outer_op.distinct().rows),
+        confidence=Confidence.MEDIUM,
+        message="{by} exchanges statistics with all ranks, {times_a_step}, and each layer waits: {total} in total",
+        advice="Use BatchNorm where the batch of each rank is large enough for statistics of its own; or norms that "
+        "need none of other ranks: GroupNorm, LayerNorm.",
+        evidence={"lines": found.line.sums(found.dur_ns)},
+    )
