@@ -86,7 +86,7 @@ def _stages(work: Work, sends: Work, edges: list[str]) -> int:
     members = sends.text("group_ranks").or_else(sends.op.text("group_ranks")).values()
     ranks = [int(one) for one in re.findall(r"\d+", str(members[0]))]
     every = work.of_kind("communication")
-    own, of_op = every.number("group_size"), ints(work.events.trace.cpu, "group_size")
+    own, of_op = every.number("group_size"), ints(work.events.trace.lanes.cpu, "group_size")
     sizes = np.where((own == NULL_INT) & every.op.there, pick(of_op, every.op.rows), own)
     if len(set(members)) > 1 or len(ranks) < 2 or "..." in str(members[0]):
         raise Unavailable("sends and receives are in several groups, or their ranks are not told")

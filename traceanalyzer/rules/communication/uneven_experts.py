@@ -78,7 +78,7 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
 def _elements(exchanges: Work, column: str) -> Rows:
     """As the kernel says, or else its op; null where neither does."""
     own = exchanges.number(column)
-    of_op = pick(ints(exchanges.events.trace.cpu, column), exchanges.op.rows)
+    of_op = pick(ints(exchanges.events.trace.lanes.cpu, column), exchanges.op.rows)
     return np.where(own != NULL_INT, own, np.where(exchanges.op.there, of_op, NULL_INT))
 
 
