@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -31,8 +31,7 @@ Run = tuple[
 ]  # stream, largest of launch + latency + duration - sum, sum up to its last work
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(NamedTuple):
     """Launches that follow one another, after the waits before them.
 
     Attributes:
@@ -131,24 +130,41 @@ class State:
 
     def run(self) -> float:
         """Run the block once; when it and all its work are done."""
-        ends: list[float] = []
-        done = self.done
-        for stretch in self.block.stretches:
-            self.enter(stretch, ends)
-            ends.append(done[stretch.stream] if done else _NOTHING)
+        self.enter(self.block.stretches, [])
         return self.repeat()
 
-    def enter(self, stretch: Stretch, ends: list[float]) -> None:
-        """Run one stretch, after those whose ends are given."""
-        lead = self.lead
-        if stretch.waits:
-            self._wait(stretch.waits)
-        for stream, source, offset in stretch.edges:
-            ready = ends[source] + offset
-            if ready > lead[stream]:
-                lead[stream] = ready
-        if stretch.runs:
-            self._launch(stretch)
+    def enter(self, stretches: Sequence[Stretch], ends: list[float]) -> None:
+        """Run some stretches one after the other; those before them ended at `ends`, to which theirs are added.
+
+        One function, and comparisons where `max` would read better: this is what a replay's time goes into.
+        """
+        lead, done, queue = self.lead, self.done, self.queue
+        late, room = self.late, self.room_ns
+        for waits, edges, runs, launched, launch_ns, newest, _, _ in stretches:
+            for returned, tail, streams in waits:
+                last = done[streams[0]] if len(streams) == 1 else max([done[stream] for stream in streams])
+                if last + tail > returned + late:
+                    late = last + tail - returned
+            for stream, source, offset in edges:
+                ready = ends[source] + offset
+                if ready > lead[stream]:
+                    lead[stream] = ready
+            if runs:
+                pieces = self.launched + launched
+                while queue and queue[0][0] <= pieces - _QUEUE:
+                    room = max(room, queue.popleft()[1])
+                if room - launch_ns > late:
+                    late = room - launch_ns
+                end = _NOTHING
+                for stream, ready, before in runs:
+                    if ready + late > lead[stream]:
+                        lead[stream] = ready + late
+                    done[stream] = last = lead[stream] + before
+                    if last > end:
+                        end = last
+                queue.append((pieces, end))
+            ends.append(done[newest] if done else _NOTHING)
+        self.late, self.room_ns = late, room
 
     def repeat(self) -> float:
         """Make ready for the block's next run; when this one and all its work are done."""
@@ -156,32 +172,6 @@ class State:
         self.late += self.block.cpu_ns
         self.lead = [lead + taken for lead, taken in zip(self.lead, self.block.taken_ns, strict=True)]
         return max(self.late, *self.done) if self.done else self.late
-
-    def _wait(self, waits: list[Wait]) -> None:
-        done = self.done
-        for returned, tail, streams in waits:
-            last = done[streams[0]] if len(streams) == 1 else max([done[stream] for stream in streams])
-            if last + tail > returned + self.late:
-                self.late = last + tail - returned
-
-    def _launch(self, stretch: Stretch) -> None:
-        """Comparisons where `max` would read better: this is what most of a replay's time goes into."""
-        launched, queue = self.launched + stretch.launched, self.queue
-        while queue and queue[0][0] <= launched - _QUEUE:
-            self.room_ns = max(self.room_ns, queue.popleft()[1])
-        late = self.room_ns - stretch.launch_ns
-        if late < self.late:
-            late = self.late
-        else:
-            self.late = late
-        end, lead, done = _NOTHING, self.lead, self.done
-        for stream, ready, before in stretch.runs:
-            if ready + late > lead[stream]:
-                lead[stream] = ready + late
-            done[stream] = last = lead[stream] + before
-            if last > end:
-                end = last
-        queue.append((launched, end))
 
 
 def _meets(schedule: Schedule, cuts: Rows, meets: Rows) -> tuple[Rows, Floats]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from traceanalyzer.replay.recurrence import Block, State, Stretch
 
 _MIN_STEPS = 12  # as for one rank: so often has a GPU-bound program filled its queue
-_NOWHERE = -1e18
+
 
 Meeting = tuple[int, int]  # which run of the block, which collective
 Arrivals = Generator[tuple[Meeting, float], float, None]  # when it comes -> when the last one comes
@@ -42,17 +43,21 @@ class _Rank(State):
     def __init__(self, block: Block) -> None:
         super().__init__(block)
         self.finished: list[float] = []
+        meets = [at + 1 for at, stretch in enumerate(block.stretches) if stretch.meet >= 0]
+        cuts = sorted({0, *meets, len(block.stretches)})
+        self._parts = [block.stretches[begin:end] for begin, end in pairwise(cuts)]  # each up to a collective
 
     def arrivals(self, blocks: int) -> Arrivals:
         """Runs the block so often; yields at each collective."""
         for count in range(blocks):
             ends: list[float] = []
-            for stretch in self.block.stretches:
-                self.enter(stretch, ends)
+            for part in self._parts:
+                self.enter(part, ends)
+                stretch = part[-1]
                 if stretch.meet >= 0:
                     start = self.done[stretch.stream] - stretch.meet_ns
                     self._leave(stretch, start, (yield (count, stretch.meet), start))
-                ends.append(self.done[stretch.stream] if self.done else _NOWHERE)
+                    ends[-1] = self.done[stretch.stream]
             self.finished.append(self.repeat())
 
     def _leave(self, stretch: Stretch, start: float, last: float) -> None:
