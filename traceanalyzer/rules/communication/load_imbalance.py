@@ -21,13 +21,17 @@ from traceanalyzer.rule.collective_names import collectives_of
 class Limits:
     min_more_share: float = limit(
         0.1,
-        "of what the others compute: equal work differs by up to 6 % between two H200, and beside NCCL by more",
+        "minimum excess over the others' compute time; equal work differs by up to 6 % between two H200, more "
+        "beside NCCL",
     )
     min_step_share: float = limit(
         0.035,
-        "of the step, where the others wait for most of it: two H200 of a healthy job differ by 4 % at most",
+        "minimum excess as a share of the step, if the others wait for most of it; two H200 of a healthy job differ "
+        "by at most 4 %",
     )
-    min_errors: float = limit(3.0, "standard errors: steps of random length are uneven by chance; textbook")
+    min_errors: float = limit(
+        3.0, "minimum excess in standard errors, since steps of random length differ by chance; textbook"
+    )
 
 
 _MOST = 0.5  # of what it computes more; chosen
@@ -42,15 +46,16 @@ def load_imbalance(
 ) -> Iterator[Hits]:
     """One rank computes more than the others, which wait for it.
 
-    What it looks for: ranks whose kernels compute well longer in a step than the median of the others, or a little
-    longer while the others wait for that in each step, and which do not wait longer than these. It needs the traces of
-    several ranks, with marked steps or with as many kernels.
-    Why it costs: collectives end when the last rank has come, so that the step is as long as the slowest rank's.
-    Bad: batches of as many samples, whose lengths differ; experts that most tokens go to. Good: as many tokens each.
-    How sure: the times are measured. That they are more work, not a slower GPU, is not, hence medium. The saving is the
-    replay of this rank with the mean load; it takes compute to shrink in proportion.
-    When it is wrong: stages of a pipeline may be as uneven as its layers.
-    Source: measured on two H200 with torch 2.11: sequences of other lengths, tokens of other experts.
+    What it looks for: ranks whose kernels compute much longer per step than the median of the others, or a little
+    longer while the others wait for it in each step. Ranks that wait longer than the others do not count. It needs the
+    traces of several ranks, with marked steps or the same number of kernels.
+    Why it costs: collectives end when the last rank has arrived, so the slowest rank sets the step.
+    Bad: batches with the same number of samples of different lengths; experts that get most tokens. Good: the same
+    number of tokens each.
+    How sure: the times are measured; whether the reason is more work or a slower GPU is not: medium. The saving
+    replays this rank with the mean load and assumes that compute shrinks in proportion.
+    When it is wrong: pipeline stages may be as uneven as their layers.
+    Source: measured on two H200 with torch 2.11: sequences of different lengths, tokens of different experts.
     """
     collectives_of(work)  # a trace without any is of no job, and that is the reason that helps
     if loads is None:

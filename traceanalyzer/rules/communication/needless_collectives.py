@@ -20,8 +20,10 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_small: int = limit(1_024, "elements: a collective of so few is all latency, about 10 us on NVLink")
-    min_small: int = limit(3, "a step and step's thread: two may be a loss and its count")
+    max_small: int = limit(
+        1_024, "maximum number of elements of a small collective; its time is latency, about 10 us on NVLink"
+    )
+    min_small: int = limit(3, "minimum number per step and thread; two may be a loss and its count")
     max_between: int = limit(
         8,
         "kernels between two of them: values to log have none; layers and iterations 10 to 73, H200 and B200",
@@ -39,14 +41,14 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     """Ranks reduce more often than the step needs.
 
     What it looks for: several DistributedDataParallel forward passes for one optimizer step, each of whose backward
-    passes reduces the gradients (gradient accumulation without no_sync); three or more collectives of a few elements by
-    the same op in a step, one behind the other (values reduced one by one for logging); and SyncBatchNorm, which
+    passes reduces the gradients (gradient accumulation without no_sync); three or more collectives of a few elements
+    by the same op in a step, one behind the other (values reduced one by one for logging); and SyncBatchNorm, which
     exchanges statistics in each layer, forward and backward.
-    Why it costs: gradients that are only added up need one reduction; every small collective costs latency and makes
-    all ranks wait for the slowest.
+    Why it costs: accumulated gradients need only one reduction; every small collective costs latency and makes all
+    ranks wait for the slowest.
     Bad: `for micro in batch: loss(micro).backward()`. Good: `with model.no_sync():` around all but the last.
     Bad: `for x in metrics: dist.all_reduce(x)`. Good: torch.stack(metrics), reduced once, or every 100 steps.
-    How sure: collectives and their sizes are recorded. That the small ones could be one is likely, hence medium.
+    How sure: collectives and their sizes are recorded. The small ones can probably be one: medium.
     When it is wrong: FSDP may reduce every micro step on purpose, to keep no unsharded gradients.
     Source: PyTorch's DDP notes (no_sync); measured on two H200 with torch 2.11.
     """

@@ -42,8 +42,8 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
     Bad: one micro-batch. Good: four times as many micro-batches as stages, or an interleaved schedule.
     How sure: sends and receives are recorded; several tensors for each micro-batch count as several, so that the
     bubble is at least as large as said.
-    When it is wrong: micro-batches of the next step begin before those of this one are done, as without a flush.
-    More micro-batches are smaller ones: where kernels no longer fill the GPU, or launching limits, they do not pay.
+    When it is wrong: micro-batches of the next step begin before those of this one are done, as without a flush. More
+    micro-batches are smaller ones: where kernels no longer fill the GPU, or launching limits, they do not pay.
     Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021, section 2.2;
     measured on two H200: one micro-batch of two stages leaves GPUs without compute for 55 and 58 % of the step; eight
     take 9 % longer, as launching limits them.

@@ -23,18 +23,25 @@ from traceanalyzer.rule.collective_names import collectives_of
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    usual_bytes: int = limit(25 << 20, "of a bucket: DistributedDataParallel's default, bucket_cap_mb=25")
+    usual_bytes: int = limit(
+        25 << 20, "usual bytes of a bucket; DistributedDataParallel's default, bucket_cap_mb=25"
+    )
     small_share: float = limit(
-        0.2, "of that, below which the mean bucket is small; the first is 1 MB by design"
+        0.2, "maximum mean bucket as a share of the usual one; the first is 1 MB by design"
     )
-    min_times: float = limit(2.0, "as many buckets as the default makes; fewer are no matter")
+    min_times: float = limit(
+        2.0, "minimum ratio of buckets to those of the default; a smaller ratio costs little"
+    )
     min_late: int = limit(
-        4, "all-reduces after the backward pass in a step: fewer are no loop over parameters"
+        4, "minimum all-reduces per step after the backward pass; fewer are no loop over parameters"
     )
-    min_bytes: int = limit(65_536, "of one after the backward pass, on average: less are values to log")
+    min_bytes: int = limit(
+        65_536, "minimum mean bytes of an all-reduce after the backward pass; smaller ones are logged values"
+    )
     gain_share: float = limit(
         0.3,
-        "share of the hidden transfer that is really gained: compute slows beside NCCL; DDP on 2 H200, NVLink",
+        "share of the hidden transfer that is really gained, since compute slows down beside NCCL; DDP on 2 H200, "
+        "NVLink",
     )
 
 
@@ -49,15 +56,15 @@ _BYTES = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "c10::half": 2, "c1
 def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
     """Gradients are reduced in more parts than pay.
 
-    What it looks for: all-reduces that the hooks of DistributedDataParallel launch, at least twice as many in a step
-    as buckets of 25 MB would be and small on average; and all-reduces of large tensors one by one after the backward
-    pass, four in a step or more.
-    Why it costs: every one costs a launch and the latency of a collective, and all ranks meet once more. After the
-    backward pass nothing runs beside them.
+    What it looks for: all-reduces by the hooks of DistributedDataParallel that are small on average and at least twice
+    as many per step as buckets of 25 MB would be; and four or more all-reduces of large tensors per step, one by one
+    after the backward pass.
+    Why it costs: each costs a launch, the latency of a collective and a synchronisation of all ranks. After the
+    backward pass nothing overlaps them.
     Bad: DistributedDataParallel(model, bucket_cap_mb=0.5). Good: the default, 25 MB, or more for large models.
     Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel.
-    How sure: calls and sizes are recorded; what larger ones would take is estimated from these sizes, hence medium.
-    When it is wrong: where one bucket would be all, nothing overlaps the backward pass: two or three do.
+    How sure: calls and sizes are recorded; the time of larger buckets is estimated from the recorded sizes: medium.
+    When it is wrong: a single bucket overlaps nothing with the backward pass; keep two or three.
     Source: PyTorch's DDP notes; measured on two H200 with torch 2.11: 28 % of a step of 0.5 MB buckets.
     """
     every = collectives_of(work)

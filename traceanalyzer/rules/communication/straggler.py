@@ -18,13 +18,13 @@ _LOADS = "enumerate(DataLoader)"
 def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
     """One rank does what its peers do not, and they wait for it.
 
-    What it looks for: CPU time of a rank in ops, or in Python before an op, that its peers do not have or that takes
-    them a third of it; and a pause in each step, wherever it is, three times as long as the longest of its peers. It
-    needs the traces of several ranks of one program.
-    Why it costs: a collective ends when the last rank has come, so that all ranks take as long as the latest.
+    What it looks for: CPU time of one rank in ops, or in Python before an op, that its peers do not spend, or only a
+    third of it; and a pause in each step that is three times as long as the longest of its peers. It needs the traces
+    of several ranks of one program.
+    Why it costs: a collective ends when the last rank has arrived, so all ranks take as long as the latest.
     Bad: rank 0 computes metrics on the host while the others wait. Good: every hundred steps, or on a thread.
-    How sure: what it does is measured. The saving is the replay of all ranks, this one with its peers' time.
-    When it is wrong: one host that is slower in everything is not told; stages of a pipeline run other programs.
+    How sure: the rank's time is measured. The saving replays all ranks, this one with its peers' time.
+    When it is wrong: a host that is slower in everything is not found; pipeline stages run different programs.
     Source: measured on two H200 with torch 2.11: late input, a pause in every third step, metrics on rank 0.
     """
     if behind is None:

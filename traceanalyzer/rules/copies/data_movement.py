@@ -25,7 +25,7 @@ _MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of 
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_gpu_share: float = limit(
-        0.10, "of GPU time that one op's copies take; on healthy H200 traces only gathers reach it"
+        0.10, "minimum share of GPU time in one op's copies; on healthy H200 traces only gathers reach it"
     )
 
 
@@ -34,16 +34,16 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 
     What it looks for: copies, conversions, concatenations, gathers, pads and expansions, whatever their kernels are
-    called, summed by what the user called.
+    called, summed by the op that the user called.
     Why it costs: moving data computes nothing; each pass reads and writes all of it.
-    Bad: a layout, type or order that every op changes back. Good: data that lies as its readers want it.
-    Transposing copies and concatenations are strided-copy's. The copy that an inverse real transform makes of its
-    spectrum is torch's own and does not count.
+    Bad: a layout, dtype or order that every op changes back. Good: data in the layout that its readers need.
+    Transposing copies and concatenations belong to strided-copy. The copy of the spectrum in an inverse real transform
+    is torch's own and does not count.
     How sure: the ops compute nothing. Whether they can be avoided, the trace does not say.
-    When it is wrong: gathers are the work itself in recommenders and graph networks, thus said for information only.
-    Saving: as if none of it were needed and all readers stayed as quick: the most that can be gained. Ops that read
-    views with gaps run slower: views in place of torch.roll won little more than half of it on an H200.
-    Source: the roofline model: work without operations is bound by memory alone.
+    When it is wrong: gathers are the work itself in recommenders and graph networks, so they are info.
+    Saving: the maximum, as if none of it were needed and all readers stayed as fast. Ops run slower on strided views:
+    views instead of torch.roll gained little more than half of it on an H200.
+    Source: the roofline model: work without arithmetic is bound by memory.
     """
     name = work.name
     gathers = work.op.name.matches(_GATHERS)

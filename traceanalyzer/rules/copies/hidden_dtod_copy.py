@@ -15,7 +15,7 @@ from traceanalyzer.timeline import kernel_families as families
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_memsets: int = limit(
-        2, "between copy and GEMM: cuBLAS clears one workspace (4 bytes, H200, torch 2.11)"
+        2, "maximum memsets between copy and GEMM; cuBLAS clears one workspace (4 bytes, H200, torch 2.11)"
     )
 
 
@@ -27,15 +27,15 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     """A hidden copy seeds the destination of a GEMM.
 
     What it looks for: on one stream, a device-to-device copy, at most a workspace memset, then a GEMM kernel, all
-    launched by one op of the addmm family. The copy writes the op's `input` (the bias) into the output, which the
-    GEMM adds to.
-    Why it costs: the copy reads and writes the whole output once more before the product starts. What compute on
-    other streams covers is not counted.
-    Bad: torch.addmm(full_matrix, a, b). Good: a 1-D bias, which goes into the GEMM's epilogue, or the addition
-    fused with what follows by torch.compile.
+    launched by one op of the addmm family. The copy writes the op's `input` (the bias) into the output, which the GEMM
+    adds to.
+    Why it costs: the copy reads and writes the whole output once more before the product starts. Time covered by
+    compute on other streams is not counted.
+    Bad: torch.addmm(full_matrix, a, b). Good: a 1-D bias, which goes into the GEMM's epilogue, or the addition fused
+    with the next op by torch.compile.
     How sure: the three belong to one op, and nothing else of the stream is between them. A copy that feeds no GEMM
-    (clone, copy_, FSDP's copy-out) has an op of its own and is not this.
-    When it is wrong: copies inside a CUDA graph have no op and are not looked at.
+    (clone, copy_, FSDP's copy-out) has its own op and does not count.
+    When it is wrong: copies inside a CUDA graph have no op and are not found.
     Source: cuBLAS computes D = alpha*A*B + beta*C in place; measured on an H200 with torch 2.11.
     """
     ordered = work.in_order()

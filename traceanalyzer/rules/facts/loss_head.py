@@ -25,10 +25,10 @@ class Limits:
 def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a large vocabulary, and the loss over them, take much of the GPU's time.
 
-    What it looks for: log_softmax over N positions and V classes, a thousand or more, and all work with tensors of
-    N x V: the product that makes them, conversions, the loss, and backward of all.
-    Why it matters: each position costs V numbers in each of these, also those whose label is ignored (-100) or
-    padding. Whether labels are ignored is not recorded, so it is a fact and no fault: always info.
+    What it looks for: log_softmax over N positions and V classes, a thousand or more, and all work with tensors of N x
+    V: the product that computes them, conversions, the loss, and their backward.
+    Why it matters: each position costs V numbers in each of these ops, even if its label is ignored (-100) or padding.
+    Ignored labels are not recorded, so it is a fact, not a fault: always info.
     Bad: the head and the loss over prompt and padding. Good: the hidden states of the positions that have a label,
     taken before the head; a loss that never writes all scores.
     How sure: shapes and times are recorded.

@@ -17,7 +17,8 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, r
 class Limits:
     max_ops_before: int = limit(
         12,
-        "ops from the scale's reciprocal to the check; 6 for one device, two more for each other; torch 2.11",
+        "maximum ops from the scale's reciprocal to the check; 6 for one device, two more per additional device; "
+        "torch 2.11",
     )
 
 
@@ -29,14 +30,14 @@ _FIRST_WITH_BF16 = (8, 0)  # compute capability; NVIDIA A100
 def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """GradScaler unscales and checks every gradient.
 
-    What it looks for: the op that unscales gradients and looks for overflows, with the small ops on the scale that
-    GradScaler runs right before it, and the op that updates the scale.
+    What it looks for: the op that unscales gradients and looks for overflows, GradScaler's small ops on the scale
+    right before it, and the op that updates the scale.
     Why it costs: one more pass over all gradients, and a dozen ops on single numbers that the host has to launch.
-    Bad: autocast in float16 with GradScaler on a device that has bfloat16. Good: autocast(dtype=torch.bfloat16), whose
-    range is that of float32, without a scaler.
-    How sure: the ops are GradScaler's alone. What it multiplies the loss by is not counted, nor the optimizer's part.
-    When it is wrong: models that need float16's three more bits of precision; devices before the A100 have no
-    bfloat16 units, there it is info.
+    Bad: autocast in float16 with GradScaler on a device that has bfloat16. Good: autocast(dtype=torch.bfloat16), which
+    has the range of float32, without a scaler.
+    How sure: only GradScaler runs these ops. The multiplication of the loss and the optimizer's part are not counted.
+    When it is wrong: models that need the three more bits of precision of float16. Devices before the A100 have no
+    bfloat16 units: there it is info.
     Source: PyTorch's documentation of torch.amp, "Gradient Scaling"; on an H200 with torch 2.11 a step of 2.36 ms took
     2.10 ms in bfloat16, the two in turn in one process.
     """

@@ -27,12 +27,12 @@ _JITTER = "long-call"  # now here, now there: the code's only where the same op 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_gap_ns: int = limit(2_000, "queued kernels hand over within 0.8 to 1.7 us on an H200 with torch 2.11")
-    min_steps: int = limit(3, "fewer steps cannot tell what recurs from what happens once")
-    min_steps_share: float = limit(
-        0.5, "minimum share of the steps; what is in half of them belongs to the step; chosen"
+    min_gap_ns: int = limit(
+        2_000, "minimum gap; queued kernels follow each other within 0.8 to 1.7 us on an H200 with torch 2.11"
     )
-    spike: float = limit(5.0, "times the median step: more than that, in one step only, is a hiccup")
+    min_steps: int = limit(3, "minimum number of steps; fewer cannot tell recurring from one-time costs")
+    min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
+    spike: float = limit(5.0, "minimum ratio to the median step for a hiccup in one step")
 
 
 @rule(
@@ -45,16 +45,15 @@ class Limits:
 def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limits: Limits) -> Iterator[Hits]:
     """The GPU is idle between kernels, and no other rule says why.
 
-    What it looks for: time within the steps in which nothing runs on the device and that no other rule claimed, by
-    the cause that the accounting gives it.
+    What it looks for: idle time of the device within steps that no other rule claims, by the accounting's cause.
     Why it costs: you pay for a GPU that idles.
     Bad: `for x in xs: y = model(x); log(y.item())`. Good: queue work ahead of the device and read back rarely.
-    How sure: the cause comes from the accounting (docs/accounting.md), with the events that decided it. What
-    appears in every step is the code's; what stands out in a single step of three or more is the profiler's or a
-    hiccup, and in the leading steps only it is the recording getting under way: both are info. A
-    call that is held up is the code's only where the same of a step is, in half of the steps.
-    When it is wrong: the profiler slows the CPU, so a loop that barely keeps ahead without it falls behind with it;
-    where the replay says that the device may be busy without it, it is info. Python, told by stacks, is medium at most.
+    How sure: the cause comes from the accounting (docs/accounting.md), with its evidence. Idle time in every step
+    comes from the code. In a single step of three or more it is the profiler or a hiccup, and in the leading steps
+    only it is the start of the recording: both are info. A stalled call is attributed to the program only if the same
+    call stalls in half of the steps.
+    When it is wrong: the profiler slows the CPU, so a loop that is barely fast enough falls behind under it; if the
+    device may be busy without the profiler, the finding is info. Python, known by stacks, is at most medium.
     Source: the table of causes of the accounting.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]

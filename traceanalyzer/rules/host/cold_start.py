@@ -31,13 +31,14 @@ _PYTHON = "Python before the first op"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_steps: int = limit(3, "with fewer no step can be called the usual one")
-    times_usual: float = limit(2.0, "a first step of at least this many medians of the others is cold")
+    min_steps: int = limit(3, "minimum number of steps; with fewer no step is known to be normal")
+    times_usual: float = limit(2.0, "minimum ratio of a cold first step to the median of the others")
     min_excess_ns: int = limit(
-        1_000_000, "the least cold start on an H200 took 2 ms; jitter of a step takes 0.5 ms"
+        1_000_000,
+        "minimum duration; the shortest cold start on an H200 took 2 ms, jitter of a step takes 0.5 ms",
     )
     min_whole_share: float = limit(
-        0.05, "of a window without usual steps; below it the window is warm enough"
+        0.05, "minimum share of a window without normal steps; below it the window is warm enough"
     )
 
 
@@ -54,14 +55,14 @@ def cold_start(
     """The recording holds a cold start.
 
     What it looks for: stalls that happen once - loading of kernels, the first use of a library or of the driver's
-    allocator, tuning (cuDNN benchmark), compilation, capture of CUDA graphs - and, where the first steps are far
-    wider than the others, what python does in them before it launches. All of them are one finding.
+    allocator, tuning (cuDNN benchmark), compilation, capture of CUDA graphs - and, if the first steps are far longer
+    than the others, Python before their launches. All of them are one finding.
     Why it costs: the device waits, but once per process, not per step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
-    How sure: loading, compilation and allocation have rows of their own; the first use of a library is a call that
-    takes many times what its name usually takes. What recurs in half of the later steps is never cold start.
-    Where there are usual steps it is info, because they do not pay it. A window without them is cold as a whole.
-    When it is wrong: a program that meets new shapes again and again pays it again; record longer to see.
+    How sure: loading, compilation and allocation are recorded; the first use of a library is a call that takes many
+    times its usual time. Stalls that recur in half of the later steps are never a cold start. With normal steps in the
+    window it is info, because they do not pay it. A window without them is cold as a whole.
+    When it is wrong: a program that gets new shapes again and again pays it again; record longer to see.
     Source: kineto issue 1020; measured on an H200 with torch 2.11 and on public traces of A100 and MI250.
     """
     cold = _cold_steps(steps, activity, limits)

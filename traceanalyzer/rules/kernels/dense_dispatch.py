@@ -36,15 +36,16 @@ def dense_dispatch(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[H
     """Tokens are dispatched to experts by products with a dense tensor of ones and zeros.
 
     What it looks for: topk over E scores of each of T tokens, tensors of T x E x C, and a forward product that sums
-    over all T tokens and gives E x C rows, the slots of the experts; with all work on tensors of that size.
-    Why it costs: the tensor has E x C numbers for each token, of which k are not zero. Making it, weighting it and the
-    products with it, forward and backward, move and multiply zeros.
-    Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: the slot of each token as an index (a running count within
-    its expert), rows moved by index_copy and index_select.
-    How sure: shapes and the order of the products are recorded; that the tensor is mostly zeros follows from topk, but
-    is not seen: medium.
+    over all T tokens and gives E x C rows, the experts' slots; with all work on tensors of that size.
+    Why it costs: the tensor has E x C numbers per token, and k of them are not zero. Creating it, weighting it and its
+    products, forward and backward, move and multiply zeros.
+    Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: the slot of each token as an index (a running count within its
+    expert), rows moved by index_copy and index_select.
+    How sure: shapes and the order of the products are recorded; the zeros follow from topk, but are not recorded:
+    medium.
     When it is wrong: soft dispatch, where each slot is a weighted mean of all tokens (Soft MoE has no topk).
-    Saving: all work on the tensor but its products: moving rows by index, forward and backward, takes nearly as long.
+    Saving: all work on the tensor except its products: moving rows by index, forward and backward, takes nearly as
+    long.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017); measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

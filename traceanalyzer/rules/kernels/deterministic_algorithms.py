@@ -20,14 +20,14 @@ _ADDS = r"^aten::(index_(add|copy|reduce)|scatter(_add|_reduce)?|put)_?$"
 def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     """Deterministic algorithms are on, which fill new memory and sort before they add.
 
-    What it looks for: ops that only allocate (aten::empty and its kin, resize_) and yet launch a kernel that fills the
-    memory; and index_add, scatter_add and others that put by sorted index in place of adding atomically.
+    What it looks for: ops that only allocate (aten::empty and similar ops, resize_) but launch a kernel that fills the
+    memory; and index_add, scatter_add and others that sort indices instead of adding atomically.
     Why it costs: each tensor is written once more, and one kernel becomes ten or more.
     Bad: torch.use_deterministic_algorithms(True) left on after debugging. Good: off; or
     torch.utils.deterministic.fill_uninitialized_memory = False where results must repeat.
     How sure: nothing else fills what aten::empty allocates, or adds rows by index_put_.
-    When it is wrong: where results have to repeat bit by bit, it is what that costs.
-    Saving: without the fills, and no more: atomic additions to few places may take as long as sorting does.
+    When it is wrong: if results must be bitwise reproducible, this is the price.
+    Saving: without the fills only: atomic additions to few addresses may take as long as sorting.
     Source: torch.use_deterministic_algorithms and torch.utils.deterministic in PyTorch's documentation; measured on an
     H200 with torch 2.11.
     """

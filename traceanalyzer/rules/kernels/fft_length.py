@@ -25,28 +25,31 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    times: float = limit(1.5, "what good lengths take at most, by roofline/op_bounds.py; 9 of 10 on an H100")
-    min_call_ns: int = limit(10_000, "shorter calls are latency; H100, torch 2.11")
-    floor_ns: int = limit(8_000, "a million numbers of a good length: 7 to 13 us; H100, torch 2.11")
-    speedup: float = limit(2.0, "of good lengths over one-kernel Bluestein, lengths unknown; H100: 2.4 to 4")
-    speedup_passes: float = limit(8.0, "the same of Bluestein in several passes; H100: 10 to 33")
+    times: float = limit(1.5, "maximum ratio of good lengths to roofline/op_bounds.py; 9 of 10 on an H100")
+    min_call_ns: int = limit(10_000, "minimum duration of a call; shorter ones are latency; H100, torch 2.11")
+    floor_ns: int = limit(
+        8_000, "minimum time with a good length; a million numbers take 7 to 13 us, H100, torch 2.11"
+    )
+    speedup: float = limit(
+        2.0, "speedup of good lengths over one-kernel Bluestein, if lengths are unknown; H100: 2.4 to 4"
+    )
+    speedup_passes: float = limit(8.0, "speedup over Bluestein in several passes; H100: 10 to 33")
 
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits)
 def fft_length(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Fourier transforms have a length with a large prime factor.
 
-    What it looks for: torch.fft's calls along a dimension whose length has a prime factor above 7, which take longer
-    than lengths of 2, 3, 5 and 7 do; where lengths are not recorded, kernels that are named after Bluestein.
-    Why it costs: for large prime factors the library computes the transform as a convolution of more than twice the
-    length (Bluestein's algorithm), in one kernel or in four to eight passes over memory, where a good length takes one;
-    for middling ones it has slow kernels of a prime radix.
-    Bad: a convolution by FFT of exactly signal + kernel - 1 = 8,191 numbers, a prime. Good: of 8,192, the result cut to
-    what is needed; scipy.fft.next_fast_len finds such lengths.
-    How sure: length and time are recorded. A convolution may be padded at will; whether these are convolutions is not
-    recorded.
-    When it is wrong: where the spectrum itself is the result and has to have just this length.
-    Saving: down to what calls of good lengths take on such a device, the padding counted.
+    What it looks for: torch.fft calls along a dimension whose length has a prime factor above 7, if they take longer
+    than lengths with only the factors 2, 3, 5 and 7; without recorded lengths, kernels named after Bluestein.
+    Why it costs: for large prime factors the library computes a convolution of more than twice the length (Bluestein's
+    algorithm), in one kernel or in four to eight passes over memory; a good length takes one pass. Medium prime
+    factors use slow prime-radix kernels.
+    Bad: a convolution by FFT of exactly signal + kernel - 1 = 8,191 numbers, a prime. Good: 8,192 numbers, the result
+    cut to the needed part; scipy.fft.next_fast_len finds such lengths.
+    How sure: length and time are recorded. Convolutions can be padded; whether these are convolutions is not recorded.
+    When it is wrong: the spectrum itself is the result and needs exactly this length.
+    Saving: down to the time of good lengths on such a device, including the padding.
     Source: cuFFT's documentation, "Accuracy and Performance"; measured on an H100 with torch 2.11: 4,096 real signals
     of 8,191 take 3.3 ms, of 8,192 take 0.10 ms.
     """

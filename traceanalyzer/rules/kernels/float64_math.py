@@ -41,27 +41,27 @@ _OTHER_ARITHMETIC = r"[sh]gemm|_(s|bf|h)16|tf32|f32f32|Functor\w*<(float|c10::)|
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    floor_ns: int = limit(2_000, "shorter kernels take no less with half the bytes; H200, torch 2.11")
-    moving_share: float = limit(0.5, "of the time that kernels bound by memory need with half the bytes")
-    unknown_speedup: float = limit(2.0, "of products on devices without known peaks: half the bytes")
+    floor_ns: int = limit(2_000, "minimum kernel time that half the bytes can shorten; H200, torch 2.11")
+    moving_share: float = limit(0.5, "share of the time that memory-bound kernels need with half the bytes")
+    unknown_speedup: float = limit(2.0, "speedup of products on devices without known peaks: half the bytes")
 
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits, causes=("throughout",))
 def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Work runs in float64.
 
-    What it looks for: kernels whose names say double (f64f64, dgemm, Functor<double>), and ops with a tensor of doubles
-    among their inputs. With shapes recorded, the first op that has both a double and another floating tensor among its
+    What it looks for: kernels whose names say double (f64f64, dgemm, Functor<double>), and ops with a tensor of
+    doubles among their inputs. With shapes, the first op with both a double and another floating tensor among its
     inputs is where float64 leaked in.
     Why it costs: twice the bytes, and half to a 64th of the float32 rate; float64 products have no TF32.
-    Bad: a numpy array (float64 by default) made a tensor, or a Python constant made a tensor of dtype float64, in a
-    float32 model: every result that it touches is float64. Good: torch.from_numpy(a).float(), dtype=torch.float32.
-    How sure: kernels and types are recorded. Scalars are Python's doubles and do not count, nor do the inputs of a
-    CUDA graph or of a kernel that says that it computes in another type.
-    When it is wrong: where results need float64. Where shapes are recorded, every floating tensor is float64 and none
-    comes from the host, float64 is taken for the program's choice: it is said, and is no fault.
-    Saving: products at the rate of float32 (TF32 unless the trace shows that it is off), everything else at half the
-    bytes, conversions to float64 gone.
+    Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or from a Python constant with dtype
+    float64: every result computed from it is float64. Good: torch.from_numpy(a).float(), dtype=torch.float32.
+    How sure: kernels and types are recorded. Python scalars do not count, nor do the inputs of a CUDA graph, or of a
+    kernel whose name says another dtype.
+    When it is wrong: results need float64. If shapes are recorded, every floating tensor is float64 and none comes
+    from the host, float64 counts as deliberate: the finding is info.
+    Saving: products at the float32 rate (TF32 unless the trace shows it off), everything else at half the bytes, no
+    conversions to float64.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind

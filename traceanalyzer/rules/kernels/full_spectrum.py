@@ -24,7 +24,7 @@ _COMPLEX = "c10::complex<"
 @dataclass(frozen=True, slots=True)
 class Limits:
     left: float = limit(0.5, "share of time that half of the spectrum needs; algebra")
-    floor_ns: int = limit(2_000, "shorter kernels take no less with half the numbers; H200, torch 2.11")
+    floor_ns: int = limit(2_000, "minimum kernel time that half the numbers can shorten; H200, torch 2.11")
     min_elements: int = limit(
         1 << 16, "minimum size of a spectrum; smaller ones are bound by launches; chosen"
     )
@@ -37,16 +37,17 @@ class Limits:
 def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Complex Fourier transforms work on real numbers.
 
-    What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, and ifft, ifft2 or ifftn of whose result the next
-    op takes the real part; where no other complex transform has their shape, all work on complex tensors of it.
+    What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, and ifft, ifft2 or ifftn if the next op takes the
+    real part of the result. If no other complex transform has this shape, all work on complex tensors of the shape
+    counts.
     Why it costs: the spectrum of real numbers has each value twice, once conjugated. The transforms, and every op on
     the spectrum, compute and move both.
     Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) * half,
     s=field.shape), with the half of the filter that rfft2 gives.
-    How sure: types of inputs are recorded. That a spectrum of which the real part is taken is that of real numbers is
-    likely, and not seen, hence medium.
-    When it is wrong: ops between that treat the two halves unlike, such as a Hilbert transform.
-    Saving: half of the transforms and of the work on spectra; the conversion of inputs to complex numbers goes.
+    How sure: input dtypes are recorded. If the real part is taken, the spectrum is probably one of real numbers:
+    medium.
+    When it is wrong: ops between that treat the two halves differently, such as a Hilbert transform.
+    Saving: half of the transforms and of the work on spectra, and the conversion of inputs to complex numbers.
     Source: PyTorch's documentation of torch.fft.rfft; measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_top_op & calls.name.matches(f"{_FORWARD}|{_INVERSE}")]

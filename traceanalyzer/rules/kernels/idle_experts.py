@@ -21,7 +21,7 @@ class Limits:
     max_kept: float = limit(0.5, "maximum share of the experts that topk keeps for a token; chosen")
     capacity: float = limit(
         1.25,
-        "rows of an expert over the even share, where tokens are sorted into slots; usual in the literature",
+        "ratio of an expert's rows to the even share, if tokens are sorted into slots; usual in the literature",
     )
     min_rows: int = limit(64, "minimum number of tokens; fewer gain nothing from being sorted; chosen")
     min_gpu_share: float = limit(0.05, "minimum share of GPU time in work on all experts and tokens; chosen")
@@ -33,11 +33,11 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
 
     What it looks for: topk that keeps k of E scores for each of N rows, and batched products of E times N rows.
     Why it costs: E / k times the operations, and results that are multiplied by zero and added up.
-    Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: tokens sorted by expert, each expert's product on
-    its own rows (index_select, grouped or batched products with a capacity, index_add).
-    How sure: shapes and k are recorded; that the gate is zero elsewhere follows from topk, but is not seen: medium.
-    When it is wrong: scores that are chosen for something else than these products. A width of the experts that equals
-    the number of rows is told from rows by the forward products, which sum over a width, and never over rows.
+    Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: tokens sorted by expert, each expert's product
+    on its own rows (index_select, grouped or batched products with a capacity, index_add).
+    How sure: shapes and k are recorded; zeros of the gate follow from topk, but are not recorded: medium.
+    When it is wrong: scores that are chosen for other purposes than these products. If the experts' width equals the
+    number of rows, forward products tell them apart: they sum over the width, never over rows.
     Saving: products and pointwise work in proportion to k / E, with a quarter more rows than the even share.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
     """

@@ -24,13 +24,22 @@ from traceanalyzer.timeline.steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_steps: int = limit(3, "of the same work; two cannot tell which is the odd one")
-    slow: float = limit(1.25, "times the usual; 99 % of undisturbed kernels (H200) stay below 1.12")
-    usual: float = limit(0.2, "quantile over the steps: a mode shared by a fifth of them still counts")
+    min_steps: int = limit(3, "minimum number of steps with the same work; of two, neither is the exception")
+    slow: float = limit(
+        1.25, "minimum ratio to the usual time; 99 % of undisturbed kernels (H200) stay below 1.12"
+    )
+    usual: float = limit(
+        0.2, "quantile over the steps that counts as usual; a mode of a fifth of the steps still counts"
+    )
     rare: float = limit(0.15, "up to this share slow executions are outliers; above it, a second mode")
-    drift: float = limit(1.08, "last over first steps; clocks of undisturbed H200 traces move by up to 1.05")
-    max_beside_share: float = limit(0.1, "of an execution beside other work of the program, which slows it")
-    min_lost_share: float = limit(0.001, "of kernel time; what a kernel loses below that is not worth a look")
+    drift: float = limit(
+        1.08,
+        "minimum ratio of last to first steps for drift; clocks of undisturbed H200 traces move by up to 1.05",
+    )
+    max_beside_share: float = limit(
+        0.1, "maximum share of an execution beside other work of the program, which slows it"
+    )
+    min_lost_share: float = limit(0.001, "minimum share of kernel time that a kernel loses")
 
 
 # cause -> (message, advice)
@@ -57,14 +66,14 @@ _TEXTS = {
 def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """A kernel's duration varies between steps.
 
-    What it looks for: kernels of one name, grid and block at the same place in the step (by order of launch),
-    compared across steps: outliers, two modes, or drift. Communication is left out, since it waits for peers.
-    Why it costs: the same work takes longer in some steps than it needs; contention by another process, clocks
-    that ramp or throttle. The mean over all executions hides it.
+    What it looks for: kernels of one name, grid and block at the same place in the step (by order of launch), compared
+    across steps: outliers, two modes, or drift. Communication is left out, since it waits for peers.
+    Why it costs: the same work takes longer in some steps than it needs; other processes share the GPU, or clocks
+    change. The mean over all executions hides it.
     Bad: a second process on the same GPU. Good: the GPU to yourself, locked clocks for benchmarks.
     How sure: the durations are measured. Name, grid, block, place and recorded shapes agree. Where the number of
-    executions per step varies, shapes must have been recorded, since different shapes under one name are no
-    variance; without shapes the confidence is low where whole steps are slow: they may do other work.
+    executions per step varies, shapes must have been recorded, since different shapes under one name are no variance;
+    without shapes the confidence is low if whole steps are slow: they may do other work.
     When it is wrong: data-dependent work (sparse, early exit) varies by nature.
     Source: the noise floors in the limits were measured on an H200 with torch 2.11.
     """

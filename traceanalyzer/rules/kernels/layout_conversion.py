@@ -36,31 +36,37 @@ _BY_IMAGE = "Measure before you change the layout: instance norms copy images ba
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    depthwise_share: float = limit(0.25, "of a depthwise kernel's time, channels_last; EfficientNet, H200")
-    transform_share: float = limit(0.6, "the same of the last pass of a batch norm")
-    statistics_least_share: float = limit(0.26, "the same of its statistics with 16 to 32 channels")
-    backward_least_share: float = limit(0.14, "the same of its backward with 16 to 32 channels")
-    statistics_blocks: float = limit(2.0, "per multiprocessor, from which statistics are as quick; H200")
-    backward_blocks: float = limit(4.0, "per multiprocessor, from which backward is as quick; H200")
-    unknown_sms: int = limit(108, "multiprocessors where the trace does not say: A100")
+    depthwise_share: float = limit(
+        0.25, "channels_last time as a share of a depthwise kernel's time; EfficientNet, H200"
+    )
+    transform_share: float = limit(0.6, "the same for the last pass of a batch norm")
+    statistics_least_share: float = limit(
+        0.26, "the same for a batch norm's statistics with 16 to 32 channels"
+    )
+    backward_least_share: float = limit(0.14, "the same for a batch norm's backward with 16 to 32 channels")
+    statistics_blocks: float = limit(
+        2.0, "blocks per multiprocessor from which statistics are equally fast; H200"
+    )
+    backward_blocks: float = limit(4.0, "blocks per multiprocessor from which backward is equally fast; H200")
+    unknown_sms: int = limit(108, "multiprocessors if the trace does not record them: A100")
 
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits)
 def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Convolutions convert NCHW tensors, or batch norm runs in NCHW.
 
-    What it looks for: nchwToNhwc, nhwcToNchw and their kin around convolutions; batch norms of images with a block for
-    each channel; and depthwise convolutions in half precision without cuDNN's channels-last kernels.
-    Why it costs: tensor cores want channels last, so that cuDNN converts images before and after each convolution;
-    torch's batch norm for channels first has as many blocks as channels, which leaves most of the device empty.
-    Bad: a convolutional model as it is built. Good: model.to(memory_format=torch.channels_last), and the same for its
-    input images.
-    How sure: conversions say so by their names, and batch norms in channels last would.
-    When it is wrong: ops between the convolutions that have no channels-last kernel convert back. torch's instance norm
-    is one: where it is used, the finding is info. Convolutions of signals (conv1d) convert, too, but torch has no other
-    layout for their tensors: they are not meant.
-    Saving: without the conversions; norms by how many channels there are for the multiprocessors, and depthwise
-    convolutions by what they took in both layouts on an H200.
+    What it looks for: nchwToNhwc, nhwcToNchw and similar kernels around convolutions; batch norms of images with one
+    block per channel; and depthwise convolutions in half precision without cuDNN's channels-last kernels.
+    Why it costs: tensor cores need channels last, so cuDNN converts images before and after each convolution; torch's
+    batch norm for channels first has only one block per channel, so most of the device stays empty.
+    Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and the same
+    for its input images.
+    How sure: kernel names identify conversions and channels-last batch norms.
+    When it is wrong: ops without a channels-last kernel between the convolutions convert back. torch's instance norm
+    is one: with it, the finding is info. Convolutions of signals (conv1d) do not count: torch has no other layout for
+    their tensors.
+    Saving: without the conversions; norms by the ratio of channels to multiprocessors, depthwise convolutions by their
+    times in both layouts on an H200.
     Source: "Channels Last Memory Format in PyTorch"; measured on H200 pairs, torch 2.11.
     """
     name = work.name

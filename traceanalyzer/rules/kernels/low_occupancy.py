@@ -30,12 +30,16 @@ _NORMS = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_grid_share: float = limit(0.5, "of the multiprocessors: with half at work nobody gains twofold")
-    min_dur_ns: int = limit(20_000, "shorter kernels are launches rather than work; H200, torch 2.11")
-    max_beside_share: float = limit(0.5, "of its time that other streams' work may fill the device")
-    floor_ns: int = limit(5_000, "of a small kernel on a device that is wide enough; H200, torch 2.11")
+    max_grid_share: float = limit(
+        0.5, "maximum share of the multiprocessors in use; above half, the gain is less than twofold"
+    )
+    min_dur_ns: int = limit(
+        20_000, "minimum kernel duration; shorter kernels are limited by their start; H200, torch 2.11"
+    )
+    max_beside_share: float = limit(0.5, "maximum share of its time beside work of other streams")
+    floor_ns: int = limit(5_000, "minimum time of the improved kernel; H200, torch 2.11")
     usual_share: float = limit(
-        0.10, "of the step: a norm's backward takes up to 0.075 in healthy models; H200"
+        0.10, "usual share of the step; a norm's backward takes up to 0.075 in healthy models, H200"
     )
 
 
@@ -44,14 +48,13 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A kernel's grid has fewer blocks than the device has multiprocessors.
 
     What it looks for: kernels of more than 20 us whose grid is smaller than half the number of multiprocessors.
-    Why it costs: a block runs on one multiprocessor; the others stay empty while the kernel takes its time.
+    Why it costs: a block runs on one multiprocessor; the others stay empty while the kernel runs.
     Bad: cumsum, sort or a reduction along a few very long rows; a batch of one. Good: more rows at once (a batch, the
-    other dimension), or an algorithm that cuts a row into pieces.
+    other dimension), or an algorithm that splits rows.
     How sure: grid and number of multiprocessors are recorded. The profiler's estimate of occupancy is not used: it is
-    0 for kernels that use most of a multiprocessor's memory. Collectives, persistent kernels (a block for each
-    multiprocessor), an optimizer's (a block for so many parameters) and kernels beside work of other streams are left
-    out.
-    When it is wrong: where the work has no more parallelism than it uses.
+    0 for kernels that use most of a multiprocessor's memory. Collectives, persistent kernels (one block per
+    multiprocessor), optimizer kernels and kernels beside work of other streams are left out.
+    When it is wrong: the work has no more parallelism.
     Saving: the same blocks' work spread over all multiprocessors.
     Source: CUDA C++ Best Practices Guide, "Thread and block heuristics".
     """

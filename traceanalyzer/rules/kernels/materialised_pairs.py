@@ -44,14 +44,15 @@ class _Pairs:
 def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Small tensors are broadcast to all of their pairs, which are written to memory and reduced again.
 
-    What it looks for: a pointwise op whose result has eight times as many numbers as its inputs together, which
-    broadcast or are expanded, and a reduction over that result; with all work on tensors of that shape, also backward.
+    What it looks for: a pointwise op on broadcast or expanded inputs, whose result has at least eight times as many
+    numbers as the inputs together, and a reduction over that result; with all work on tensors of that shape, also in
+    backward.
     Why it costs: every op passes over all pairs in memory, though inputs and results are small.
     Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of the
-    normalised matrices; torch.cdist; the few candidates that are needed, chosen before they are paired.
-    How sure: shapes and strides are recorded; that fewer pairs or a product would do is not, hence medium.
-    When it is wrong: where all pairs are the result that is wanted; then a compiler fuses the ops between.
-    Saving: down to the arithmetic of the same ops in one kernel, which writes the reduced result only.
+    normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
+    How sure: shapes and strides are recorded; whether fewer pairs or a product are enough is not: medium.
+    When it is wrong: all pairs are the needed result; then let a compiler fuse the ops between.
+    Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result.
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -24,9 +24,11 @@ _ODD = r"align1(?!\d)|_a1_|aligna1_"
 class Limits:
     multiple: int = limit(8, "elements of 2 bytes in a 16-byte load; CUTLASS, cuBLAS: align8")
     pad_to: int = limit(64, "multiple that all tile sizes divide well; 50,257 becomes 50,304")
-    floor_ns: int = limit(5_000, "shorter products take no less when aligned; H200, torch 2.11")
-    speedup: float = limit(3.5, "of aligned over align2 kernels, shapes unknown; H200, torch 2.11, k = 4,002")
-    speedup_odd: float = limit(7.0, "the same of align1 kernels, n = 50,257 and k = 4,001")
+    floor_ns: int = limit(5_000, "minimum product time that alignment can shorten; H200, torch 2.11")
+    speedup: float = limit(
+        3.5, "speedup of aligned over align2 kernels, if shapes are unknown; H200, torch 2.11, k = 4,002"
+    )
+    speedup_odd: float = limit(7.0, "the same over align1 kernels, n = 50,257 and k = 4,001")
 
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits)
@@ -34,15 +36,15 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     """A half-precision matrix product has a dimension that is no multiple of 8.
 
     What it looks for: bfloat16 and float16 products whose kernels load less than 16 bytes at a time (align1, align2,
-    align4), or use tensor cores of an older architecture (cutlass_75_tensorop on sm80 and later), and with shapes
-    recorded the dimension that is no multiple of 8.
-    Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. Without them cuBLAS takes
-    kernels that reach an eighth (odd dimensions) to a third of the rate.
+    align4), or use tensor cores of an older architecture (cutlass_75_tensorop on sm80 and later), and, with shapes,
+    the dimension that is no multiple of 8.
+    Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. Without them cuBLAS uses kernels
+    with an eighth (odd dimensions) to a third of the rate.
     Bad: a vocabulary of 50,257. Good: padded to 50,304; the additional rows are never used.
-    How sure: the kernels' names say how wide they load. Where every dimension is a multiple of 8, a slice or a view
-    starts at an odd place. Float32 kernels, also called align1, are not meant.
-    When it is wrong: products so small that they take no less when aligned.
-    Saving: the product at the rate that aligned ones reach on this device.
+    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, a slice or a view starts at
+    an odd offset. Float32 kernels, also called align1, do not count.
+    When it is wrong: products too small to run faster when aligned.
+    Saving: the product at the rate of aligned products on this device.
     Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an H200.
     """
     narrow = work[work.name.meets(families.is_half_with_narrow_loads)]

@@ -18,10 +18,14 @@ from traceanalyzer.timeline import kernel_families as families
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_gpu_share: float = limit(0.05, "of all GPU time; below that nobody changes a model's precision")
-    floor_ns: int = limit(5_000, "shorter kernels are not much quicker on tensor cores; H200, torch 2.11")
-    fewer_products: float = limit(2.25, "times fewer in Winograd's F(2x2, 3x3): Lavin and Gray, 2015")
-    unknown_speedup: float = limit(4.0, "matrix over vector units, devices without known peaks: MI300X's")
+    min_gpu_share: float = limit(0.05, "minimum share of GPU time; less is not worth a change of precision")
+    floor_ns: int = limit(5_000, "minimum kernel time that tensor cores can shorten; H200, torch 2.11")
+    fewer_products: float = limit(
+        2.25, "ratio of products saved by Winograd's F(2x2, 3x3); Lavin and Gray, 2015"
+    )
+    unknown_speedup: float = limit(
+        4.0, "speedup of matrix over vector units on devices without known peaks: MI300X's"
+    )
 
 
 # The weight is the second input of a convolution, the third of its gradient; images of one channel have it, too.
@@ -45,16 +49,15 @@ _UNKNOWN = "Use torch.autocast if the device has matrix units; TF32 (Ampere and 
 def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Float32 matrix products, convolutions or attention run without tensor cores.
 
-    What it looks for: kernels whose names say that they compute float32 on the ordinary units: simt_sgemm, sgemm,
-    f32f32 with ffma, scudnn and implicit_convolve_sgemm, fmha_cutlassF_f32, Tensile's single precision.
-    Why it costs: matrix units are 4 to 16 times as quick, in TF32 (float32 in memory, rounded to 10 bits for the
+    What it looks for: kernels whose names show float32 on ordinary units: simt_sgemm, sgemm, f32f32 with ffma, scudnn
+    and implicit_convolve_sgemm, fmha_cutlassF_f32, Tensile's single precision.
+    Why it costs: matrix units are 4 to 16 times as fast, in TF32 (float32 in memory, rounded to 10 bits for the
     product), bfloat16 or float16.
-    Bad: a float32 model with TF32 left off, or a part of it outside autocast. Good: TF32, or autocast to bfloat16.
-    How sure: the names say so. Kernels that say tf32, s1688 or xf32 use tensor cores; products with a vector are
-    bound by memory and left out, as are depthwise convolutions, and so is all that takes less than a twentieth of the
-    GPU's time.
-    When it is wrong: where results need full float32, as in some scientific code.
-    Saving: the ratio of the rates that such work reaches on this device (roofline/peaks.py).
+    Bad: a float32 model with TF32 left off, or part of it outside autocast. Good: TF32, or autocast to bfloat16.
+    How sure: kernel names show it: tf32, s1688 or xf32 mean tensor cores. Left out: products with a vector and
+    depthwise convolutions (memory-bound), and kernels below a twentieth of GPU time.
+    When it is wrong: results need full float32, as in some scientific code.
+    Saving: the ratio of the rates on this device (roofline/peaks.py).
     Source: "Numerical accuracy" and "CUDA semantics: TF32" in PyTorch's documentation.
     """
     slow = work[work.name.meets(families.is_fp32_on_vector_units) & ~_by_channel(work)]

@@ -15,10 +15,14 @@ from traceanalyzer.timeline import kernel_families as families
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_gpu_share: float = limit(0.05, "of GPU time; a head or a router that is kept in float32 takes less")
-    min_half_share: float = limit(0.1, "of the products' time in half precision: the program means to use it")
-    floor_ns: int = limit(5_000, "shorter products take no less in half precision; H200, torch 2.11")
-    speedup: float = limit(2.0, "of bfloat16 over TF32 where the device is unknown: half of the bits")
+    min_gpu_share: float = limit(
+        0.05, "minimum share of GPU time; a head or a router kept in float32 takes less"
+    )
+    min_half_share: float = limit(
+        0.1, "minimum share of half precision in the products' time; then the program intends to use it"
+    )
+    floor_ns: int = limit(5_000, "minimum product time that half precision can shorten; H200, torch 2.11")
+    speedup: float = limit(2.0, "speedup of bfloat16 over TF32 on an unknown device: half the bits")
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, limits=Limits)
@@ -27,11 +31,11 @@ def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: matrix products and convolutions in TF32, beside others of the same program in bfloat16 or
     float16.
-    Why it costs: TF32 reaches half of the rate, and its operands are twice as many bytes.
+    Why it costs: TF32 has half the rate, and its operands have twice the bytes.
     Bad: an autocast block that ends before the decoder. Good: forward and loss within one autocast block.
-    How sure: the kernels' names say what they compute in. Whether that is on purpose, nothing in the trace says.
+    How sure: kernel names show the dtype. The trace does not show whether it is deliberate.
     When it is wrong: parts that need float32, such as a loss over large logits.
-    Saving: the products at the rate that half precision reaches on this device.
+    Saving: the products at the rate of half precision on this device.
     Source: "Automatic Mixed Precision" in PyTorch's documentation; rates are those of roofline/peaks.py.
     """
     name = work.name

@@ -18,28 +18,26 @@ from traceanalyzer.timeline.names import GRAPH_LAUNCH
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_used: float = limit(
-        0.5,
-        "maximum share of the rows that a replay is asked for; buckets of powers of two are "
-        "filled by half at least",
+        0.5, "maximum share of used rows in a replay; with sizes in powers of two, at least half are used"
     )
-    min_replays: int = limit(3, "minimum number of such replays; fewer may be a rest; chosen")
+    min_replays: int = limit(3, "minimum number of such replays; fewer may be a remainder; chosen")
     min_gpu_share: float = limit(0.05, "minimum share of GPU time in such replays; less gains little; chosen")
-    floor_ns: int = limit(2_000, "shorter kernels take no less for fewer rows; H200, torch 2.11")
+    floor_ns: int = limit(2_000, "minimum kernel time that fewer rows can shorten; H200, torch 2.11")
 
 
 @rule(since="0.2", claims=Claims.WORK, min_share=0.03, limits=Limits)
 def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """CUDA graphs are replayed for far fewer rows than they were captured for.
 
-    What it looks for: launches of a CUDA graph before which the first k of N rows of a tensor are taken, to be filled,
-    and after which the first k of N rows of another, the result; k is half of N or less.
-    Why it costs: a graph computes all N rows, whatever stands in them.
+    What it looks for: launches of a CUDA graph with a slice of the first k of N rows before it (the input) and after
+    it (the result); k is at most half of N.
+    Why it costs: a graph computes all N rows, whatever they contain.
     Bad: one graph for 4,096 candidates, for requests of 200 to 900. Good: graphs for a few sizes, such as powers of
     two, and the smallest that fits.
-    How sure: launches and slices are recorded; that the work in the graph grows with these rows is not, hence medium.
-    When it is wrong: a cache of N places of which k are filled so far.
+    How sure: launches and slices are recorded; whether the graph's work grows with these rows is not: medium.
+    When it is wrong: a cache of N places with k filled so far.
     Saving: the graph's work in proportion to the next power of two above k.
-    Source: "CUDA Graphs" in PyTorch's documentation, whose shapes are fixed; measured on an H200 with torch 2.11.
+    Source: "CUDA Graphs" in PyTorch's documentation (shapes are fixed); measured on an H200 with torch 2.11.
     """
     launches = calls[calls.is_call & calls.name.meets(GRAPH_LAUNCH.search)]
     slices = calls[calls.is_top_op & calls.name.one_of("aten::slice")]

@@ -23,11 +23,9 @@ class Limits:
     max_used: float = limit(
         0.25, "maximum share of the result that is used; more is not worth another shape; chosen"
     )
-    near: int = limit(
-        8, "ops after the product, without views, among which its readers are looked for; chosen"
-    )
+    near: int = limit(8, "number of ops after the product, without views, searched for its readers; chosen")
     calls: int = limit(
-        4, "calls of one op and shapes that are looked at; all of them must be used in part; chosen"
+        4, "number of calls per op and shapes that are checked; all must be used only in part; chosen"
     )
     min_gpu_share: float = limit(
         0.05, "minimum share of GPU time in such products; less gains little; chosen"
@@ -38,14 +36,14 @@ class Limits:
 def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A matrix product is computed for all rows, and then a slice of it is taken.
 
-    What it looks for: a product of known shapes, the first op on whose result takes a quarter of it or less (select,
-    slice), while no op that is no view takes a tensor of the whole shape before the next such product.
-    Why it costs: the rest of the product is computed for nobody.
+    What it looks for: a product of known shapes whose first reader takes at most a quarter of the result (select,
+    slice). No other op, except views, takes a tensor of the whole shape before the next such product.
+    Why it costs: the rest of the product is computed for nothing.
     Bad: lm_head(hidden)[:, -1]. Good: lm_head(hidden[:, -1:]).
-    How sure: shapes and bounds of slices are recorded; that they are of this result is told by its shape, hence medium.
-    When it is wrong: another tensor of the same shape is sliced, and this one is read by code that records no ops.
-    Saving: the product in proportion to what is used.
-    Source: algebra: a row of a product needs its own row of the input only.
+    How sure: shapes and slice bounds are recorded; that the slice is of this result follows from its shape: medium.
+    When it is wrong: another tensor of the same shape is sliced, and this one is read by code without recorded ops.
+    Saving: the product in proportion to the used part.
+    Source: algebra: a row of a product needs only its own row of the input.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
     if not any(ops.text("input_dims").distinct()):

@@ -37,16 +37,16 @@ class Limits:
 def product_of_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A linear layer is applied to copies of the same rows.
 
-    What it looks for: cat of a tensor that is expanded four times or more, by its strides, or that was gathered just
-    before (index_select, x[index]) and has four times as many rows as its source; a linear layer right after such a
-    gather; and matrix products of as many rows and columns as that has, forward and backward.
-    Why it costs: the product of a row is the same for each of its copies.
+    What it looks for: cat of a tensor that is expanded at least four times (by its strides), or was just gathered
+    (index_select, x[index]) with at least four times the rows of its source; a linear layer right after such a gather;
+    and matrix products with its numbers of rows and columns, forward and backward.
+    Why it costs: all copies of a row give the same product.
     Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: the weight in two parts, each
-    applied to x once; the results are gathered and added, which is the same.
-    How sure: strides and numbers of rows show that rows are copies; that no op lies between copy and product is told
-    by order and shapes: medium.
-    When it is wrong: what lies between the copies and the product is not linear.
-    Saving: what the products take, less a quarter for gathering and adding.
+    applied to x once; gathering and adding the results gives the same.
+    How sure: strides and numbers of rows show copied rows; order and shapes suggest that no op is between copy and
+    product: medium.
+    When it is wrong: a non-linear op is between the copies and the product.
+    Saving: the products' time, less a quarter for gathering and adding.
     Source: algebra; measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

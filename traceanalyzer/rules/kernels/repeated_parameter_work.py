@@ -30,18 +30,18 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits, causes=("casts", "lookups"))
 def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    """The same parameter is converted, or looked up with as many indices, several times a step.
+    """The same parameter is converted, or looked up with the same number of indices, several times a step.
 
-    What it looks for: conversions of tensors of a parameter's shape and type, and lookups of one table with indices of
-    one shape, three times as often as parameters of that shape get a gradient in the step.
-    Why it costs: the result is the same each time, and so is its gradient, which is added up time by time.
-    Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; a position bias
-    computed anew in each layer. Good: one autocast around the whole forward pass, which keeps converted weights; the
-    bias computed once and handed to all layers.
-    How sure: shapes, types and numbers of gradients are recorded. Of a conversion its input decides all, hence medium;
-    a lookup's indices may differ, hence low.
-    When it is wrong: activations that happen to have a parameter's shape and type.
-    Saving: without all but the first of each step.
+    What it looks for: conversions of tensors with a parameter's shape and dtype, and lookups of one table with indices
+    of one shape, at least three times as often as parameters of that shape get a gradient in the step.
+    Why it costs: the result is the same each time, and so is its gradient, which is added each time.
+    Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; a position
+    bias computed anew in each layer. Good: one autocast around the whole forward pass, which keeps converted weights;
+    the bias computed once and handed to all layers.
+    How sure: shapes, dtypes and numbers of gradients are recorded. A conversion depends only on its input: medium; the
+    indices of lookups may differ: low.
+    When it is wrong: activations that happen to have a parameter's shape and dtype.
+    Saving: all but the first of each step.
     Source: "Automatic Mixed Precision" in PyTorch's documentation, on autocast's cache of weights.
     """
     gradients = calls[calls.name.one_of(_GRADIENT) & (calls.step >= 0)]

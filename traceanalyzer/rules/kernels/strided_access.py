@@ -30,15 +30,15 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
 def strided_access(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
-    """Ops read or write every n-th number, and memory moves what lies between as well.
+    """Ops read or write every n-th number, and memory moves the numbers between as well.
 
-    What it looks for: pointwise ops and copies with a tensor that has no dimension whose neighbours lie side by side,
-    by the recorded strides: one component of many, such as x[..., 0].
-    Why it costs: memory delivers 32 bytes at once; of those, one number is used.
+    What it looks for: pointwise ops and copies of a tensor without any contiguous dimension, by the recorded strides:
+    one component of many, such as x[..., 0].
+    Why it costs: memory delivers 32 bytes at once, and only one number of them is used.
     Bad: state of shape (height, width, 9), and f[..., i] in each op. Good: (9, height, width), and f[i].
-    How sure: strides are recorded. What a cache keeps from one component to the next is not known, hence medium.
-    When it is wrong: ops on all components together, which read whole sectors, gain from the layout that there is.
-    Saving: down to the bytes that are used, in proportion.
+    How sure: strides are recorded. Cache hits from one component to the next are not known: medium.
+    When it is wrong: ops on all components together read whole sectors and profit from the present layout.
+    Saving: in proportion, down to the used bytes.
     Source: CUDA C++ Best Practices Guide, "Strided Accesses".
     """
     if not any(op.strides for op in inputs.signatures):

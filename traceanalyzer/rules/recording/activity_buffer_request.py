@@ -16,7 +16,8 @@ from traceanalyzer.timeline.profiler_rows import ProfilerRows
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_stall_ns: int = limit(
-        20_000, "a flush takes 80 us and a request 1.5 to 3 ms (H200, B200); a launch call 4 to 10 us"
+        20_000,
+        "minimum stall; a flush takes 80 us and a request 1.5 to 3 ms (H200, B200), a launch call 4 to 10 us",
     )
 
 
@@ -26,13 +27,13 @@ def activity_buffer_request(
 ) -> Iterator[Hits]:
     """The profiler asked for a buffer in the middle of an op.
 
-    What it looks for: `Activity Buffer Request` and `Buffer Flush` rows of CUPTI, and the op or call during which
-    the thread stood still. A row that ran beside the thread, on CUPTI's own, stalls nothing and costs nothing.
-    Why it costs: the op that it hits seems to take milliseconds, and the device has nothing to do meanwhile. It is
-    the profiler's time: without the profiler it is not spent, so the finding is never more than `info`.
+    What it looks for: `Activity Buffer Request` and `Buffer Flush` rows of CUPTI, and the op or call that was stalled.
+    A row on CUPTI's own thread stalls nothing and costs nothing.
+    Why it costs: the stalled op seems to take milliseconds, and the device is idle meanwhile. Without the profiler
+    this time does not exist, so the finding is always `info`.
     Bad: schedule(wait=0, warmup=0), or a window of many thousand launches. Good: a warm-up.
-    How sure: the rows are the profiler's own record. Which op it hit follows from nothing starting or ending on
-    that thread during most of the row while the op was open.
+    How sure: the rows are the profiler's own record. The stalled op is the one open on that thread while no event
+    starts or ends there for most of the row.
     When it is wrong: CUPTI of CUDA before 12.7 writes no such rows; then the stall looks like a slow launch.
     Source: kineto issue 1020; measured on traces of an H200 with torch 2.11.
     """

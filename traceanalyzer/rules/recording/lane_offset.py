@@ -16,23 +16,26 @@ from traceanalyzer.timeline.device_work import DeviceWork
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_offset_ns: int = limit(100_000, "usual offsets onto an idle device are 2 to 26 us from V100 to MI300")
-    min_excess: float = limit(5.0, "times the trace's own median offset onto an idle device")
-    max_early_share: float = limit(0.01, "of the work may start before its launch; none did in 37 traces")
+    min_offset_ns: int = limit(
+        100_000, "minimum offset; usual offsets on an idle device are 2 to 26 us from V100 to MI300"
+    )
+    min_excess: float = limit(5.0, "minimum ratio to the trace's own median offset on an idle device")
+    max_early_share: float = limit(
+        0.01, "maximum share of work that may start before its launch; none did in 37 traces"
+    )
 
 
 @rule(since="0.1", claims=Claims.RECORDING, min_share=0.0, limits=Limits, causes=("clock-error", "first-use"))
 def lane_offset(work: Work, launches: DeviceWork, activity: Activity, limits: Limits) -> Iterator[Hits]:
     """The GPU lane starts long after the CPU lane.
 
-    What it looks for: the time from an op's start to the start of its first work on an idle device, where it is
-    far above the trace's usual because kernels were loaded for the first time, and clocks that disagree (work that
-    starts before its launch).
-    Why it costs: first use is paid once per process (cold-start says what it took). Bad clocks cost nothing, but
-    make every comparison of the two lanes doubtful. Both are always info.
+    What it looks for: an unusually long time from an op's start to its first work on an idle device, because kernels
+    were loaded for the first time; and clocks that disagree (work that starts before its launch).
+    Why it costs: first use is paid once per process (see cold-start for the cost). Wrong clocks cost nothing, but make
+    every comparison of the two lanes doubtful. Both are always info.
     Bad: recording without warm-up. Good: schedule(wait=1, warmup=3).
-    How sure: loading has rows of its own in the trace. An offset because the CPU is ahead of a busy GPU is
-    queueing, is how it should be, and is not reported; nor is the profiler's buffer request, which has a rule.
+    How sure: loading is recorded. An offset because the CPU is ahead of a busy GPU is normal queueing and not
+    reported. The profiler's buffer requests have their own rule.
     When it is wrong: CUDA before 12.4 writes no loading rows, so first use is not seen there.
     Source: kineto issues 1020 and 1380; measured on traces of an H200 with torch 2.11.
     """

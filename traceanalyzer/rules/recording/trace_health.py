@@ -16,13 +16,13 @@ from traceanalyzer.timeline.steps import Steps
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_lost_share: float = limit(
-        0.01, "of launches or work; none of 100 recordings, V100 to MI300, lost more"
+        0.01, "maximum lost share of launches or work; none of 100 recordings, V100 to MI300, lost more"
     )
-    min_lost: int = limit(10, "what the recording's edges cut: a launch before it, work after it")
+    min_lost: int = limit(10, "minimum number lost; the recording's edges cut a few launches from their work")
     max_tail_share: float = limit(
         0.05, "maximum share of the window with launches and no recorded work; chosen"
     )
-    min_steps: int = limit(3, "fewer cannot tell what recurs from what happens once")
+    min_steps: int = limit(3, "minimum number of steps; fewer cannot tell recurring from one-time costs")
 
 
 @rule(
@@ -47,13 +47,13 @@ def trace_health(
     """The recording is incomplete, or too short to judge by.
 
     What it looks for: launches without work and work without launches inside the window, a device lane that ends
-    before the launches do, places where the file is damaged, no warm-up, fewer than three steps, and shapes and
-    stacks that were not recorded, with what they would have shown.
-    Why it costs: nothing; but what is missing cannot be seen, and idle time next to it may not be idle. Always info.
+    before the launches do, places where the file is damaged, no warm-up, fewer than three steps, and missing shapes
+    and stacks, with what they would show.
+    Why it costs: nothing; but missing work cannot be seen, and idle time next to it may not be idle. Always info.
     Bad: two profilers at once; a recording cut by a full disk. Good: schedule(wait=1, warmup=3, active=5),
     record_shapes=True, with_stack=True.
-    How sure: every row is counted. Launches within a graph's capture start nothing and are not counted; a whole
-    category that was not recorded was left out on purpose. Clocks that disagree: see lane-offset.
+    How sure: every row is counted. Launches during a graph's capture start nothing and are not counted; a category
+    without any row was left out on purpose. For clocks that disagree see lane-offset.
     When it is wrong: a launch that failed has no work either.
     Source: Kineto's documentation of CUPTI's buffers; torch.profiler's documentation of schedule().
     """

@@ -33,10 +33,15 @@ class Limits:
     )
     waiting_times: float = limit(
         1.75,
-        "the transfer: then the ranks do not arrive together; 1.0 to 1.7 where they do, 2 H200, NVLink",
+        "minimum ratio of a collective's time to its transfer for ranks that arrive apart; together: 1.0 to 1.7, 2 "
+        "H200, NVLink",
     )
-    min_measured_share: float = limit(0.5, "of a collective's time, of which other ranks' traces are there")
-    min_waiting_ns: int = limit(20_000, "in one collective: its ends differ by 10 us between ranks, 2 H200")
+    min_measured_share: float = limit(
+        0.5, "minimum share of a collective's time for which the traces of other ranks are present"
+    )
+    min_waiting_ns: int = limit(
+        20_000, "minimum wait in one collective; its ends differ by 10 us between ranks, 2 H200"
+    )
 
 
 _HINT = Severity.LOW  # at most: what this rank waits for is no fault of its own
@@ -48,14 +53,14 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
     """Collectives run while the GPU computes nothing.
 
     What it looks for: time of NCCL and RCCL kernels beside which no other kernel runs, by collective and process
-    group. Where other ranks' traces are there, waiting is what a collective takes beyond the shortest of its ranks.
-    Else the quickest execution with as many elements is taken for the transfer, and less where larger ones move
-    more in that time; what others take beyond it is waiting.
-    Why it costs: the GPU does nothing else meanwhile.
-    Bad: all gradients reduced after the backward pass. Good: bucket by bucket, beside it.
-    How sure: that nothing runs beside it is measured, and so is waiting where all ranks are there. Within one rank
-    it cannot be told from slow transfer for sure, hence medium, and low for waiting. The saving counts a part of the
-    transfer, because compute slows down beside NCCL; all of it where the collective may be needless.
+    group. With the traces of other ranks, a rank's waiting is its time beyond the shortest among the ranks. Without
+    them, the transfer is the fastest execution with the same number of elements (less, if larger collectives move more
+    in that time), and waiting is the rest.
+    Why it costs: the GPU computes nothing meanwhile.
+    Bad: all gradients reduced after the backward pass. Good: bucket by bucket, during it.
+    How sure: exposure is measured, and so is waiting if all ranks are present. One rank's trace cannot separate
+    waiting from slow transfer: medium, and low for waiting. The saving counts part of the transfer, because compute
+    slows down beside NCCL; all of it if the collective may not be needed.
     When it is wrong: tensor parallelism needs the result at once; only fewer or smaller collectives help there.
     Source: PyTorch's DDP notes; measured on two H200 over NVLink with torch 2.11.
     """

@@ -22,7 +22,7 @@ from traceanalyzer.timeline.names import is_compilation
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    give_up: int = limit(8, "versions of one frame: torch._dynamo.config.recompile_limit, torch 2.11")
+    give_up: int = limit(8, "maximum versions of one frame; torch._dynamo.config.recompile_limit, torch 2.11")
     min_times: float = limit(
         2.0, "minimum CPU time in compiled regions, as a multiple of their GPU work; chosen"
     )
@@ -35,15 +35,16 @@ def compile(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Compiled code is compiled again in the loop, or entering it takes longer than its work.
 
     What it looks for: rows of the compiler (dynamo, inductor, Triton) in a step that is not the first, or in several
-    steps; compiled regions whose version grows (`Torch-Compiled Region: 0/18` is the nineteenth of frame 0); how many
-    regions a step enters (each after the first is a graph break), what looking up the guards and the wrapper take,
-    and the GPU time of what they launch.
-    Why it costs: compiling takes seconds, in which nothing runs; after 8 versions of a frame dynamo gives up and runs
-    it eagerly. Each entry takes 50 us without the profiler and 13 us for each kernel: more than tiny ops take eagerly.
-    Bad: a compiled function called with another length in each step. Good: dynamic=True, mark_dynamic, few sizes.
+    steps; compiled regions whose version grows (`Torch-Compiled Region: 0/18` is the nineteenth of frame 0); the
+    number of regions per step (each after the first is a graph break), the time for looking up guards and for the
+    wrapper, and the GPU time of their launches.
+    Why it costs: compiling takes seconds, and nothing runs meanwhile; after 8 versions of a frame dynamo gives up and
+    runs it eagerly. Each entry takes 50 us without the profiler, and 13 us per kernel: more than tiny ops take in
+    eager mode.
+    Bad: a compiled function called with a new length in each step. Good: dynamic=True, mark_dynamic, few sizes.
     How sure: the compiler's rows are in the trace. Compilation in the first step alone is a cold start. Regions are
-    info: removing a graph break may not pay, because guards of a larger region cost, too.
-    When it is wrong: a shape that comes once, as in the last batch of an epoch, is compiled once.
+    info: removing a graph break may not pay, because the guards of a larger region cost time too.
+    When it is wrong: a shape that occurs once, as in the last batch of an epoch, is compiled once.
     Source: "Dealing with Recompilations"; H200, torch 2.11: four linear layers took 0.12 ms eagerly, 0.15 compiled.
     """
     rows = calls[calls.name.meets(is_compilation)]

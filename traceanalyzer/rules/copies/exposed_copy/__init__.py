@@ -76,16 +76,16 @@ def exposed_copy(
 ) -> Iterator[Hits]:
     """A copy between host and device runs while no kernel does.
 
-    What it looks for: copies to the device, to the host and between devices that no kernel covers for most of their
-    time: pageable, waited for by the host, or queued on the stream of the kernels.
-    Why it costs: the kernels wait for the link, which is 50 to 90 times slower than the device's memory; copies have
-    engines of their own and could run beside the kernels of another batch.
+    What it looks for: copies to the device, to the host and between devices, with no kernel beside them for most of
+    their time: pageable, waited for by the host, or queued on the kernels' stream.
+    Why it costs: the kernels wait for the link, which is 50 to 90 times slower than the device's memory; copy engines
+    could work while the kernels of another batch run.
     Bad: `x = x.cuda()` of a pageable batch. Good: a pinned batch, `x.cuda(non_blocking=True)` on a side stream, one
     batch ahead.
-    How sure: times, bytes and kinds of memory are measured; the link's peak is that of the maker's data sheet. The
-    cost is the copy without kernels beside it, and the idle time that the accounting charges to waiting for it.
-    When it is wrong: where a step has nothing to run beside the copy, as in a single request, only a quicker copy
-    helps. Values that are read back are implicit-sync's, trips to the host and back host-round-trip's.
+    How sure: times, bytes and kinds of memory are measured; the link's peak is from the data sheet. The cost is the
+    exposed part of the copy, and the idle time that the accounting charges to waiting for it.
+    When it is wrong: if a step has nothing to run beside the copy, as in a single request, only a faster copy helps.
+    See implicit-sync for values read back, host-round-trip for trips to the host and back.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
     """
     cover = work.of_kind("compute", "communication")

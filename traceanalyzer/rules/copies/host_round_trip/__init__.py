@@ -18,11 +18,17 @@ from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    reached: float = limit(0.75, "of the memory's peak rate by a pointwise kernel; H200, torch 2.11")
+    reached: float = limit(
+        0.75, "share of the memory's peak rate that a pointwise kernel reaches; H200, torch 2.11"
+    )
     op_ns: int = limit(5_000, "CPU time of that kernel's op; H200 host, torch 2.11")
-    min_op_share: float = limit(0.1, "of the time between the copies; a smaller op on the host is not named")
+    min_op_share: float = limit(
+        0.1, "minimum share of the time between the copies for an op on the host to be named"
+    )
     max_freeing_share: float = limit(
-        0.2, "of a trip that the gap after it may take to be its own: freeing 2 x 16 MiB takes 9 %, H200 host"
+        0.2,
+        "maximum gap after a trip, as a share of it, that still belongs to it; freeing 2 x 16 MiB takes 9 %, "
+        "H200 host",
     )
 
 
@@ -32,15 +38,14 @@ def host_round_trip(
 ) -> Iterator[Hits]:
     """Data goes to the host and back.
 
-    What it looks for: a copy to the host that the CPU waits for, and as many elements that the same thread copies
-    back within the step; between them an op on the CPU, or numpy, which leaves no events.
-    Why it costs: both copies, the work on the host and the launches after it leave the GPU idle; the same work takes
-    one pass over the device's memory.
+    What it looks for: a copy to the host that the CPU waits for, and a copy back of the same number of elements by the
+    same thread within the step; between them an op on the CPU, or numpy, which leaves no events.
+    Why it costs: both copies, the work on the host and the next launches leave the GPU idle; on the device the same
+    work is one pass over memory.
     Bad: `x = torch.from_numpy(np.clip(x.cpu().numpy(), -1, 1)).cuda()`. Good: `x = x.clamp(-1, 1)`.
-    How sure: that the data is the same is told from the number of elements; high where an op on the CPU is between
-    the copies, medium where only time is. A loop that sends a batch and fetches a result of that size is told apart:
-    it has a copy up before its first copy down.
-    When it is wrong: offloading on purpose (optimizer states, activations) looks alike and is a choice.
+    How sure: the same number of elements means the same data; high if an op on the CPU is between the copies, else
+    medium. A loop that sends a batch and fetches a result of that size does not count: it copies to the device first.
+    When it is wrong: deliberate offloading (optimizer states, activations) looks the same.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     if len(trips.down) == 0:

@@ -20,31 +20,33 @@ from traceanalyzer.timeline import kernel_families as families
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_gpu_share: float = limit(0.05, "of GPU time that concatenations take")
+    min_gpu_share: float = limit(0.05, "minimum share of GPU time in concatenations")
     min_moved_share: float = limit(
-        0.10, "of transposing copies: between heads and rows healthy models have 7 %; H200"
+        0.10,
+        "minimum share of GPU time in transposing copies; between heads and rows healthy models have 7 %, H200",
     )
-    grown_part: float = limit(8.0, "times all other inputs of a cat that one is: it is appended to")
-    append_ns: int = limit(3_000, "of writing a few rows in place; H200, torch 2.11")
-    usual_share: float = limit(0.10, "of the step: healthy models concatenate up to 0.055; H200, torch 2.11")
+    grown_part: float = limit(8.0, "minimum ratio of one input of cat to all others; then cat appends to it")
+    append_ns: int = limit(3_000, "time to write a few rows in place; H200, torch 2.11")
+    usual_share: float = limit(
+        0.10, "usual share of the step; healthy models concatenate up to 0.055, H200, torch 2.11"
+    )
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=tuple(TEXTS))
 def strided_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     """Tensors are copied only to change their layout in memory.
 
-    What it looks for: copies between equal types that are no plain memcpy, so that one side is transposed, sliced or
-    expanded (contiguous, clone, reshape, copy_), and concatenations (cat, stack). Told apart: a buffer that grows by
-    cat, and data that is written several times (repeat, repeat_interleave, contiguous() of an expanded tensor).
-    Why it costs: they read and write all of the data, transposed ones at a quarter of the memory's rate, before the
-    work that needs them begins.
+    What it looks for: copies between equal dtypes that are not plain memcpys: one side is transposed, sliced or
+    expanded (contiguous, clone, reshape, copy_); and concatenations (cat, stack). Separate causes: a buffer that grows
+    by cat, and data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor).
+    Why it costs: they read and write all data, transposed copies at a quarter of the memory's rate, before the next
+    work can begin.
     Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a buffer of
     the final size that is written in place; one layout throughout.
-    How sure: kernels' names tell such copies from others. Conversions of type are dtype-casts. A copy_ that the
-    program asks for itself is told only where it writes a whole tensor: into a part of one it is what is advised.
+    How sure: kernel names identify such copies. See dtype-casts for conversions. A copy_ in the program counts only if
+    it writes a whole tensor: writing into a part of one is the advised fix.
     When it is wrong: some kernels need the layout; a copy before many readers can pay.
-    Saving: without these copies; of a growing buffer and of concatenations, an op stays that writes in
-    place.
+    Saving: without these copies; for a growing buffer and for concatenations, an op that writes in place remains.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """
     joined, copied = work.name.matches(families.CONCATENATION), work.name.matches(families.STRIDED_COPY)

@@ -27,9 +27,9 @@ _NO_USERS = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_part_share: float = limit(0.05, "of the step: an op that takes less is no place to look first")
-    min_near_share: float = limit(0.5, "of the peak: what is beyond it is near what the device can do")
-    max_latency_ns: int = limit(5_000, "mean kernel: shorter ones are mostly their own start; H200, MI300X")
+    min_part_share: float = limit(0.05, "minimum share of the step; a smaller op is no place to look first")
+    min_near_share: float = limit(0.5, "minimum share of the peak to count as near it")
+    max_latency_ns: int = limit(5_000, "maximum mean kernel limited by its start; H200, MI300X")
 
 
 @rule(since="0.1", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, causes=LIMITS, kind=Kind.FACT)
@@ -43,14 +43,14 @@ def hotspot(
 ) -> Iterator[Hits]:
     """The op that takes the largest share of the step, and what bounds it.
 
-    What it looks for: GPU time by the outermost op, what the user called or the backward node of it, and by collective;
-    of that the line, the annotation, the shapes and the kernel; and how near it came to the peak of its arithmetic, of
-    memory, or of the link to the host.
-    Why it matters: it is where to look first, whatever the reason. It is a fact and no fault: always info.
-    Bad: tuning a kernel of 2 % of the step. Good: starting with the one of 60 %, in Nsight Compute if need be.
-    How sure: the time is measured; the bound is computed from recorded shapes and types against the data sheet of
-    the device, and unknown where these are not known.
-    When it is wrong: work that another stream hides costs less than its share.
+    What it looks for: GPU time by the outermost op (the user's call or its backward node) and by collective, with
+    line, annotation, shapes and kernel; and how near it is to the peak of arithmetic, memory, or the link to the host.
+    Why it matters: look here first, whatever the reason. It is a fact, not a fault: always info.
+    Bad: tuning a kernel that takes 2 % of the step. Good: starting with the one that takes 60 %, if necessary in
+    Nsight Compute.
+    How sure: the time is measured; the bound is computed from recorded shapes and dtypes and the device's data sheet;
+    without these it is unknown.
+    When it is wrong: work hidden behind another stream costs less than its share.
     Source: roofline model (Williams, Waterman, Patterson 2009).
     """
     within = work[work.step >= 0] if (work.step >= 0).any() else work

@@ -20,10 +20,11 @@ from traceanalyzer.timeline.awaited_values import AwaitedValues
 @dataclass(frozen=True, slots=True)
 class Limits:
     mask_passes: float = limit(
-        2.0, "times the mask's kernel: `where` reads mask and data, and writes; H200, float32"
+        2.0,
+        "time of `where` as a multiple of the mask's kernel: it reads mask and data, and writes; H200, float32",
     )
     fill_ns: int = limit(
-        800, "the kernel that makes a tensor of the scalar given to `where`; H200, torch 2.11"
+        800, "time of the kernel that turns the scalar of `where` into a tensor; H200, torch 2.11"
     )
     alike: float = limit(
         2.0, "if the longest wait is within this factor of the mean, only the mean is shown; chosen"
@@ -39,13 +40,13 @@ def implicit_sync(
 
     What it looks for: an op that copies some bytes to the host and waits for them: .item(), bool(), .tolist(), .cpu()
     of small tensors, and ops whose result's size depends on the data (boolean index, nonzero, unique, bincount).
-    Why it costs: the host cannot queue work while it waits, so the GPU runs dry; what the op computes only to count
-    (kernels over the mask) and the copy come on top.
+    Why it costs: the host cannot queue work while it waits, so the GPU becomes idle; the kernels that only count the
+    mask, and the copy, come on top.
     Bad: `loss.item()` in every step; `x[x > 0]`. Good: add up on the device and read every 100 steps; `torch.where`.
     How sure: the op holds the copy and the call that waits. Its cost is the idle time that the accounting charges to
-    that call, the copy and the counting kernels. Where the loop is bound by launches the GPU would be idle anyway:
-    then the saving says so. Reading a CPU tensor launches nothing and is not looked at.
-    When it is wrong: a value that decides what comes next has to be read; then ask for it later or less often.
+    that call, the copy and the counting kernels. In a launch-bound loop the GPU would be idle anyway, and the saving
+    is smaller. Reading a CPU tensor launches nothing and does not count.
+    When it is wrong: a value that decides the next step has to be read; then read it later or less often.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]

@@ -21,25 +21,34 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_pause_ns: int = limit(
-        1_000_000, "between two ops: an optimizer's start takes 0.2 to 0.8 ms, H200 host"
+        1_000_000,
+        "maximum pause between two ops that still counts as launching; an optimizer's start takes 0.2 to 0.8 "
+        "ms, H200 host",
     )
     min_launch_share: float = limit(
         0.5,
         "minimum share of the idle time spent inside ops; below it Python between ops is the problem; chosen",
     )
-    min_window_share: float = limit(0.05, "idle in the trace itself: less cannot be worth a graph")
-    min_idle_share: float = limit(0.3, "of all idle time: below it, other problems matter more")
-    min_sure_share: float = limit(0.02, "saved even at the interval's low end: the rule's own min_share")
+    min_window_share: float = limit(0.05, "minimum idle share of the window; less is not worth a graph")
+    min_idle_share: float = limit(0.3, "minimum share of all idle time; below it, other problems matter more")
+    min_sure_share: float = limit(0.02, "minimum saving at the interval's low end; the rule's own min_share")
     min_same_share: float = limit(
         0.5, "minimum share of the steps that launch the same kernels on the same grids; chosen"
     )
-    max_syncs: float = limit(1.0, "a step: one read-back at its end does not cut a graph in two")
-    min_compile_share: float = limit(0.1, "saved by it: of its replay only the sign can be trusted (pairs)")
+    max_syncs: float = limit(
+        1.0, "maximum synchronisations per step for a CUDA graph; one read-back at the end does not split it"
+    )
+    min_compile_share: float = limit(
+        0.1,
+        "minimum predicted saving by torch.compile; only the sign of its replay can be trusted (measured pairs)",
+    )
     min_loop_share: float = limit(
         0.4,
-        "of a thread's ops in a step, that lie in a loop's repeats: then the loop is what launches; chosen",
+        "minimum share of a thread's ops in a step that are repeats of one loop; then the loop is named; chosen",
     )
-    min_pointwise_share: float = limit(0.3, "of the launches: eager pointwise kernels that a compiler fuses")
+    min_pointwise_share: float = limit(
+        0.3, "minimum share of eager pointwise kernels, which a compiler fuses, in the launches"
+    )
 
 
 _MEASURE = "Time a step without the profiler and pass --step-ms: that tells whether the GPU idles."
@@ -69,16 +78,16 @@ def launch_bound(
 ) -> Iterator[Hits]:
     """Launching takes longer than running: many short kernels.
 
-    What it looks for: idle time in which the CPU was dispatching ops, or on its short way from one to the next, and
-    that no other finding explains (a read-back, an optimizer's loop, calls that repeat).
-    Why it costs: an eager op takes the CPU about 5 us, more with autograd; after a shorter kernel the GPU waits.
+    What it looks for: idle time while the CPU dispatches ops, or in the short time between two ops, that no other
+    finding explains (a read-back, an optimizer's loop, repeated calls).
+    Why it costs: an eager op takes about 5 us of CPU time, more with autograd; after a shorter kernel the GPU waits.
     Bad: 300 kernels of 1 us a step. Good: the same in a CUDA graph, fused by torch.compile, or a larger batch.
-    How sure: idle time is measured; a saving is claimed only where the replay leaves the GPU idle at any plausible
-    slowdown. Where it does at none (profiled-only) or at some (unsure), the profiler may have made the loop
-    launch-bound: info, and a measured step (--step-ms) settles it.
-    The remedy is the one that the trace supports: a CUDA graph where steps launch the same kernels on the same grids
-    without synchronising in between, torch.compile where eager pointwise kernels can be fused, else a larger batch.
-    When it is wrong: shapes that repeat within the few recorded steps and change later cannot be captured.
+    How sure: idle time is measured; a saving is claimed only if the replay leaves the GPU idle at every plausible
+    slowdown. If it does at none (profiled-only) or only at some (unsure), the profiler may be the cause: info, and a
+    measured step (--step-ms) settles it. The trace decides the remedy: a CUDA graph if steps launch the same kernels
+    on the same grids without synchronising in between, torch.compile if eager pointwise kernels can be fused, else a
+    larger batch.
+    When it is wrong: shapes that are equal in the few recorded steps, but change later, cannot be captured.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """
     found = between_launches(idle, limits.max_pause_ns, limits.min_launch_share)

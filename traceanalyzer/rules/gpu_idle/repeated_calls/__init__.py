@@ -26,17 +26,21 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_repeats: int = limit(16, "a step: fewer are as likely the layers of a model")
+    min_repeats: int = limit(16, "minimum repeats per step; fewer may be the layers of a model")
     few_repeats: int = limit(
-        4, "a step, where shapes change from repeat to repeat, as in a loop over experts"
+        4, "minimum repeats per step if shapes change from repeat to repeat, as in a loop over experts"
     )
-    max_kernel_ns: int = limit(10_000, "on average: what takes longer gains little from fewer launches; H200")
-    kernel_floor_ns: int = limit(
-        2_000, "what a kernel takes that does next to nothing; 1.1 to 2 us on an H200"
+    max_kernel_ns: int = limit(
+        10_000, "maximum mean kernel; longer ones gain little from fewer launches; H200"
     )
-    max_layer_ops: int = limit(12, "in a repeat with a matrix product: more are a layer of a model")
+    kernel_floor_ns: int = limit(2_000, "time of a nearly empty kernel; 1.1 to 2 us on an H200")
+    max_layer_ops: int = limit(
+        12, "maximum ops in a repeat with a matrix product; more are a layer of a model"
+    )
     max_loop_launches: int = limit(
-        16, "of a repeat with a matrix product: a per-sample loop has 6, an expert 13, a small U-Net 36; H200"
+        16,
+        "maximum kernels in a repeat with a matrix product; a per-sample loop has 6, an expert 13, a small "
+        "U-Net 36; H200",
     )
 
 
@@ -56,18 +60,18 @@ _ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfi
 def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """The same sequence of small ops many times a step.
 
-    What it looks for: the shortest sequence of outermost ops that comes 16 times or more in a row within a step,
-    launches work each time, and whose kernels are tiny: a loop over samples, requests, parameters or a list. With
-    shapes that change from repeat to repeat 4 times are enough (experts of a mixture).
-    Why it costs: every op costs the CPU microseconds and every kernel a start, however little it does; one call on
-    all elements at once costs that once.
-    Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights,
-    `x * torch.tensor(w, device="cuda")[:, None]`.
-    How sure: that the calls repeat is measured; that they are independent is not. Repeats that copy or update
-    one thing of many, or whose results are stacked, are medium; those with a matrix product may be layers or time
-    steps, and are low. A chain of pointwise ops alone is left to launch-bound: its remedy is a CUDA graph.
-    When it is wrong: each repeat needs the result of the one before, as in a recurrent network. A whole model that is
-    called again and again on a batch, or whose inputs grow from call to call, is taken for such: denoising, decoding.
+    What it looks for: the shortest sequence of outermost ops that repeats at least 16 times in a row within a step and
+    launches tiny kernels each time: a loop over samples, requests, parameters or a list. If shapes change from repeat
+    to repeat, 4 repeats are enough (mixture of experts).
+    Why it costs: every op costs microseconds of CPU time and every kernel a start, however small; one call on all
+    elements pays once.
+    Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
+    torch.tensor(w, device="cuda")[:, None]`.
+    How sure: the repetition is measured; independence of the repeats is not. Repeats that copy or update one of many
+    tensors, or whose results are stacked, are medium; repeats with a matrix product may be layers or time steps: low.
+    Chains of only pointwise ops belong to launch-bound: their remedy is a CUDA graph.
+    When it is wrong: each repeat needs the previous result, as in a recurrent network. Iterated models (denoising,
+    decoding) are recognised and not reported.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]

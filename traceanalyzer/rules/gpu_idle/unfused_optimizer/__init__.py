@@ -25,31 +25,43 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_launches: int = limit(16, "a step: fewer are a foreach optimizer of one pass, or have few parameters")
-    tensors_per_launch: int = limit(36, "fused kernel of four lists, multi_tensor_apply.cuh of torch 2.11")
-    cpu_per_tensor_ns: int = limit(2_200, "fused AdamW of 300 tensors, H200 host, torch 2.11, no profiler")
-    cpu_per_pass_ns: int = limit(15_000, "one foreach op of 300 tensors, H200 host, torch 2.11, no profiler")
-    fused_passes: float = limit(3.7, "of foreach, as long as the fused kernel; GPT-2 with AdamW, H200")
-    min_sure_share: float = limit(0.03, "saved even at the interval's low end: both are in use")
+    min_launches: int = limit(
+        16, "minimum launches per step; fewer are a foreach optimizer of one pass, or few parameters"
+    )
+    tensors_per_launch: int = limit(
+        36, "tensors per launch of a fused kernel with four lists; multi_tensor_apply.cuh of torch 2.11"
+    )
+    cpu_per_tensor_ns: int = limit(
+        2_200, "CPU time per tensor; fused AdamW of 300 tensors, H200 host, torch 2.11, no profiler"
+    )
+    cpu_per_pass_ns: int = limit(
+        15_000, "CPU time per pass; one foreach op of 300 tensors, H200 host, torch 2.11, no profiler"
+    )
+    fused_passes: float = limit(
+        3.7, "foreach passes that take as long as the fused kernel; GPT-2 with AdamW, H200"
+    )
+    min_sure_share: float = limit(
+        0.03, "minimum saving at the interval's low end, since both implementations are common"
+    )
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("foreach", "loop"))
 def unfused_optimizer(
     calls: Calls, idle: IdleTime, forecast: Forecast | None, limits: Limits
 ) -> Iterator[Hits]:
-    """The optimizer's step is many kernels where a few would do.
+    """The optimizer's step launches many kernels instead of a few.
 
-    What it looks for: `Optimizer.step#` blocks that launch 16 kernels or more, none of them fused or compiled. Ops
-    named `_foreach_` take all parameters at once, in one pass over the memory for each; without these it is a loop
-    that launches several kernels for every parameter.
-    Why it costs: a loop over 300 parameters is 2,400 launches of AdamW, each longer than its kernel. foreach does it
-    in few launches, but reads and writes parameters and states about three times as often as the fused kernel.
+    What it looks for: `Optimizer.step#` blocks that launch 16 kernels or more, none of them fused or compiled.
+    `_foreach_` ops handle all parameters at once, one pass over memory per op; without them a loop launches several
+    kernels for every parameter.
+    Why it costs: a loop over 300 parameters is 2,400 launches of AdamW, each longer than its kernel. foreach needs few
+    launches, but reads and writes parameters and states about three times as often as the fused kernel.
     Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
-    How sure: the launches and the kernels' names say which implementation it is. The saving replays a step with the
-    fused kernels; it is info where the saving may be next to nothing, as behind a busy GPU.
-    When it is wrong: optimizers of others, which do more than update (those that exchange data between ranks, or make
-    their updates by lists among other work, are left out). Parameters on several devices or of exotic dtypes, which
-    the fused kernel does not take. Steps over sparse gradients are left out: neither fused nor foreach takes these.
+    How sure: launches and kernel names show the implementation. The saving replays a step with the fused kernels; it
+    is info if the saving may be nearly zero, as on a busy GPU.
+    When it is wrong: third-party optimizers that do more than update (those that exchange data between ranks, or
+    update by lists among other work, are left out). Parameters on several devices or of unusual dtypes, which the
+    fused kernel does not support. Sparse gradients are left out: neither fused nor foreach supports them.
     Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch 2.11.
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]

@@ -28,12 +28,10 @@ _ADVICE = {
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_wait_ns: int = limit(
-        200_000, "a batch that is ready takes 50 us under the profiler, H200 host; twice 0.1 ms"
+        200_000, "minimum stall; a ready batch takes 50 us under the profiler, H200 host; twice 0.1 ms"
     )
-    min_steps_share: float = limit(
-        0.5, "minimum share of the steps; what is in half of them belongs to the step; chosen"
-    )
-    min_function_share: float = limit(0.5, "of the loader's time: what is said of it is about one function")
+    min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
+    min_function_share: float = limit(0.5, "minimum share of the loader's time for advice about one function")
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits)
@@ -42,16 +40,15 @@ def dataloader_stall(
 ) -> Iterator[Hits]:
     """The step waits for its next batch of data.
 
-    What it looks for: the time within a DataLoader's next, a DataPipe, or an annotation such as load_batch on the
-    thread that launches work, in which the device is idle.
+    What it looks for: idle time of the device within a DataLoader's next(), a DataPipe, or an annotation such as
+    load_batch, on the thread that launches work.
     Why it costs: nothing can be launched until the batch is there.
-    Bad: DataLoader(num_workers=0) over images that are decoded in the step. Good: enough workers, pinned memory,
-    and prefetching, so that next() returns at once.
-    How sure: the iterator's span and the idle time within it are measured; the iterator's class says whether
-    workers exist. Loading beside a busy device costs nothing and is not reported.
-    When it is wrong: workers that have just started, or fell back once, stall a few steps in a row and no more:
-    that is info, though a short recording may have caught the first of many. An annotation that is called
-    load_batch but does something else.
+    Bad: DataLoader(num_workers=0) with images decoded in the step. Good: enough workers, pinned memory and
+    prefetching: next() returns at once.
+    How sure: the iterator's time and the idle time within it are measured; the iterator's class shows whether workers
+    exist. Loading while the device is busy costs nothing and is not reported.
+    When it is wrong: workers that have just started, or were slow once, stall only a few steps in a row: that is info,
+    though a short recording may show the first of many. An annotation named load_batch that does something else.
     Source: PyTorch's performance tuning guide, "Enable asynchronous data loading and augmentation".
     """
     loading = calls[np.isin(calls.rows, activity.rows["data_loading"])]

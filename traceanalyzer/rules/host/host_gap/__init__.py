@@ -20,27 +20,30 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_gap_ns: int = limit(100_000, "torch's python between ops takes less (H200); twice with stacks")
-    python_bound_share: float = limit(
-        0.3, "of the steps: where short stretches take as much, they count, too"
+    min_gap_ns: int = limit(
+        100_000, "minimum stretch without ops; torch's own Python takes less (H200); twice with stacks"
     )
-    min_torch_ns: int = limit(1_000_000, "backward's end and zero_grad take 0.2 to 0.5 ms on an H200 host")
-    min_cost_share: float = limit(0.02, "of the usual step: jitter of healthy traces stays below, H200")
+    python_bound_share: float = limit(0.3, "minimum share of the steps from which short stretches count too")
+    min_torch_ns: int = limit(
+        1_000_000,
+        "maximum stretch of torch's own; backward's end and zero_grad take 0.2 to 0.5 ms on an H200 host",
+    )
+    min_cost_share: float = limit(
+        0.02, "minimum cost as a share of a normal step; jitter of healthy traces stays below, H200"
+    )
     min_pause_ns: int = limit(1_000_000, "a pause, wherever it falls: collecting 1e5 objects takes as long")
-    min_steps_share: float = limit(
-        0.5, "minimum share of the steps; what is in half of them belongs to the step; chosen"
-    )
-    min_steps: int = limit(3, "with fewer no step can be called the usual one")
+    min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
+    min_steps: int = limit(3, "minimum number of steps; with fewer no step is known to be normal")
     min_calls: int = limit(
-        3, "of an op, so that what comes before the others tells what comes before the first"
+        3, "minimum calls of an op to compare the pause before its first call with the others"
     )
     alike: float = limit(
         0.5,
-        "minimum length of a pause at the same place of another step; then it recurs; chosen",
+        "minimum length, as a share of a pause, of another step's pause at the same place; then it recurs; chosen",
     )
     dense_call_ns: int = limit(
         5_000,
-        "from one of the user's calls to the next, with stacks: at 2.8 us 1.2 ms became 4.1; slowdown/, H200",
+        "maximum mean time per user call for which stack recording dominates; at 2.8 us 1.2 ms became 4.1 ms, H200",
     )
 
 
@@ -54,17 +57,16 @@ def host_gap(
 ) -> Iterator[Hits]:
     """Between ops the CPU runs something else, and the GPU waits.
 
-    What it looks for: idle time while no thread that launches work has an op or a call open: python, garbage
-    collection, logging, numpy. Loading of data, compilation and prof.step() are others'.
-    Why it costs: nothing is launched meanwhile.
-    Bad: a metric computed in python between two layers; gc.collect() in every step. Good: another thread or process.
-    How sure: stretches and idle time are measured. With stacks the user's function that takes most of a stretch is
-    named, by its total over all steps; without, python cannot be told from garbage collection. Recording stacks makes
-    what calls much take several times as long: then it is low. The optimizer's and
-    the autograd engine's own time is left out: it is torch's.
-    What prepares the first call of an op that comes again without, such as a scripted function, is a cold start.
-    When it is wrong: an extension that works without torch's dispatcher has no op. What comes in few steps is info.
-    Source: the blog's "one event dominates: start there"; measured on an H200 with torch 2.11.
+    What it looks for: idle time while no launching thread is in an op or a call: Python, garbage collection, logging,
+    numpy. Data loading, compilation and prof.step() have other rules.
+    Why it costs: no work is launched meanwhile.
+    Bad: a metric computed in Python between two layers; gc.collect() in every step. Good: another thread or process.
+    How sure: stretches and idle time are measured. With stacks, the user's function with the largest total is named;
+    without, Python and garbage collection look the same. Recording stacks slows code with many calls several times:
+    then it is low. The optimizer's and the autograd engine's own time is left out. A pause only before an op's first
+    call is a cold start.
+    When it is wrong: an extension that bypasses torch's dispatcher has no op. Pauses in few steps are info.
+    Source: measured on an H200 with torch 2.11.
     """
     idle = idle.for_launches()
     own = quiet[quiet.is_users(limits.min_torch_ns)]

@@ -30,27 +30,30 @@ _OF_RESULTS = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_gpu_share: float = limit(0.03, "of GPU time in inference: weights can be stored as they are used")
-    min_chain: int = limit(
-        3, "kernels: a result's conversion that such a chain begins with is unfused-pointwise's"
+    min_gpu_share: float = limit(
+        0.03,
+        "minimum share of GPU time in inference, where weights can be stored in the dtype they are used in",
     )
-    min_training_share: float = limit(0.10, "under autocast, which casts weights once a step; H200: 9 %")
+    min_chain: int = limit(
+        3, "minimum kernels in a chain whose first conversion belongs to unfused-pointwise"
+    )
+    min_training_share: float = limit(
+        0.10, "minimum share of GPU time under autocast, which casts weights once a step (9 % on an H200)"
+    )
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("results",))
 def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
     """Weights or activations are converted around matrix products.
 
-    What it looks for: conversions from one floating type to another that come right before a product, convolution or
-    attention on their stream, with at most other conversions between, and, as `results`, those right after one. Those
-    to and from float64 are float64-math's.
-    Why it costs: each reads and writes the whole tensor, for nothing that the product needs: it could have been stored
-    in that type.
-    Bad: x @ w.bfloat16() with float32 weights in each forward; autocast without its cache of weights, or around code
-    that leaves it again and again. Good: weights in bfloat16 (with a float32 copy in the optimizer), one autocast
-    around the whole forward.
-    How sure: types or kernels' names say that it is a conversion, and the product comes next.
-    A conversion of a result that begins a chain of pointwise kernels goes with it: that is unfused-pointwise's.
+    What it looks for: conversions between floating dtypes right before a product, convolution or attention on the same
+    stream, and, as `results`, right after one. Conversions from and to float64 belong to float64-math.
+    Why it costs: each reads and writes the whole tensor, which could be stored in the product's dtype.
+    Bad: x @ w.bfloat16() with float32 weights in each forward; autocast without its weight cache, or entered and left
+    again and again. Good: weights in bfloat16 (with a float32 copy in the optimizer), one autocast around the whole
+    forward.
+    How sure: dtypes or kernel names identify a conversion, and the product comes next. If a result's conversion begins
+    a chain of pointwise kernels, the chain belongs to unfused-pointwise.
     When it is wrong: casts of weights that an optimizer keeps in float32 must happen once a step.
     Source: "Automatic Mixed Precision" in PyTorch's documentation.
     """

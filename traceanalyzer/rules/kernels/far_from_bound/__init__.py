@@ -27,13 +27,14 @@ _BACKWARD = r"Backward\d*$"
 @dataclass(frozen=True, slots=True)
 class Limits:
     times: float = limit(
-        3.0, "what well-shaped calls take; 95 % of 5,357 calls of healthy H200 traces: below 2.9"
+        3.0,
+        "minimum ratio to the time of well-shaped calls; 95 % of 5,357 calls of healthy H200 traces: below 2.9",
     )
-    min_call_ns: int = limit(10_000, "shorter calls are latency; H200, torch 2.11")
-    floor_ns: int = limit(5_000, "no call of several kernels takes less")
+    min_call_ns: int = limit(10_000, "minimum duration of a call; shorter ones are latency; H200, torch 2.11")
+    floor_ns: int = limit(5_000, "minimum time of a call with several kernels")
     min_gpu_share: float = limit(0.02, "minimum excess over the expected time, as a share of GPU time")
     usual_share: float = limit(
-        0.10, "of the step: gradients of biases and norms take 0.053 in healthy models; H200"
+        0.10, "usual share of the step; gradients of biases and norms take 0.053 in healthy models, H200"
     )
 
 
@@ -41,20 +42,20 @@ class Limits:
 def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """An op takes many times what its shapes and types need.
 
-    What it looks for: the bytes and operations that each call needs at least, by its recorded inputs, at the device's
-    peaks; and calls that take more than three times what well-shaped calls of such ops reach.
-    Why it costs: the device waits for something else than memory or arithmetic: too few rows to work on in parallel, a
-    dimension that loads or tiles do not fit, addresses that collide, an order that reads memory badly; or a direct
-    convolution multiplies where FFTs need a tenth of the operations.
+    What it looks for: the least bytes and operations of each call, from its recorded inputs, at the device's peaks;
+    and calls that take more than three times as long as well-shaped calls of the same kind.
+    Why it costs: neither memory nor arithmetic is the limit: too few parallel rows, a dimension that does not fit
+    loads or tiles, colliding addresses, a bad order of memory accesses; or a direct convolution where FFTs need a
+    tenth of the operations.
     Bad: cumsum along a few very long rows, a product with one dimension of a million and two of sixteen, an index_add_
     into few rows, table[index] with few rows and a gradient. Good: more rows at once, another dimension, several
     partial sums that are added, F.embedding(index, table).
-    How sure: the distance is measured; its reason is what grid, strides and sizes show, and not said where they do not.
-    When it is wrong: calls that touch less than their inputs, and sparse or irregular data.
-    Saving: down to what well-shaped calls of the kind take, thus with a wide interval.
-    Source: the roofline model (Williams et al., 2009); shares reached were measured on an H200 (roofline/op_bounds.py).
-    There, torch.compile's norm of 131,072 rows of 128 in bfloat16 takes 19 us where torch's takes 143, its sum over all
-    but the channels of 32x128x64x64 in channels_last 11 us where torch's takes 119.
+    How sure: the distance is measured; a reason is named only if grid, strides or sizes show it.
+    When it is wrong: calls that read only part of their inputs, and sparse or irregular data.
+    Saving: down to the time of well-shaped calls of the kind, with a wide interval.
+    Source: the roofline model (Williams et al., 2009); shares reached were measured on an H200
+    (roofline/op_bounds.py). There, torch.compile's norm of 131,072 rows of 128 in bfloat16 takes 19 us where torch's
+    takes 143, its sum over all but the channels of 32x128x64x64 in channels_last 11 us where torch's takes 119.
     """
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows the least that each op needs")

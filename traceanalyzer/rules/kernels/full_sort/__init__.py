@@ -20,21 +20,31 @@ from traceanalyzer.rules.kernels.full_sort.sorted_tensors import SORTS, Readers,
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_part: float = limit(0.25, "of what is sorted: topk of more was not measured; H100, torch 2.11")
+    max_part: float = limit(
+        0.25,
+        "maximum part of the sorted elements that is used; topk of more was not measured; H100, torch 2.11",
+    )
     min_length: int = limit(
-        4_096, "4,096 rows of 1,024 are sorted in 159 us and topk takes 134; of 4,096 567 and 307; H100"
+        4_096,
+        "minimum row length; 4,096 rows of 1,024: sort 159 us, topk 134 us; of 4,096: 567 and 307 us; H100",
     )
     bytes_times: float = limit(
         12.0,
-        "times what reading it takes at the peak: topk of 102 to 1,720 MB took 11 to 15; H100, torch 2.11",
+        "time of topk as a multiple of reading its input at the peak; 11 to 15 for 102 to 1,720 MB; H100, torch 2.11",
     )
     floor_ns: int = limit(
-        45_000, "topk of 64 rows of 8,400 takes 54 us, of 64 of 32,000 70; H100, torch 2.11"
+        45_000, "minimum time of topk; 64 rows of 8,400 take 54 us, 64 rows of 32,000 70 us; H100, torch 2.11"
     )
-    few_rows: int = limit(16, "topk of 16 rows of 128,256 takes 75 us, of one of 1,000,000 114; H100")
-    few_rows_floor_ns: int = limit(110_000, "topk of one row of 1,000,000 takes 114 us; H100, torch 2.11")
+    few_rows: int = limit(
+        16,
+        "maximum number of rows that are few; topk of 16 rows of 128,256 takes 75 us, of one of 1,000,000 114 us; "
+        "H100",
+    )
+    few_rows_floor_ns: int = limit(
+        110_000, "minimum time of topk of few rows; one row of 1,000,000 takes 114 us; H100, torch 2.11"
+    )
     max_time: float = limit(
-        0.7, "of the sort's: what topk takes is known to 15 % on an H100, and not elsewhere"
+        0.7, "maximum ratio of topk to the sort; the time of topk is known to 15 % on an H100 only"
     )
 
 
@@ -42,19 +52,19 @@ class Limits:
 def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A whole tensor is sorted, and only its first elements are used.
 
-    What it looks for: sorts on the device (sort, argsort, msort) of 4,096 elements or more, of whose results what
-    follows takes a slice at the start or the end, a quarter at most; and no other op takes a tensor of their shape
-    and type until the step ends, or the next such sort begins.
-    Why it costs: a sort reads and writes all values and indices for every few bits of their type; topk only counts,
-    and writes what is asked for.
+    What it looks for: sorts on the device (sort, argsort, msort) of 4,096 elements or more. Later ops take only a
+    slice at the start or the end of the result, at most a quarter. No other op takes a tensor of that shape and dtype
+    until the step ends or the next such sort begins.
+    Why it costs: a sort reads and writes all values and indices once per few bits of their dtype; topk only counts,
+    and writes the requested part.
     Bad: scores.argsort(dim=1, descending=True)[:, :200]. Good: scores.topk(200, dim=1).indices.
-    How sure: what an op reads is known by recorded shapes and scalars; which tensor it is, by shape and type alone. So
-    the rule says less than there is where others of that shape are used, such as the scores themselves.
-    When it is wrong: where a kernel without an op reads the whole, or ties have to be in the order of a stable sort.
-    Saving: down to what topk takes of so many bytes, and the sort's share of what is kept. Nothing is said of one row
-    of a million or less, of which topk is no quicker.
+    How sure: recorded shapes and scalars show the part that an op reads; a tensor is known only by shape and dtype. So
+    the rule misses sorts if other tensors of that shape are used, such as the scores themselves.
+    When it is wrong: a kernel without an op reads the whole result, or ties need the order of a stable sort.
+    Saving: down to topk's time for that many bytes. One row of a million elements or fewer is not reported: topk is
+    not faster there.
     Source: torch.topk in PyTorch's documentation; measured on an H100 with torch 2.11: 256 rows of 200,000 float32 are
-    sorted in 4.3 ms, of which topk finds 100 in 0.70 ms.
+    sorted in 4.3 ms; topk finds 100 of each in 0.70 ms.
     """
     ops = calls[calls.is_op]
     sorts = ops[ops.name.one_of(*SORTS)].outermost()

@@ -23,28 +23,29 @@ _PRODUCTS = ("aten::bmm", "aten::baddbmm")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_between: int = limit(8, "pieces from product to softmax: scale, mask, bias, casts, dropout")
+    max_between: int = limit(8, "maximum kernels from product to softmax: scale, mask, bias, casts, dropout")
     fused_share: float = limit(
         0.475,
-        "of both products that fused bfloat16 attention takes, shapes unknown; 512 to 2,048 tokens, H200",
+        "time of fused bfloat16 attention as a share of both products, if shapes are unknown; 512 to 2,048 tokens, "
+        "H200",
     )
-    fused_share_fp32: float = limit(0.7, "of all pieces that fused float32 attention takes")
+    fused_share_fp32: float = limit(0.7, "time of fused float32 attention as a share of all its kernels")
 
 
 @rule(since="0.1", claims=Claims.PATTERN, specificity=1, limits=Limits)
 def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Attention is written by hand: a batched product, a softmax, a batched product.
 
-    What it looks for: on one stream, a batched matrix product, a softmax and another batched product with at most some
-    pointwise work between them; in backward two products, the softmax's gradient, two products.
-    Why it costs: the matrix of all queries by all keys goes to memory and back at each of these steps; fused attention
-    never writes it.
+    What it looks for: on one stream, a batched matrix product, a softmax and another batched product with only
+    pointwise work between them; in backward, two products, the softmax's gradient, two products.
+    Why it costs: the matrix of queries by keys goes to memory and back at each of these ops; fused attention never
+    writes it.
     Bad: (q @ k.transpose(-2, -1) / d + mask).softmax(-1) @ v. Good: F.scaled_dot_product_attention(q, k, v,
     attn_mask=mask), or is_causal=True.
     How sure: the ops and their order are recorded. A softmax between other products (a router, a classifier) does not
-    count: they are not batched, or between them experts are chosen and their weights looked up.
-    When it is wrong: where the attention weights themselves are wanted, or changed in a way that no fused kernel knows.
-    Saving: the operations of both products at the rate that fused attention reaches on this device.
+    count: these are not batched, or experts are chosen between them.
+    When it is wrong: the attention weights themselves are needed, or changed in a way that no fused kernel supports.
+    Saving: both products at the rate of fused attention on this device.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; FlashAttention (Dao et al., 2022).
     """
     every, number, backward = attention_spans(work, limits.max_between)

@@ -21,19 +21,19 @@ from traceanalyzer.rules.kernels.one_hot.one_hots import followed
 
 @rule(since="0.1", claims=Claims.WORK)
 def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus) -> Iterator[Hits]:
-    """One-hot tensors are written out where the index would do.
+    """One-hot tensors are written out, though the index is enough.
 
-    What it looks for: what torch.nn.functional.one_hot launches, the conversions of its result that come next on its
-    thread, told by type and size, and the product with it where that comes after them.
-    Why it costs: it writes zeros of eight bytes for each class of each element, reads them again to convert them, and
-    multiplies them with a tensor as large, to pick one value of many. Permuted, it also gives the product and its
-    gradients another layout than the other factor has.
+    What it looks for: the launches of torch.nn.functional.one_hot, the next conversions of its result on its thread
+    (by dtype and size), and a product with it after them.
+    Why it costs: it writes eight bytes per class and element, nearly all zeros, reads them again to convert them, and
+    multiplies them with an equally large tensor, to pick one value of many. A permuted one-hot also changes the layout
+    of the product and its gradients.
     Bad: F.one_hot(target, 150).permute(0, 3, 1, 2).float() in a Dice loss; one_hot(x, words).float() @ table. Good:
     gather and scatter_add along the classes; class indices, which cross_entropy takes; an embedding; bincount.
-    How sure: nothing but one_hot makes such tensors. What reads them is known by place, type and size.
-    When it is wrong: where the tensor is changed before it is used, such as smoothed or mixed labels.
-    Saving: what makes and converts it, and the product down to what gather or an embedding takes for the same values.
-    What reads the product, and backward, are not counted.
+    How sure: only one_hot creates such tensors. Their readers are known by order, dtype and size.
+    When it is wrong: the tensor is changed before use, such as smoothed or mixed labels.
+    Saving: creating and converting it, and the product down to the time of gather or an embedding for the same values.
+    Later ops and backward are not counted.
     Source: torch.nn.functional.one_hot in PyTorch's documentation, whose result is int64; measured on an H100, torch
     2.11: a Dice loss over 152 classes of 4x512x512, of whose step of 25.6 ms gather and scatter_add save 6.8.
     """

@@ -13,10 +13,13 @@ from traceanalyzer.rules.kernels.recomputation.backward_nodes import gradient_ch
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_checked_share: float = limit(0.5, "of backward nodes: anomaly mode checks all of them for NaN")
+    min_checked_share: float = limit(
+        0.5, "minimum share of checked backward nodes; anomaly mode checks all of them for NaN"
+    )
     usual_op_ns: int = limit(
         15_000,
-        "of an op's own time around its calls; with the mode on, forward ops take 100 us to keep the stack; H200 host",
+        "an op's usual own time around its calls; in anomaly mode forward ops take 100 us to keep the stack; H200 "
+        "host",
     )
 
 
@@ -26,17 +29,17 @@ class Limits:
 def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward computes parts of forward again.
 
-    What it looks for: ops within nodes of backward that record gradients themselves, thus carry a sequence number,
-    beside ops of the same node that do not: a checkpoint's second forward. And, after most nodes, a check of the
-    gradients for NaN: torch.autograd.detect_anomaly.
+    What it looks for: ops within backward nodes that record gradients themselves (they have a sequence number) beside
+    ops of the same node that do not: a checkpoint's second forward. Also a NaN check of the gradients after most
+    nodes: torch.autograd.detect_anomaly.
     Why it costs: checkpointing trades time for memory, up to a third of a step; anomaly mode checks every gradient,
     and waits for each answer.
-    Bad: checkpoints around every block with half of the memory free. Good: none, or around those alone whose
-    activations are large and cheap (selective checkpointing); anomaly mode only while looking for a NaN.
-    How sure: the sequence numbers are recorded. Gradients of gradients (create_graph=True) number every op of a node,
-    and are not meant.
-    When it is wrong: checkpointing is right where memory needs it, which the trace does not say: a choice, so that its
-    price is always info. Anomaly mode is a fault.
+    Bad: checkpoints around every block with half of the memory free. Good: none, or only for large activations that
+    are cheap to recompute (selective checkpointing); anomaly mode only while you look for a NaN.
+    How sure: the sequence numbers are recorded. Gradients of gradients (create_graph=True) number every op of a node
+    and do not count.
+    When it is wrong: checkpointing is right if memory is short, which the trace does not show: it may be deliberate,
+    so it is always info. Anomaly mode is a fault.
     Source: torch.utils.checkpoint and "Anomaly detection" in PyTorch's documentation.
     """
     again = recomputed(calls, work)

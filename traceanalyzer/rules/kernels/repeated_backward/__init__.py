@@ -29,24 +29,26 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_again_share: float = limit(0.05, "of backward nodes: fewer are one shared layer, worth no other loop")
+    min_again_share: float = limit(
+        0.05, "minimum share of repeated backward nodes; fewer are one shared layer"
+    )
 
 
 @rule(since="0.1", claims=Claims.PATTERN, causes=("inputs",), limits=Limits)
 def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward goes through the same nodes several times.
 
-    What it looks for: backward nodes with the sequence number of a node that was already computed: a graph that was
-    kept (retain_graph=True) and walked through again; and passes that begin at the same node with ones that were made
-    right before, each for another input, with what is later run of the graphs that all but the first recorded.
-    Why it costs: every pass computes all gradients of what it reaches, and most of them are added up, or thrown away
-    by the next zero_grad.
+    What it looks for: backward nodes whose sequence number was already computed: a graph that was kept
+    (retain_graph=True) and walked again; and passes that begin at the same node with the same gradient of ones, each
+    for another input, including later passes through the graphs recorded by all but the first.
+    Why it costs: every pass computes all gradients that it reaches; most are only added, or cleared by the next
+    zero_grad.
     Bad: loss_a.backward(retain_graph=True); loss_b.backward(), or a discriminator's loss on images whose generator is
     still attached, or grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward(), or
     discriminator(images.detach()), or grad(u, (x, y)).
     How sure: the sequence numbers are recorded and belong to one forward op each. Nodes that record gradients
-    themselves (create_graph=True) need both passes, and are not meant unless both begin with ones at the same outputs.
-    When it is wrong: where the passes cannot be one, such as gradients per task that are compared.
+    themselves (create_graph=True) need both passes, and do not count unless both begin with ones at the same outputs.
+    When it is wrong: the passes cannot be joined, such as gradients per task that are compared.
     Source: torch.autograd.backward, "retain_graph", in PyTorch's documentation.
     """
     nodes = calls[calls.is_op & calls.name.matches(_NODE)]

@@ -15,10 +15,17 @@ from traceanalyzer.timeline.clock_samples import ClockSamples, Values
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    low_share: float = limit(0.93, "of the highest clock seen; GPU Boost moves it by 5 % in normal work")
-    hot_celsius: float = limit(83.0, "NVIDIA data centre boards slow down from 83 to 90 degrees")
-    capped_share: float = limit(0.95, "of the highest power seen: at the cap the power stands still")
-    min_runs: int = limit(3, "of a kernel at full clock, to say what it takes there")
+    low_share: float = limit(
+        0.93, "maximum clock as a share of the highest seen; GPU Boost moves it by 5 % in normal work"
+    )
+    hot_celsius: float = limit(
+        83.0,
+        "minimum temperature for a thermal cause; NVIDIA data centre boards slow down from 83 to 90 degrees",
+    )
+    capped_share: float = limit(
+        0.95, "minimum share of the highest power seen for a power cap, where power stays constant"
+    )
+    min_runs: int = limit(3, "minimum executions of a kernel at full clock, to know its time there")
 
 
 _CAUSES = {
@@ -41,13 +48,13 @@ _CAUSES = {
 def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hits]:
     """The GPU lowers its clock, and kernels take longer.
 
-    What it looks for: samples of the SM clock below the highest of the window, and kernels that ran then and also
-    at full clock: what they take longer is lost. Temperature and power at those instants say why.
-    Why it costs: arithmetic takes longer by as much as the clock is lower.
+    What it looks for: samples of the SM clock below the highest of the window, and kernels that ran both then and at
+    full clock: their extra time is lost. Temperature and power at these times show the reason.
+    Why it costs: arithmetic slows down in proportion to the clock.
     Bad: a board at its temperature limit. Good: enough cooling, locked clocks for comparisons.
     How sure: clock and durations are measured; only kernels of one name, grid and block are compared.
-    When it is wrong: a clock that rises at the start of a recording lowers nothing: kernels before the first full
-    clock are left out. A window that is throttled from end to end shows no higher clock to compare with.
+    When it is wrong: a clock that only rises at the start is not throttled: kernels before the first full clock are
+    left out. A window that is throttled throughout has no higher clock to compare with.
     Source: NVIDIA's GPU Boost; counters of torch.profiler 2.14.
     """
     for device, kernels in work.of_kind("compute").by_device():

@@ -23,11 +23,17 @@ from traceanalyzer.timeline.kernel_chains import KernelChains
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_kernels: int = limit(3, "pointwise kernels over one size; two are often a product and its bias")
-    per_fused_kernel: int = limit(10, "kernels that one of Inductor's stands for at most; torch 2.11")
-    min_gpu_share: float = limit(0.03, "of GPU time that fusion saves; the ends of any eager step have some")
-    whole_share: float = limit(0.25, "of a chain's longest kernel: shorter ones work on something smaller")
-    usual_share: float = limit(0.10, "of the step: healthy eager models show up to 0.09; H200, torch 2.11")
+    min_kernels: int = limit(
+        3, "minimum pointwise kernels over one size; two are often a product and its bias"
+    )
+    per_fused_kernel: int = limit(10, "maximum kernels that one Inductor kernel replaces; torch 2.11")
+    min_gpu_share: float = limit(0.03, "minimum share of GPU time that fusion saves; any eager step has some")
+    whole_share: float = limit(
+        0.25, "minimum time as a share of a chain's longest kernel; shorter ones work on smaller tensors"
+    )
+    usual_share: float = limit(
+        0.10, "usual share of the step; healthy eager models show up to 0.09, H200, torch 2.11"
+    )
 
 
 _WHY = "Inductor makes one kernel of it"
@@ -49,17 +55,17 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     """Pointwise kernels in a row that could be one fused kernel.
 
     What it looks for: three or more eager elementwise kernels over the same number of elements, one after the other on
-    a stream within one step; a reduction among them, as in a norm written by hand, belongs to the chain. Also
-    two that begin with a broadcast, and a reduction of their result that takes as long: fused, nothing of that size is
-    written at all.
+    a stream within one step; a reduction among them, as in a norm written by hand, belongs to the chain. Also two
+    kernels that begin with a broadcast, and an equally long reduction of their result: fused, no tensor of that size
+    is written.
     Why it costs: each kernel reads its inputs from memory and writes its result back; fused, the values stay in
-    registers, and memory is passed over once.
+    registers, and memory is read and written once.
     Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm, F.gelu, or the
     function under torch.compile.
-    How sure: kernels and order are recorded; sizes are those of the recorded shapes, else of the grids. Loops over
+    How sure: kernels and order are recorded; sizes come from the recorded shapes, else from the grids. Loops over
     parameters in an optimizer and compiled kernels are left out.
-    When it is wrong: where neighbours do not depend on each other, a compiler fuses them as far as they share inputs.
-    Saving: a kernel as long as the shortest of the chain over the whole size, for every ten of them.
+    When it is wrong: if neighbours are independent, a compiler fuses only those that share inputs.
+    Saving: one kernel as long as the chain's shortest over the whole size replaces every ten kernels.
     Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on H200 pairs.
     """
     long = chains.longer_than(limits.min_kernels - 2)

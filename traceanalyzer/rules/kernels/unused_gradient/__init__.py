@@ -26,29 +26,31 @@ _CLEARED = "are cleared before any optimizer reads them"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_unused_share: float = limit(
-        0.75, "of gradients: frozen parts are most of a model; few have other uses"
+        0.75,
+        "minimum share of unused gradients; frozen parts are most of a model, a few gradients may have other "
+        "uses",
     )
-    min_steps: int = limit(2, "once may be an optimizer that waits for more gradients")
+    min_steps: int = limit(
+        2, "minimum number of steps; in one step an optimizer may still wait for more gradients"
+    )
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits)
 def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward computes gradients that no optimizer uses.
 
-    What it looks for: parameters that get a gradient in every step, of shapes that no op of any optimizer's step has,
-    and nothing else outside of backward writes to; three quarters of all gradients or more. Counted is what the engine
-    does after the last gradient that the optimizer does use: it serves the others alone. Mostly, these gradients are
-    never cleared, and each is added to the last step's. Where the lists of tensors of an optimizer are recorded, it
-    also looks for gradients at the end of a backward pass that its next step does not have, however few, and that
-    are made anew, not added to, before another optimizer has them.
+    What it looks for: parameters that get a gradient in every step, with shapes that no op of any optimizer's step has
+    and that nothing else outside backward writes to; at least three quarters of all gradients. The cost is the
+    engine's work after the last used gradient. Usually these gradients are never cleared, so each is added to the last
+    step's. If an optimizer's tensor lists are recorded, any number of gradients counts that its next step does not
+    use, and that are created anew before another optimizer uses them.
     Why it costs: backward of a layer takes twice the time of its forward, and keeps its activations until then.
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that are not
     detached from their generator. Good: backbone.requires_grad_(False); discriminator(images.detach()).
-    How sure: high where the gradients are never cleared. Frozen layers of the same shapes as trained ones are not
-    told from them, so the rule says less than there is.
-    When it is wrong: an optimizer that sees flattened or sharded copies of the parameters: so the rule does not judge
-    steps of several ranks, nor of compiled or captured optimizers, or of those whose kernels have no op
-    or which take more than about 30 tensors at once, whose shapes are not recorded.
+    How sure: high if the gradients are never cleared. Frozen layers with the shapes of trained ones are not found.
+    When it is wrong: an optimizer works on flattened or sharded copies of the parameters. So the rule does not judge
+    steps of several ranks, compiled or captured optimizers, or optimizers whose kernels have no op or take more than
+    about 30 tensors at once (their shapes are not recorded).
     Source: "Locally disabling gradient computation" in PyTorch's notes on autograd; measured on an H200.
     """
     leaves = calls[calls.is_op & calls.name.matches(_LEAF)]

@@ -16,10 +16,14 @@ from traceanalyzer.timeline.steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_steps: int = limit(3, "fewer steps cannot tell what recurs from what happens once")
-    spike: float = limit(5.0, "times the median step: more in leading steps is a start, not the loop")
+    min_steps: int = limit(3, "minimum number of steps; fewer cannot tell recurring from one-time costs")
+    spike: float = limit(
+        5.0, "maximum ratio to the median step; more in leading steps is the start, not the loop"
+    )
     off_share: float = limit(
-        0.5, "of the ops that allocate on a device; a cache that is emptied serves most of them"
+        0.5,
+        "minimum share of allocating ops that reach the driver if there is no cache; an emptied cache serves "
+        "most of them",
     )
 
 
@@ -62,15 +66,15 @@ def allocator_thrash(
 
     What it looks for: cudaMalloc, cudaFree, cudaHostAlloc, their HIP spellings and the driver's virtual memory calls,
     by threads that launch work, in more than half of the steps. Leading steps that take far more are left out.
-    Why it costs: such a call takes 50 us to milliseconds, cudaFree waits for the device, and nothing is launched
+    Why it costs: such a call takes 50 us to milliseconds, cudaFree waits for the device, and no work is launched
     meanwhile. PyTorch's caching allocator needs none of them once a loop runs.
     Bad: torch.cuda.empty_cache() in the loop. Good: leave the cache alone.
-    How sure: the calls are recorded; which of them recur, and whether memory is given back inside ops or between
-    them, tells why. The cost is the GPU's idle time within the calls. Where most ops that make a tensor hold an
-    allocation, the caching allocator itself is off.
-    When it is wrong: one-off calls are the first use of memory, and no thrash: with fewer than three steps nobody can
-    tell, and the rule does not apply. What such calls take changes with the state of the process, threefold in one
-    of them (3.3 to 10.1 ms a step on an H200): the saving is that of the recorded steps.
+    How sure: the calls are recorded; the cause follows from the calls that recur, and from whether memory is freed
+    inside ops or between them. The cost is the GPU's idle time within the calls. If most ops that create a tensor
+    allocate from the driver, the caching allocator is off.
+    When it is wrong: one-time calls are the first use of memory, not thrash: with fewer than three steps the rule does
+    not apply. The time of such calls depends on the process (3.3 to 10.1 ms a step in one program on an H200): the
+    saving is that of the recorded steps.
     Source: PyTorch's notes on CUDA semantics, "Memory management".
     """
     found = driver_allocations(calls, work)

@@ -20,14 +20,18 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_touched_share: float = limit(
-        0.20, "of a table's rows: with more, sparse updates take most of what the passes take; H200, Adagrad"
+        0.20,
+        "maximum share of a table's rows that is looked up; with more, sparse updates save little; H200, Adagrad",
     )
     summed_fills: float = limit(
-        27.0,
-        "extra cost of a sparse update, in units of filling the looked-up rows once; Adagrad, H200",
+        27.0, "extra cost of a sparse update, in units of filling the looked-up rows once; Adagrad, H200"
     )
-    added_cpu_ns: int = limit(100_000, "sparse backward and SGD's update of a table; H200 host, torch 2.11")
-    summed_cpu_ns: int = limit(370_000, "more by Adagrad or SparseAdam than before; H200 host, torch 2.11")
+    added_cpu_ns: int = limit(
+        100_000, "CPU time of sparse backward and SGD's update of a table; H200 host, torch 2.11"
+    )
+    summed_cpu_ns: int = limit(
+        370_000, "additional CPU time with Adagrad or SparseAdam; H200 host, torch 2.11"
+    )
 
 
 _SPARSE = "Pass sparse=True to the embedding"
@@ -45,15 +49,16 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     What it looks for: backward of embeddings (and embedding bags) between two optimizer steps that look up less than a
     fifth of the table's rows, with the fill of the gradient and the table's part, by elements, of each pass that the
     optimizer, accumulation, clipping or zeroing makes over gradients.
-    Why it costs: the gradient of 8 million rows is written and read several times, and the optimizer's states with
-    it, for some thousand rows that are not zero.
+    Why it costs: the gradient of 8 million rows is written and read several times, and the optimizer's states with it,
+    for some thousand rows that are not zero.
     Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that takes it.
-    How sure: numbers of rows are recorded; repeated indices are counted each, so fewer rows are touched than said.
-    Lists of more than about 30 tensors are not recorded: they are taken to be all parameters that get a gradient.
-    When it is wrong: tables that are the output layer's weight as well have dense gradients, and are left out, as is
-    every table that has as many rows as a matrix product has rows or columns. Momentum and weight decay change rows
-    that a step does not touch; sparse updates do not. Gradients of table[index] are not looked at.
-    Saving: without these parts, and with what sparse updates take of the CPU and of the GPU.
+    How sure: numbers of rows are recorded; repeated indices count each time, so the true number of touched rows is
+    smaller. Lists of more than about 30 tensors are not recorded: they are assumed to hold all parameters with a
+    gradient.
+    When it is wrong: a table that is also the output layer's weight has a dense gradient and is left out, as is every
+    table with as many rows as a matrix product has rows or columns. Momentum and weight decay change rows that a step
+    does not touch; sparse updates do not. Gradients of table[index] are not looked at.
+    Saving: without these parts, plus the CPU and GPU time of sparse updates.
     Source: "Embedding" and "SparseAdam" in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
