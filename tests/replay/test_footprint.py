@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.replay.programs import OP_NS, Loop, program
+from tests.replay.programs import OP_NS, STEP_NS, Loop, program
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import CapOps, Drop, DropSpans, Edit, Resize, ShrinkGaps
@@ -79,6 +79,20 @@ def test_host_work_after_a_wait_belongs_to_it_up_to_the_next_launch(trace: Trace
     assert wait.leads_to(pause, built.launch)
     assert not pause.leads_to(wait, built.launch)
     assert not later.leads_to(pause, built.launch)
+
+
+def test_host_work_after_one_of_many_waits_is_chance() -> None:
+    """A loop that checks a value after each op also reads its configuration once."""
+    loop = Loop()
+    for at in range(10_000, 310_000, 60_000):
+        loop.op("aten::mm", at, 5_000)
+        loop.sync(at + 30_000, 10_000)
+    loop.op("aten::add", 900_000, 2_000)
+    trace = loop.load()
+    built = program(trace)
+    waits = taken(built, Drop(rows(trace, "cudaDeviceSynchronize")))
+    begins = np.arange(4) * STEP_NS
+    assert not waits.leads_to(taken(built, ShrinkGaps(begins + 290_000, begins + 900_000)), built.launch)
 
 
 def test_ops_are_capped_and_calls_are_not(trace: Trace, built: Program) -> None:

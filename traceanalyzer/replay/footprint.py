@@ -60,7 +60,8 @@ class Footprint:
     def leads_to(self, other: Footprint, launch: NDArray[np.int64]) -> bool:
         """Whether most of the other's CPU time lies between a wait that this takes away and the next launch.
 
-        A result is copied to the host, the host works on it, and only then goes on to launch.
+        A result is copied to the host, the host works on it, and only then goes on to launch. Where few of the waits
+        are followed by such work, it is chance: a loop that reads values back also does other things.
 
         Args:
             launch: int64 (work,), segment in which each piece of work is launched.
@@ -74,4 +75,7 @@ class Footprint:
         place = np.arange(len(stays))
         first = np.full(int(number[-1]) + 1, len(stays))
         np.minimum.at(first, number[self.woken], place[self.woken])
-        return bool(other.cpu_ns[place > first[number]].sum() >= _INSIDE * whole)
+        after = place > first[number]
+        waits, worked = np.unique(number[self.woken]), np.unique(number[after & (other.cpu_ns > 0)])
+        often = len(worked) >= _INSIDE * len(waits)
+        return bool(often and other.cpu_ns[after].sum() >= _INSIDE * whole)
