@@ -65,14 +65,44 @@ def test_a_loop_over_tensors_is_no_iteration() -> None:
     assert mark.steps().kind == "ProfilerStep"
 
 
-def test_marks_of_which_there_are_several_are_the_steps() -> None:
+def marked(counts: Sequence[int]) -> Steps:
+    """Marks of so many iterations each."""
     mark = Mark()
-    for step in range(3):
+    for step, count in enumerate(counts):
         begun = mark.at
-        for _ in range(4):
+        for _ in range(count):
             mark.run(FORWARD)
         mark.trace.step(step, begun, mark.at - begun)
-    assert len(Analysis(mark.trace.load()).index(Steps)) == 3
+    return Analysis(mark.trace.load()).index(Steps)
+
+
+def test_marks_of_which_there_are_several_are_the_steps() -> None:
+    """The user says what a step is: repeats may be samples, or layers; the source tells of them."""
+    steps = marked([4, 4, 4])
+    assert (len(steps), steps.kind) == (3, "ProfilerStep")
+    assert (
+        steps.source == "steps are ProfilerStep marks; each holds 4 repeats of the same 10 ops and launches"
+    )
+
+
+def test_marks_of_unequal_numbers_of_alike_iterations_are_no_unit() -> None:
+    steps = marked([10, 10, 7])
+    assert (len(steps), steps.kind) == (27, "iteration")
+    assert set(steps.durations_ns().tolist()[:-1]) == {250 * US}
+    assert (
+        steps.source
+        == "a step is what repeats 27 times within 3 ProfilerStep marks: the same 10 ops and launches"
+    )
+
+
+def test_marks_that_hold_unlike_things_are_the_steps() -> None:
+    mark = Mark()
+    for step, ops in enumerate((FORWARD, FORWARD[::-1])):
+        begun = mark.at
+        for _ in range(3 + step):
+            mark.run(ops)
+        mark.trace.step(step, begun, mark.at - begun)
+    assert Analysis(mark.trace.load()).index(Steps).kind == "ProfilerStep"
 
 
 def test_ten_forward_passes_in_one_mark_reduce_once_each(shared: Callable[[str], Path]) -> None:

@@ -8,8 +8,10 @@ last. A model's layers repeat, too, but something comes before the first and aft
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, numbered
 from traceanalyzer.model.schema import CALL_CATEGORIES
@@ -20,28 +22,41 @@ from traceanalyzer.timeline.names import COPY_CALL, LAUNCH, SYNCHRONISING
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
+Mask = NDArray[np.bool_]
+
 _LEAST = 3  # repeats: fewer may be chance, as forward and backward of a net of one layer
 _LEAST_ROWS = 8  # of an iteration; shorter ones are loops over tensors, in which a launch is all there is
 _LAGS = 8  # times that the rarest row comes in an iteration, at most
+_USERS = "ProfilerStep"  # kind of the marks that say where the user called `prof.step()`
 _DIGITS = re.compile(r"\d+")
 
 
 def iterations_within(
     trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None, marks: Marks
 ) -> Marks:
-    """The iterations of a single mark, where it consists of nothing else; else the mark."""
-    if len(marks.number) != 1 or work is None or not (work.call >= 0).any():
+    """The iterations of a single mark, where it consists of nothing else; else the mark.
+
+    Of several marks the user knows best what a step is, layers and samples repeat, too; but where each consists of the
+    same iterations and they hold different numbers of them, the marks are no unit.
+    """
+    if work is None or not (work.call >= 0).any() or (len(marks.number) > 1 and marks.kind != _USERS):
         return marks
-    rows = _outermost(trace, nesting, syncs, work, marks)
-    kind = _kinds(trace)[rows]
-    period = _period(kind)
-    if period == 0:
+    kinds = _kinds(trace)
+    held = [rows for rows in _outermost(trace, nesting, syncs, work, marks) if len(rows)]
+    periods = {_period(kinds[rows]) for rows in held}
+    period = periods.pop() if len(periods) == 1 else 0
+    if period == 0 or any((kinds[rows[:period]] != kinds[held[0][:period]]).any() for rows in held):
         return marks
-    begins = nesting.start_ns[rows[::period]][: len(rows) // period]
-    inside = "the recording" if marks.kind == "window" else f"the one {marks.kind} mark"
+    counts = {len(rows) // period for rows in held}
+    what = f"the same {period} ops and launches"
+    if len(held) > 1 and len(counts) == 1:
+        return replace(marks, source=f"{marks.source}; each holds {counts.pop()} repeats of {what}")
+    begins = np.concatenate([nesting.start_ns[rows[::period]] for rows in held])
+    one = "the recording" if marks.kind == "window" else f"the one {marks.kind} mark"
+    inside = one if len(marks.number) == 1 else f"{len(held)} {marks.kind} marks"
     return Marks(
         "iteration",
-        f"a step is what repeats {len(begins)} times within {inside}: the same {period} ops and launches",
+        f"a step is what repeats {len(begins)} times within {inside}: {what}",
         np.arange(len(begins)),
         begins,
         np.append(begins[1:], marks.end_ns[-1]),
@@ -49,9 +64,11 @@ def iterations_within(
     )
 
 
-def _outermost(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks) -> Rows:
-    """Ops, annotations, launches and waits that lie in nothing but the mark, on the thread that launches most."""
-    cpu = trace.lanes.cpu
+def _outermost(
+    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks
+) -> list[Rows]:
+    """Ops, annotations, launches and waits that lie in nothing but each mark, on the thread that launches most."""
+    cpu = trace.cpu
     launched = work.call[work.call >= 0]
     thread = int(np.bincount(nesting.thread[launched]).argmax())
     wanted = (LAUNCH, COPY_CALL, SYNCHRONISING)
@@ -59,13 +76,21 @@ def _outermost(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWor
     telling &= matching(cpu, "name", lambda name: any(one.search(name) for one in wanted))
     telling |= nesting.annotation | matching(cpu, "category", "cpu_op".__eq__)
     telling[syncs.row[syncs.profiler]] = False
-    low, high = int(marks.start_ns[0]), int(marks.end_ns[0])
-    is_mark = nesting.annotation & (nesting.start_ns <= low) & (nesting.end_ns >= high)
     rows = nesting.thread_rows[thread]
-    rows = rows[(nesting.start_ns[rows] >= low) & (nesting.end_ns[rows] <= high)]
-    parent = nesting.parent[rows]
-    free = telling[rows] & ~is_mark[rows] & ((parent < 0) | is_mark[parent])
-    return np.asarray(rows[free], np.int64)
+    around = np.append(_around(nesting, marks), True)  # the last stands for no parent
+    free = rows[telling[rows] & ~around[rows] & around[nesting.parent[rows]]]
+    mark = np.searchsorted(marks.start_ns, nesting.start_ns[free], side="right") - 1
+    free, mark = free[mark >= 0], mark[mark >= 0]
+    inside = nesting.end_ns[free] <= marks.end_ns[mark]
+    edges = np.searchsorted(mark[inside], np.arange(1, len(marks.number)))
+    return np.split(free[inside], edges)
+
+
+def _around(nesting: Nesting, marks: Marks) -> Mask:
+    """Which rows are annotations that hold a mark, or are one; bool (rows,)."""
+    first = np.searchsorted(marks.start_ns, nesting.start_ns)
+    ends = np.append(marks.end_ns, np.iinfo(np.int64).max)
+    return np.asarray(nesting.annotation & (nesting.end_ns >= ends[first]))
 
 
 def _kinds(trace: Trace) -> Rows:
