@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from traceanalyzer import rules as rules_package
+from traceanalyzer.idle import cause_texts
 from traceanalyzer.idle.cause_texts import TEXTS
-from traceanalyzer.rule.recorded_with import as_recorded
+from traceanalyzer.rule.recorded_with import FEATURES, as_recorded
 
 OLD = "torch 1.9 to 1.11"
 ROCM = "torch 2.8 to 2.11 on ROCm"
@@ -15,34 +22,34 @@ ROCM = "torch 2.8 to 2.11 on ROCm"
     ("advice", "dialect", "added"),
     [
         (
-            "Pass fused=True to SGD.",
+            "Pass {fused=True to SGD}.",
             OLD,
             f" fused=True to SGD needs torch 2.3 or later; this was recorded with {OLD}.",
         ),
         (
-            "Pass fused=True to SGD.",
+            "Pass {fused=True to SGD}.",
             "torch 2.1 to 2.3",
             " fused=True to SGD needs torch 2.3 or later; this was recorded with torch 2.1 to 2.3.",
         ),
-        ("Pass fused=True to AdamW.", "torch 2.1 to 2.3", ""),
+        ("Pass {fused=True to AdamW}.", "torch 2.1 to 2.3", ""),
         (
-            "Use torch.compile.",
+            "Use {torch.compile}.",
             OLD,
             f" torch.compile needs torch 2.0 or later; this was recorded with {OLD}.",
         ),
-        ("Use torch.compile.", "torch 2.12 or later", ""),
-        ("Use torch.compile.", "unknown", ""),
-        ("Use torch.compile.", "", ""),
-        ("Use F.rms_norm.", "torch 2.4 previews of spring 2024", ""),
-        ("Use channels_last.", "torch 2.8 to 2.11", ""),
+        ("Use {torch.compile}.", "torch 2.12 or later", ""),
+        ("Use {torch.compile}.", "unknown", ""),
+        ("Use {torch.compile}.", "", ""),
+        ("Use {F.rms_norm}.", "torch 2.4 previews of spring 2024", ""),
+        ("Use {channels_last}.", "torch 2.8 to 2.11", ""),
     ],
 )
 def test_an_old_torch_may_not_have_it(advice: str, dialect: str, added: str) -> None:
-    assert as_recorded(advice, dialect) == advice + added
+    assert as_recorded(advice, dialect) == advice.replace("{", "").replace("}", "") + added
 
 
 def test_channels_last_takes_a_switch_on_rocm() -> None:
-    assert "PYTORCH_MIOPEN_SUGGEST_NHWC=1" in as_recorded("Use channels_last.", ROCM)
+    assert "PYTORCH_MIOPEN_SUGGEST_NHWC=1" in as_recorded("Use {channels_last}.", ROCM)
     assert "MIOPEN" not in as_recorded("Pin the source.", ROCM)
 
 
@@ -53,3 +60,35 @@ def test_cuptis_switch_is_not_advised_on_rocm(cause: str) -> None:
     there = as_recorded(advice, ROCM)
     assert "cuda" not in there
     assert "rocprofv3" in there
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """What a module says, without its docstrings; what is filled in stands as `{}`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    pages = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in pages:
+            yield node.value
+
+
+def test_what_an_advice_takes_is_marked() -> None:
+    """Else an old torch would be advised what it has not; by how such a mention reads."""
+    names = "|".join(map(re.escape, FEATURES))
+    bare = re.compile(rf"(?<![{{.\w])(?:{names})(?![\w}}])")
+    rules = Path(rules_package.__file__ or "").parent
+    found = {
+        text
+        for path in [*rules.rglob("*.py"), Path(cause_texts.__file__)]
+        for text in texts_of(path)
+        if bare.search(text)
+    }
+    assert found == {
+        "of a depthwise kernel's time, channels_last; EfficientNet, H200",  # where a limit comes from
+        "nothing in the trace is compiled by torch.compile",  # why a rule does not apply
+    }
+
+
+def test_names_in_braces_are_left_alone() -> None:
+    assert (
+        as_recorded("Move {lambda(int)#1} out of the loop.", ROCM) == "Move {lambda(int)#1} out of the loop."
+    )

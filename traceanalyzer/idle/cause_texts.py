@@ -38,7 +38,7 @@ TEXTS: dict[str, CauseText] = {
         "waiting for other work",
         "while work waits for an event",
         "work was launched and waited for an event, or for work that the trace does not show",
-        "See which stream or rank it waits for: enable_cuda_sync_events=True in the profiler names the event.",
+        "See which stream or rank it waits for: record with {enable_cuda_sync_events=True}.",
     ),
     "unlinked": CauseText(
         "launch not recorded",
@@ -56,7 +56,7 @@ TEXTS: dict[str, CauseText] = {
         "not explained",
         "for reasons that the trace does not show",
         "work was launched in time and started late, without a recorded reason",
-        "Record with enable_cuda_sync_events=True.",
+        "Record with {enable_cuda_sync_events=True}.",
     ),
     "profiler-overhead": CauseText(
         "profiler overhead",

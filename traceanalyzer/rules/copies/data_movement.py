@@ -76,7 +76,7 @@ def _hits(op: str, found: Work, share: float, gathers: bool) -> Hits:
         message="{by} moves or converts data and computes nothing: {gpu} of GPU time, {times_a_step}, in "
         "{kernels}{where}",
         advice="Find the op that needs this layout or dtype and create the data that way; or use a view; or "
-        "let torch.compile fuse conversions and gathers into their readers. Strided views save less than "
+        "let {torch.compile} fuse conversions and gathers into their readers. Strided views save less than "
         "predicted, because their readers run slower.",
         confidence=Confidence.LOW,
         evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns},

@@ -55,7 +55,7 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
             message="{by} copies its input into its output before the GEMM, {times_a_step}, {moved} in "
             "total; the copies take {total}{shapes}",
             advice="Pass a 1-D bias (it goes into the GEMM's epilogue), or add the matrix separately, where "
-            "torch.compile can fuse the addition with the next op.",
+            "{torch.compile} can fuse the addition with the next op.",
             evidence={
                 "moved_bytes": int(found.bytes.sum()),
                 "gemm": next(iter(products.name.sums(products.dur_ns)), ""),

@@ -21,9 +21,9 @@ _ROWS = (
 _TORCHS_OWN = r"GammaBetaBackward"
 _NORMS = {
     r"1C11_kernel|batch_norm": (
-        "Use channels_last for model and images: in channels first, a norm has one block per channel."
+        "Use {channels_last} for model and images: in channels first, a norm has one block per channel."
     ),  # cuDNN's and torch's
-    _TORCHS_OWN: "Put the norm under torch.compile: torch's own kernel for the weight gradients has one "
+    _TORCHS_OWN: "Put the norm under {torch.compile}: torch's own kernel for the weight gradients has one "
     "block per 32 channels or so.",
 }
 

@@ -88,7 +88,7 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
             + (", at {lines}" if members.line.sums(members.dur_ns) else ""),
             advice="Use a matrix product for sums of products (matmul, einsum), torch.cdist for distances, "
             "the product of normalised rows for cosine similarity. If few pairs are needed, select them "
-            "first; else torch.compile fuses the ops with the reduction.",
+            "first; else {torch.compile} fuses the ops with the reduction.",
             confidence=Confidence.MEDIUM,
             evidence={
                 **told(members),

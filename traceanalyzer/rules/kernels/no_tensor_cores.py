@@ -39,7 +39,7 @@ _ADVICE = {
 }
 _LEFT_OUT = (
     "TF32 is on (other convolutions use it), but cuDNN has no TF32 kernel for these layouts and shapes: use "
-    "channels_last, channels in multiples of 4 and cudnn.benchmark = True, or autocast to bfloat16."
+    "{channels_last}, channels in multiples of 4 and cudnn.benchmark = True, or autocast to bfloat16."
 )
 _OLDER = "This device has no TF32: use torch.autocast with {half}, which its matrix units support."
 _UNKNOWN = "Use torch.autocast if the device has matrix units; TF32 (Ampere and later) needs no conversions."

@@ -15,7 +15,7 @@ TEXTS = {
     "repetition": (
         "the same data is written {often}, {times_a_step} ({ops})",
         "Let the next op broadcast: expand() without contiguous(), instead of repeat. For attention with fewer key "
-        "heads than query heads: scaled_dot_product_attention(enable_gqa=True), or the queries of a group as rows.",
+        "heads than query heads: {F.scaled_dot_product_attention}(enable_gqa=True), or the queries of a group as rows.",
     ),
     "transposition": (
         "tensors are rewritten with their dimensions in another order {times_a_step} ({ops})",

@@ -74,7 +74,7 @@ KINDS = {
     "loss-scaling": Awaited(
         None,  # by the ops around it
         "is GradScaler's check for overflowed gradients, and waits for the answer",
-        "Use an optimizer with fused=True, which checks on the device, or bfloat16, which needs no scaler.",
+        "Use an optimizer with {fused=True}, which checks on the device, or bfloat16, which needs no scaler.",
         only_reads=True,
     ),
 }

@@ -16,15 +16,16 @@ from traceanalyzer.rules.gpu_idle.launch_bound.capturable import is_compiled
 _POINTWISE = re.compile(r"elementwise_kernel|elementwise_grid_stride|reduce_kernel|CatArrayBatched")
 
 _GRAPH = (
-    "Capture the step in a CUDA graph (torch.cuda.graph, or torch.compile(mode='reduce-overhead')): every step "
+    "Capture the step in a CUDA graph (torch.cuda.graph, or {torch.compile}(mode='reduce-overhead')): every step "
     "launches the same kernels on the same grids."
 )
 _ONE_STEP = (
     "If all steps have the same shapes (one recorded step does not show it), capture them in a CUDA graph: "
-    "torch.cuda.graph, or torch.compile(mode='reduce-overhead'). Else do more with each launch: a larger batch."
+    "torch.cuda.graph, or {torch.compile}(mode='reduce-overhead'). Else do more with each launch: a larger batch."
 )
 _COMPILE = (
-    "Compile the model with torch.compile: {:.0f} % of the launches are pointwise kernels that can be fused. "
+    "Compile the model with {{torch.compile}}: {:.0f} % of the launches are pointwise kernels "
+    "that can be fused. "
 )
 _STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others into a CUDA graph."
 _IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest, but not yet: {}."

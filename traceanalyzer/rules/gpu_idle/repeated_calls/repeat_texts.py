@@ -45,9 +45,7 @@ def advised(names: tuple[str, ...], copies: bool) -> str:
             "Build one tensor of all values on the host, copy it once, and compute on all elements at once."
         )
     if names == ("aten::copy_",):
-        return (
-            "Copy the whole list with torch._foreach_copy_; DistributedDataParallel: broadcast_buffers=False."
-        )
+        return "Copy the whole list with {torch._foreach_copy_}; DistributedDataParallel: broadcast_buffers=False."
     if all(name.endswith("_") for name in names):
         return "Update all tensors with one call: torch._foreach_ ops take the whole list."
     return "Stack the inputs and use one op for all of them."

@@ -14,10 +14,10 @@ _EQUAL = (
 )
 _ORDER = "Reduce along the dimension that is contiguous in memory, or transpose once before"
 BROADCAST = (
-    "In backward it sums the gradient of a bias or another broadcast tensor: put the layer under torch.compile, or "
+    "In backward it sums the gradient of a bias or another broadcast tensor: put the layer under {torch.compile}, or "
     "drop a bias before a batch norm (bias=False)"
 )
-NORM = "Put the norm under torch.compile: torch's own kernels use one block per row, which short rows do not fill"
+NORM = "Put the norm under {torch.compile}: torch's own kernels use one block per row, which short rows do not fill"
 _FFT = (
     "Convolve by FFT: torch.fft.rfft of the signal and of the kernel, both padded to one length, their product, "
     "irfft (torchaudio.functional.fftconvolve); a direct convolution multiplies every output with every tap"
@@ -30,14 +30,16 @@ FLASH = (
     "The flash kernel runs already: give it more parallel work (more heads, sequences or queries), or a head size "
     "that it is made for (64 or 128)"
 )
-_DEPTHWISE = "Use channels_last, for which cuDNN has special kernels, or put the layer under torch.compile"
+_DEPTHWISE = (
+    "Use {channels_last}, for which cuDNN has special kernels, or put the layer under {torch.compile}"
+)
 REMEDIES: Mapping[str, str] = {
     "scatter": _PLACES,
     "row scatter": _PLACES,
     "indexed sum": _EQUAL,
     "indexed row sum": _EQUAL,
     "softmax": _ORDER,
-    "reduction": f"{_ORDER}, or put it under torch.compile",
+    "reduction": f"{_ORDER}, or put it under {{torch.compile}}",
     "norm": NORM,
     "norm backward": NORM,
     "scan": f"{_ORDER}; cut a few long rows into pieces",
@@ -45,5 +47,5 @@ REMEDIES: Mapping[str, str] = {
     "attention": _ATTENTION,
     "long conv": _FFT,
     "depthwise conv": _DEPTHWISE,
-    "batch norm": "Use channels_last, or more channels or images at once",
+    "batch norm": "Use {channels_last}, or more channels or images at once",
 }

@@ -69,7 +69,7 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
         fix=Fuse(found.entries, number, fused),
         message=f"attention by hand, {{forward}} times forward{both}, {{spent}} in total: product, softmax and "
         "product go through memory{where}",
-        advice="Use F.scaled_dot_product_attention (is_causal=True or attn_mask= for the mask): it never writes the "
+        advice="Use {F.scaled_dot_product_attention} (is_causal=True or attn_mask= for the mask): it never writes the "
         "matrix of queries by keys.",
         confidence=Confidence.HIGH if (exact > 0).any() else Confidence.MEDIUM,
         evidence={

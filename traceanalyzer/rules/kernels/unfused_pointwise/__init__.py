@@ -37,13 +37,13 @@ class Limits:
 
 
 _WHY = "Inductor makes one kernel of it"
-_COMPILE = f"put the chain under torch.compile: {_WHY}"
+_COMPILE = f"put the chain under {{torch.compile}}: {_WHY}"
 _PAIRS = (
     "If the chain combines each row of one tensor with each row of another, use a matrix product or torch.cdist, "
     "which write no pairs; record_shapes=True shows it."
 )
 _REMEDIES = (
-    (("rsqrt", "mean"), "Use F.rms_norm or F.layer_norm for the norm written by hand"),
+    (("rsqrt", "mean"), "Use {F.rms_norm} or F.layer_norm for the norm written by hand"),
     (("tanh", "pow"), "Use F.gelu(x, approximate='tanh')"),
     (("sigmoid", "mul"), "Use F.silu, or F.glu, for the gate"),
 )
@@ -113,4 +113,4 @@ def _advice(sequence: str) -> str:
     ops = sequence.split(" > ")
     remedies = _REMEDIES if _GATE.issuperset(ops) else _REMEDIES[:-1]
     named = next((remedy for wanted, remedy in remedies if all(one in ops for one in wanted)), None)
-    return f"{named}, or {_COMPILE}." if named else f"Put the chain under torch.compile: {_WHY}."
+    return f"{named}, or {_COMPILE}." if named else f"Put the chain under {{torch.compile}}: {_WHY}."

@@ -30,7 +30,7 @@ class Limits:
 _HOST = r"Host"
 _ASKS, _MAKES = r"Malloc|MemAlloc|MemCreate", r"^aten::(empty|empty_strided)$"
 _GIVES_BACK = r"Free|Release|Unmap|Unregister"
-_EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+_EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF={expandable_segments}:True"
 
 # cause -> (what happens, remedy)
 _TEXTS = {
