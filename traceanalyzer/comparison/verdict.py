@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from traceanalyzer.comparison.exact import program_changed
 from traceanalyzer.comparison.result import Axes, StepAxis, Verdict, Waterfall, Word
 from traceanalyzer.comparison.rows import PRODUCT_FLOOR
+from traceanalyzer.comparison.shown import percent
 from traceanalyzer.comparison.snapshot import Snapshot
 from traceanalyzer.model.units import format_ns
 
@@ -39,7 +40,7 @@ def verdict_of(
     if step is None:
         why = _no_step(sides)
         return Verdict(Word.UNKNOWN, None, why, "record both with a GPU", tuple(because), f"unknown: {why}")
-    times = f"{format_ns(step.base_ns)} -> {format_ns(step.new_ns)} a step ({_signed(step.difference)})"
+    times = f"{format_ns(step.base_ns)} -> {format_ns(step.new_ns)} a step ({percent(step.difference)})"
     if inputs:
         settle = "record both with the same inputs"
         return Verdict(Word.UNKNOWN, None, inputs, settle, tuple(because), f"unknown: {inputs}; {times}")
@@ -89,7 +90,7 @@ def _no_step(sides: tuple[Snapshot, Snapshot]) -> str:
 
 def _why(step: StepAxis) -> str:
     if step.low is not None:
-        interval = f"{_signed(step.low)} to {_signed(step.high or 0.0)}"
+        interval = f"{percent(step.low)} to {percent(step.high or 0.0)}"
         return f"{step.captures[0]} and {step.captures[1]} captures, interval {interval}"
     kind = (
         "predicted without the profiler" if step.predicted else "as timed" if step.measured else "as recorded"
@@ -105,7 +106,7 @@ def _why(step: StepAxis) -> str:
 
 def _why_same(step: StepAxis, silent: bool) -> str:
     if step.low is not None:
-        return f"interval {_signed(step.low)} to {_signed(step.high or 0.0)}"
+        return f"interval {percent(step.low)} to {percent(step.high or 0.0)}"
     if silent:
         return "launches, work, waits and times of kernels are the same; the rest is noise of one recording a side"
     return "the difference is no larger than noise"
@@ -125,7 +126,3 @@ def _opposed(waterfall: Waterfall | None) -> str:
         f" ({format_ns(gained[1][0])} -> {format_ns(gained[1][1])}) and {lost[0]} takes {format_ns(lost[1][2])}"
         f" ({format_ns(lost[1][0])} -> {format_ns(lost[1][1])})"
     )
-
-
-def _signed(share: float) -> str:
-    return f"{share * 100:+.1f} %"

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows, distinct, numbered, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, numbered, pick, sums_of
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -69,7 +68,7 @@ class Accounting:
         chosen = np.ones(len(self.device), bool) if device is None else self.device == device
         code = self._code(idle)[chosen]
         sums = sums_of(code, self.dur_ns[chosen], len(CLASSES) + len(CAUSES))
-        named = {_name(i): int(ns) for i, ns in enumerate(sums.tolist()) if ns}
+        named = {class_name(i): int(ns) for i, ns in enumerate(sums.tolist()) if ns}
         return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))
 
     def _code(self, idle: Idle) -> Rows:
@@ -100,7 +99,8 @@ class Accounting:
         ).assign(step=lambda made: made["step"].mask(sums["at"] < 0))
 
 
-def _name(code: int) -> str:
+def class_name(code: int) -> str:
+    """Of a class, or of a cause of idle time, numbered on after the classes."""
     return CLASSES[code] if code < len(CLASSES) else f"idle:{CAUSES[code - len(CLASSES)]}"
 
 
@@ -123,7 +123,7 @@ def _segments(work: DeviceWork, idle: Idle, steps: Steps, device: int) -> tuple[
     return np.full(len(start), device), start, end, _class_of(runs)
 
 
-def _covers(members: intervals.Set, instants: Rows) -> NDArray[np.bool_]:
+def _covers(members: intervals.Set, instants: Rows) -> Mask:
     """Whether each instant lies in the set."""
     index = np.searchsorted(members[0], instants, side="right") - 1
     if len(members[0]) == 0:
@@ -131,7 +131,7 @@ def _covers(members: intervals.Set, instants: Rows) -> NDArray[np.bool_]:
     return (index >= 0) & (instants < members[1][np.maximum(index, 0)])
 
 
-def _class_of(runs: NDArray[np.bool_]) -> Rows:
+def _class_of(runs: Mask) -> Rows:
     """Class by what runs, bool (kinds, segments): compute first, and what it hides is named with it.
 
     Without compute, communication goes before copies, copies before memsets: what takes longest hides the rest.

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.idle.pieces import MOST
 from traceanalyzer.idle.round_trips import round_trips
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -59,7 +58,7 @@ class Evidence:
         return sums_of(gap, end - start, len(self.gaps))
 
     @cached_property
-    def in_ops(self) -> NDArray[np.float64]:
+    def in_ops(self) -> Floats:
         """Share of the rest that ops and calls of launching threads cover."""
         gap, start, end = self.remainder
         covered = intervals.covered(self.activity.sets["dispatching"], start, end)

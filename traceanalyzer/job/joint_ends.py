@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.communication import Kernels, unexplained
@@ -38,7 +38,7 @@ class RankKernels:
         known: names of those that the rank's own trace shows to communicate.
     """
 
-    runs: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+    runs: Mapping[str, tuple[Floats, Floats]]
     known: frozenset[str]
 
     @classmethod
@@ -73,7 +73,7 @@ def with_waiting(trace: Trace, work: DeviceWork, names: frozenset[str]) -> Devic
     return replace(work, kind=np.where(chosen, _COMMUNICATES, work.kind))
 
 
-def _wait(runs: list[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> bool:
+def _wait(runs: list[tuple[Floats, Floats]]) -> bool:
     count = min(len(start) for start, _ in runs)
     if count < _EXECUTIONS or max(len(start) for start, _ in runs) > 2 * count:
         return False
@@ -87,7 +87,7 @@ def _wait(runs: list[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> bool:
     return bool(together <= _MAKING_UP and np.abs(late + longer).sum() <= _LESS_SPREAD * spread)
 
 
-def _apart(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _apart(values: Floats) -> Floats:
     """How far each rank is from the mean of an execution, without what it always is: clocks differ, and devices."""
     own = values - np.median(values, axis=1, keepdims=True)
     return np.asarray(own - own.mean(axis=0))

@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.job.runs import CollectiveRuns
-from traceanalyzer.model.arrays import Rows, starts_of_runs
+from traceanalyzer.model.arrays import Mask, Rows, starts_of_runs
 
 _SLACK_NS = (
     100_000  # clocks of two hosts drift apart so much in ten seconds, at 10 ppm; ends differ by 35 us, 2 H200
@@ -69,7 +68,7 @@ def _shifted(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Row
     return partner
 
 
-def _alike(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: Rows) -> NDArray[np.bool_]:
+def _alike(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: Rows) -> Mask:
     """The same collective, of as many elements, and with one number where both have one."""
     alike = (partner >= 0) & (mine.what[own] == theirs.what[partner])
     for column in ("elements", "seq"):
@@ -78,7 +77,7 @@ def _alike(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: Row
     return np.asarray(alike, np.bool_)
 
 
-def _at_once(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: Rows) -> NDArray[np.bool_]:
+def _at_once(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: Rows) -> Mask:
     """Whether the two run at once when the clocks are set so that most end together: every rank waits for the last."""
     paired = partner >= 0
     if not paired.any():

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
@@ -87,7 +87,7 @@ class CollectiveRuns:
         return self.end_ns - self.start_ns
 
 
-def _known(pairs: NDArray[np.object_]) -> NDArray[np.bool_]:
+def _known(pairs: NDArray[np.object_]) -> Mask:
     return np.array([pair is not None for pair in pairs], np.bool_)
 
 

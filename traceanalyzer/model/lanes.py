@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.schema import FRAMES, Column, Storage
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 NULL_INT = np.iinfo(np.int64).min  # stands for null inside numpy arrays; never printed, never in a frame
 
 Codes = NDArray[np.signedinteger[Any]]
-Values: TypeAlias = "NDArray[np.int64] | NDArray[np.float64]"
+Values: TypeAlias = "NDArray[np.int64] | Floats"
 
 
 class Coded(NamedTuple):

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from traceanalyzer.model.arrays import Ns
+from traceanalyzer.model.arrays import Floats, Ns
 
 Arg = str | int | float | bool | Sequence[int]
 Args = Mapping[str, Arg]
@@ -59,7 +56,7 @@ class Counter:
 
     name: str
     at_ns: Ns
-    value: NDArray[np.float64]
+    value: Floats
     unit: str
     about: str = ""
 

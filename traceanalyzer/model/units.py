@@ -6,15 +6,14 @@ import math
 from decimal import Decimal, InvalidOperation, Overflow
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Ns
+from traceanalyzer.model.arrays import Floats, Ns
 
 _MAX_DIGITS = 30  # int64 has 19; a number of a billion digits would take minutes to write out
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
 
-def us_to_ns(us: NDArray[np.float64]) -> Ns:
+def us_to_ns(us: Floats) -> Ns:
     """Microseconds (float64) to nanoseconds (int64), exact wherever the double still holds the nanosecond.
 
     Whole and fractional microseconds are scaled apart: `round(us * 1000)` is wrong for 0.7 % of the

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Ints, Kind, as_ints
 from traceanalyzer.replay.segments import rank_within
@@ -39,7 +38,7 @@ class Replace:
     kind: ClassVar[Kind] = "rewrite"
     starts_ns: Ints
     ends_ns: Ints
-    work_ns: Sequence[float] | NDArray[np.float64]
+    work_ns: Sequence[float] | Floats
     cpu_ns: float
 
     def apply(self, edited: EditedProgram) -> None:
@@ -71,7 +70,7 @@ class Fuse:
     kind: ClassVar[Kind] = "work"
     work: Ints
     group: Ints
-    dur_ns: Sequence[float] | NDArray[np.float64] | None = None
+    dur_ns: Sequence[float] | Floats | None = None
 
     def apply(self, edited: EditedProgram) -> None:
         at, group = edited.positions(as_ints(self.work)), as_ints(self.group)

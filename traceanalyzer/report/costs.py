@@ -14,6 +14,7 @@ from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis, Need
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.short_names import short_op
 from traceanalyzer.replay.saving import Forecast
@@ -88,7 +89,7 @@ def _order(cost: Cost) -> tuple[float, str]:
     return -cost.step_ns, cost.name
 
 
-def _of_steps(work: Work) -> NDArray[np.bool_]:
+def _of_steps(work: Work) -> Mask:
     """What steps launched: not what was queued before the recording, the launches of which alone are missing."""
     launched = work.launch.there
     few_are_missing = 2 * work.dur_ns[launched].sum() >= work.dur_ns.sum()

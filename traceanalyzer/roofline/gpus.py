@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.roofline.peaks import Peaks, device_peaks, known_devices
 
@@ -52,7 +53,7 @@ class Gpus:
         """The device; one about which nothing is known where the trace does not describe it."""
         return self.known.get(ordinal, _UNKNOWN)
 
-    def memory_gbps(self, ordinals: NDArray[np.int64]) -> NDArray[np.float64]:
+    def memory_gbps(self, ordinals: NDArray[np.int64]) -> Floats:
         """Peak rate of each device's memory, GB/s; one that is not known is taken for the slowest known."""
         slowest = min(peaks.gbps for peaks in known_devices())
         found = [self[ordinal].peaks for ordinal in ordinals.tolist()]

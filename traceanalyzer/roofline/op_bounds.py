@@ -123,14 +123,10 @@ def _by_fft(op: Signature, direct: OpCost) -> OpCost | None:
     return OpCost("long conv", int(flops), moved * ITEM_BYTES["float"], "fp32") if fewer else None
 
 
-def _bytes(op: Signature, position: int) -> int:
-    return op.elements(position) * op.item_bytes(position)
-
-
 def _read_all(op: Signature, kind: str) -> OpCost:
     """Reads every tensor, and writes a result as large as the first one unless it reduces."""
     tensors = [i for i, kind_ in enumerate(op.types) if kind_ in ITEM_BYTES and op.dims[i]]
-    read = sum(_bytes(op, i) for i in tensors)
+    read = sum(op.bytes(i) for i in tensors)
     if not tensors:
         raise LookupError("no tensor")
     written = 0 if kind == "reduction" else math.prod(op.shape(tensors[0])) * op.item_bytes(tensors[0])
@@ -139,12 +135,12 @@ def _read_all(op: Signature, kind: str) -> OpCost:
 
 def _sort(op: Signature) -> OpCost:
     """Reads values, writes values and their places."""
-    return OpCost("sort", None, 2 * _bytes(op, 0) + math.prod(op.shape(0)) * _LONG)
+    return OpCost("sort", None, 2 * op.bytes(0) + math.prod(op.shape(0)) * _LONG)
 
 
 def _select(op: Signature) -> OpCost:
     """topk and its kin: reads all, writes little."""
-    return OpCost("select", None, _bytes(op, 0))
+    return OpCost("select", None, op.bytes(0))
 
 
 def _rows(op: Signature) -> OpCost:
@@ -170,7 +166,7 @@ def _scatter(op: Signature) -> OpCost:
 def _index_add(op: Signature) -> OpCost:
     """index_add_(target, dim, index, source): whole rows."""
     kind = "row scatter" if math.prod(op.shape(3)) >= _WIDE * math.prod(op.shape(2)) else "scatter"
-    return OpCost(kind, None, 3 * _bytes(op, 3) + _bytes(op, 2))
+    return OpCost(kind, None, 3 * op.bytes(3) + op.bytes(2))
 
 
 def _index_put(op: Signature) -> OpCost:
@@ -190,7 +186,7 @@ def _index_put(op: Signature) -> OpCost:
         row *= size
     rows = math.prod(values) // max(row, 1)
     kind = "indexed row sum" if row >= _WIDE else "indexed sum"
-    return OpCost(kind, None, 3 * _bytes(op, 2) + rows * (_LONG + _SORTED))
+    return OpCost(kind, None, 3 * op.bytes(2) + rows * (_LONG + _SORTED))
 
 
 def _embedding_backward(op: Signature) -> OpCost:
@@ -198,18 +194,18 @@ def _embedding_backward(op: Signature) -> OpCost:
 
     Where the table is larger than what is added, writing it is most of the work, and in order.
     """
-    added = 3 * _bytes(op, 0) + _bytes(op, 1)
+    added = 3 * op.bytes(0) + op.bytes(1)
     table = int(op.scalar(2)) * op.shape(0)[-1] * op.item_bytes(0)
     return OpCost("elementwise" if table > added else "scatter", None, added + table)
 
 
 def _pool(op: Signature) -> OpCost:
-    return OpCost("pool", None, _bytes(op, 0))
+    return OpCost("pool", None, op.bytes(0))
 
 
 def _pool_backward(op: Signature) -> OpCost:
     """Reads the gradient, writes one as large as the input."""
-    return OpCost("pool backward", None, _bytes(op, 0) + _bytes(op, 1))
+    return OpCost("pool backward", None, op.bytes(0) + op.bytes(1))
 
 
 def _cat(op: Signature) -> OpCost:

@@ -27,15 +27,11 @@ def _tensors(op: Signature) -> list[int]:
     return [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and i < len(op.dims) and op.dims[i]]
 
 
-def _bytes(op: Signature, position: int) -> int:
-    return op.elements(position) * op.item_bytes(position)
-
-
 def inputs_once(op: Signature) -> OpCost | None:
     """Reads its tensors once, whatever it does with them; None where it may look at a part only, or has none."""
     tensors = [] if _PARTLY.search(op.name) or not op.name.startswith("aten::") else _tensors(op)
     try:
-        moved = sum(_bytes(op, i) for i in tensors)
+        moved = sum(op.bytes(i) for i in tensors)
     except LookupError:
         return None
     return OpCost("inputs", None, moved, ARITHMETIC.get(op.types[tensors[0]])) if moved else None
@@ -46,15 +42,15 @@ def _reads(kind: str, *, writes: int | None = None) -> Callable[[Signature], OpC
 
     def model(op: Signature) -> OpCost:
         tensors = _tensors(op)
-        written = 0 if writes is None else _bytes(op, tensors[writes])
-        return OpCost(kind, None, sum(_bytes(op, i) for i in tensors) + written)
+        written = 0 if writes is None else op.bytes(tensors[writes])
+        return OpCost(kind, None, sum(op.bytes(i) for i in tensors) + written)
 
     return model
 
 
 def _dropout(op: Signature) -> OpCost:
     """Reads, writes as much and a mask of bytes."""
-    return OpCost("elementwise", None, 2 * _bytes(op, 0) + math.prod(op.shape(0)))
+    return OpCost("elementwise", None, 2 * op.bytes(0) + math.prod(op.shape(0)))
 
 
 def _nll_forward(op: Signature) -> OpCost:
@@ -64,7 +60,7 @@ def _nll_forward(op: Signature) -> OpCost:
 
 def _nll_backward(op: Signature) -> OpCost:
     """Zeros as large as the input, and one number of each row."""
-    return OpCost("elementwise", None, _bytes(op, 1) + _bytes(op, 2))
+    return OpCost("elementwise", None, op.bytes(1) + op.bytes(2))
 
 
 def _rnn(first: int, passes: int) -> Callable[[Signature], OpCost]:
@@ -95,14 +91,14 @@ def _resampled(op: Signature) -> OpCost:
     """grid_sampler(input, grid): reads both, writes all channels at each place."""
     image, grid = op.shape(0), op.shape(1)
     written = image[0] * image[1] * math.prod(grid[1:-1])
-    return OpCost("resampling", None, _bytes(op, 0) + _bytes(op, 1) + written * op.item_bytes(0))
+    return OpCost("resampling", None, op.bytes(0) + op.bytes(1) + written * op.item_bytes(0))
 
 
 def _resized(op: Signature) -> OpCost:
     """upsample(input, output size): reads one, writes the other."""
     size: Any = op.scalar(1)
     written = math.prod(op.shape(0)[:2]) * math.prod(size)
-    return OpCost("resampling", None, _bytes(op, 0) + written * op.item_bytes(0))
+    return OpCost("resampling", None, op.bytes(0) + written * op.item_bytes(0))
 
 
 def _bags(op: Signature) -> OpCost:
@@ -115,7 +111,7 @@ def _bags(op: Signature) -> OpCost:
 def _searched(op: Signature) -> OpCost:
     """searchsorted(sorted, values), bucketize(values, sorted): reads both, writes a place for each value."""
     values = 0 if op.name.endswith("bucketize") else 1
-    return OpCost("search", None, _bytes(op, 0) + _bytes(op, 1) + math.prod(op.shape(values)) * _LONG)
+    return OpCost("search", None, op.bytes(0) + op.bytes(1) + math.prod(op.shape(values)) * _LONG)
 
 
 def _cubic(times: float) -> Callable[[Signature], OpCost]:
@@ -125,7 +121,7 @@ def _cubic(times: float) -> Callable[[Signature], OpCost]:
         shape = op.shape(0)
         rows, columns = shape[-2], shape[-1]
         flops = int(times * math.prod(shape[:-2]) * max(rows, columns) * min(rows, columns) ** 2)
-        return OpCost("linear algebra", flops, 2 * _bytes(op, 0), ARITHMETIC.get(op.types[0]))
+        return OpCost("linear algebra", flops, 2 * op.bytes(0), ARITHMETIC.get(op.types[0]))
 
     return model
 
@@ -134,7 +130,7 @@ def _product(left: int, right: int) -> Callable[[Signature], OpCost]:
     """A matrix and a vector, or two vectors."""
 
     def model(op: Signature) -> OpCost:
-        moved = _bytes(op, left) + _bytes(op, right)
+        moved = op.bytes(left) + op.bytes(right)
         most = max(math.prod(op.shape(left)), math.prod(op.shape(right)))
         return OpCost("vector product", 2 * most, moved, ARITHMETIC.get(op.types[left]))
 
@@ -146,7 +142,7 @@ def _scaled(op: Signature) -> OpCost:
     a, b = op.shape(0), op.shape(1)
     if len(a) != 2 or a[1] != b[0]:
         raise ValueError("not a matrix product")
-    moved = _bytes(op, 0) + _bytes(op, 1) + 2 * a[0] * b[1]
+    moved = op.bytes(0) + op.bytes(1) + 2 * a[0] * b[1]
     return OpCost("matmul", 2 * a[0] * a[1] * b[1], moved, "fp8")
 
 

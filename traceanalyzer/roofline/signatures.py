@@ -92,6 +92,10 @@ class Signature:
         """Bytes per element of a tensor input; LookupError for unknown types."""
         return ITEM_BYTES[self.types[position]]
 
+    def bytes(self, position: int) -> int:
+        """Bytes that a tensor input has in memory; LookupError where its shape or type is not known."""
+        return self.elements(position) * self.item_bytes(position)
+
 
 def _listed(text: str | None) -> list[Any]:
     try:

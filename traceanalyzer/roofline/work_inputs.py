@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.signatures import Signature, signatures_of
@@ -35,6 +34,6 @@ class WorkInputs:
         number, signatures = signatures_of(trace, work.op)
         return cls(number, signatures, Indexed.of(trace, work.row, number, len(signatures)))
 
-    def meets(self, wanted: Callable[[Signature], object]) -> NDArray[np.bool_]:
+    def meets(self, wanted: Callable[[Signature], object]) -> Mask:
         """Which entries of `DeviceWork` were launched by such an op; bool (work,)."""
         return np.array([bool(wanted(one)) for one in self.signatures], bool)[self.number]

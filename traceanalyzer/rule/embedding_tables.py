@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
@@ -79,9 +78,7 @@ def looked_up_shares(
     return {table: count / steps / table[0] for table, count in found.items() if table[0] not in tied}
 
 
-def needless_parts(
-    calls: Calls, work: Work, at: Calls, shares: Mapping[Shape, float]
-) -> tuple[Mask, NDArray[np.float64]]:
+def needless_parts(calls: Calls, work: Work, at: Calls, shares: Mapping[Shape, float]) -> tuple[Mask, Floats]:
     """(which work fills a dense gradient, the part of each piece of work that is for rows nobody looked up).
 
     Args:
@@ -105,7 +102,7 @@ def looked_up_ns(fills: Work, at: Calls, shares: Mapping[Shape, float]) -> float
     return float((fills.dur_ns * looked_up[fills.launch.index_of_enclosing(at)]).sum())
 
 
-def parts_of(calls: Calls, ops: Calls, chosen: Mask, shares: Mapping[Shape, float]) -> NDArray[np.float64]:
+def parts_of(calls: Calls, ops: Calls, chosen: Mask, shares: Mapping[Shape, float]) -> Floats:
     """Part of the elements of each chosen op's tensors that belongs to rows nobody looked up; 0 of other ops.
 
     Long lists of tensors are not recorded: they are taken to be all parameters that get a gradient.

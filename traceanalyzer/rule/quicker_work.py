@@ -12,7 +12,7 @@ from traceanalyzer.replay.edits import DropWork, Edit, Resize
 from traceanalyzer.rule.hits import LostTime
 from traceanalyzer.rule.views import Work
 
-Numbers = NDArray[np.int64] | NDArray[np.float64]
+Numbers = NDArray[np.int64] | Floats
 
 
 class Quicker(TypedDict):

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.containment import followed
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.nesting import Nesting
@@ -41,7 +40,7 @@ class CalledOps:
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
-        library: NDArray[np.bool_] = matching(trace.lanes.cpu, "name", _LIBRARY_OP.match)
+        library: Mask = matching(trace.lanes.cpu, "name", _LIBRARY_OP.match)
         above = pick(nesting.op, nesting.parent)
         ops = np.flatnonzero((nesting.op == np.arange(len(library))) & library & (above >= 0))
         ops = ops[library[above[ops]]]

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.trace import NULL_INT, Trace, floats, ints, matching
 
-Values = NDArray[np.float64]
+Values = Floats
 
 _NAMES = {
     "clock": re.compile(r"^(SM|GFX|graphics|shader) clock", re.IGNORECASE),

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, grouped, numbered
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, numbered
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints, matching
@@ -62,7 +61,7 @@ class Kernels:
         category: Mask = matching(self.trace.lanes.gpu, "category", "kernel".__eq__)[self.row]
         return category
 
-    def grid_share(self) -> NDArray[np.float64]:
+    def grid_share(self) -> Floats:
         """Blocks per multiprocessor of the device, 0 where the grid is not recorded."""
         grid = Texts.column(self.trace.lanes.gpu, "grid", self.row)
         blocks = np.zeros(len(grid.names) + 1)
@@ -142,7 +141,7 @@ def _streams(work: Kernels) -> tuple[Rows, int]:
     return number, len(first)
 
 
-def _percentile(number: Rows, dur_ns: Rows, part: float) -> NDArray[np.float64]:
+def _percentile(number: Rows, dur_ns: Rows, part: float) -> Floats:
     """Of the durations of each row's group, for each row."""
     group, found = numbered(number)
     order = np.lexsort((dur_ns, group))

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, distinct, pick, starts_of_runs
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching, texts_of
@@ -70,7 +69,7 @@ class DeviceWork:
     call_end_ns: Rows
     delay_ns: Rows
     op: Rows
-    shared: NDArray[np.bool_]
+    shared: Mask
     outstanding: Rows
 
     @classmethod
@@ -166,14 +165,14 @@ def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
     return around
 
 
-def _shared(call: Rows) -> NDArray[np.bool_]:
+def _shared(call: Rows) -> Mask:
     """Whether the same call started more than one piece of work."""
     linked = call >= 0
     counts = np.bincount(call[linked], minlength=1)
     return linked & (counts[np.where(linked, call, 0)] > 1)
 
 
-def _outstanding(device: Rows, launched: Rows, end: Rows, linked: NDArray[np.bool_]) -> Rows:
+def _outstanding(device: Rows, launched: Rows, end: Rows, linked: Mask) -> Rows:
     """Work launched before each, less what had finished by then, per device."""
     result = np.full(len(device), -1, np.int64)
     for ordinal in distinct(device):

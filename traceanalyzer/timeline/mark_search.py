@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Ns, distinct, numbered
+from traceanalyzer.model.arrays import Mask, Ns, distinct, numbered
 from traceanalyzer.model.trace import Trace, codes, ints, matching, texts_of
 from traceanalyzer.timeline.names import (
     COMMUNICATION_MARK,
@@ -163,7 +162,7 @@ class _Annotations:
         return self.start_ns[rows], self.end_ns[rows], code[rows], shown
 
 
-def _outermost(group: Ns, start: Ns, end: Ns) -> NDArray[np.bool_]:
+def _outermost(group: Ns, start: Ns, end: Ns) -> Mask:
     """Which begin when all before them in their group have ended; ordered by group and start."""
     if len(group) == 0:
         return np.zeros(0, bool)

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.boundaries import Boundaries
@@ -41,7 +40,7 @@ class ProfilerRows:
     """
 
     row: Rows
-    buffer: NDArray[np.bool_]
+    buffer: Mask
     stalled: Rows
     stall_start_ns: Rows
     stall_end_ns: Rows
@@ -72,7 +71,7 @@ class ProfilerRows:
 def _stall(
     nesting: Nesting,
     boundaries: Boundaries,
-    may_stall: NDArray[np.bool_],
+    may_stall: Mask,
     thread: int,
     start: Rows,
     end: Rows,

@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Ns, distinct
+from traceanalyzer.model.arrays import Mask, Ns, distinct
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -122,5 +121,5 @@ def _quiet(trace: Trace, nesting: Nesting, start: int, first: int) -> int:
     return int(free[1][long].max(initial=0))
 
 
-def _edges(nesting: Nesting, rows: NDArray[np.bool_]) -> tuple[Ns, Ns]:
+def _edges(nesting: Nesting, rows: Mask) -> tuple[Ns, Ns]:
     return nesting.start_ns[rows], nesting.end_ns[rows]

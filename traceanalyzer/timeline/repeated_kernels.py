@@ -6,9 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, grouped
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
@@ -57,7 +56,7 @@ class RepeatedKernels:
         return type(self)(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
-def _regular_order(group: Rows, step: Rows, steps: int) -> tuple[NDArray[np.bool_], Rows]:
+def _regular_order(group: Rows, step: Rows, steps: int) -> tuple[Mask, Rows]:
     """Whether each row's group runs equally often in every step that has it, and most steps have it; and how many
     of the group came before in the step. Rows are in order of launch."""
     pair, first = grouped([group, step])
@@ -109,7 +108,7 @@ def steps_of_place(executions: RepeatedKernels) -> Rows:
     return np.bincount(place[first])[place].astype(np.int64)
 
 
-def usual_at_place(executions: RepeatedKernels, quantile: float) -> NDArray[np.float64]:
+def usual_at_place(executions: RepeatedKernels, quantile: float) -> Floats:
     """That quantile of the durations at each execution's place."""
     place, _ = grouped([executions.place])
     dur = executions.dur_ns
@@ -119,5 +118,5 @@ def usual_at_place(executions: RepeatedKernels, quantile: float) -> NDArray[np.f
     whole, part = np.divmod(quantile * (count - 1), 1)
     low = first + whole.astype(np.int64)
     high = np.minimum(low + 1, first + count - 1)
-    usual: NDArray[np.float64] = ordered[low] + (ordered[high] - ordered[low]) * part
+    usual: Floats = ordered[low] + (ordered[high] - ordered[low]) * part
     return usual[place]

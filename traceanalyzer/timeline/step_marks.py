@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Ns, distinct
+from traceanalyzer.model.arrays import Mask, Ns, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
@@ -54,7 +53,6 @@ class StepMarks:
         batch: int64 (steps,), requests in it as its mark says, -1 for unknown.
         capturing: bool (steps,), whether a CUDA graph is captured in it, which steps do not do again and again.
         known_ns: device -> ns from which on the recording tells what it did, as in `recording_edges`.
-        unseen_ns: how much of the recording's start is left out, since it tells of no device.
     """
 
     whole_ns: tuple[int, int]
@@ -65,12 +63,11 @@ class StepMarks:
     cpu_end_ns: Ns
     bounds_ns: Mapping[int, Ns]
     of_work: Ns
-    steady: NDArray[np.bool_]
+    steady: Mask
     phase: tuple[str | None, ...]
     batch: Ns
-    capturing: NDArray[np.bool_]
+    capturing: Mask
     known_ns: Mapping[int, int]
-    unseen_ns: int
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> Self:
@@ -98,7 +95,6 @@ class StepMarks:
             batch=np.array([batch for _, batch in told], np.int64),
             capturing=capturing,
             known_ns=known,
-            unseen_ns=whole[0] - recorded,
         )
 
 
@@ -124,14 +120,14 @@ def _left_out(unseen_ns: int) -> str:
     return f"; the first {format_ns(unseen_ns)} of the recording have no GPU events and are left out"
 
 
-def _capturing(trace: Trace, nesting: Nesting, marks: Marks) -> NDArray[np.bool_]:
+def _capturing(trace: Trace, nesting: Nesting, marks: Marks) -> Mask:
     """Which steps capture a graph, where others do not; bool (steps,)."""
     begun = captures(trace, nesting).begin_ns
     found = np.searchsorted(begun, marks.end_ns) > np.searchsorted(begun, marks.start_ns)
     return found if not found.all() else np.zeros(len(found), bool)
 
 
-def _that_capture(capturing: NDArray[np.bool_]) -> str:
+def _that_capture(capturing: Mask) -> str:
     count = int(capturing.sum())
     if not count:
         return ""
@@ -194,9 +190,7 @@ def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | 
     return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
-def _steady(
-    marks: Marks, bounds: Mapping[int, Ns], of_work: Ns, capturing: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+def _steady(marks: Marks, bounds: Mapping[int, Ns], of_work: Ns, capturing: Mask) -> Mask:
     """Which steps tell how long a step takes.
 
     Left out are steps that capture graphs, an empty step at the end, as prof.step() leaves one when the recording

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.model.analysis import Window
-from traceanalyzer.model.arrays import Ns
+from traceanalyzer.model.arrays import Mask, Ns
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.step_marks import StepMarks
 
@@ -44,11 +43,11 @@ class Steps:
     cpu_end_ns: Ns
     bounds_ns: Mapping[int, Ns]
     of_work: Ns
-    steady: NDArray[np.bool_]
+    steady: Mask
     phase: tuple[str | None, ...]
     batch: Ns
-    capturing: NDArray[np.bool_]
-    cut: NDArray[np.bool_]
+    capturing: Mask
+    cut: Mask
 
     def __len__(self) -> int:
         return len(self.number)
@@ -121,7 +120,7 @@ class Steps:
         )
 
 
-def _cut(marks: StepMarks, edges: Mapping[int, Ns], first: int, last: int) -> NDArray[np.bool_]:
+def _cut(marks: StepMarks, edges: Mapping[int, Ns], first: int, last: int) -> Mask:
     """Which of the steps [first, last) are shorter between these edges than they are, on any device."""
     cut = np.zeros(last - first, bool)
     for device, bounds in marks.bounds_ns.items():

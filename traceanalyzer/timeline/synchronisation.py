@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.device_work import find
@@ -39,9 +38,9 @@ class SyncCalls:
     start_ns: Rows
     end_ns: Rows
     thread: Rows
-    copy: NDArray[np.bool_]
-    whole_device: NDArray[np.bool_]
-    profiler: NDArray[np.bool_]
+    copy: Mask
+    whole_device: Mask
+    profiler: Mask
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
@@ -71,7 +70,7 @@ class SyncCalls:
         )
 
 
-def _blocking_copies(trace: Trace, nesting: Nesting, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _blocking_copies(trace: Trace, nesting: Nesting, calls: Mask) -> Mask:
     """Copy calls that wait: they end after their copy does, or the copy is a pageable one, which the call itself
     feeds piece by piece, and most of the time until the copy's end was spent in the call."""
     blocking = np.zeros(len(trace.lanes.cpu), bool)
@@ -90,7 +89,7 @@ def _blocking_copies(trace: Trace, nesting: Nesting, calls: NDArray[np.bool_]) -
     return blocking
 
 
-def _profilers_own(trace: Trace, nesting: Nesting, row: Rows, whole: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _profilers_own(trace: Trace, nesting: Nesting, row: Rows, whole: Mask) -> Mask:
     """Whole-device waits outside any op or annotation, before the first op or mark or after the last."""
     inside = (nesting.thread >= 0) & matching(
         trace.lanes.cpu, "category", ("cpu_op", "user_annotation").__contains__

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, among
+from traceanalyzer.model.arrays import Mask, Rows, among
 from traceanalyzer.model.containment import thread_order
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 
-Flags = NDArray[np.bool_]
+Flags = Mask
 
 _ASYNC_NAME = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl):")
 _OPS = ("cpu_op", "user_annotation", "hpu_op", "glow_runtime")

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.containment import inherited, nearest_reaching, running_at
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 from traceanalyzer.torch_table.function_events import CPU, PYTHON, FunctionEvents, threads_of
@@ -76,7 +75,7 @@ def stack_keys(
     return group.reshape(-1), [[names[code] for code in stack if code >= 0] for stack in distinct]
 
 
-def _picked(at: Rows, caller: Rows, code: Rows, shown: NDArray[np.bool_], frames: int) -> Rows:
+def _picked(at: Rows, caller: Rows, code: Rows, shown: Mask, frames: int) -> Rows:
     """Name codes of the first `frames` frames from `at` outward, -1 where there are none: (events, frames)."""
     picked = np.full((len(at), frames), -1, np.int64)
     at, filled = at.copy(), np.zeros(len(at), np.int64)

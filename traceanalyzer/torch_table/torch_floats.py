@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.containment import depths
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import NULL_INT
@@ -23,7 +22,7 @@ from traceanalyzer.torch_table.event_totals import EventTotals
 from traceanalyzer.torch_table.function_events import FunctionEvents
 from traceanalyzer.torch_table.key_averages import KeyAverages
 
-Us = NDArray[np.float64]
+Us = Floats
 
 
 def torch_times(averages: KeyAverages) -> pd.DataFrame:

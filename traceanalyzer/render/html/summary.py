@@ -5,9 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import DeviceTime, Report
 from traceanalyzer.model.units import format_ns, format_share
+from traceanalyzer.render.html.card import MARKS
 from traceanalyzer.render.html.markup import Html, said, tag
 from traceanalyzer.render.html.plots import class_of
 from traceanalyzer.render.words.savings import finding_name
@@ -27,7 +28,6 @@ _COLOURS = {
     "c-memset": "#d5d2cb",
     "c-idle": "#e3e6ea",
 }
-_MARKS = {Severity.HIGH: "▲", Severity.MEDIUM: "◆", Severity.LOW: "●", Severity.INFO: "○"}
 
 
 def summary_svg(report: Report) -> Html:
@@ -96,7 +96,7 @@ def _findings(findings: Sequence[Finding], y: int) -> Iterator[Html]:
         yield _text("no findings", 16, y, fill="#55606b")
     for i, finding in enumerate(findings[:_FINDINGS]):
         yield _text(
-            f"{i + 1}  {_MARKS[finding.severity]} {finding.severity}", 16, y + _LINE * i, fill="#55606b"
+            f"{i + 1}  {MARKS[finding.severity]} {finding.severity}", 16, y + _LINE * i, fill="#55606b"
         )
         yield _text(said(finding_name(finding), _NAME), 110, y + _LINE * i)
         yield _text(_worth(finding), _WIDTH - 16, y + _LINE * i, anchor="end", fill="#55606b")

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Ns, distinct
+from traceanalyzer.model.arrays import Floats, Ns, distinct
 from traceanalyzer.model.overlay import Counter
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.timeline.busy import Busy
@@ -25,7 +24,7 @@ MOST_SAMPLES = 20_000  # per counter: what the viewer draws without delay
 _BUSY_STRETCHES = 1_000  # of the window
 _LEAST_STRETCH_NS = 10_000  # shorter ones are within or between single kernels
 
-Values = NDArray[np.float64]
+Values = Floats
 
 
 def queue_counters(analysis: Analysis) -> Iterator[Counter]:

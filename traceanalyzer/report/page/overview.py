@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.idle.accounting import CLASSES, Accounting
-from traceanalyzer.idle.causes import CAUSES, Idle
+from traceanalyzer.idle.accounting import CLASSES, Accounting, class_name
+from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.timeline.steps import Steps
@@ -66,7 +66,7 @@ def _overview(accounting: Accounting, code: Rows, edges: Rows, device: int) -> O
     share = np.rint(100 * ran.sum(axis=1) / np.maximum(sums.sum(axis=1), 1.0))
     return Overview(
         device,
-        tuple(_name(int(one)) for one in known),
+        tuple(class_name(int(one)) for one in known),
         tuple(share.astype(np.int64).tolist()),
         _most(ran),
         _most(rested),
@@ -75,7 +75,3 @@ def _overview(accounting: Accounting, code: Rows, edges: Rows, device: int) -> O
 
 def _most(sums: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> tuple[int, ...]:
     return tuple(np.where(sums.max(axis=1) > 0, sums.argmax(axis=1), -1).tolist())
-
-
-def _name(code: int) -> str:
-    return CLASSES[code] if code < len(CLASSES) else f"idle:{CAUSES[code - len(CLASSES)]}"

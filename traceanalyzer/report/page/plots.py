@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
 from traceanalyzer.idle.accounting import CLASSES, Accounting
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, pick, sums_of
+from traceanalyzer.model.arrays import Floats, Rows, pick, sums_of
 from traceanalyzer.model.trace import ints
 from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, steps_of_place, usual_at_place
@@ -201,7 +200,7 @@ def kernel_spreads(analysis: Analysis, most: int = MOST_KERNELS) -> tuple[Kernel
     return tuple(_spread(analysis, found[own], ratio[own]) for own in chosen)
 
 
-def _spread(analysis: Analysis, rows: RepeatedKernels, ratio: NDArray[np.float64]) -> KernelSpread:
+def _spread(analysis: Analysis, rows: RepeatedKernels, ratio: Floats) -> KernelSpread:
     work, durations = analysis.index(Work)[rows.entry[:1]], rows.dur_ns
     least, p10, p90, most = np.quantile(ratio, [0.0, 0.1, 0.9, 1.0]).tolist()
     amounts = len(durations), int(durations.sum()), int(np.median(durations))

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
-from traceanalyzer.model.arrays import Floats, Rows, pick, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.short_names import ENGINE
@@ -126,7 +125,7 @@ def _calls_of(found: Work) -> Calls:
     return op.distinct()
 
 
-def _after_backward(calls: Calls, every: Work) -> NDArray[np.bool_]:
+def _after_backward(calls: Calls, every: Work) -> Mask:
     """Which collectives are launched outside of the backward pass, after one in their step."""
     nodes = calls[calls.name.matches(_BACKWARD)]
     if len(nodes) == 0:
@@ -148,7 +147,7 @@ def _bytes(found: Work) -> Rows:
     return np.where(elements > 0, elements * width, 0)
 
 
-def _buckets(step: Rows, sizes: Rows, cap: int) -> tuple[Rows, NDArray[np.bool_]]:
+def _buckets(step: Rows, sizes: Rows, cap: int) -> tuple[Rows, Mask]:
     """(number of the larger bucket that each would be in, whether it is not the last in it); in order of launch."""
     fresh = starts_of_runs(step)
     total = np.cumsum(sizes)

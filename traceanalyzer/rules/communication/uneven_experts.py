@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
 
@@ -82,7 +81,7 @@ def _elements(exchanges: Work, column: str) -> Rows:
     return np.where(own != NULL_INT, own, np.where(exchanges.op.there, of_op, NULL_INT))
 
 
-def _mirrored(sent: Rows, received: Rows) -> NDArray[np.bool_]:
+def _mirrored(sent: Rows, received: Rows) -> Mask:
     """Of each exchange but the last whether the next one sends back what it received."""
     known = (sent[:-1] > 0) & (received[:-1] > 0)
     back = (sent[:-1] == received[1:]) & (received[:-1] == sent[1:])

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, median_of, numbered
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median_of, numbered
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.timeline.repeated_kernels import (
@@ -103,7 +102,7 @@ class _Compared:
     """Executions, how many times the usual each takes, and by how much more, in ns."""
 
     found: RepeatedKernels
-    ratio: NDArray[np.float64]
+    ratio: Floats
     excess: Rows
 
     def causes(self, limits: Limits) -> Iterator[tuple[str, Mask]]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.other_units import first_of, speedup
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
@@ -77,7 +77,7 @@ def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
                 yield _hits(kind, found, gpus[device], share, left_out, limits)
 
 
-def _by_channel(work: Work) -> NDArray[np.bool_]:
+def _by_channel(work: Work) -> Mask:
     """Depthwise convolutions: each filter has one channel, which leaves tensor cores nothing to multiply."""
     convolves = work.name.matches(families.CONVOLUTION) | named_ops(work).matches("convolution")
     return np.asarray(work.name.matches(families.DEPTHWISE) | convolves & work.dims.matches(_ONE_CHANNEL))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.short_names import short_op
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.roofline.op_work import OpWork
@@ -77,7 +78,7 @@ def hotspot(
             yield _hits(short_op(op), every, found, bound, gpu_ns, min(share, 1.0), alone)
 
 
-def _counts(work: Work, usual: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _counts(work: Work, usual: NDArray[np.int64]) -> Mask:
     """What the usual steps ran, since one that tunes kernels says little of the others; all where they ran none."""
     counts = np.isin(work.step, usual)
     return counts if counts.any() else np.ones(len(work), bool)

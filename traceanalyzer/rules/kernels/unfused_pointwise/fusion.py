@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, numbered, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Rows, numbered, starts_of_runs
 from traceanalyzer.rule.evidence import called_ops
 from traceanalyzer.rule.views import Work
 
@@ -16,7 +15,7 @@ _KINDS = 5  # sequences
 _LETTERS = 120  # of a sequence: kernels without ops have long names
 
 
-def fused_ns(dur: Rows, chain: Rows, whole: np.ndarray, least_share: float) -> NDArray[np.float64]:
+def fused_ns(dur: Rows, chain: Rows, whole: np.ndarray, least_share: float) -> Floats:
     """What each chain's fused kernel takes, ns: what the shortest takes to pass over the whole size; float64 (chains,).
 
     Args:

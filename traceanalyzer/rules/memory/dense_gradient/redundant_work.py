@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.replay.edits import DropWork, Edit, Resize
 from traceanalyzer.rule.views import Work
 
 _ROUNDING = 1e-9
 
 
-def reduce_redundant_work(spent: Work, needless: NDArray[np.float64]) -> tuple[Edit, ...]:
+def reduce_redundant_work(spent: Work, needless: Floats) -> tuple[Edit, ...]:
     """The program without the needless part of some work.
 
     A pass over large lists is many launches: as many go as the needless part has, the others take what is left.
