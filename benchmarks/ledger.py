@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.diagnoses import FAULTS, FIXTURES
+from benchmarks.diagnoses import FIXTURES
+from benchmarks.faults import FAULTS
 from traceanalyzer import diagnose
 from traceanalyzer.render.data.json import render_json
 

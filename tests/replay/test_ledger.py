@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks import calibrate_replay as calibrate
 from benchmarks import ledger
-from benchmarks.diagnoses import FAULTS, FIXTURES
+from benchmarks.diagnoses import FIXTURES
+from benchmarks.faults import FAULTS
 from traceanalyzer.replay import calibration
 
 README = Path(__file__).parents[2] / "README.md"

@@ -61,3 +61,11 @@ def loop_of(body: Callable[[Loop, int], None], steps: int = 6) -> Trace:
         loop.launched()
         loop.end()
     return loop.load()
+
+
+def annotated(name: str, ns: int) -> Callable[[Loop, int], None]:
+    def body(loop: Loop, _: int) -> None:
+        loop.annotation(name, loop.now, ns)
+        loop.now += ns
+
+    return body

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.diagnoses import FAULTS
+from benchmarks.faults import FAULTS
 from benchmarks.replay_truth import at_hand
 from tests.chosen import one_of_each_kind
 from tests.conftest import SHARED, shared_names

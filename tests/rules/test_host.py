@@ -1,104 +1,14 @@
-"""What keeps the CPU from launching: data loading, python between ops, a cold start, ops that compute on the host."""
+"""What keeps the CPU from launching: python between ops, a cold start, ops that compute on the host."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 
 from tests.builder import TraceBuilder
 from tests.rules.hosts import ENGINE, MS, Shared, alarms, said_by
-from tests.rules.loops import Loop, loop_of
-from traceanalyzer import Trace, diagnose
+from tests.rules.loops import Loop, annotated, loop_of
+from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence, Severity
-
-# -- dataloader-stall -----------------------------------------------------------------------------------------------
-
-SINGLE, MULTI = (
-    f"enumerate(DataLoader)#_{kind}DataLoaderIter.__next__" for kind in ("SingleProcess", "MultiProcessing")
-)
-
-
-@pytest.mark.parametrize("name", ["pairs/dataloader.bad", "public/kineto_bare_array_old"])
-def test_a_loader_without_workers_stalls_each_step(name: str, shared: Shared) -> None:
-    (found,) = alarms(shared(name), "dataloader-stall")
-    assert (found.by, found.steps) == (SINGLE, found.count)
-    assert "num_workers" in found.advice
-
-
-def test_a_loader_saves_what_the_same_program_with_workers_saves(shared: Shared) -> None:
-    """The recorded step falls from 176 to 133 ms with four workers: 24 % of it."""
-    (found,) = alarms(shared("public/kineto_v100_resnet50_nw0"), "dataloader-stall")
-    assert (found.by, found.count) == (SINGLE, 6)
-    assert found.saving is not None
-    assert found.saving.low_share < 0.24 < found.saving.high_share
-    assert found.saving.share == pytest.approx(0.24, abs=0.06)
-
-
-def test_the_saving_of_loading_elsewhere_is_near_the_truth(shared: Shared) -> None:
-    (found,) = alarms(shared("pairs/dataloader.bad"), "dataloader-stall")
-    assert found.saving is not None
-    assert found.saving.share == pytest.approx(0.96, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    "name", ["pairs/dataloader.fixed", "public/kineto_v100_resnet50_nw4", "pairs/clean_train.fixed"]
-)
-def test_workers_that_keep_up_raise_no_alarm(name: str, shared: Shared) -> None:
-    assert alarms(shared(name), "dataloader-stall") == []
-
-
-def _annotated(name: str, ns: int) -> Callable[[Loop, int], None]:
-    def body(loop: Loop, _: int) -> None:
-        loop.annotation(name, loop.now, ns)
-        loop.now += ns
-
-    return body
-
-
-@pytest.mark.parametrize("name", ["load_batch", "next_batch", "## data_loading ##", MULTI])
-def test_the_advice_fits_the_iterator(name: str) -> None:
-    (found,) = alarms(loop_of(_annotated(name, 5 * MS)), "dataloader-stall")
-    assert found.by == name
-    assert ("workers are too slow" in found.advice) == (name == MULTI)
-    assert "num_workers=0" not in found.advice
-
-
-def test_workers_that_fell_back_once_are_info_and_those_that_do_again_and_again_are_not() -> None:
-    def stalled(which: set[int]) -> Trace:
-        return loop_of(lambda loop, n: _annotated(MULTI, 5 * MS if n in which else 50_000)(loop, n), steps=12)
-
-    assert alarms(stalled({5, 6}), "dataloader-stall") == []
-    assert len(alarms(stalled({3, 7, 11}), "dataloader-stall")) == 1
-
-
-def _collating(loop: Loop, number: int) -> None:
-    """A batch of 5 ms: 4 ms of the user's collate function, of which a copy takes 1 ms; the rest is torch's own."""
-    start = loop.now
-    loop.annotation(SINGLE, start, 5 * MS)
-    loop.python("train.py(90): step", start - 1_000, 5 * MS + 2_000, python_id=10 * number + 1)
-    loop.python("train.py(59): collate", start + MS // 2, 4 * MS, python_id=10 * number + 2)
-    loop.op("aten::copy_", start + MS, MS)
-    loop.now += 5 * MS + 2_000
-
-
-def test_a_loader_s_time_is_told_by_the_user_s_function_and_in_shares_of_all_of_it() -> None:
-    (found,) = alarms(loop_of(_collating), "dataloader-stall")
-    assert "most of the loader's time goes to code outside of ops (80 %), aten::copy_ (20 %)" in found.message
-    assert (
-        "by function, to train.py(59): collate (80 %), code without a recorded line (20 %)" in found.message
-    )
-    assert "train.py(90)" not in found.message
-    assert "train.py(59): collate itself may be faster" in found.advice
-
-
-def test_shares_of_a_loader_without_stacks_of_python_leave_room_for_what_is_in_no_op(shared: Shared) -> None:
-    (found,) = said_by(shared("public/kineto_v100_resnet50_nw0"), "dataloader-stall")
-    ops, functions = found.evidence["ops"], found.evidence["functions"]
-    assert next(iter(ops)) == "code outside of ops"
-    assert sum(ops.values()) == pytest.approx(found.evidence["wait_ns"], rel=0.01)
-    assert sum(functions.values()) == pytest.approx(found.evidence["wait_ns"], rel=0.01)
-
 
 # -- host-gap ---------------------------------------------------------------------------------------------------------
 
@@ -291,7 +201,7 @@ def test_the_autograd_engines_own_time_is_not_the_users() -> None:
 
 
 def test_an_optimizers_python_is_torchs() -> None:
-    assert said_by(loop_of(_annotated("Optimizer.step#Adam.step", 2 * MS)), "host-gap") == []
+    assert said_by(loop_of(annotated("Optimizer.step#Adam.step", 2 * MS)), "host-gap") == []
 
 
 # -- scheduler-gap ----------------------------------------------------------------------------------------------------
