@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from tests.builder import TraceBuilder
@@ -110,7 +109,7 @@ def test_all_of_it_is_info(shared_trace: Path) -> None:
 # -- throttling -------------------------------------------------------------------------------------------------------
 
 
-def _clocked(monkeypatch: pytest.MonkeyPatch, **series: list[float]) -> Trace:
+def _clocked(**series: list[float]) -> Trace:
     """Eight steps of ten equal kernels; where the clock is low they take half as long again."""
     trace, clock = TraceBuilder(), series["clock"]
     for number, mhz in enumerate(clock):
@@ -121,11 +120,10 @@ def _clocked(monkeypatch: pytest.MonkeyPatch, **series: list[float]) -> Trace:
             trace.launch("cudaLaunchKernel", at + US, 5 * US, number * 10 + piece + 1)
             trace.kernel(at + 10 * US, round(50 * US * full / mhz), number * 10 + piece + 1)
     names = {"clock": "SM Clock (MHz)", "power": "Power (W)", "heat": "Temperature (C)"}
-    rows = [
-        (number * MS, names[kind], value) for kind, of in series.items() for number, value in enumerate(of)
-    ]
-    frame = pd.DataFrame(rows, columns=["start_ns", "name", "value"])
-    monkeypatch.setattr(Trace, "counters", property(lambda self: frame), raising=False)
+    for kind, values in series.items():
+        for number, value in enumerate(values):
+            sample = {"ts": number * MS / US, "pid": "GPU 0 Counters", "args": {"": value}}
+            trace.event(ph="C", name=names[kind], **sample)
     return trace.load()
 
 
@@ -136,11 +134,9 @@ DIP = [FULL] * 4 + [LOW] * 3 + [FULL]
 @pytest.mark.parametrize(
     ("power", "heat", "cause"), [(500.0, 88.0, "thermal"), (700.0, 60.0, "power"), (300.0, 60.0, "clocks")]
 )
-def test_a_clock_that_falls_is_told_with_its_reason(
-    power: float, heat: float, cause: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_falls_is_told_with_its_reason(power: float, heat: float, cause: str) -> None:
     powers = [700.0] * 4 + [power] * 3 + [700.0]
-    found = _found(_clocked(monkeypatch, clock=DIP, power=powers, heat=[heat] * 8), "throttling")
+    found = _found(_clocked(clock=DIP, power=powers, heat=[heat] * 8), "throttling")
     assert list(found) == [cause]
     assert found[cause].count == 30
     assert found[cause].cost_ns == 30 * 25 * US
@@ -149,10 +145,8 @@ def test_a_clock_that_falls_is_told_with_its_reason(
 
 
 @pytest.mark.parametrize("clock", [[FULL] * 8, [FULL, 1900.0] * 4, [LOW] * 3 + [FULL] * 5])
-def test_steady_clocks_boost_and_ramp_are_no_throttling(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert _found(_clocked(monkeypatch, clock=clock), "throttling") == {}
+def test_steady_clocks_boost_and_ramp_are_no_throttling(clock: list[float]) -> None:
+    assert _found(_clocked(clock=clock), "throttling") == {}
 
 
 def test_without_counters_it_does_not_apply(shared: Shared) -> None:
