@@ -10,6 +10,7 @@ from typing import Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.answers import remembered
 from traceanalyzer.model.arrays import Mask, Rows, numbered
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.lazy import pd
@@ -52,8 +53,8 @@ class Texts:
         """Which rows satisfy a predicate, asked once per distinct text; bool (rows,), False without text."""
         asked = np.zeros(len(self.names), bool)
         few = len(self.names) * _ROWS_PER_QUESTION <= len(self.code)
-        for code in range(len(self.names)) if few else self.occurring():
-            asked[code] = bool(wanted(str(self.names[code])))
+        codes = np.arange(len(self.names)) if few else np.array(self.occurring(), np.int64)
+        asked[codes] = list(map(bool, map(remembered(wanted), map(str, self.names[codes].tolist()))))
         return holding(asked, self.code)
 
     def occurring(self) -> list[int]:

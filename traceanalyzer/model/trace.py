@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.answers import remembered
 from traceanalyzer.model.arrays import pick
 from traceanalyzer.model.lanes import NULL_INT as NULL_INT
 from traceanalyzer.model.lanes import Coded, Codes, Columns, Lanes
@@ -226,8 +227,8 @@ def matching(
     frame: Columns | pd.DataFrame, column: str, wanted: Callable[[str], object]
 ) -> NDArray[np.bool_]:
     """Which rows of a text column satisfy a predicate, asked once per distinct text; bool of shape (rows,)."""
-    texts = texts_of(frame, column)
-    asked = np.fromiter((bool(wanted(text)) for text in texts), bool, len(texts))
+    texts = texts_of(frame, column).tolist()
+    asked = np.fromiter(map(bool, map(remembered(wanted), texts)), bool, len(texts))
     return holding(asked, narrow_codes(frame, column))
 
 

@@ -68,7 +68,7 @@ def _outermost(
     trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks
 ) -> list[Rows]:
     """Ops, annotations, launches and waits that lie in nothing but each mark, on the thread that launches most."""
-    cpu = trace.cpu
+    cpu = trace.lanes.cpu
     launched = work.call[work.call >= 0]
     thread = int(np.bincount(nesting.thread[launched]).argmax())
     wanted = (LAUNCH, COPY_CALL, SYNCHRONISING)
