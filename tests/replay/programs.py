@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tests.builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.edited_program import EditedProgram
+from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.run import Step, run
 from traceanalyzer.replay.saving import Forecast
 
 STEP_NS = 1_000_000
@@ -20,6 +25,20 @@ def program(trace: Trace) -> Program:
 def forecast(trace: Trace) -> Forecast:
     """The replays of a trace."""
     return Analysis(trace).index(Forecast)
+
+
+def replay(program: Program, edits: Sequence[Edit] = (), slowdown: float | None = None) -> Step:
+    """The step without the profiler, after the edits.
+
+    Args:
+        program: the sampled steps.
+        edits: applied in this order, each to what the one before left.
+        slowdown: by which factor the profiler slowed the CPU; the typical one unless given.
+    """
+    edited = EditedProgram(program)
+    for edit in edits:
+        edit.apply(edited)
+    return run(edited, program.segments.slowed.typical if slowdown is None else slowdown)
 
 
 class Loop:

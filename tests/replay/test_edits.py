@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.replay.programs import STEP_NS, Loop, forecast, program
+from tests.replay.programs import STEP_NS, Loop, forecast, program, replay
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import (
@@ -20,7 +20,6 @@ from traceanalyzer.replay.edits import (
 )
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
-from traceanalyzer.replay.run import replay
 
 
 def saved(built: Program, *edits: object) -> float:

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.replay.programs import OP_NS, STEP_NS, Loop, program
+from tests.replay.programs import OP_NS, STEP_NS, Loop, program, replay
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import CapOps, Drop, DropSpans, Edit, Resize, ShrinkGaps
 from traceanalyzer.replay.footprint import Footprint
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Fuse
-from traceanalyzer.replay.run import replay
 from traceanalyzer.rule.severity import graded
 
 

@@ -81,7 +81,7 @@ def test_a_process_that_is_killed_changes_nothing(when: int, job: Path) -> None:
             nonlocal answers
             answers += 1
             if answers == when:
-                os.kill(pool.pids[0], signal.SIGKILL)
+                os.kill(pool._workers[0].process.pid, signal.SIGKILL)
 
         assert pooled(pool, job, told) == render_json(diagnose(load_job(job)))
     assert answers > when

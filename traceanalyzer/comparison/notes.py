@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from traceanalyzer.comparison.result import WorkSide
-from traceanalyzer.comparison.rows import Drafted
+from traceanalyzer.comparison.rows import ComparedRow
 from traceanalyzer.comparison.snapshot import Snapshot
 from traceanalyzer.rule.evidence import shapes_in_words
 
@@ -14,7 +14,7 @@ _AS_OFTEN = 0.02  # of all pieces of work, by which their number may differ; cho
 _PACE = 0.05  # of another pace of the host that is worth a note; chosen
 
 
-def other_inputs(rows: Sequence[Drafted], sides: tuple[Snapshot, Snapshot]) -> str:
+def other_inputs(rows: Sequence[ComparedRow], sides: tuple[Snapshot, Snapshot]) -> str:
     """In what the two had other inputs: a sentence, empty where they had not."""
     base, new = sides
     if base.phase != new.phase or base.batch != new.batch:
@@ -31,7 +31,7 @@ def other_inputs(rows: Sequence[Drafted], sides: tuple[Snapshot, Snapshot]) -> s
     return f"other shapes: {lead.op} got {shapes[0]} and gets {shapes[1]}"
 
 
-def other_grids(rows: Sequence[Drafted]) -> list[str]:
+def other_grids(rows: Sequence[ComparedRow]) -> list[str]:
     """What kernels say of other inputs where the shapes were not recorded: a note, as other code may do the same."""
     work = [(one.part.base.ns + one.part.new.ns, one) for one in rows]
     own = sum(ns for ns, one in work if one.other_grids and one.row.base and not _inputs(one.row.base))
@@ -51,7 +51,7 @@ def _step(side: Snapshot) -> str:
     return f"{side.phase or 'no phase'}" + f" with {side.batch} requests" * (side.batch is not None)
 
 
-def _as_often(rows: Sequence[Drafted]) -> bool:
+def _as_often(rows: Sequence[ComparedRow]) -> bool:
     """Whether both do as many pieces of work, so that only sizes differ."""
     counts = [sum(getattr(one.part, side).count for one in rows) for side in ("base", "new")]
     return bool(abs(counts[0] - counts[1]) <= _AS_OFTEN * max(counts))

@@ -34,7 +34,7 @@ _NOTED = 44  # characters of a name or of shapes in a note; both sides have them
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
+class ComparedRow:
     """A row before the tests are corrected for their number, and its place in the waterfall.
 
     Attributes:
@@ -49,7 +49,7 @@ class Drafted:
     other_grids: bool
 
 
-def drafted(pair: Pair, tables: tuple[Table, Table]) -> Drafted:
+def compared_row(pair: Pair, tables: tuple[Table, Table]) -> ComparedRow:
     """One row, its verdict as if it were the only one."""
     base, new = (_side(table, parts) for table, parts in zip(tables, (pair.base, pair.new), strict=True))
     some = tables[0] if pair.base else tables[1]
@@ -81,14 +81,14 @@ def drafted(pair: Pair, tables: tuple[Table, Table]) -> Drafted:
         {table[at].blocks for at in parts} for table, parts in zip(tables, (pair.base, pair.new), strict=True)
     ]
     other_grids = grids[0] != grids[1] and base is not None and new is not None and _alike(base, new)
-    return Drafted(row, BusyPart(kind, label_of(row), *busy), tested, other_inputs, other_grids)
+    return ComparedRow(row, BusyPart(kind, label_of(row), *busy), tested, other_inputs, other_grids)
 
 
 def _alike(base: WorkSide, new: WorkSide) -> bool:
     return base.kernels == new.kernels and abs(base.count - new.count) <= _SAME_COUNT
 
 
-def corrected(rows: Sequence[Drafted], *, comparable: bool) -> list[Row]:
+def corrected(rows: Sequence[ComparedRow], *, comparable: bool) -> list[Row]:
     """The rows with Holm's correction: a test that does not hold among so many is no difference.
 
     Args:

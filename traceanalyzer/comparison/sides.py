@@ -22,7 +22,7 @@ from traceanalyzer.comparison.result import (
     Waterfall,
     Word,
 )
-from traceanalyzer.comparison.rows import Drafted, corrected, drafted, floors
+from traceanalyzer.comparison.rows import ComparedRow, compared_row, corrected, floors
 from traceanalyzer.comparison.snapshot import TABLES, Snapshot, Source, rows_of
 from traceanalyzer.comparison.step_axis import step_axis
 from traceanalyzer.comparison.verdict import verdict_of
@@ -76,9 +76,9 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
     tables = first.tables["work"], second.tables["work"]
     pairs = matched(*tables)
     rows_of_both = rows_of(tables[0]), rows_of(tables[1])
-    drafts = [drafted(pair, rows_of_both) for pair in pairs]
-    inputs = other_inputs(drafts, (first, second))
-    rows = corrected(drafts, comparable=not inputs)
+    compared_rows = [compared_row(pair, rows_of_both) for pair in pairs]
+    inputs = other_inputs(compared_rows, (first, second))
+    rows = corrected(compared_rows, comparable=not inputs)
     calls = changed_calls(first, second)
     counters = counted(first, second, calls, rows)
     changed = program_changed(counters)
@@ -86,8 +86,10 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
     step = step_axis(base, new, device, changed)
     waterfall = None
     if step is not None:
-        waterfall = waterfall_of((step.base_ns, step.new_ns), [one.part for one in drafts], (first, second))
-        rows = _with_deltas(rows, drafts, step, (first, second), waterfall)
+        waterfall = waterfall_of(
+            (step.base_ns, step.new_ns), [one.part for one in compared_rows], (first, second)
+        )
+        rows = _with_deltas(rows, compared_rows, step, (first, second), waterfall)
     order = sorted(rows, key=lambda row: (row.word in _SAME, -abs(row.delta_ns), row.op, row.outer, row.kind))
     told = step is not None and step.word is not Word.UNKNOWN and not inputs
     got = -step.difference if step is not None and told else None
@@ -95,7 +97,7 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
     because = reasons(faults, order, calls, waterfall, step, functions_told(first, second))
     axes = Axes(counters, device, step)
     verdict = verdict_of(axes, because, inputs, _identical(base, new), (first, second), waterfall)
-    notes = [inputs] if inputs else other_grids(drafts)
+    notes = [inputs] if inputs else other_grids(compared_rows)
     notes += notes_of(first, second, step.pace if step else 1.0)
     source = Source((), 1, (), None, (), {}, (), 0, "")
     return Comparison(
@@ -131,13 +133,13 @@ def _device(rows: Sequence[Row]) -> DeviceAxis | None:
 
 def _with_deltas(
     rows: Sequence[Row],
-    drafts: Sequence[Drafted],
+    compared_rows: Sequence[ComparedRow],
     step: StepAxis,
     sides: tuple[Snapshot, Snapshot],
     waterfall: Waterfall,
 ) -> list[Row]:
     """The rows with their part of the waterfall, in whole ns as there."""
-    deltas = [round(one.part.new.exposed_ns) - round(one.part.base.exposed_ns) for one in drafts]
+    deltas = [round(one.part.new.exposed_ns) - round(one.part.base.exposed_ns) for one in compared_rows]
     return [replace(row, delta_ns=delta) for row, delta in zip(rows, deltas, strict=True)]
 
 

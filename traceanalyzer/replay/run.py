@@ -13,8 +13,6 @@ from typing import Literal
 import numpy as np
 
 from traceanalyzer.replay.edited_program import EditedProgram
-from traceanalyzer.replay.edits import Edit
-from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.schedule import Schedule, Schedules
 
@@ -44,20 +42,6 @@ class Step:
     cpu_ns: float
     gpu_ns: float
     bound: Bound
-
-
-def replay(program: Program, edits: Sequence[Edit] = (), slowdown: float | None = None) -> Step:
-    """The step without the profiler, after the edits.
-
-    Args:
-        program: the sampled steps.
-        edits: applied in this order, each to what the one before left.
-        slowdown: by which factor the profiler slowed the CPU; the typical one unless given.
-    """
-    edited = EditedProgram(program)
-    for edit in edits:
-        edit.apply(edited)
-    return run(edited, program.segments.slowed.typical if slowdown is None else slowdown)
 
 
 def run(edited: EditedProgram, slowdown: float) -> Step:

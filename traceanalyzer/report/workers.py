@@ -75,11 +75,6 @@ class Processes:
         for worker in self._workers:
             worker.end()
 
-    @property
-    def pids(self) -> list[int]:
-        """Ids of the processes."""
-        return [worker.process.pid for worker in self._workers]
-
 
 class _Worker:
     """One process; begun again where it ends, since every answer is told by its task."""
