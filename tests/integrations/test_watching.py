@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from traceanalyzer.integrations.watching import Watch, watch
 from traceanalyzer.integrations.window_summary import MAX_BYTES, encoded, summary_of
 
 SYNCS, COPIES = (FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "exposed-copy"))
-COST = re.compile(r"it cost (\d+\.\d\d) s, [\d.<]+ % of the time since the (start|last one)$")
+COST = re.compile(r"it cost (\d+\.\d\d) s, [\d.< ]+ % of the time since the (start|last one)$")
 
 
 class Recorded:
@@ -99,6 +100,28 @@ def test_the_rank_that_waits_least_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert lines[0] == "traceanalyzer: window 3, 2 of 2 ranks; rank 1 waits least; it cost 0.1 s"
     assert lines[1:4] == ["  Step   of 1", "  Limit  not known", "  Fix    no finding above info"]
     assert lines[4] == "  Since  step recorded 10.0 ms, now 12.0 ms (+20 %); new: z"
+
+
+def test_what_a_killed_training_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_rank(monkeypatch, 0, 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = [tmp_path / name for name in ("traceanalyzer-watch-old", "traceanalyzer-watch-new", "others-old")]
+    for folder in left:
+        folder.mkdir()
+        (folder / "window.json").write_text("{}")
+    (target := tmp_path / "kept").mkdir()
+    (tmp_path / "traceanalyzer-watch-link").symlink_to(target)
+    for folder in (left[0], left[2], target):
+        os.utime(folder, (0, 0))
+    told(watch(log=[].append), SYNCS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "kept",
+        "others-old",
+        "traceanalyzer-watch-link",
+        "traceanalyzer-watch-new",
+    ]
 
 
 def test_a_summary_is_small_whatever_was_found() -> None:

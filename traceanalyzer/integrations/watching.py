@@ -21,6 +21,8 @@ _ANALYSIS_S = 300.0  # after which a window is given up; chosen
 _OTHERS_S = 60.0  # to wait for the summaries of other ranks; chosen
 _POLL_S = 0.1
 _CLOCKS_S = 30.0  # by which the clocks of two hosts may differ; chosen
+_LEFT_OVER_S = 3_600.0  # after which a window's folder belongs to a training that was killed; chosen
+_FOLDER = "traceanalyzer-watch-"
 _ALIKE = 0.02  # of a step: it varies by less from window to window; chosen
 _NAMED = 3  # findings that came or went
 
@@ -169,7 +171,8 @@ def _analysed(profiler: Any) -> tuple[str, subprocess.Popen[bytes]]:
     """
     packages = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH")]))
-    folder = tempfile.mkdtemp(prefix="traceanalyzer-watch-")
+    _remove_left_over()
+    folder = tempfile.mkdtemp(prefix=_FOLDER)
     path = os.path.join(folder, "window.json")
     try:
         profiler.export_chrome_trace(path)
@@ -183,6 +186,17 @@ def _analysed(profiler: Any) -> tuple[str, subprocess.Popen[bytes]]:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _remove_left_over() -> None:
+    """Folders of trainings that were killed while a window was analysed; nobody else's."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        try:
+            left_over = time.time() - folder.lstat().st_mtime > _LEFT_OVER_S and not folder.is_symlink()
+        except OSError:  # another rank was quicker
+            continue
+        if left_over:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Window:
@@ -247,6 +261,7 @@ def _changes(now: Mapping[int, Summary], before: Mapping[int, Summary]) -> str:
 
 
 def _step_change(before: int, now: int) -> str:
+    """As recorded: the profiler is the same in both windows, and a prediction would add an error of its own."""
     if not before or not now or abs(now - before) <= _ALIKE * before:
         return ""
     return f"step recorded {format_ns(before)}, now {format_ns(now)} ({now / before - 1:+.0%})".replace(
