@@ -10,6 +10,7 @@ from traceanalyzer.model.arrays import Mask, Rows, grouped, median_of
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.stalled_calls import MANY_TIMES
 from traceanalyzer.timeline.step_marks import StepMarks
 
 _MIN_STEPS = 3  # fewer cannot tell what recurs from what happens once
@@ -17,7 +18,6 @@ _QUARTERS = 4  # of a recording without steps
 _NEARLY_ALL = 0.9  # of the kernels have run once: what is new after that is a rare branch
 _MIN_WARM = 0.2  # share of the launches that must follow, else the recording is all start
 _MOST = 0.5  # of the later parts; chosen
-_MANY_TIMES = 10  # as in `stalled_calls`: far above jitter, far below the start of a library
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def recurring_calls(trace: Trace, nesting: Nesting, marks: StepMarks, work: Devi
     took = nesting.end_ns[rows] - nesting.start_ns[rows]
     name, _ = grouped([codes_at(trace.lanes.cpu, "name", rows)])
     usual = median_of(name, took)[name]
-    return np.asarray((part >= 0) | (took < _MANY_TIMES * usual))
+    return np.asarray((part >= 0) | (took < MANY_TIMES * usual))
 
 
 def _later_parts(trace: Trace, marks: StepMarks, work: DeviceWork) -> Rows:

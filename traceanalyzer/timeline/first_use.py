@@ -14,16 +14,12 @@ from traceanalyzer.model.trace import Trace, codes, matching
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.stalled_calls import ALONE_NS, LONG_NS, MANY_TIMES
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 KINDS = ("capturing graphs", "compiling", "tuning", "loading kernels", "allocating", "first calls")
 
-# A launch call takes 4 to 10 us and an op tens of us (V100 to H200); what a library prepares at first use takes from
-# 0.1 ms (a workspace) to 30 s (a context).
-_LONG_NS = 100_000
-_MANY_TIMES = 10
-_ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
 # An allocation takes 0.05 to 12 ms, preparing a device or a library within one 260 ms to 6 s; public A100 trace.
 _PREPARES_NS = 100_000_000
 _SLICES = 8  # of a window without steps, in place of them
@@ -82,7 +78,7 @@ def _is_once(nesting: Nesting, rows: Rows, steps: Steps) -> bool:
     """Less than half of the steps after the head have such rows."""
     edges = _edges(steps)
     head = max(1, len(edges) // 3)
-    real = rows[nesting.end_ns[rows] - nesting.start_ns[rows] >= _LONG_NS // 10]
+    real = rows[nesting.end_ns[rows] - nesting.start_ns[rows] >= LONG_NS // 10]
     step = np.searchsorted(edges, nesting.start_ns[real], side="right") - 1
     count = np.bincount(np.maximum(step, 0), minlength=len(edges))[head:]
     least = 1 if len(steps) >= _FEWEST_STEPS else _OFTEN
@@ -101,7 +97,7 @@ def _long(trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, 
 
     Where there are steps, they are in the first third of those, or the first of their name.
     """
-    rows = np.flatnonzero(nesting.self_ns >= _LONG_NS)  # few
+    rows = np.flatnonzero(nesting.self_ns >= LONG_NS)  # few
     call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
     usable = (call[rows] | (nesting.op[rows] == rows)) & activity.launching[nesting.thread[rows]]
     usable &= ~matching(trace.lanes.cpu, "name", GRAPH_LAUNCH.search)[rows]
@@ -111,7 +107,7 @@ def _long(trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, 
     own = nesting.self_ns[rows] - stalled
     names = codes(trace.lanes.cpu, "name")
     usual = _usual(nesting.self_ns, names, rows)
-    least = np.where(usual >= 0, np.maximum(_MANY_TIMES * usual, _LONG_NS), _ALONE_NS)
+    least = np.where(usual >= 0, np.maximum(MANY_TIMES * usual, LONG_NS), ALONE_NS)
     # An op that computes on the CPU alone may be meant to take that long: only a call starts something.
     calls_inside = np.zeros(len(call) + 1, bool)
     calls_inside[nesting.parent[np.flatnonzero(call)]] = True
