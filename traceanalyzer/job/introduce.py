@@ -7,6 +7,7 @@ from contextlib import suppress
 from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.joint_ends import RankKernels, waiting_together, with_waiting
 from traceanalyzer.job.loads import Load, RankLoads, comparable
+from traceanalyzer.job.programs import Hashes, OtherProgram, program_of, rare_in
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.view import JobView
@@ -38,6 +39,8 @@ def introduce(ranks: Ranks) -> JobView | None:
     shared = {rank: one for rank, one in loads.items() if one is not None}
     if len(shared) > 1 and comparable(shared):
         ranks.each(know, {rank: rank for rank in shared}, shared)
+    if not view.pipelined:
+        ranks.each(know_program, rare_in(ranks.each(program, dict.fromkeys(waits))), len(waits) - 1)
     return view
 
 
@@ -70,3 +73,13 @@ def load(analysis: Analysis, given: tuple[CollectiveWaits, Floats], _: None) -> 
 def know(analysis: Analysis, rank: int, loads: dict[int, Load]) -> None:
     """Give the loads of all ranks."""
     analysis.provide(RankLoads(rank, loads))
+
+
+def program(analysis: Analysis, _: None, __: None) -> Hashes:
+    """What the rank runs."""
+    return program_of(analysis.trace)
+
+
+def know_program(analysis: Analysis, rare: Hashes, others: int) -> None:
+    """Give what the rank runs that the others do not."""
+    analysis.provide(OtherProgram.of(analysis.trace, rare, others))

@@ -69,12 +69,17 @@ class Declared:
 
 def sketch(trace: Trace) -> tuple[int, ...]:
     """The least hashes of the names of a trace's ops and kernels: what two of them share tells what the names do."""
+    return tuple(sorted(hashed_names(trace))[:_SKETCH])
+
+
+def hashed_names(trace: Trace) -> dict[int, str]:
+    """Hash -> name of each op and kernel; the same in all processes."""
     names: set[str] = set()
     for lane, category in ((trace.lanes.cpu, "cpu_op"), (trace.lanes.gpu, "kernel")):
         rows = matching(lane, "category", category.__eq__)
         used = np.unique(narrow_codes(lane, "name")[rows])
         names.update(texts_of(lane, "name")[used[used >= 0]])
-    return tuple(sorted({zlib.crc32(name.encode("utf-8", "replace")) for name in names})[:_SKETCH])
+    return {zlib.crc32(name.encode("utf-8", "replace")): name for name in names}
 
 
 def shared_part(one: Sequence[int], other: Sequence[int]) -> float:

@@ -1,0 +1,60 @@
+"""What one rank runs that most of the others do not: ranks of one job run one program, but for stages of a pipeline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.read.job_ranks import hashed_names
+
+Hashes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProgram:
+    """
+    Attributes:
+        names: of ops and kernels that this rank has, and less than half of the others.
+        others: how many other ranks there are.
+    """
+
+    names: tuple[str, ...]
+    others: int
+
+    @classmethod
+    def build(cls) -> Self:
+        """
+        Raises:
+            Unavailable: always; the job gives it.
+        """
+        raise Unavailable(
+            "one rank's trace alone, or stages of a pipeline: other ranks run other programs there"
+        )
+
+    @classmethod
+    def of(cls, trace: Trace, rare: Hashes, others: int) -> Self:
+        """
+        Args:
+            rare: hashes of names that less than half of the others have.
+        """
+        known = hashed_names(trace)
+        return cls(tuple(sorted(known[one] for one in rare if one in known)), others)
+
+
+def program_of(trace: Trace) -> Hashes:
+    """Hashes of the names of all ops and kernels, ascending."""
+    return tuple(sorted(hashed_names(trace)))
+
+
+def rare_in(programs: Mapping[int, Hashes]) -> dict[int, Hashes]:
+    """Rank -> those of its names that less than half of the other ranks have."""
+    having = Counter(one for names in programs.values() for one in names)
+    others = len(programs) - 1
+    return {
+        rank: tuple(one for one in names if 2 * (having[one] - 1) < others)
+        for rank, names in programs.items()
+    }

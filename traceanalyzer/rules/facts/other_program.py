@@ -1,0 +1,54 @@
+"""Ops and kernels that one rank of a job runs and the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from traceanalyzer.job.programs import OtherProgram
+from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit, rule
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_share: float = limit(
+        0.01, "of the GPU's or of the ops' time: fixed and healthy pairs of ranks differ in no name; H200"
+    )
+
+
+@rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)
+def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits) -> Iterator[Hits]:
+    """A rank runs ops or kernels that the other ranks do not.
+
+    What it looks for: names of ops and kernels that this rank's trace has and less than half of the other ranks', if
+    these take 1 % of the time of its ops or of its GPU. Not among stages of a pipeline, which run other programs.
+    Why it matters: ranks of one job run one program. Where one does not, it logs, checks, saves or evaluates (rank 0
+    often does), its inputs have other shapes, or its software or device is another. What that costs is said by
+    `straggler` and `load-imbalance`; this says where to look, and is always info.
+    Bad: `if rank == 0: metrics(...)` in each step. Good: on a thread, rarely, or dealt out to all ranks.
+    How sure: names are recorded.
+    When it is wrong: the recording of one rank begins in another phase, or compilation has chosen other kernels.
+    Source: measured on two H200: of 48 recordings of two ranks all that are healthy or fixed have the same names on
+    both, those with metrics on rank 0 or with longer inputs on one rank have not.
+    """
+    ops = calls[calls.is_op & calls.name.one_of(*other.names)]
+    kernels = work[work.name.one_of(*other.names)]
+    of_cpu = int(ops.self_ns.sum()) / max(int(calls[calls.is_op].self_ns.sum()), 1)
+    of_gpu = kernels.total_ns / max(work.total_ns, 1)
+    if max(of_cpu, of_gpu) < limits.min_share:
+        return
+    whose = "the other rank does not" if other.others == 1 else f"few of the {other.others} others do"
+    yield Hits(
+        occurrences=ops if len(ops) else kernels,
+        lost=LostTime.none(),
+        message=f"this rank runs {{different}} ops and kernels that {whose}: {{names}}; "
+        "they take {cpu} of the time of its ops, and {gpu} of its GPU's",
+        advice="Look whether it is meant: work of rank 0 alone, other shapes of the inputs, another version or device.",
+        evidence={
+            "different": len(other.names),
+            "names": {**ops.name.sums(ops.self_ns), **kernels.name.sums(kernels.dur_ns)},
+            "cpu_share": of_cpu,
+            "gpu_share": of_gpu,
+        },
+        info=True,
+    )
