@@ -169,7 +169,7 @@ def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
 def test_a_process_that_is_killed_changes_nothing(job: Path, tmp_path: Path) -> None:
     call("export", job, tmp_path / "whole", "--results")
     with closing(Processes(2)) as pool:
-        assert stored(pool, job, tmp_path / "out", pool.pids[0]) >= 6
+        assert stored(pool, job, tmp_path / "out", pool._workers[0].process.pid) >= 6
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
