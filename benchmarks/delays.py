@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 Event = dict[str, Any]
@@ -42,8 +43,11 @@ class Rank:
         after: work -> what it waits for beside its launch and its stream, with the slack in us.
         meeting: work -> which collective of the job it is.
         spare: work -> how long it waited for the last rank, in us.
+        sent: work that only receives -> the work that sent this rank's part of it.
+        idle: work that only receives -> how long it waited, and how late the last part could come beside, in us.
         wait: call's position in `cpu` -> the work that it waited for.
         gaps: waits of which the call is not recorded: begin, end, and the work that they end with.
+        ends: when work ends, and which it is, in order.
     """
 
     cpu: list[Event]
@@ -52,8 +56,11 @@ class Rank:
     after: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     meeting: dict[int, Meeting] = field(default_factory=dict)
     spare: dict[int, float] = field(default_factory=dict)
+    sent: dict[int, int] = field(default_factory=dict)
+    idle: dict[int, tuple[float, float]] = field(default_factory=dict)
     wait: dict[int, int] = field(default_factory=dict)
     gaps: list[tuple[float, float, int]] = field(default_factory=list)
+    ends: list[tuple[float, int]] = field(default_factory=list)
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Rank:
@@ -71,6 +78,7 @@ class Rank:
         for at, one in enumerate(work):
             if (call := calls.get(one["args"].get("correlation"))) is not None:
                 own.launch[at] = call
+        own.ends = sorted((end_of(one), at) for at, one in enumerate(work))
         own._order()
         own._calls_that_wait()
         own._gaps_that_wait()
@@ -78,16 +86,16 @@ class Rank:
 
     def _order(self) -> None:
         """Which work waits for which, beside its launch."""
-        ends = sorted((end_of(one), at) for at, one in enumerate(self.work))
+        ends = self.ends
         last: dict[Any, int] = {}
         known = sorted((self.cpu[call]["ts"], at) for at, call in self.launch.items())
-        computes = [one for one in known if not _talks(self.work[one[1]])]
-        speaks = [one for one in known if _talks(self.work[one[1]])]
+        computes = [one for one in known if not talks(self.work[one[1]])]
+        speaks = [one for one in known if talks(self.work[one[1]])]
         told = self._waits_for_collectives()
         for at, one in enumerate(self.work):
             found = [last[one["args"].get("stream")]] if one["args"].get("stream") in last else []
             launched = self.cpu[self.launch[at]]["ts"] if at in self.launch else None
-            if launched is not None and _talks(one):
+            if launched is not None and talks(one):
                 found += _before(computes, launched)
             elif launched is not None and (waited := _before(told, launched)):
                 found += _before(speaks, float(waited[0]))
@@ -114,7 +122,7 @@ class Rank:
 
     def _calls_that_wait(self) -> None:
         own = {call: at for at, call in self.launch.items()}
-        ends = sorted((end_of(one), at) for at, one in enumerate(self.work))
+        ends = self.ends
         for at, call in enumerate(self.cpu):
             if not _WAITS.match(call["name"]):
                 continue
@@ -131,19 +139,34 @@ class Rank:
                 place -= 1
 
     def _gaps_that_wait(self) -> None:
-        """Long gaps that end just after work which was launched before them; twice or more after work of one name."""
+        """Long gaps that end just after work which was launched before them; twice or more after work of one name.
+
+        Within an op once is enough: no Python runs there, and the allocator waits for events by calls that the profiler
+        does not record.
+        """
         busy = [e for e in self.cpu if e.get("cat") in RUNS and not e["name"].endswith("EventQuery")]
-        ends = sorted((end_of(one), at) for at, one in enumerate(self.work))
-        reached, found = busy[0]["ts"] if busy else 0.0, []
+        reached, found, inside = busy[0]["ts"] if busy else 0.0, [], []
         for one in busy:
-            place = bisect.bisect_right(ends, (one["ts"], len(ends))) - 1
-            if one["ts"] - reached > _GAP_US and place >= 0 and one["ts"] - ends[place][0] < _WOKEN_US:
-                at = ends[place][1]
-                if at in self.launch and self.cpu[self.launch[at]]["ts"] < reached:
-                    found.append((reached, one["ts"], at))
+            if (at := self._awaited(reached, one["ts"])) is not None:
+                found.append((reached, one["ts"], at))
             reached = max(reached, end_of(one))
+        calls = [(e["ts"], end_of(e)) for e in busy if e["cat"] != "cpu_op" and e["dur"] > _GAP_US]
+        edges = sorted([e["ts"] for e in busy] + [end_of(e) for e in busy])
+        for begin, end in pairwise(edges):
+            if (at := self._awaited(begin, end)) is None or (begin, end, at) in found:
+                continue
+            if not any(start <= begin and end <= stop for start, stop in calls):
+                inside.append((begin, end, at))
         often = Counter(self.work[at]["name"] for _, _, at in found)
-        self.gaps = [gap for gap in found if often[self.work[gap[2]]["name"]] > 1]
+        self.gaps = [*inside, *(gap for gap in found if often[self.work[gap[2]]["name"]] > 1)]
+
+    def _awaited(self, begin: float, end: float) -> int | None:
+        """The work, launched before, that ends with a long gap."""
+        place = bisect.bisect_right(self.ends, (end, len(self.ends))) - 1
+        if end - begin <= _GAP_US or place < 0 or end - self.ends[place][0] >= _WOKEN_US:
+            return None
+        at = self.ends[place][1]
+        return at if at in self.launch and self.cpu[self.launch[at]]["ts"] < begin else None
 
 
 @dataclass
@@ -159,22 +182,6 @@ class Delay:
     pauses: Sequence[tuple[float, float]] = ()
     slower: Mapping[int, float] = field(default_factory=dict)
     link: Mapping[int, float] = field(default_factory=dict)
-
-
-def paired(ranks: Mapping[int, Rank]) -> None:
-    """Find which collective is which, by kind and order from the end; and how long each rank waited there."""
-    took: dict[Meeting, float] = {}
-    for rank in ranks.values():
-        count: Counter[str] = Counter()
-        for at in reversed(range(len(rank.work))):
-            if _talks(rank.work[at]):
-                name = rank.work[at]["name"].partition("(")[0]
-                rank.meeting[at] = key = (name, count[name])
-                count[name] += 1
-                took[key] = min(took.get(key, 1e18), rank.work[at]["dur"])
-    for rank in ranks.values():
-        for at, key in rank.meeting.items():
-            rank.spare[at] = rank.work[at]["dur"] - took[key]
 
 
 class Shifted:
@@ -207,12 +214,16 @@ class Shifted:
                 self._cpu_is(instant, self.by[-1] + self.delay.pauses[at][1])
             elif kind == 1:
                 self.start[at] = self._starts(at)
-            elif kind == 2 and at in rank.meeting:
-                come = self.start[at] - rank.spare[at]
-                self.end[at] = (yield rank.meeting[at], come) + self.delay.link.get(at, 0.0)
-            elif kind == 2:
+                # Known now: times are rounded, and what waited for it may be recorded as begun before it ended.
                 self.end[at] = self.start[at] + self.delay.slower.get(at, 0.0)
-            else:
+            elif kind == 2 and at in rank.meeting:
+                comes = self.end[rank.sent[at]] if at in rank.sent else self.start[at]
+                last = yield rank.meeting[at], comes - rank.spare[at]
+                if at in rank.sent:
+                    waited, idle = rank.idle[at]
+                    last = max(self.start[at] - waited, last - idle)
+                self.end[at] = last + self.delay.link.get(at, 0.0)
+            elif kind == 3:
                 self._waited(instant, *waits[at])
 
     def _starts(self, at: int) -> float:
@@ -266,7 +277,8 @@ def _latest(late: Sequence[tuple[float, float]]) -> float:
     return max((by - slack + least for by, slack in late), default=0.0)
 
 
-def _talks(one: Event) -> bool:
+def talks(one: Event) -> bool:
+    """Whether it is a kernel that communicates."""
     return one.get("cat") == "kernel" and COLLECTIVE.search(one["name"]) is not None
 
 

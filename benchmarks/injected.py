@@ -25,6 +25,7 @@ SAID = {
     "link": {("slow-link", "")},
 }
 SAID["one op"] = SAID["compute"]
+_SLOWEST = 4.0  # times as long: a link that has lost more of its lanes is down; chosen
 _TRIES = 24  # halvings of the interval in which the size of a delay is looked for
 
 
@@ -38,7 +39,7 @@ def delays_of(job: RecordedJob, rank: int, kind: str, size: float) -> dict[int, 
         at_once = 0.3 if marks_of(one.cpu) else 1.0
         return {rank: Delay(pauses=[(at, size) for at in between(one, at_once)])}
     if kind == "link":
-        return {other: Delay(link=_exchanges(job.ranks[other], size)) for other in (rank, peer_of(job, rank))}
+        return {other: Delay(link=_slower_link(job, other, size)) for other in (rank, peer_of(job, rank))}
     computes = {
         at: e["dur"] for at, e in enumerate(one.work) if e["cat"] == "kernel" and at not in one.meeting
     }
@@ -58,9 +59,20 @@ def peer_of(job: RecordedJob, rank: int) -> int:
     return (rank + 1) % len(job.ranks)
 
 
-def _exchanges(one: Rank, size: float) -> dict[int, float]:
-    moves = [at for at in one.meeting if "AllReduce" not in one.work[at]["name"]]
-    return dict.fromkeys(moves, size)
+def _exchanges(one: Rank) -> dict[int, float]:
+    """What each exchange takes to move its data, in us: the least that any rank takes. Of a ring all ranks are late."""
+    return {
+        at: one.work[at]["dur"] - one.spare[at]
+        for at in one.meeting
+        if "AllReduce" not in one.work[at]["name"]
+    }
+
+
+def _slower_link(job: RecordedJob, rank: int, size: float) -> dict[int, float]:
+    """Each exchange takes longer by one part of what it takes: what moves much is late by much."""
+    took = _exchanges(job.ranks[rank])
+    part = min(size * job.steps / max(sum(took.values()), 1e-9), _SLOWEST - 1)
+    return {at: us * part for at, us in took.items()}
 
 
 def delayed(job: RecordedJob, rank: int, kind: str, share: float) -> dict[int, Shifted] | None:
@@ -84,7 +96,7 @@ def delayed(job: RecordedJob, rank: int, kind: str, share: float) -> dict[int, S
 
 def kinds_of(job: RecordedJob) -> Sequence[str]:
     """Those that can show in it: a link is slow beside others, and where ranks exchange with each other."""
-    exchanges = len(job.ranks) > 2 and any(_exchanges(job.ranks[0], 1.0))
+    exchanges = len(job.ranks) > 2 and any(_exchanges(job.ranks[0]))
     return KINDS if exchanges else KINDS[:-1]
 
 

@@ -23,7 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.delays import COLLECTIVE, Delay, Event, Rank, Shifted, paired, shifted
+from benchmarks.delays import COLLECTIVE, Delay, Event, Rank, Shifted, shifted
+from benchmarks.meetings import paired
 from benchmarks.recorded_job import rewritten
 
 _DRIFT_PPM, _OFFSET_US = 20.0, 3_000.0

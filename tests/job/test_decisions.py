@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from traceanalyzer.job.loads import Load
-from traceanalyzer.job.pairing import _at_once
+from traceanalyzer.job.pairing import _apart_ns
 from traceanalyzer.timeline.device_work import KINDS
 
 
@@ -21,7 +21,7 @@ def test_one_collective_far_off_does_not_move_the_clock() -> None:
         start_ns=starts + np.array([0, 0, 0, 10**9]), end_ns=starts + np.array([10**6, 10**6, 10**6, 10**9])
     )
     every = np.arange(4)
-    assert _at_once(mine, every, theirs, every).tolist() == [True, True, True, False]
+    assert (_apart_ns(mine, every, theirs, every) < 0).tolist() == [True, True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.delays import Delay, Rank, end_of, paired, shifted
+from benchmarks.delays import Delay, Rank, end_of, shifted
 from benchmarks.injected import KINDS, delayed, is_found
+from benchmarks.meetings import paired
 from benchmarks.recorded_job import EVENED, JOBS, LATE, RecordedJob, jobs_in, rewritten
 from tests.chosen import ALL
 from tests.conftest import SHARED

@@ -95,19 +95,15 @@ def test_recorded_imbalance(name: str, rank: int, true_share: float, shared: Sha
             "ranks/pipeline.fixed",
         ),
         *("ddp/fsdp", "ddp/overlap", "ddp/exposed", "ddp/straggler_cpu"),
+        *(
+            "ranks/moe_a2a.fixed",
+            "ddp/one_bucket",
+        ),  # one GPU is slower by 5 %, and 4 % of the step is waited for it
     ],
 )
 def test_recorded_jobs_whose_load_is_even(name: str, shared: Shared) -> None:
     """Also where one rank's kernels are slower beside collectives that wait: it is not the late one."""
     assert of_rule(recorded(shared, name), RULE) == []
-
-
-@pytest.mark.parametrize(("name", "rank"), [("ranks/moe_a2a.fixed", 0), ("ddp/one_bucket", 0)])
-def test_a_gpu_that_is_slower_by_five_percent_is_low_at_most(name: str, rank: int, shared: Shared) -> None:
-    """2.60 and 2.47 ms, 9.93 and 9.47: the other waits for it in every step."""
-    (found,) = of_rule(recorded(shared, name), RULE)
-    assert found.rank == rank
-    assert found.severity in (Severity.LOW, Severity.INFO)
 
 
 def of_rule(report: Report, rule: str) -> list[Finding]:

@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 WORTH_BYTES = 48 << 20  # a process takes 0.7 s to begin, in which one core reads and analyses 24 MB
 _RANK_BYTES = (
-    12  # times the plain bytes of a file: memory for the largest of a process's ranks; 6 to 10, H200
+    12  # times the plain bytes of a file: memory for the largest of a process's ranks; 3 to 10 in 2 to 11 MB
 )
-_BEGUN_BYTES = 250 << 20  # what a process holds before its first rank, and a little more
+_BEGUN_BYTES = 150 << 20  # what a process holds before its first rank, 112 MiB, and a third more
 _SHARE = 0.6  # of the memory that is free, for all processes; chosen
 
 

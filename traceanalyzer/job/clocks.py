@@ -54,14 +54,14 @@ def _clock(reference: int, known: tuple[Rows, Rows, Rows], own: tuple[Rows, Rows
     ends, apart = known[2][here], (own[2][there] - known[2][here]).astype(np.float64)
     at_ns = int(ends[0])
     seconds = (ends - at_ns) / 1e9
-    offset, drift, error = _line(seconds, apart)
+    offset, drift, error = line(seconds, apart)
     clock = Clock(reference, round(offset), drift / 1e3, round(error), at_ns, len(both))
     begins = own[1][there] - clock.ahead_ns(own[1][there])
     broken = int((begins > ends + clock.uncertainty_ns).sum())
     return Clock(reference, clock.offset_ns, clock.drift_ppm, clock.uncertainty_ns, at_ns, len(both), broken)
 
 
-def _line(seconds: Floats, apart: Floats) -> tuple[float, float, float]:
+def line(seconds: Floats, apart: Floats) -> tuple[float, float, float]:
     """(offset, drift per second, what a single end may be off) of most of the points, in ns."""
     kept = np.ones(len(apart), bool)
     offset, drift, spread = float(np.median(apart)), 0.0, 0.0

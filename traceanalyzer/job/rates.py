@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from traceanalyzer.job.roles import roles
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.intervals import covered, union
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
 
 _BYTES = {"double": 8, "float64": 8, "long": 8, "int64": 8, "float": 4, "float32": 4, "int": 4, "int32": 4}
 _BYTES |= {
@@ -28,8 +33,9 @@ _BYTES |= {
 }
 _BYTES |= {"float8_e4m3fn": 1, "float8_e5m2": 1}
 _SHARED = {"allgather", "reducescatter", "alltoall"}  # (n - 1) / n of the data crosses the bus, nccl-tests
+_BY_RANK = ("exposed_ns", "moving_ns")
 _SLOW = 0.6  # of the median bandwidth of groups that do the same: then its link is slow; chosen
-_PEERS = 3  # groups that do the same: of fewer none is told from the others
+PEERS = 3  # groups that do the same: of fewer none is told from the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +44,67 @@ class Rate:
 
     Attributes:
         collective, group: as torch.distributed calls them; the group by name and ranks.
+        ranks: those whose traces have it.
+        role: what the group is for: data, tensor, pipeline, expert or context parallelism; None where nothing shows it.
         size: how many ranks it has.
         bytes: median data size S as nccl-tests define it.
         count: how many, each counted once for all ranks.
         transfer_ns: median time from the last rank's start to the end.
+        exposed_ns: of the transfer in all of them, while a rank's GPU computes nothing; mean of the ranks.
+        overlap: share of the transfer beside which the GPU computes (0 to 1).
         waiting_ns: what ranks wait for the last one in all of them, summed over ranks.
         algbw, busbw: in GB/s, 1e9 bytes: S over the time, and what of it crosses a rank's link.
-        slow: whether it is far below groups of as many ranks that do the same with as much.
+        beside: median `busbw` of groups of as many ranks that do the same with as much; None of fewer than three.
+        slow: whether it is far below that.
     """
 
     collective: str
     group: str
+    ranks: tuple[int, ...]
+    role: str | None
     size: int
     bytes: int
     count: int
     transfer_ns: int
+    exposed_ns: int
+    overlap: float | None
     waiting_ns: int
     algbw: float
     busbw: float
+    beside: float | None = None
     slow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one rank's collectives move; arrays parallel to its `CollectiveRuns`, of shape (runs,).
+
+    Attributes:
+        bytes: int64, S; 0 where it is not recorded.
+        exposed_ns: int64, of the transfer, while the device computes nothing.
+        role: object, what its group is for; None where nothing shows it.
+    """
+
+    bytes: Rows
+    exposed_ns: Rows
+    role: NDArray[np.object_]
+
+    @classmethod
+    def of(
+        cls,
+        trace: Trace,
+        work: DeviceWork,
+        runs: CollectiveRuns,
+        waits: CollectiveWaits,
+        nesting: Nesting,
+    ) -> Self:
+        """Of one rank."""
+        waited, _ = waits.of(runs.entry)
+        begin = runs.start_ns + np.maximum(waited, 0)
+        computes = work.kind == KINDS.index("compute")
+        busy = union(work.start_ns[computes], work.end_ns[computes])
+        exposed = runs.end_ns - begin - covered(busy, begin, runs.end_ns)
+        return cls(data_bytes(trace, work, runs), exposed, roles(trace, work, runs, nesting))
 
 
 def bus_factor(collective: str, ranks: int) -> float:
@@ -88,57 +136,95 @@ def _numbers(trace: Trace, row: Rows, op: Rows, name: str) -> Rows:
 
 
 def rates(
-    runs: Mapping[int, CollectiveRuns], waits: Mapping[int, CollectiveWaits], sizes: Mapping[int, Rows]
-) -> list[Rate]:
-    """Of all collectives that several ranks have, the longest in all first.
-
-    Args:
-        sizes: rank -> S of each of its collectives.
-    """
-    known: dict[int, tuple[str, str, int, int]] = {}
-    waited: dict[int, int] = {}
-    members: dict[int, int] = {}
+    runs: Mapping[int, CollectiveRuns], waits: Mapping[int, CollectiveWaits], moved: Mapping[int, Moved]
+) -> list[tuple[Rate, Rows]]:
+    """Of all collectives that several ranks have, the longest in all first; with the numbers of these collectives."""
+    known: dict[int, _Collective] = {}
     for rank, one in waits.items():
         at = np.searchsorted(runs[rank].entry, one.entry)
-        transfer = runs[rank].dur_ns[at] - one.waiting_ns
+        own = moved[rank]
         columns = (
             one.number,
             one.waiting_ns,
-            transfer,
-            sizes[rank][at],
+            runs[rank].dur_ns[at] - one.waiting_ns,
+            own.bytes[at],
+            own.exposed_ns[at],
+            own.role[at],
             runs[rank].what[at],
             runs[rank].group[at],
         )
-        for number, late, took, size, what, group in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
-            known[number] = (what, group or "", max(size, known.get(number, ("", "", 0, 0))[2]), took)
-            waited[number] = waited.get(number, 0) + late
-            members[number] = members.get(number, 0) + 1
+        for number, *values, what, group in zip(*(column.tolist() for column in columns), strict=True):
+            known.setdefault(number, _Collective(what, group or "")).add(rank, *values)
     groups: dict[tuple[str, str, int], list[int]] = {}
-    for number, (what, group, size, _) in known.items():
-        groups.setdefault((what, group, int(size).bit_length()), []).append(number)
-    made = [_rate(key, numbers, known, waited, members) for key, numbers in groups.items()]
+    for number, each in known.items():
+        groups.setdefault((each.what, each.group, int(each.bytes).bit_length()), []).append(number)
+    role_of = {each.group: each.role for each in known.values() if each.role}
+    made = [
+        _rate([known[number] for number in numbers], role_of.get(group))
+        for (_, group, _), numbers in groups.items()
+    ]
+    told = zip(_compared(made), (np.array(numbers, np.int64) for numbers in groups.values()), strict=True)
     return sorted(
-        _compared(made), key=lambda one: (-one.transfer_ns * one.count, one.collective, one.group, one.bytes)
+        told,
+        key=lambda one: (
+            -one[0].transfer_ns * one[0].count,
+            one[0].collective,
+            one[0].group,
+            one[0].ranks,
+            one[0].bytes,
+        ),
     )
 
 
-def _rate(
-    key: tuple[str, str, int],
-    numbers: list[int],
-    known: Mapping[int, tuple[str, str, int, int]],
-    waited: Mapping[int, int],
-    members: Mapping[int, int],
-) -> Rate:
-    what, group, _ = key
-    size = max(_size_of(group), *(members[number] for number in numbers))
-    data = float(np.median([known[number][2] for number in numbers]))
-    took = max(float(np.median([known[number][3] for number in numbers])), 1.0)
-    late = sum(waited[number] for number in numbers)
+@dataclass(slots=True)
+class _Collective:
+    """One, as all ranks have it."""
+
+    what: str
+    group: str
+    bytes: int = 0
+    transfer_ns: int = 0
+    waiting_ns: int = 0
+    exposed_ns: list[int] = field(default_factory=list)
+    moving_ns: list[int] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    role: str | None = None
+
+    def add(
+        self, rank: int, waiting_ns: int, transfer_ns: int, size: int, exposed_ns: int, role: str | None
+    ) -> None:
+        """What one rank says of it."""
+        self.bytes = max(self.bytes, size)
+        self.transfer_ns = transfer_ns
+        self.waiting_ns += waiting_ns
+        self.exposed_ns.append(exposed_ns)
+        self.moving_ns.append(transfer_ns)
+        self.ranks.append(rank)
+        self.role = self.role or role
+
+
+def _rate(every: Sequence[_Collective], role: str | None) -> Rate:
+    what, group = every[0].what, every[0].group
+    ranks = tuple(sorted({rank for one in every for rank in one.ranks}))
+    size = max(_size_of(group), *(len(one.ranks) for one in every))
+    data = float(np.median([one.bytes for one in every]))
+    took = max(float(np.median([one.transfer_ns for one in every])), 1.0)
+    exposed, moving = (sum(float(np.mean(getattr(one, name))) for one in every) for name in _BY_RANK)
     algbw = data / took
     return Rate(
-        what, group, size, round(data), len(numbers), round(took), late, algbw, algbw * bus_factor(what, size)
+        what,
+        group,
+        ranks,
+        role,
+        size,
+        round(data),
+        len(every),
+        round(took),
+        round(exposed),
+        1 - exposed / moving if moving > 0 else None,
+        sum(one.waiting_ns for one in every),
+        algbw,
+        algbw * bus_factor(what, size),
     )
 
 
@@ -148,19 +234,18 @@ def _size_of(group: str) -> int:
     return len([part for part in inside.split(",") if part.strip()])
 
 
-def _compared(found: list[Rate]) -> list[Rate]:
-    """The same, with those marked that are far slower than groups that do the same."""
-    alike: dict[tuple[str, int, int], list[Rate]] = {}
+def _compared(found: Sequence[Rate]) -> list[Rate]:
+    """The same beside groups that do the same, with those marked that are far slower."""
+    alike: dict[tuple[str, int, int], list[float]] = {}
     for one in found:
-        alike.setdefault((one.collective, one.size, one.bytes.bit_length()), []).append(one)
-    slow = {
-        id(one)
-        for group in alike.values()
-        if len(group) >= _PEERS
-        for one in group
-        if 0 < one.busbw < _SLOW * float(np.median([other.busbw for other in group]))
-    }
-    return [
-        Rate(**{name: getattr(one, name) for name in one.__slots__[:-1]}, slow=id(one) in slow)
-        for one in found
-    ]
+        alike.setdefault(_same(one), []).append(one.busbw)
+    told = []
+    for one in found:
+        peers = alike[_same(one)]
+        beside = float(np.median(peers)) if len(peers) >= PEERS and min(peers) > 0 else None
+        told.append(replace(one, beside=beside, slow=beside is not None and one.busbw < _SLOW * beside))
+    return told
+
+
+def _same(one: Rate) -> tuple[str, int, int]:
+    return one.collective, one.size, one.bytes.bit_length()

@@ -26,7 +26,14 @@ _OF_ONE_SIZE = frozenset(
 PAIR = "sendrecv"
 _ENDS = re.compile(r"^nccl:(?:send|recv) (?P<own>\d+)(?P<way>->|<-)(?P<peer>\d+)")
 
+_PAIR = re.compile(r"^\d+ to \d+$")
+
 _NUMBERED = "ProfilerStep"  # the only marks whose numbers all ranks count alike
+
+
+def is_pair(group: str | None) -> bool:
+    """Whether that is what `CollectiveRuns.group` calls a sender and a receiver."""
+    return group is not None and _PAIR.match(group) is not None
 
 
 @dataclass(frozen=True, slots=True)

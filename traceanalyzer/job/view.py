@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.job.runs import PAIR, CollectiveRuns
+from traceanalyzer.job.runs import PAIR, CollectiveRuns, is_pair
 from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Floats, pick
 from traceanalyzer.model.errors import Unavailable
@@ -22,11 +22,13 @@ class JobView:
         runs: rank -> its collectives.
         waits: rank -> what it waited in those that another rank's trace has, too.
         clocks: rank -> its clock.
+        base_ns: rank -> base time of its file, which its times are relative to.
     """
 
     runs: Mapping[int, CollectiveRuns]
     waits: Mapping[int, CollectiveWaits]
     clocks: Mapping[int, Clock]
+    base_ns: Mapping[int, int]
 
     @classmethod
     def build(cls) -> Self:
@@ -40,7 +42,7 @@ class JobView:
     @property
     def pipelined(self) -> bool:
         """Whether ranks send to each other, as stages of a pipeline do: these run other programs."""
-        return any(bool((one.what == PAIR).any()) for one in self.runs.values())
+        return any(is_pair(group) for one in self.runs.values() for group in set(one.group[one.what == PAIR]))
 
     def held_up_ns(self) -> dict[int, Floats]:
         """Rank -> what the others wait for it in each of its collectives, on average; float64, as its waits."""

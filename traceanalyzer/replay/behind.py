@@ -48,6 +48,7 @@ class More:
     compute_ns: float
     peers_compute_ns: float
     same_kernels: bool
+    pause: str
     pause_left: float
     waits_ns: float
     step_ns: float
@@ -74,7 +75,8 @@ class Behind(More):
         peers_ns: name -> what they take.
         compute_ns, peers_compute_ns: of the device in a step, its own and its peers'.
         same_kernels: whether a peer runs the same kernels on the same grids, as often.
-        pause_left: share of each step's longest gap that is left where it is as its peers'; 1 where it is as long.
+        pause: name of each step's longest gap, where it is longer than the peers'; empty where it is not.
+        pause_left: share of that gap that is left where it is as its peers'; 1 where it is as long.
         rows: int64, rows of `trace.cpu` in which the CPU time is spent, or which it comes before.
         edit: makes it as its peers.
         waits_ns: what the others wait for it in a recorded step.
@@ -89,8 +91,7 @@ class Behind(More):
         """In the rank's own program."""
         names, rows = segment_names(trace, program)
         shares = {name: more.peers_ns[name] / (ns + more.peers_ns[name]) for name, ns in more.cpu_ns.items()}
-        if more.pause_left < 1:  # only the longest of the gaps that it is named by
-            shares.pop(next(reversed(shares)))
+        shares.pop(more.pause, None)  # only the longest of the gaps that it is named by
         left = np.array([shares.get(name, 1.0) for name in names.tolist()])
         left[longest_gaps(program)] *= more.pause_left
         less = more.computes_more and more.peers_compute_ns > 0
@@ -179,17 +180,16 @@ def behind(
     found = {}
     for at in np.flatnonzero(alike & (more.any(axis=1) | slower[:, 0] | paused[:, 0])).tolist():
         own, rank = np.flatnonzero(more[at]), ranks[at]
-        own = own[np.argsort(usual_ns[at, own] - cpu_ns[at, own], kind="stable")]
         beyond = {names[one]: float(cpu_ns[at, one] - usual_ns[at, one]) for one in own.tolist()}
         usual = {names[one]: float(usual_ns[at, one]) for one in own.tolist()}
         same = any(_same(hours[rank].kernels, hours[peer].kernels) for peer in ranks if peer != rank)
         both = float(compute[at, 0]), float(peers[at, 0])
-        left = 1.0
+        name, left = "", 1.0
         if paused[at, 0]:
             name, left = hours[rank].pause, float(short[at, 0] / pause[at, 0])
-            beyond.pop(name, None)
             beyond[name], usual[name] = float(pause[at, 0] - short[at, 0]), float(short[at, 0])
-        found[rank] = More(rank, beyond, usual, *both, same, left, waits_ns[rank], step_ns[rank])
+        beyond = dict(sorted(beyond.items(), key=lambda one: -one[1]))
+        found[rank] = More(rank, beyond, usual, *both, same, name, left, waits_ns[rank], step_ns[rank])
     return found
 
 

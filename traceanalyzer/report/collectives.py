@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from traceanalyzer.job.introduce import moved
 from traceanalyzer.job.ranks import Ranks
-from traceanalyzer.job.rates import Rate, data_bytes, rates
-from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.job.rates import Rate, rates
+from traceanalyzer.job.slowdown import Slowdown, of_job
 from traceanalyzer.job.view import JobView
-from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.model.job_report import Clock
 
 
-def collectives_of_job(ranks: Ranks, view: JobView | None) -> tuple[JobView, list[Rate]]:
+@dataclass(frozen=True, slots=True)
+class CollectivesReport:
+    """What a job's ranks exchange.
+
+    Attributes:
+        collectives: by kind, group and size, the longest in all first.
+        clocks: rank -> its clock.
+        slowdown: how much slower the job is than one of even ranks, as recorded.
+        alone: ranks that have no collective in common with another.
+    """
+
+    collectives: tuple[Rate, ...]
+    clocks: Mapping[int, Clock]
+    slowdown: Slowdown | None
+    alone: tuple[int, ...]
+
+
+def collectives_of_job(ranks: Ranks, view: JobView | None) -> CollectivesReport:
     """
     Args:
         view: what `introduce` returned.
@@ -26,8 +43,6 @@ def collectives_of_job(ranks: Ranks, view: JobView | None) -> tuple[JobView, lis
         raise Unavailable(
             "the traces have no collective in common: rates need those of several ranks of one job"
         )
-    return view, rates(view.runs, view.waits, ranks.each(_sizes, dict.fromkeys(view.waits)))
-
-
-def _sizes(analysis: Analysis, _: None, __: None) -> NDArray[np.int64]:
-    return data_bytes(analysis.trace, analysis.index(DeviceWork), analysis.index(CollectiveRuns))
+    told = rates(view.runs, view.waits, ranks.each(moved, dict.fromkeys(view.waits)))
+    alone = tuple(rank for rank in ranks.all if rank is not None and rank not in view.waits)
+    return CollectivesReport(tuple(rate for rate, _ in told), view.clocks, of_job(view), alone)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from traceanalyzer.job.links import RankLinks
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.job.view import JobView
@@ -43,7 +44,7 @@ def compares_ranks() -> frozenset[str]:
     return frozenset(
         rule.slug
         for rule in all_rules()
-        if any(need.kind in (Behind, RankLoads) for need in rule.needs.values())
+        if any(need.kind in (Behind, RankLinks, RankLoads) for need in rule.needs.values())
     )
 
 

@@ -1,0 +1,139 @@
+"""Slow links: between two ranks of an exchange by their ends, and of a group beside groups that do the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from traceanalyzer.job.clocks import clocks_of
+from traceanalyzer.job.links import RankLinks, between_two, of_groups, without_links
+from traceanalyzer.job.rates import Moved, rates
+from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.job.view import JobView
+from traceanalyzer.job.waits import measured
+
+US = 1_000
+TRANSFERS_US = (30, 4_000, 200, 12_000, 60, 2_000) * 4
+
+
+def job(
+    ranks: int,
+    more: Mapping[int, float],
+    *,
+    what: str = "alltoall",
+    ahead_us: Sequence[int] = (0,),
+    late_us: int = 0,
+    transfers_us: Sequence[int] = TRANSFERS_US,
+    group: str | None = None,
+    first: int = 0,
+) -> dict[int, CollectiveRuns]:
+    """Exchanges with turns at being last.
+
+    Args:
+        more: rank -> by what part of the transfer it leaves later.
+        ahead_us: of each rank's clock.
+        late_us: by how much the first rank leaves later, whatever is moved.
+    """
+    count = len(transfers_us)
+    transfer = np.array(transfers_us) * US
+    begin = np.cumsum(transfer + 5_000 * US)
+    number = np.arange(count)
+    return {
+        first + rank: _runs(
+            begin - 100 * US * ((number + rank) % ranks),
+            begin + (transfer * (1 + more.get(rank, 0.0))).astype(np.int64) + late_us * US * (rank == 0),
+            ahead_us[rank % len(ahead_us)] * US,
+            what,
+            group,
+        )
+        for rank in range(ranks)
+    }
+
+
+def _runs(start: np.ndarray, end: np.ndarray, ahead_ns: int, what: str, group: str | None) -> CollectiveRuns:
+    count = len(start)
+    unknown = np.full(count, -1, np.int64)
+    return CollectiveRuns(
+        np.arange(count),
+        start + ahead_ns,
+        end + ahead_ns,
+        np.full(count, what, object),
+        np.full(count, group or "", object),
+        unknown,
+        np.arange(count),
+        unknown,
+    )
+
+
+def view_of(runs: Mapping[int, CollectiveRuns]) -> JobView:
+    waits, base = measured(runs), dict.fromkeys(runs, 0)
+    return JobView(runs, waits, clocks_of(runs, waits, base), base)
+
+
+def slow_ranks(found: Mapping[int, RankLinks]) -> set[tuple[int, ...]]:
+    return {link.ranks for own in found.values() for link in own.slow}
+
+
+@pytest.mark.parametrize("part", [0.15, 1.0])
+def test_two_ranks_that_leave_late_by_what_they_move_have_a_slow_link(part: float) -> None:
+    view = view_of(job(4, {1: part, 3: part}, ahead_us=(0, 700, -300, 20)))
+    found = between_two(view)
+    assert sorted(found) == [0, 1, 2, 3]
+    assert slow_ranks(found) == {(1, 3)}
+    (link,) = found[1].slow
+    assert link.part == pytest.approx(part, rel=0.1)
+    waits = without_links(view.waits[1], found[1])
+    assert waits.waiting_ns.sum() < view.waits[1].waiting_ns.sum()
+    assert not found[0].slow
+
+
+def test_a_clock_that_is_off_and_a_kernel_that_ends_late_are_no_slow_link() -> None:
+    view = view_of(job(4, {}, ahead_us=(0, 700, -300, 20), late_us=150))
+    assert slow_ranks(between_two(view)) == set()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_few_ranks_have_no_peers_to_compare_a_link_with(ranks: int) -> None:
+    assert between_two(view_of(job(ranks, {0: 0.5, 1: 0.5}))) == {}
+
+
+def test_of_one_size_only_a_late_end_may_be_the_clock() -> None:
+    assert between_two(view_of(job(4, {0: 0.5, 1: 0.5}, transfers_us=(2_000,) * 24))) == {}
+
+
+def test_ranks_leave_a_ring_together() -> None:
+    assert between_two(view_of(job(4, {0: 0.5, 1: 0.5}, what="allreduce"))) == {}
+
+
+def test_more_than_two_late_ranks_name_no_link() -> None:
+    assert slow_ranks(between_two(view_of(job(8, {0: 0.5, 1: 0.5, 2: 0.5})))) == set()
+
+
+def _groups(slow: int | None, count: int) -> dict[int, RankLinks]:
+    runs: dict[int, CollectiveRuns] = {}
+    for at in range(count):
+        transfers = [us * (3 if at == slow else 1) for us in (1_000,) * 12]
+        name = f"dp{at} [{2 * at}, {2 * at + 1}]"
+        runs |= job(2, {}, what="allreduce", transfers_us=transfers, group=name, first=2 * at)
+    view = view_of(runs)
+    moved = {
+        rank: Moved(np.full(len(one), 1 << 24), np.zeros(len(one), np.int64), np.full(len(one), None, object))
+        for rank, one in runs.items()
+    }
+    return of_groups(view, rates(view.runs, view.waits, moved))
+
+
+def test_a_group_far_below_those_that_do_the_same_is_slow() -> None:
+    found = _groups(1, 3)
+    assert slow_ranks(found) == {(2, 3)}
+    (link,) = found[2].slow
+    assert link.group == "dp1 [2, 3]"
+    assert link.part == pytest.approx(2.0)
+    assert link.more_ns.sum() == pytest.approx(12 * 2_000 * US, rel=0.01)
+
+
+@pytest.mark.parametrize(("slow", "count"), [(None, 3), (1, 2)])
+def test_groups_alike_or_too_few_accuse_none(slow: int | None, count: int) -> None:
+    assert slow_ranks(_groups(slow, count)) == set()

@@ -1,0 +1,219 @@
+"""Links that are slower than those of their peers: between two ranks of an exchange, or within a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.job.clocks import line
+from traceanalyzer.job.rates import Rate
+from traceanalyzer.job.view import JobView
+from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.errors import Unavailable
+
+Floats = NDArray[np.float64]
+
+EXCHANGES = frozenset({"alltoall", "alltoallbase", "sendrecv", "dispatch", "combine"})
+"""Each rank leaves these when its own data has moved; of all others the ranks leave together."""
+
+_RANKS = 4  # two that are late, and two that are not
+_FEW = 9  # collectives: three in each third; chosen
+_MORE = 0.1  # of the transfer: ranks of four jobs without a slow link are late by up to 0.02, V100 and H200
+_ERRORS = 5.0  # standard errors; chosen: ranks times groups are tried
+_OTHERS = 0.4  # of what the two are late by: nobody else is later by so much; chosen
+_SPREAD = 2.0  # of the transfers: of less spread a late end may be a clock; 3 in the jobs of 8 H200
+_MEDIANS_ERROR = 1.25 * 1.4826  # from the median absolute deviation to the error of a median; textbook
+
+
+@dataclass(frozen=True, slots=True)
+class SlowLink:
+    """A slow link, as one of the ranks at it sees it.
+
+    Attributes:
+        ranks: its two ends, or all of its group.
+        group: name and ranks; None of two ranks within one.
+        collective: what is slow there; None of two ranks: all that they exchange.
+        part: by what part of the time a transfer takes longer than over the links of its peers.
+        entry: int64, entries of `DeviceWork` that it makes longer.
+        more_ns: int64, by how much each.
+    """
+
+    ranks: tuple[int, ...]
+    group: str | None
+    collective: str | None
+    part: float
+    entry: Rows
+    more_ns: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class RankLinks:
+    """The slow links of one rank: none, where its links could be compared and none is slow."""
+
+    slow: tuple[SlowLink, ...] = ()
+
+    @classmethod
+    def build(cls) -> Self:
+        """Only a job gives it, where links can be compared.
+
+        Raises:
+            Unavailable: always.
+        """
+        raise Unavailable(
+            "no links to compare: that takes four ranks that exchange data (all-to-all), or three groups that do the "
+            "same with as much"
+        )
+
+
+NO_LINKS = RankLinks()
+
+
+def between_two(view: JobView) -> dict[int, RankLinks]:
+    """Rank -> its slow links, for ranks of exchanges that are large enough to compare links."""
+    found: dict[int, list[SlowLink]] = {}
+    for ranks, numbers in _meetings(view):
+        ends = _Ends.of(view, ranks, numbers)
+        late = None if ends is None else ends.late()
+        if ends is None or late is None:
+            continue
+        for rank in ranks:
+            found.setdefault(rank, [])
+        if len(late) == 2:  # a link has two ends; of more it is not known which
+            pair = tuple(ranks[at] for at in late)
+            for at, part in late.items():
+                found[ranks[at]].append(ends.slow(view, ranks[at], pair, part))
+    return {rank: RankLinks(tuple(own)) for rank, own in found.items()}
+
+
+def of_groups(view: JobView, rates: Sequence[tuple[Rate, Rows]]) -> dict[int, RankLinks]:
+    """Rank -> links of its groups that are slow, for ranks of groups that others do the same as."""
+    found: dict[int, list[SlowLink]] = {}
+    for rate, numbers in rates:
+        if rate.beside is None:
+            continue
+        for rank, waits in view.waits.items():
+            entry = waits.entry[np.isin(waits.number, numbers)]
+            if len(entry) == 0:
+                continue
+            own = found.setdefault(rank, [])
+            if rate.slow:
+                waited, _ = waits.of(entry)
+                took = view.runs[rank].dur_ns[np.searchsorted(view.runs[rank].entry, entry)] - waited
+                part = rate.beside / rate.busbw - 1
+                more = np.rint(took * part / (1 + part)).astype(np.int64)
+                own.append(SlowLink(rate.ranks, rate.group, rate.collective, part, entry, more))
+    return {rank: RankLinks(tuple(own)) for rank, own in found.items()}
+
+
+def without_links(waits: CollectiveWaits, links: RankLinks) -> CollectiveWaits:
+    """The waits of a rank less what is its own slow transfer."""
+    waiting_ns = waits.waiting_ns.copy()
+    for link in links.slow:
+        at = np.searchsorted(waits.entry, link.entry)
+        waiting_ns[at] = np.maximum(waiting_ns[at] - link.more_ns, 0)
+    return replace(waits, waiting_ns=waiting_ns)
+
+
+def _meetings(view: JobView) -> Iterator[tuple[tuple[int, ...], Rows]]:
+    """(ranks, numbers of the collectives that just these have), where these are four or more."""
+    size = 1 + max((int(one.number.max(initial=-1)) for one in view.waits.values()), default=-1)
+    ranks = sorted(view.waits)
+    has = np.zeros((len(ranks), size), np.bool_)
+    for at, rank in enumerate(ranks):
+        has[at, view.waits[rank].number] = True
+    kinds, which = np.unique(has, axis=1, return_inverse=True)
+    for kind, there in enumerate(kinds.T):
+        if there.sum() >= _RANKS:
+            yield tuple(ranks[at] for at in np.flatnonzero(there)), np.flatnonzero(which.ravel() == kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """When ranks leave the collectives that all of them have, by their clocks set alike.
+
+    Attributes:
+        late_ns: float64 (ranks, collectives), after the median of those that leave first.
+        transfer_ns: float64 (collectives,), the shortest duration of all ranks; 0 where they leave together.
+        numbers: int64 (collectives,).
+    """
+
+    late_ns: Floats
+    transfer_ns: Floats
+    numbers: Rows
+
+    @classmethod
+    def of(cls, view: JobView, ranks: Sequence[int], numbers: Rows) -> Self | None:
+        """None where nothing is exchanged.
+
+        Clocks are set by the third that moves least: those of a slow link's ranks would seem to be behind by the rest.
+        """
+        at = [_positions(view, rank, numbers) for rank in ranks]
+        runs = [(view.runs[rank], own) for rank, own in zip(ranks, at, strict=True)]
+        exchanged = np.array([np.isin(one.what[own], list(EXCHANGES)) for one, own in runs]).any(axis=0)
+        if not exchanged.any():
+            return None
+        origin = int(runs[0][0].end_ns[at[0]][0]) + view.base_ns[ranks[0]]
+        shift = [view.base_ns[rank] - origin for rank in ranks]
+        start, end = (
+            np.array(
+                [getattr(one, name)[own] + by for (one, own), by in zip(runs, shift, strict=True)], np.float64
+            )
+            for name in ("start_ns", "end_ns")
+        )
+        transfer = np.where(exchanged, (end - start).min(axis=0), 0.0)
+        least = np.argsort(transfer, kind="stable")
+        least = np.sort(least[: max(len(least) // 3, 1)])
+        seconds = end[0] / 1e9
+        for rank in range(1, len(ranks)):
+            offset, drift, _ = line(seconds[least], (end[rank] - end[0])[least])
+            end[rank] -= offset + drift * seconds
+        first = np.sort(end, axis=0)[(len(ranks) - 1) // 2]
+        return cls(end - first, transfer, numbers)
+
+    def late(self) -> dict[int, float] | None:
+        """Position of each rank that is late in proportion to the transfer -> by what part of it; None: not decidable.
+
+        A line through the medians of the thirds with the least and the most transfer: clocks that differ, and kernels
+        that end late by as much whatever they move, are its offset and no slow link.
+        """
+        count = len(self.numbers)
+        order = np.argsort(self.transfer_ns, kind="stable")
+        least, most = order[: count // 3], order[count - count // 3 :]
+        if count < _FEW:
+            return None
+        low, high = (float(np.median(self.transfer_ns[part])) for part in (least, most))
+        if high < _SPREAD * max(low, 1.0):
+            return None
+        at_low, at_high = (np.median(self.late_ns[:, part], axis=1) for part in (least, most))
+        part = (at_high - at_low) / (high - low)
+        line = at_low[:, None] + part[:, None] * (self.transfer_ns - low)
+        off = np.median(abs(self.late_ns - line), axis=1)
+        error = _MEDIANS_ERROR * off * np.sqrt(2 / len(most)) / (high - low)
+        if np.median(error) * _ERRORS > _MORE * 2:
+            return None
+        late = (part >= _MORE) & (part >= _ERRORS * error)
+        if late.any() and (part[~late] > _OTHERS * part[late].min()).any():
+            return {}
+        return {int(at): float(part[at]) for at in np.flatnonzero(late)}
+
+    def slow(self, view: JobView, rank: int, ranks: tuple[int, ...], part: float) -> SlowLink:
+        """The link as one of its two ranks sees it."""
+        moved = np.flatnonzero(self.transfer_ns > 0)
+        at = _positions(view, rank, self.numbers[moved])
+        more = np.minimum(
+            np.rint(self.transfer_ns[moved] * part).astype(np.int64), view.runs[rank].dur_ns[at]
+        )
+        return SlowLink(ranks, None, None, part, view.runs[rank].entry[at], more)
+
+
+def _positions(view: JobView, rank: int, numbers: Rows) -> Rows:
+    """Positions in the rank's runs of collectives that it has."""
+    waits = view.waits[rank]
+    order = np.argsort(waits.number)
+    entry = waits.entry[order[np.searchsorted(waits.number[order], numbers)]]
+    return np.asarray(np.searchsorted(view.runs[rank].entry, entry), np.int64)

@@ -1,0 +1,173 @@
+"""How much slower a job is than one of even ranks: S = T / T_ideal, of the whole job and of each rank or stage.
+
+All ranks' tasks are run again from their durations alone: a task begins when the one before it on its rank has ended,
+and a transfer when all ranks that take part have come. T_ideal has the mean over ranks for compute and the median for
+transfers, as published for the jobs of a cluster (Lin et al., "Understanding Stragglers in Large Model Training Using
+What-if Analysis", 2025).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+import numpy as np
+
+from traceanalyzer.job.runs import is_pair
+from traceanalyzer.job.view import JobView
+
+_MOST = 16  # ranks whose own part is said, those that hold up the others longest
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a rank does at a time.
+
+    Attributes:
+        kind: tasks of one kind take the same on even ranks.
+        ns: of compute all of it, of a transfer from the last rank's start.
+        meets: which transfer it is, the same on all ranks that take part; None of compute.
+    """
+
+    kind: Hashable
+    ns: float
+    meets: Hashable | None = None
+
+
+Program = Sequence[Sequence[Task]]
+"""Tasks of one rank in order; those of one place run at once: a send beside a receive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """S of a job.
+
+    Attributes:
+        s: T / T_ideal; 1.0 where all ranks are even.
+        by_rank, by_stage: the same where only this rank, or the ranks of this stage, take what they took.
+    """
+
+    s: float
+    by_rank: Mapping[int, float]
+    by_stage: Mapping[int, float]
+
+
+def slowdown(
+    programs: Sequence[Mapping[int, Program]], stages: Mapping[int, int], ranks: Sequence[int] = ()
+) -> Slowdown:
+    """Of a job's steps, each with a program per rank; all have the same tasks, told by their places.
+
+    Args:
+        stages: rank -> its stage of the pipeline; empty where there is none.
+        ranks: those whose own part is asked for.
+    """
+    ideal = _ideal(programs)
+
+    def mean_ns(keeps: Callable[[int], bool]) -> float:
+        return fmean(_step_ns(one, ideal, keeps) for one in programs)
+
+    even = max(mean_ns(lambda _: False), 1.0)
+    return Slowdown(
+        mean_ns(lambda _: True) / even,
+        {rank: mean_ns(lambda one, own=rank: one == own) / even for rank in ranks},  # type: ignore[misc]
+        {
+            stage: mean_ns(lambda one, own=stage: stages.get(one) == own) / even  # type: ignore[misc]
+            for stage in sorted(set(stages.values()))
+        },
+    )
+
+
+def _ideal(programs: Sequence[Mapping[int, Program]]) -> dict[Hashable, float]:
+    took: dict[Hashable, list[float]] = {}
+    moves: set[Hashable] = set()
+    for step in programs:
+        for program in step.values():
+            for task in (task for place in program for task in place):
+                took.setdefault(task.kind, []).append(task.ns)
+                if task.meets is not None:
+                    moves.add(task.kind)
+    return {kind: median(every) if kind in moves else fmean(every) for kind, every in took.items()}
+
+
+def _step_ns(
+    programs: Mapping[int, Program], ideal: Mapping[Hashable, float], keeps: Callable[[int], bool]
+) -> float:
+    """When the last rank is done; of ranks that are not kept each task takes the ideal."""
+    expected = Counter(
+        task.meets
+        for program in programs.values()
+        for place in program
+        for task in place
+        if task.meets is not None
+    )
+    come: dict[Hashable, list[float]] = {}
+    now = dict.fromkeys(programs, 0.0)
+
+    def going(rank: int) -> Iterator[int]:
+        """Counts what it has done, as often as it is looked at while it waits."""
+        kept = keeps(rank)
+        for count, place in enumerate(programs[rank]):
+            meets = [task.meets for task in place if task.meets is not None]
+            for one in meets:
+                come.setdefault(one, []).append(now[rank])
+            while any(len(come[one]) < expected[one] for one in meets):
+                yield count
+            now[rank] = max(
+                (now[rank] if task.meets is None else max(come[task.meets]))
+                + (task.ns if kept else ideal[task.kind])
+                for task in place
+            )
+
+    ranks = {rank: going(rank) for rank in programs}
+    before: dict[int, int] = {}
+    while ranks:
+        done = {rank: count for rank, one in ranks.items() if (count := next(one, None)) is not None}
+        if done == before:  # tasks that wait for each other in a circle, or for a rank that never comes
+            break
+        ranks, before = {rank: ranks[rank] for rank in done}, done
+    return max(now.values(), default=0.0)
+
+
+# -- of recorded traces ----------------------------------------------------------------------------------
+
+
+def of_job(view: JobView) -> Slowdown | None:
+    """Of a job as it was recorded, from what each rank does between its collectives; None where nothing is shared.
+
+    What runs beside a collective is not in its way, and counts as none.
+    """
+    programs = {rank: list(_recorded(view, rank)) for rank in view.waits}
+    held = {rank: float(ns.sum()) for rank, ns in view.held_up_ns().items()}
+    most = sorted(programs, key=lambda rank: (-held[rank], rank))[:_MOST]
+    return slowdown([programs], stages_of(view), sorted(most)) if any(programs.values()) else None
+
+
+def _recorded(view: JobView, rank: int) -> Iterator[Sequence[Task]]:
+    waits, runs = view.waits[rank], view.runs[rank]
+    at = np.searchsorted(runs.entry, waits.entry)
+    start, end = runs.start_ns[at], runs.end_ns[at]
+    own = np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)
+    moved = end - start - waits.waiting_ns
+    for number, before_ns, transfer_ns in zip(
+        waits.number.tolist(), [0, *own.tolist()], moved.tolist(), strict=True
+    ):
+        yield [Task(("before", number), float(before_ns))]
+        yield [Task(("transfer", number), float(transfer_ns), number)]
+
+
+def stages_of(view: JobView) -> dict[int, int]:
+    """Rank -> its place in the pipeline, by who sends to whom first; empty where ranks do not send to each other."""
+    first: dict[frozenset[int], tuple[int, int]] = {}
+    for one in view.runs.values():
+        for group in one.group.tolist():
+            if is_pair(group):
+                sender, receiver = map(int, group.split(" to "))
+                first.setdefault(frozenset((sender, receiver)), (sender, receiver))
+    ranks = {rank for pair in first for rank in pair}
+    stage = dict.fromkeys(sorted(ranks), 0)
+    for _ in ranks:
+        for sender, receiver in first.values():
+            stage[receiver] = min(max(stage[receiver], stage[sender] + 1), len(ranks))
+    return stage

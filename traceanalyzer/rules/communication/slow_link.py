@@ -1,0 +1,78 @@
+"""A link moves data slower than its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from traceanalyzer.job.links import RankLinks, SlowLink
+from traceanalyzer.job.loads import RankLoads
+from traceanalyzer.job.waits import CollectiveWaits
+from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.replay.behind import LATE_SHARE
+from traceanalyzer.replay.edits import Resize
+from traceanalyzer.rule import Claims, Hits, LostTime, Work, rule
+from traceanalyzer.rule.collective_arrivals import without_waiting
+from traceanalyzer.rule.collective_names import collectives_of
+
+_ADVICE = "Look at what connects these ranks: nvidia-smi nvlink --status and topo -m, errors and speed of the network "
+_ADVICE += (
+    "cards (ibstat, ethtool), and nccl-tests between the two hosts or devices. NCCL_DEBUG=INFO says which "
+)
+_ADVICE += "transport NCCL took: without peer access data goes through the host."
+
+
+@rule(since="0.2", claims=Claims.EVENT, causes=("pair", "group"))
+def slow_link(
+    work: Work, links: RankLinks | None, waits: CollectiveWaits | None, loads: RankLoads | None
+) -> Iterator[Hits]:
+    """A link moves data slower than its peers.
+
+    What it looks for: two ranks that leave all-to-alls later than the others do, by a part of what these take to move
+    their data; and groups with far less bandwidth than groups of as many ranks that do the same with as much.
+    Why it costs: the next collective waits for the ranks that are late.
+    Bad: a link with lost lanes, or a pair of devices without peer access. Good: links that are alike.
+    How sure: measured on aligned clocks. What is late by as much whatever it moves is a clock, and not counted.
+    When it is wrong: ranks that receive more than the others in every exchange; groups that cross hosts beside some
+    that do not are slower by design.
+    Source: jobs of 4 V100 and 8 H200 without a slow link, whose ranks leave within 3 % of the transfer.
+    """
+    collectives_of(work)
+    if links is None:
+        raise Unavailable(
+            "no links to compare: that takes four ranks in one all-to-all of some length, or three groups that do the "
+            "same with as much"
+        )
+    step_ns = 0.0 if loads is None else loads.of[loads.rank].step_ns
+    for link in links.slow:
+        found = work[np.isin(work.entries, link.entry)]
+        if len(found):
+            yield _hits(found, link, without_waiting(found, waits), step_ns)
+
+
+def _hits(found: Work, link: SlowLink, transfer_ns: Rows, step_ns: float) -> Hits:
+    order = np.argsort(link.entry)
+    more_ns = link.more_ns[order[np.searchsorted(link.entry[order], found.entries)]]
+    more = float(more_ns.sum()) / max(len(distinct(found.step)), 1)
+    names = " and ".join(map(str, link.ranks))
+    pair = link.group is None
+    return Hits(
+        occurrences=found,
+        named_by=f"ranks {names}" if pair else link.group,
+        cause="pair" if pair else "group",
+        lost=LostTime.excess(found, more_ns),
+        of_job=True,
+        fix=Resize(found.entries, (transfer_ns - more_ns).astype(np.float64)),
+        message="{where}: {what} {count} times, {part} longer than over the links of peers, {more} a step",
+        advice=_ADVICE,
+        evidence={
+            "where": f"link between ranks {names}" if pair else f"group {link.group}",
+            "what": link.collective or "exchanges",
+            "part": f"{link.part:.0%}".replace("%", " %"),
+            "more_ns": round(more),
+            "longer_share": link.part,
+            LATE_SHARE: more / step_ns if step_ns else 0.0,
+        },
+    )
