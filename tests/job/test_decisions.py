@@ -10,6 +10,7 @@ import pytest
 
 from traceanalyzer.job.loads import Load
 from traceanalyzer.job.pairing import _apart_ns
+from traceanalyzer.job.rates import _Collective, _rate
 from traceanalyzer.timeline.device_work import KINDS
 
 
@@ -45,3 +46,14 @@ def test_the_first_step_is_left_out_of_three_or_more(
     waits: Any = SimpleNamespace(entry=number, waiting_ns=waited)
     load = Load.of(work, Steps(marked=True, of_work=number), waits, np.zeros(steps))  # type: ignore[arg-type]
     assert (load.compute_ns, load.waiting_ns) == (compute_ns, waiting_ns)
+
+
+def test_a_rate_is_of_the_median_size() -> None:
+    """One collective of another size does not move it; ranks that are seen count where the group tells no size."""
+    every = []
+    for size in (10, 12, 100):
+        every.append(_Collective("all_reduce", ""))
+        for rank in (0, 1):
+            every[-1].add(rank, 0, 100, size, 0, None)
+    rate = _rate(every, None)
+    assert (rate.bytes, rate.size, rate.count) == (12, 2, 3)

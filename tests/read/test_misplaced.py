@@ -50,6 +50,15 @@ def test_a_lane_whose_clock_is_wrong_stays_whole() -> None:
     assert apart.gpu["event_id"].tolist() == [50]
 
 
+@pytest.mark.parametrize(("count", "kept"), [(19, 0), (20, 20)])
+def test_few_rows_far_away_are_no_clock_that_is_wrong(count: int, kept: int) -> None:
+    hours = 5 * 3600e6
+    trace = of(
+        *[op(ts=LATE_US + i) for i in range(50)], *[kernel(ts=LATE_US + i + hours) for i in range(count)]
+    )
+    assert len(trace.gpu) == kept
+
+
 def test_a_window_mark_that_is_wrong_itself_is_not_believed() -> None:
     trace = of(op(), op(), kernel(), {**SPAN, "ts": 2 * LATE_US, "dur": 5.0})
     assert (len(trace.cpu), len(trace.gpu)) == (2, 1)

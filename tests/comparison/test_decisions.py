@@ -1,0 +1,53 @@
+"""Decisions of a comparison, each by an example at either side of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from traceanalyzer.comparison.exact import _word
+from traceanalyzer.comparison.functions import functions_told
+from traceanalyzer.comparison.result import Word
+from traceanalyzer.comparison.rows import _side
+from traceanalyzer.comparison.shown import source_line
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "means", "word"),
+    [
+        ((1, 3), (4, 5), (2, 4), Word.MORE),
+        ((4, 5), (1, 3), (4, 2), Word.FEWER),
+        ((1, 3), (2, 4), (2, 3), Word.UNKNOWN),
+        ((1, 3), (2, 4), (2.5, 2.5), Word.SAME),
+    ],
+)
+def test_counts_that_overlap_are_the_same_only_if_their_means_are(
+    base: tuple[float, float], new: tuple[float, float], means: tuple[float, float], word: Word
+) -> None:
+    assert _word((base, new), means) is word
+
+
+@pytest.mark.parametrize(("added_ns", "told"), [(4.9e6, False), (5.1e6, True)])
+def test_a_new_function_is_told_where_it_takes_half_of_the_difference(added_ns: float, told: bool) -> None:
+    base: Any = SimpleNamespace(functions={("g", "main"): 1e6}, step=SimpleNamespace(recorded_ns=10e6))
+    new: Any = SimpleNamespace(
+        functions={("g", "main"): 1e6, ("f", "main"): added_ns}, step=SimpleNamespace(recorded_ns=20e6)
+    )
+    said = functions_told(base, new)
+    assert said.startswith("f is new (") if told else said == ""
+
+
+def test_of_work_that_is_shared_out_each_side_has_its_share() -> None:
+    one = SimpleNamespace(count=4, ns=1_000, exposed_ns=100, samples=(10,), name="k", dims="", types="")
+    side = _side([one], {0: 0.5})  # type: ignore[list-item,arg-type]
+    assert side is not None
+    assert (side.count, side.ns, side.exposed_ns) == (2, 500, 50)
+
+
+def test_of_several_gpus_the_line_of_sources_has_the_first() -> None:
+    side: Any = SimpleNamespace(
+        names=["a.json"], ranks=[0], rank=0, captures=1, gpus=["H100", "A100"], steps=1
+    )
+    assert source_line(side) == "a.json, H100, 1 step"

@@ -1,0 +1,42 @@
+"""Decisions of the replay, each by an example at either side of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.replay.behind import late_share
+from traceanalyzer.replay.calibration import RESIDUAL
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.replay.slowdown import Slowed
+
+
+@pytest.mark.parametrize(
+    ("more_ns", "held_ns", "share"), [(5e6, 8e6, 0.25), (9e6, 8e6, 0.4), (-1.0, 8e6, 0.0), (5e6, -1.0, 0.0)]
+)
+def test_others_wait_for_what_a_rank_takes_more_and_no_longer_than_they_did(
+    more_ns: float, held_ns: float, share: float
+) -> None:
+    assert late_share(more_ns, held_ns, 20e6) == pytest.approx(share)
+
+
+def test_of_work_that_moves_to_other_ranks_less_is_known_than_of_any_other() -> None:
+    forecast: Any = SimpleNamespace(base=[SimpleNamespace(bound="gpu")], wider=1.0)
+    split, work = (
+        Forecast._residuals(forecast, [SimpleNamespace(kind=kind)]) for kind in ("balance", "work")
+    )  # type: ignore[list-item]
+    assert work == RESIDUAL["gpu", "work"]
+    assert split == (0.37, max(0.37, RESIDUAL["gpu", "host"][1]))
+
+
+@pytest.mark.parametrize(("calls", "share"), [(0, 0.0), (100_000, 0.7)])
+def test_recording_python_calls_takes_at_most_most_of_a_gap(calls: int, share: float) -> None:
+    none, every = np.zeros(1, bool), np.ones(1, bool)
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 1000)
+    slowed = Slowed.of(trace.load(), np.array([1e6]), every, none, none, none, none, np.array([float(calls)]))
+    assert slowed.python_overhead.tolist() == [share]
