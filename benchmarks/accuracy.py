@@ -18,7 +18,7 @@ from benchmarks.ledger import Row, fitted, judging, rows, summary, unfitted
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 StepError = tuple[str, float, float]
 
-_HEAD = """# How near the truth
+_HEAD = """# Accuracy
 
 Savings and the step without the profiler are replayed from the trace alone. Here they stand beside what was measured:
 pairs of programs that differ in one thing, both run without the profiler, and the step of every trace whose step

@@ -24,7 +24,7 @@ from traceanalyzer.rule.registry import all_rules  # noqa: E402
 
 PICTURED = Path("fixtures/exposed-copy/bad.json.gz")
 _SECOND = "\n2  "  # where the second finding begins
-_CHEAT_HEAD = """# What you see, and what answers it
+_CHEAT_HEAD = """# What you see, and which rule or command explains it
 
 A rule is found by `traceanalyzer diagnose TRACE` and explained by `traceanalyzer explain RULE`; a fact is stated by
 `traceanalyzer facts TRACE`. The traces of the last column are recordings in this repository: open one in

@@ -66,7 +66,7 @@ def test_existing_outputs_are_refused_before_the_trace_is_read(tmp_path: Path) -
     there = tmp_path / "report.json"
     there.write_text("old")
     absent = tmp_path / "absent.json"
-    assert "report.json: is already there" in refused("diagnose", absent, "--output", there)
+    assert "report.json: already exists" in refused("diagnose", absent, "--output", there)
     assert "absent.json" in refused("diagnose", absent, "--output", there, "--force")
     assert there.read_text() == "old"
 

@@ -225,4 +225,4 @@ def test_a_trace_without_a_gpu_is_said_on_standard_error(tmp_path: Path, here: H
     trace.op("aten::mm", 0, 1_000)
     code, out, errors = here("diagnose", trace.write(tmp_path / "cpu.json"), "--quiet", "--fail-on", "low")
     assert (code, out) == (0, b"")
-    assert b"cpu.json: nothing is said of the GPU: no kernels" in errors
+    assert b"cpu.json: the GPU was not judged: no kernels" in errors

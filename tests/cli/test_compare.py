@@ -108,7 +108,7 @@ def test_a_missing_file_and_an_output_that_is_there_are_refused(
     assert "overwrite" in refused("compare", *traces, "--output", traces[0], "--force")
     there = tmp_path / "there.json"
     there.write_text("")
-    assert "already there" in refused("compare", *traces, "--format", "json", "--output", there)
+    assert "already exists" in refused("compare", *traces, "--format", "json", "--output", there)
 
 
 def test_a_baseline_is_saved_once_and_compared(
@@ -117,7 +117,7 @@ def test_a_baseline_is_saved_once_and_compared(
     monkeypatch.chdir(tmp_path)
     assert call("baseline", "save", "main", traces[0]).exit_code == 0
     assert (tmp_path / ".traceanalyzer/main.parquet").stat().st_size < 200_000
-    assert "already there" in refused("baseline", "save", "main", traces[0])
+    assert "already exists" in refused("baseline", "save", "main", traces[0])
     same = call("compare", "baseline:main", traces[0])
     assert same.stdout.splitlines()[0].endswith("identical")
     assert call("compare", "baseline:main", traces[1], "--fail-on", "slower").exit_code == 1

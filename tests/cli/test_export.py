@@ -42,7 +42,7 @@ def test_export_writes_every_frame(trace: Path, tmp_path: Path) -> None:
 def test_export_keeps_what_is_there_unless_forced(trace: Path, tmp_path: Path) -> None:
     folder = tmp_path / "frames"
     assert call("export", trace, folder).exit_code == 0
-    assert "is already there" in refused("export", trace, folder)
+    assert "already exists" in refused("export", trace, folder)
     assert call("export", trace, folder, "--force").exit_code == 0
 
 
@@ -53,7 +53,7 @@ def test_export_of_a_job_has_a_folder_per_rank(tmp_path: Path) -> None:
         written(job / f"rank{rank}.json", distributedInfo={"rank": rank})
     assert call("export", job, tmp_path / "frames").exit_code == 0
     assert len(pd.read_parquet(tmp_path / "frames" / "rank1" / "gpu.parquet")) == 2
-    assert "is already there" in refused("export", job, tmp_path / "frames")
+    assert "already exists" in refused("export", job, tmp_path / "frames")
 
 
 def test_speedscope_gets_every_nanosecond_of_gpu_work_below_its_op(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_speedscope_names_ranks_and_refuses_what_has_nothing_to_draw(tmp_path: P
     assert call("export", job, "--speedscope", tmp_path / "flame.json").exit_code == 0
     document = json.loads((tmp_path / "flame.json").read_text())
     assert {"rank 0: all GPU work", "rank 1: all GPU work"} <= {one["name"] for one in document["profiles"]}
-    assert "is already there" in refused("export", job, "--speedscope", tmp_path / "flame.json")
+    assert "already exists" in refused("export", job, "--speedscope", tmp_path / "flame.json")
     assert "nothing to write" in refused("export", job)
     marks = TraceBuilder()
     marks.gpu_annotation("only a mark", 0, 1_000, external_id=1)

@@ -14,7 +14,7 @@ from traceanalyzer.model.errors import BadOption, OutputExists, TraceAnalyzerErr
 def test_a_file_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
     there = tmp_path / "report.json"
     there.write_text("old")
-    with pytest.raises(OutputExists, match=r"report\.json: is already there\n.*--force"):
+    with pytest.raises(OutputExists, match=r"report\.json: already exists\n.*--force"):
         check_outputs([there])
     check_outputs([there], force=True)
     assert there.read_text() == "old"

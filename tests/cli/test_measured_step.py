@@ -65,7 +65,7 @@ def test_times_that_differ_are_said_and_the_first_is_taken(tmp_path: Path) -> No
 def test_a_time_that_cannot_be_of_this_trace_is_not_used(before: list[float], tmp_path: Path) -> None:
     result = call("diagnose", recorded(tmp_path, before, []))
     assert "as the recorder measured it" not in said(result.stdout)
-    assert f"the step of {before[0]:.3g} ms that it says was measured is not used" in said(result.stderr)
+    assert f"its measured step of {before[0]:.3g} ms is not used" in said(result.stderr)
 
 
 def test_a_job_takes_the_time_that_all_its_ranks_were_timed_at(

@@ -54,7 +54,7 @@ def test_a_command_that_is_none_and_no_file_either() -> None:
         result = call(misspelt, "trace.json")
         assert result.exit_code == 2
         assert f"No such command '{misspelt}'. Did you mean 'diagnose'?" in result.stderr
-    assert "No such command 'xyz'. There is no such file either." in call("xyz").stderr
+    assert "No such command 'xyz'. No file has this name either." in call("xyz").stderr
     assert "No such option '--bogus'" in call("--bogus").stderr.replace(": --bogus", " '--bogus'")
     assert "Commands:" in call().output
 

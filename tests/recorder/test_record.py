@@ -93,12 +93,12 @@ def test_a_program_that_fails_keeps_its_code_and_what_was_recorded(tmp_path: Pat
         ("import torch\nraise SystemExit(5)", "ended with exit code 5 before it had a step", 5),
         (
             LOOP.format(steps=40, after="if step == 12: import os; os._exit(4)"),
-            "ended with exit code 4, and never told what it recorded",
+            "ended with exit code 4 and did not report a recording",
             4,
         ),
         (
             LOOP.format(steps=40, after="if step == 12: import os; os.kill(os.getpid(), 9)"),
-            "ended with exit code 137, and never told what it recorded",
+            "ended with exit code 137 and did not report a recording",
             128 + signal.SIGKILL,
         ),
     ],
@@ -232,5 +232,5 @@ def test_a_command_that_is_not_there_and_a_file_that_is(tmp_path: Path) -> None:
     done = recorded(tmp_path, LOOP.format(steps=30, after="pass"))
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "is already there" in done.stderr
+    assert "already exists" in done.stderr
     assert (tmp_path / "trace.json.gz").read_text() == "kept"

@@ -31,7 +31,7 @@ def mcp(roots: tuple[Path, ...]) -> None:
     serve(roots_of(roots))
 
 
-@click.command(short_help="The skill that teaches an agent to use this program.")
+@click.command(short_help="A skill: how an agent uses this program.")
 @click.option("--install", "folder", type=_FOLDER, metavar="DIR", help="Copy it to DIR/traceanalyzer.")
 @force_option
 def skill(folder: Path | None, force: bool) -> None:

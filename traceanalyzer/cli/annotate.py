@@ -26,7 +26,12 @@ _REMEDY = "Name it .pftrace for the overlay alone, .zip or .tar for trace and ov
 @click.command(short_help="Findings as tracks for Perfetto, beside the trace.")
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
 @click.option(
-    "-o", "--output", type=FILE, required=True, metavar="FILE", help="Where to; its ending says what."
+    "-o",
+    "--output",
+    type=FILE,
+    required=True,
+    metavar="FILE",
+    help="Output file; its ending sets the format.",
 )
 @window_option
 @force_option
@@ -76,7 +81,7 @@ def _writer(output: Path) -> Writer:
     for ending, write in _WRITERS.items():
         if name.endswith(ending):
             return write
-    raise BadOption("its ending does not say what to write", where=output, remedy=_REMEDY)
+    raise BadOption("its ending sets no known format", where=output, remedy=_REMEDY)
 
 
 def _overlay_alone(overlays: Sequence[Overlay], stream: BinaryIO) -> None:

@@ -57,7 +57,7 @@ class Program(click.Group):
         """As click does, with the commands that come close also where click is too old to name them."""
         if args[0] not in self.commands and not args[0].startswith("-"):
             close = " or ".join(map(repr, get_close_matches(args[0], self.commands)))
-            meant = f"Did you mean {close}?" if close else "There is no such file either."
+            meant = f"Did you mean {close}?" if close else "No file has this name either."
             ctx.fail(f"No such command {args[0]!r}. {meant}")
         return super().resolve_command(ctx, args)
 

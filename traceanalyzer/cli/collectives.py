@@ -14,7 +14,7 @@ from traceanalyzer.cli.output import put, put_text
 @click.command(short_help="Collectives of a job: sizes, bandwidths, waiting, clocks.")
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH_OR_URL)
 @format_option("text", "json", "csv", "parquet")
-@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write it there instead of standard output.")
+@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write to FILE instead of standard output.")
 @force_option
 @scheduler_option
 def collectives(

@@ -35,7 +35,7 @@ def _times(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 )
 @click.option("--new", "more_new", multiple=True, metavar="TRACE", help="Another capture of NEW; repeatable.")
 @format_option("text", "json", "csv", "markdown")
-@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write there instead of to standard output.")
+@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write to FILE instead of standard output.")
 @click.option("--parquet", type=FILE, metavar="FILE", help="Write the rows as Parquet, too.")
 @click.option("--page", type=FILE, metavar="FILE", help="Write a page with both recordings, too.")
 @click.option(
@@ -58,12 +58,12 @@ def _times(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     metavar="MS",
     help="BASE's step without the profiler as you timed it; 1.50,1.55 for several runs.",
 )
-@click.option("--new-ms", callback=_times, metavar="MS", help="The same of NEW.")
+@click.option("--new-ms", callback=_times, metavar="MS", help="The same for NEW.")
 @click.option(
     "--to-ledger",
     type=FILE,
     metavar="FILE",
-    help="Add what was said and what was got of a fault that is gone (CSV).",
+    help="Add the predicted and the measured saving of a fault that is gone (CSV).",
 )
 @click.option("--quiet", is_flag=True, help="The verdict and its reasons only.")
 @force_option
@@ -87,13 +87,13 @@ def compare(
     quiet: bool,
     force: bool,
 ) -> None:
-    """Say what got slower or faster from BASE to NEW, what made it so, and whether it is more than noise.
+    """Say what got slower or faster from BASE to NEW, why, and whether it is more than noise.
 
     BASE and NEW are each a trace, a folder of ranks or of captures, or baseline:NAME. With three captures a side, in
     processes of their own, the noise is measured instead of assumed.
 
-    Gates: `step=5%` and `gpu=5%` are met where the time is slower by more than that and beyond noise; every counter of
-    the exact axis, such as launches, synchronisations, kernels or "d2h copies", by a number or a share.
+    Gates: `step=5%` and `gpu=5%` fail if the time grew by more than this and beyond noise. Every exact counter, such as
+    launches, synchronisations, kernels or "d2h copies", takes a number or a share.
 
     \b
     Examples:
@@ -138,7 +138,7 @@ def _add_to_ledger(found: Comparison, path: Path, base_ms: tuple[float, ...]) ->
 
     rows = ledger_rows(found, max(base_ms) / min(base_ms) - 1 if base_ms else None)
     if not rows:
-        tell(f"{path}: nothing added: no fault that was said to save something is gone alone", str(path))
+        tell(f"{path}: nothing added: exactly one fault with a predicted saving has to be gone", str(path))
         return
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
     with written(path) as stream:

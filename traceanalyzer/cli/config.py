@@ -107,7 +107,7 @@ def _ignored(value: Any, today: datetime.date, refuse: _Refuse) -> tuple[tuple[s
             raise refuse(f"has an entry of ignore without rule, reason and until: {entry!r}", remedy)
         until = entry["until"]
         if type(until) is not datetime.date:
-            raise refuse(f"says until = {until!r}, which is no date", remedy)
+            raise refuse(f"has until = {until!r}, which is not a date", remedy)
         (still if today <= until else over).append(entry["rule"])
     return tuple(still), tuple(over)
 

@@ -72,11 +72,11 @@ class Request:
 @click.command(short_help="What cost GPU time, where, and what fixing it saves.")
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH_OR_URL)
 @format_option(*FORMS)
-@click.option(
-    "--output", "-o", type=FILE, metavar="FILE", help="Write the report there instead of standard output."
-)
+@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write to FILE instead of standard output.")
 @click.option("--parquet", type=FILE, metavar="FILE", help="Write the findings as Parquet, too.")
-@click.option("--accounting", type=FILE, metavar="FILE", help="Write where every ns went as Parquet, too.")
+@click.option(
+    "--accounting", type=FILE, metavar="FILE", help="Write the accounting of the time as Parquet, too."
+)
 @names_option("--select", "Run this rule only; repeatable.")
 @names_option("--ignore", "Leave this rule out; repeatable.")
 @click.option(
@@ -104,20 +104,20 @@ class Request:
 )
 @click.option("--no-config", is_flag=True, help="Leave [tool.traceanalyzer] of pyproject.toml unread.")
 @click.option("--quiet", is_flag=True, help="Findings only: no header, no footer, no progress.")
-@click.option("--verbose", is_flag=True, help="All that is known, where the report is one screen otherwise.")
-@click.option("--profile", is_flag=True, help="Say on standard error how long each index and rule took.")
+@click.option("--verbose", is_flag=True, help="The whole report; by default it is one screen.")
+@click.option("--profile", is_flag=True, help="Write to standard error how long each index and rule took.")
 @force_option
 @jobs_option
 @click.option(
     "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
 )
-@click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Of a job: what this rank says alone.")
+@click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Of a job: diagnose this rank alone.")
 @click.option(
     "--as-peers",
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
-    help="Of a job: its step if this rank were as the others; repeatable, for several at once.",
+    help="Of a job: predict its step if this rank were like the others; repeatable, for several ranks.",
 )
 @scheduler_option
 @click.pass_context
@@ -287,4 +287,4 @@ def _warn(report: Report) -> None:
             tell(f"warning: {trace.meta.source}: {damage.message}", trace.meta.source)
         if not trace.busy:
             why = (trace.unavailable or {}).get("busy", "no event of a GPU")
-            tell(f"warning: {trace.meta.source}: nothing is said of the GPU: {why}", trace.meta.source)
+            tell(f"warning: {trace.meta.source}: the GPU was not judged: {why}", trace.meta.source)

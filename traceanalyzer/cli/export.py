@@ -22,19 +22,17 @@ if TYPE_CHECKING:
 _REMEDY = "Pass a folder with the .json, .json.gz or .json.zst files of one job."
 
 
-@click.command(
-    short_help="The events, or what is said of each rank, as Parquet; flame graphs for speedscope."
-)
+@click.command(short_help="Events, or each rank's results, as Parquet; flame graphs for speedscope.")
 @click.argument("trace", type=PATH_OR_URL)
 @click.argument("folder", metavar="[DIR]", type=PATH, required=False)
-@click.option("--speedscope", type=FILE, metavar="FILE", help="Write flame graphs for speedscope.app there.")
 @click.option(
-    "--results", is_flag=True, help="Write what each rank says alone instead of its events; see below."
+    "--speedscope", type=FILE, metavar="FILE", help="Write flame graphs for speedscope.app to FILE."
 )
+@click.option("--results", is_flag=True, help="Write each rank's results instead of its events; see above.")
 @click.option("--run", metavar="NAME", help="With --results: name of the run; by default that of its folder.")
 @jobs_option
 @scheduler_option
-@click.option("--force", is_flag=True, help="Replace files that are already there.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 def export(
     trace: Path,
     folder: Path | None,
@@ -47,8 +45,7 @@ def export(
 ) -> None:
     """Write the frames of TRACE into DIR as Parquet, for DuckDB, polars or pandas.
 
-    Several ranks are written into a folder each. The flame graphs hold GPU work, CPU time and idle time by where they
-    come from.
+    Each rank gets its own folder. The flame graphs hold GPU work, CPU time and idle time by their origin.
 
     With --results findings, accounting, steps and collectives of every rank and iteration go into DIR as Parquet,
     partitioned: findings/run=NAME/iteration=10/rank=3/part.parquet. A file whose content this version has done before

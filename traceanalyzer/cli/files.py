@@ -33,7 +33,7 @@ def _check(path: Path, force: bool) -> None:
     if _is_device(path):
         return
     if path.exists() and not force:
-        raise OutputExists("is already there", where=path, remedy="Pass --force to replace it.")
+        raise OutputExists("already exists", where=path, remedy="Pass --force to replace it.")
     if not path.resolve().parent.is_dir():
         raise TraceAnalyzerError("its folder does not exist", where=path, remedy="Create the folder first.")
     if not os.access(path.resolve().parent, os.W_OK):

@@ -12,13 +12,13 @@ from traceanalyzer.cli.options import FILE, limit_option, view_options
 from traceanalyzer.cli.output import put_page
 
 
-@click.command(short_help="What was allocated: the peak, who was alive, what leaked.")
+@click.command(short_help="Allocations: the peak, owners at the peak, leaks.")
 @limit_option
 @click.option(
     "--parquet",
     type=FILE,
     metavar="FILE",
-    help="Write the curve of allocated and reserved bytes there, too.",
+    help="Write the curve of allocated and reserved bytes to FILE, too.",
 )
 @view_options("text", "json")
 def memory(

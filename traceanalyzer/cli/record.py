@@ -15,7 +15,7 @@ from traceanalyzer.model.errors import TraceAnalyzerError
 
 
 @click.command(
-    short_help="Run a program, record some of its steps, say what costs GPU time.",
+    short_help="Run a program, record some steps, say what costs GPU time.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.argument("command", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -27,7 +27,7 @@ from traceanalyzer.model.errors import TraceAnalyzerError
     default=Path("trace.json.gz"),
     show_default=True,
     metavar="FILE",
-    help="The trace; of several ranks trace-rank0.json.gz and so on.",
+    help="The trace; several ranks write trace-rank0.json.gz and so on.",
 )
 @click.option("--steps", type=click.IntRange(min=1), default=6, show_default=True, help="Steps to record.")
 @click.option(
@@ -40,10 +40,10 @@ from traceanalyzer.model.errors import TraceAnalyzerError
     show_default=True,
     help="Steps to time without the profiler, before the recorded ones and again after them.",
 )
-@click.option("--shapes", is_flag=True, help="Record shapes of ops' inputs.")
-@click.option("--stacks", is_flag=True, help="Record python's calls, which slows the recorded steps most.")
+@click.option("--shapes", is_flag=True, help="Record the shapes of ops' inputs.")
+@click.option("--stacks", is_flag=True, help="Record Python calls; slows the recorded steps most.")
 @click.option("--memory", is_flag=True, help="Record allocations.")
-@click.option("--stop", is_flag=True, help="End the program once all is recorded.")
+@click.option("--stop", is_flag=True, help="End the program after the recording.")
 @click.option(
     "--every-call-of",
     metavar="MODULE:FUNCTION",
@@ -56,9 +56,9 @@ def record(
 ) -> None:
     """Run COMMAND, record some of its steps with torch.profiler, and say what cost GPU time.
 
-    The program needs no change. It runs in its own python, which needs torch alone. Its output and its exit code are
-    its own; what is said of it goes to standard error. A step ends with the optimizer's step. Without an optimizer a
-    step is a replay of a CUDA graph, or a forward pass of the outermost module.
+    The program needs no change. It runs in its own Python, which needs only torch. Its output and exit code are
+    unchanged; the diagnosis goes to standard error. A step ends with the optimizer's step. Without an optimizer a step
+    is a replay of a CUDA graph, or a forward pass of the outermost module.
 
     Steps are timed without the profiler before and after the recorded ones. The trace holds these times, versions, the
     command, the git commit, and variables that change how fast it runs. `diagnose` takes the step's time from it.
@@ -71,8 +71,8 @@ def record(
       traceanalyzer record --every-call-of serve:answer -- python serve.py
 
     \b
-    Exit codes: the program's own, 128 and the signal where one ended it,
-    2 where it could not be started.
+    Exit codes: the program's own, 128 plus the signal that ended it,
+    2 if it could not be started.
     """
     from traceanalyzer.recorder.launch import run
 

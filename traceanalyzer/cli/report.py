@@ -22,11 +22,9 @@ from traceanalyzer.model.offsets import parse_window
     type=FILE,
     metavar="FILE",
     required=True,
-    help="Write the page there, such as report.html.",
+    help="Write the page to FILE, such as report.html.",
 )
-@click.option(
-    "--confidential", is_flag=True, help="Leave out files, lines of python, modules and annotations."
-)
+@click.option("--confidential", is_flag=True, help="Leave out files, Python lines, modules and annotations.")
 @window_option
 @step_option
 @force_option
@@ -44,9 +42,9 @@ def report(
     jobs: int | None,
     cache: bool,
 ) -> None:
-    """Write what is wrong in TRACE, where the time went and how it looks as one HTML file.
+    """Write one HTML file with the findings in TRACE, where the time went, and timelines.
 
-    The file holds all that it shows and loads nothing. Several TRACEs are the ranks of one job, as for diagnose.
+    The file is self-contained and loads nothing. Several TRACEs are the ranks of one job, as for diagnose.
 
     \b
     Examples:

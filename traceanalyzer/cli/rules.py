@@ -7,7 +7,7 @@ import click
 from traceanalyzer.cli.output import ascii_only, colourful, put_text, width
 
 
-@click.command(short_help="What is looked for: every rule with its title.")
+@click.command(short_help="All rules, each with its title.")
 def rules() -> None:
     """List the rules, each with its title.
 

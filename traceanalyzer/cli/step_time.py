@@ -50,7 +50,7 @@ def warn_of_measured(report: Report) -> None:
         if measured is None or measured.unused == GIVEN:
             continue
         if measured.unused:
-            why = f"the step of {measured.ms:.3g} ms that it says was measured is not used: {measured.unused}"
+            why = f"its measured step of {measured.ms:.3g} ms is not used: {measured.unused}"
             tell(f"warning: {trace.meta.source}: {why}", trace.meta.source)
         elif measured.differ:
             before, after = measured.parts_ms

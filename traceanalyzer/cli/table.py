@@ -54,8 +54,8 @@ def _row_limit(ctx: click.Context, param: click.Parameter, value: int | None) ->
     "--sort-by",
     type=click.Choice(_SORTS.split()),
     metavar="NAME",
-    help="Any of torch's names, such as self_cuda_time_total, cpu_time_total, cuda_memory_usage, count; none for"
-    " order of first sight. Default: cuda_time_total, or cpu_time_total without a GPU.",
+    help="Any of torch's names, such as self_cuda_time_total, cpu_time_total, cuda_memory_usage, count; "
+    "none for order of first appearance. Default: cuda_time_total, or cpu_time_total without a GPU.",
 )
 @click.option(
     "--row-limit",
@@ -70,9 +70,9 @@ def _row_limit(ctx: click.Context, param: click.Parameter, value: int | None) ->
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="One row per name and N innermost python frames.",
+    help="One row per name and N innermost Python frames.",
 )
-@click.option("--python-functions", is_flag=True, help="List python functions, as torch 2.12 and 2.13 do.")
+@click.option("--python-functions", is_flag=True, help="List Python functions, as torch 2.12 and 2.13 do.")
 @click.option(
     "--max-name-width",
     type=click.IntRange(min=4),
@@ -87,8 +87,8 @@ def _row_limit(ctx: click.Context, param: click.Parameter, value: int | None) ->
 def table(**options: Any) -> None:
     """Print key_averages().table() from TRACE alone.
 
-    Times are exact to the nanosecond. The text is torch's own, so that the two can be compared with diff. What
-    cannot be exact in this trace is said on standard error, and in docs/table.md.
+    Times are exact to the nanosecond. The text is torch's own, so that the two can be compared with diff. Columns that
+    cannot be exact in this trace are named on standard error; see docs/table.md.
 
     \b
     Examples:

@@ -124,7 +124,7 @@ def load_baseline(name: str) -> Side:
     path = baseline_path(name)
     if not path.is_file():
         raise BadOption(
-            "there is no such baseline",
+            "no such baseline",
             where=path,
             remedy=f"Make it: traceanalyzer baseline save {name} TRACE",
         )

@@ -93,5 +93,5 @@ def _other_work(ranks: Sequence[RankChange], compared: tuple[int | None, int | N
     roles = {one.rank: one.roles for one in ranks}
     if compared[0] != compared[1] and roles[compared[0]][0] != roles[compared[1]][1]:
         who = f"rank {compared[0]} in BASE and rank {compared[1]} in NEW"
-        notes.append(f"{who} set the pace and do other work: what is compared is not the same")
+        notes.append(f"{who} set the pace and do other work: the comparison is not of the same work")
     return notes

@@ -39,7 +39,7 @@ def other_grids(rows: Sequence[ComparedRow]) -> list[str]:
     if share < _OTHER_INPUTS:
         return []
     told = f"for {share:.0%} of GPU time the same kernels ran on other grids".replace("%", " %")
-    return [f"{told}: perhaps other inputs, which record_shapes=True tells"]
+    return [f"{told}: perhaps other inputs; record_shapes=True shows it"]
 
 
 def _inputs(side: WorkSide) -> str:

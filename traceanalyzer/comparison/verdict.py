@@ -67,7 +67,7 @@ def _of_step(
         head = f"same within {within:.0%}".replace("%", " %") + f": {times}; {why}"
         return Verdict(Word.SAME, within, why, settle, tuple(because), head)
     what = "the program changed" if changed else "its work changed"
-    why = f"{what}, but one recording a side cannot tell steps less than {step.needed:.0%} apart".replace(
+    why = f"{what}, but one recording per side cannot show differences below {step.needed:.0%}".replace(
         "%", " %"
     )
     why += opposed

@@ -245,7 +245,12 @@ JUDGED: tuple[Judged, ...] = (
         "the launch came in time, so the CPU is not the cause",
     ),
     Judged(
-        "unknown", OPEN, judged.unknown, LOW, "like waiting, but no recorded wait explains it", "as above"
+        "unknown",
+        OPEN,
+        judged.unknown,
+        LOW,
+        "like waiting, but no recorded wait explains it",
+        "the CPU is not the cause, and no other cause is recorded",
     ),
     Judged(
         "engine",

@@ -54,7 +54,7 @@ _LEAST_SHARES = (0.10, 0.03, 0.005, -float("inf"))
 
 
 class Confidence(StrEnum):
-    """How sure the cause is: high, the events say so; medium, they fit it; low, nothing else fits."""
+    """How sure the cause is: high, proven by events; medium, consistent with them; low, by exclusion."""
 
     HIGH = "high"
     MEDIUM = "medium"

@@ -35,15 +35,14 @@ _EXPORTERS = (
     Exporter(
         "msprof (Ascend)",
         processes=r"Ascend Hardware|CANN$|HCCL$|Overlap Analysis|AI Core Freq",
-        remedy="Record with torch_npu.profiler and pass its trace_view.json, of which the CPU's ops are read; what the "
-        "device does, MindStudio Insight shows.",
+        remedy="Record with torch_npu.profiler and pass its trace_view.json: its CPU ops are read. For the "
+        "device, use MindStudio Insight.",
     ),
     Exporter(
         "TensorFlow, JAX or PyTorch/XLA",
         categories=r"Op$|DataFlow$|Tensor$",
         processes=r"/(host|device|job):|TFStreamz",
-        remedy="Open it in TensorBoard's profile plugin or in xprof, which know its rows: they name neither ops of "
-        "PyTorch nor what launched them.",
+        remedy="Open it in TensorBoard's profile plugin or in xprof: its rows name neither PyTorch ops nor launches.",
     ),
     Exporter(
         "Nsight Systems", categories=r"cuda_api|nvtx", remedy="Open the report in Nsight Systems itself."

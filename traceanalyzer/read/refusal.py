@@ -53,7 +53,7 @@ def _not_ours(batches: Batches, collector: Collector, has_rows: bool) -> NotATra
         return NotATrace(f"none of its {count} has a duration", where=name, remedy=EXPECTED)
     foreign = [category for category, _ in collector.foreign.most_common()]
     shown = ", ".join(foreign[:_SHOWN]) + (", ..." if len(foreign) > _SHOWN else "")
-    problem = f"is a Chrome trace, but none of its {count} is of a category that torch.profiler writes"
+    problem = f"is a Chrome trace, but none of its {count} has a category of torch.profiler"
     theirs = f"; its categories are {shown}" if foreign else "; they have no category"
     remedy = f"{EXPECTED} A merged timeline needs the original categories (cpu_op, kernel, ...)."
     return NotATrace(problem + theirs, where=name, remedy=remedy)

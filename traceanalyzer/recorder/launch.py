@@ -116,7 +116,7 @@ def _why_nothing(notes: Sequence[Note], exit_code: int) -> str:
             "(python -I and -E do not); use traceanalyzer.recorder.profile in the program instead"
         )
     if any(note["event"] == STEPPING for note in notes):
-        ended = f"the program ended with exit code {exit_code}, and never told what it recorded"
+        ended = f"the program ended with exit code {exit_code} and did not report a recording"
         return f"{ended}: it was killed, or ends by os._exit"
     if exit_code:
         return f"the program ended with exit code {exit_code} before it had a step"

@@ -232,7 +232,7 @@ class Session:
             missing = "steps were not timed again after the window"
             if recorded < self.options.steps:
                 missing = f"only {recorded} of {self.options.steps} steps were recorded, and {missing}"
-            self._notes.tell(PARTLY, f"{path}: the program ended after {self.seen} steps, so that {missing}")
+            self._notes.tell(PARTLY, f"{path}: the program ended after {self.seen} steps, so {missing}")
 
 
 def path_of_rank(path: str) -> str:

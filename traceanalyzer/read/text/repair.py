@@ -71,7 +71,7 @@ class Repairs:
         count, places = self._events[what], self._places[what]
         near = f"near byte {places[0]:,}" + (f" and in {len(places) - 1:,} more" if len(places) > 1 else "")
         if what == "half":
-            return Damage("truncated event", f"the last event, {near}, is only half there", places[0], count)
+            return Damage("truncated event", f"the last event, {near}, is incomplete", places[0], count)
         if what == "lost":
             message = f"{_events(count)} unreadable {near}; {read:,} read"
             return Damage("unreadable", message, places[0], count)
