@@ -7,24 +7,15 @@ TRACES has folders of recordings with `NAME.meta.json` beside each, which holds 
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import statistics
-import subprocess
 import sys
-import time
-from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import permutations
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from benchmarks import make_large
-from traceanalyzer.comparison.compare import side_of
+from benchmarks.compare_cost import cost
+from benchmarks.compared_traces import Traces
 from traceanalyzer.comparison.result import Comparison, Row, Word
-from traceanalyzer.comparison.sides import compared
 
 # What differs between bad and fixed, as a fault's rule or the op that shows it.
 PLANTED = {
@@ -84,38 +75,6 @@ PLANTED = {
     },
 }
 _SURE = 0.10  # of the step, for the verdict's sign to be asked after
-_MEGABYTES, _TURNS = 300, 3
-
-
-class Traces:
-    """The recordings below a folder; each side is read once."""
-
-    def __init__(self, root: str) -> None:
-        self.root = Path(root)
-        self.side = cache(lambda name: side_of(self.path(name)))
-
-    def path(self, name: str) -> Path:
-        """A folder, or a file without its suffix."""
-        folder = self.root / name
-        return folder if folder.is_dir() else self.root / f"{name}.json.gz"
-
-    def compare(self, base: str, new: str) -> Comparison:
-        """What changed from one to the other."""
-        return compared(self.side(base), self.side(new))
-
-    def true_ms(self, name: str) -> float:
-        """The measured step without the profiler, the median of its repeats."""
-        return statistics.median(self.repeats(name))
-
-    def repeats(self, name: str) -> list[float]:
-        """The measured steps without the profiler."""
-        told = json.loads((self.root / f"{name}.meta.json").read_text())["unprofiled_step_ms"]
-        return told if isinstance(told, list) else [float(told)]
-
-    def overlap(self, base: str, new: str) -> str:
-        """Whether repeats of the two overlap, so that even their order is not known."""
-        first, second = self.repeats(base), self.repeats(new)
-        return " (repeats overlap)" if min(first) < max(second) and min(second) < max(first) else ""
 
 
 def noise(traces: Traces) -> None:
@@ -280,39 +239,6 @@ def jobs(traces: Traces) -> None:
         _told_whole(traces, base, new)
         for one in traces.compare(base, new).ranks:
             print("   ", one)
-
-
-def cost(traces: Traces) -> None:
-    """A comparison of two large files beside one diagnosis, in turns, each in a process of its own."""
-    with TemporaryDirectory() as folder:
-        for source in ("real/gpt2_train.eager", "real/llama_decode.eager"):
-            large = [Path(folder, f"{at}.json") for at in range(2)]
-            for seed, path in enumerate(large):
-                make_large.make(traces.path(source), path, _MEGABYTES, seed=seed)
-            asked = {"diagnose": large[:1], "compare": large}
-            turns = [{name: _spent(name, files) for name, files in asked.items()} for _ in range(_TURNS)]
-            for at, what in enumerate(("wall", "CPU")):
-                once, both = (statistics.median(turn[name][at] for turn in turns) for name in asked)
-                ratios = sorted(turn["compare"][at] / turn["diagnose"][at] for turn in turns)
-                shown = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-                print(
-                    f"{source} {_MEGABYTES} MB, {what}: {once:.1f} s, {both:.1f} s: {both / once:.2f} times ({shown})"
-                )
-            for path in large:
-                path.unlink()
-
-
-def _spent(command: str, files: Sequence[Path]) -> tuple[float, float]:
-    """(seconds by the clock, of CPU) of a command with all its processes."""
-    before, begun = os.times(), time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "traceanalyzer", command, *map(str, files), "--format", "json"],
-        stdout=subprocess.DEVNULL,
-        check=False,
-    )
-    after = os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return time.perf_counter() - begun, cpu
 
 
 SECTIONS = {one.__name__: one for one in (noise, pairs, compiled, public, jobs, cost)}
