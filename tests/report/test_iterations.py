@@ -81,6 +81,9 @@ def test_a_job_of_several_iterations_has_one_report(tmp_path: Path) -> None:
     text = diagnosed(tmp_path)
     assert "3 iterations, 10 to 30, step 620 µs in the median; the findings are of 30" in text
     assert "iteration 30: a step takes 400 µs more" in text
+    told = "3 iterations of a job, 10 to 30: 30 is read\n"
+    assert call("diagnose", tmp_path).stderr == told
+    assert call("collectives", tmp_path).stderr == told
     assert json.loads(diagnosed(tmp_path, "--format", "json"))["iterations"]["each"][2]["diagnosed"]
     assert "iterations" not in json.loads(diagnosed(tmp_path / "iteration_30", "--format", "json"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ def load_all(
             return load_any(paths[0], jobs=jobs, cache=cache, progress=progress)
         job = load_job(*paths, jobs=jobs, cache=cache, progress=progress)
     warn_of_unranked(sum(trace.meta.rank is None for trace in job.values()), len(job))
+    tell_of_iterations(job.iterations, [trace.meta.source for trace in job.values()])
     return job
 
 
@@ -76,3 +77,11 @@ def warn_of_unranked(unranked: int, traces: int) -> None:
     if unranked and traces > 1:
         what = f"{unranked} of the {traces} traces declare no rank"
         tell(f"warning: {what} and are numbered in the order given, as if of one job")
+
+
+def tell_of_iterations(iterations: Mapping[str, Sequence[str]], read: Sequence[str]) -> None:
+    """Which of several iterations of a job is read; nothing where there is but one."""
+    for name, files in iterations.items():
+        if set(files) & set(read):
+            every = list(iterations)
+            tell(f"{len(every)} iterations of a job, {every[0]} to {every[-1]}: {name} is read")

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from traceanalyzer.cli.loading import load_all, warn_of_unranked
+from traceanalyzer.cli.loading import load_all, tell_of_iterations, warn_of_unranked
 
 if TYPE_CHECKING:
     from traceanalyzer.job.ranks import Ranks
@@ -101,6 +101,7 @@ def _in_pool(
 
     def told(ranks: Elsewhere, view: JobView | None) -> T:
         warn_of_unranked(ranks.unranked, len(ranks.all))
+        tell_of_iterations(ranks.iterations, [str(file) for file in layout.files])
         return say(ranks, view)
 
     template = RankFile(window=window, cache=cache, jobs=max(_cores() // len(layout.files), 1))
