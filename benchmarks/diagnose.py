@@ -6,31 +6,88 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.files import DATA, large, source
 from benchmarks.make_large import minified
 from benchmarks.measure import REPOSITORY, cases, command_line, measure, table
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.read.load import load_file
+from traceanalyzer.replay import saving
+from traceanalyzer.report.diagnosis import analyses_of, report_of
 
-_NAMES = ("orjson", "load, 1 process", "diagnose, 1 process", "diagnose, 2 processes")
-_HUGE_MB = 1500
+_NAMES = ("orjson", "load, 1 process", "load, 2 processes", "diagnose, 1 process", "diagnose, 2 processes")
+_HUGE_MB, _USUAL_MB = 1500, 20  # the last at least: a whole trace is not cut
+_FILES = (("plain", "without stacks"), ("stacks", "with stacks"))
 _SMALL_BYTES = 100_000
 
 
 def report(runs: int, megabytes: int, *, huge: bool = False) -> Iterator[str]:
     """Markdown, section by section."""
-    for name, title in (("plain", "without stacks"), ("stacks", "with stacks")):
+    yield from usual(runs)
+    yield from in_turns(runs, megabytes)
+    for name, title in _FILES:
         path = large(name, megabytes)
-        yield f"\n### Diagnose, {megabytes} MB {title}\n"
-        yield from table(measure(cases(_NAMES, path), runs))
         yield f"\n### A second start from the cache, {megabytes} MB {title}\n"
         yield from _cached(path, runs)
         if huge:
             yield f"\n### Diagnose, {_HUGE_MB} MB {title}\n"
-            yield from table(measure(cases(_NAMES[2:], large(name, _HUGE_MB)), 1))
+            yield from table(measure(cases(_NAMES[3:], large(name, _HUGE_MB)), 1))
     yield "\n### Start-up, CPU seconds\n"
     yield from _start_up(runs)
+
+
+def in_turns(runs: int, megabytes: int) -> Iterator[str]:
+    """Reading and diagnosing against orjson, with their memory."""
+    for name, title in _FILES:
+        yield f"\n### Diagnose, {megabytes} MB {title}\n"
+        yield from table(measure(cases(_NAMES, large(name, megabytes)), runs))
+
+
+def usual(runs: int) -> Iterator[str]:
+    """The whole command on traces as most people have them, and which part of the analysis the replays are."""
+    yield "\n### The whole command, CPU seconds\n"
+    yield "| trace | JSON | median | least | replays' share |"
+    yield "|---|--:|--:|--:|--:|"
+    for name, title in _FILES:
+        path = large(name, _USUAL_MB)
+        seconds = sorted(_cpu(["-m", "traceanalyzer", "diagnose", str(path)]) for _ in range(max(runs, 3)))
+        middle, megabytes = seconds[len(seconds) // 2], path.stat().st_size / 1e6
+        share = replay_share(path)
+        yield f"| {title} | {megabytes:.0f} MB | {middle:.2f} s | {seconds[0]:.2f} s | {share:.1%} |"
+
+
+def replay_share(path: Path) -> float:
+    """CPU time of all replays, with their edits, over that of reading and analysing in one process and thread."""
+    counted = {"replays": 0.0, "depth": 0}
+
+    def timed(function: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            begun, outermost = time.process_time(), not counted["depth"]
+            counted["depth"] += 1
+            try:
+                return function(*arguments)
+            finally:
+                counted["depth"] -= 1
+                counted["replays"] += (time.process_time() - begun) * outermost
+
+        return run
+
+    kept = saving.Forecast._saving, saving._replays
+    saving.Forecast._saving, saving._replays = map(timed, kept)  # type: ignore[method-assign,assignment]
+    try:
+        begun = time.process_time()
+        trace: Trace = load_file(path, jobs=1)
+        analysed = analyses_of(trace)
+        for _, analysis in analysed:
+            analysis.threads = 1
+        report_of(analysed)
+        return counted["replays"] / (time.process_time() - begun)
+    finally:
+        saving.Forecast._saving, saving._replays = kept  # type: ignore[method-assign]
 
 
 def _cached(path: Path, runs: int) -> Iterator[str]:

@@ -33,12 +33,14 @@ class Measured:
 
     Attributes:
         seconds: wall time of each run.
+        cpu_s: CPU time of each run, of all its processes: what a busy machine leaves comparable.
         peak_bytes: of the process tree, above the interpreter with its imports; pages shared count once. Sampled,
             and at least what the kernel noted as the first process's own peak.
     """
 
     case: Case
     seconds: tuple[float, ...]
+    cpu_s: tuple[float, ...]
     events: int
     peak_bytes: int
 
@@ -73,7 +75,8 @@ def measure(chosen: Iterable[Case], runs: int) -> list[Measured]:
         results = [results[position] for results in rounds]
         peak = _run(case, sampled=True)["peak"]
         seconds = tuple(result["seconds"] for result in results)
-        made.append(Measured(case, seconds, int(results[0]["events"]), int(peak)))
+        cpu_s = tuple(result["cpu"] for result in results)
+        made.append(Measured(case, seconds, cpu_s, int(results[0]["events"]), int(peak)))
     return made
 
 
@@ -147,10 +150,10 @@ _BASES = ("orjson", "orjson, collector on", "json")
 
 def table(results: list[Measured], *more: str) -> Iterator[str]:
     """Rows of a Markdown table, with the ratio to each of the whole-file parsers that was measured, and to `more`:
-    that of the medians, and in brackets that of the least times."""
+    that of the medians, in brackets that of the least times, and that of the medians of CPU time."""
     by_name = {row.case.name: row for row in results}
     bases = [name for name in (*_BASES, *more) if name in by_name]
-    heads = ["what", "median", "spread", "MB/s", "events/s", "peak memory", "of the file", *bases]
+    heads = ["what", "median", "spread", "CPU", "MB/s", "events/s", "peak memory", "of the file", *bases]
     yield f"| {' | '.join(heads)} |"
     yield f"|---|{'--:|' * (len(heads) - 1)}"
     for row in results:
@@ -158,11 +161,13 @@ def table(results: list[Measured], *more: str) -> Iterator[str]:
         memory = f"{row.peak_bytes / 1e6:,.0f} MB | {row.peak_bytes / row.case.size:.2f}"
         ratios = "".join(f" {_ratio(row, by_name[base])} |" for base in bases)
         name = row.case.name
-        yield f"| {name} | {row.median:.2f} s | {row.spread:.0%} | {rates} | {memory} |{ratios}"
+        cpu = f"{statistics.median(row.cpu_s):.2f} s"
+        yield f"| {name} | {row.median:.2f} s | {row.spread:.0%} | {cpu} | {rates} | {memory} |{ratios}"
 
 
 def _ratio(row: Measured, base: Measured) -> str:
-    return f"{row.median / base.median:.2f} ({row.least / base.least:.2f})"
+    cpu = statistics.median(row.cpu_s) / statistics.median(base.cpu_s)
+    return f"{row.median / base.median:.2f} ({row.least / base.least:.2f}), CPU {cpu:.2f}"
 
 
 def command_line(description: str | None, report: Callable[[int, int], Iterable[str]]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -45,7 +46,13 @@ def load(path: str, **options: Any) -> Callable[[], int]:
 
     from traceanalyzer.read.load import load_file
 
-    return lambda: load_file(path, **options).meta.events
+    def run() -> int:
+        trace = load_file(path, **options)
+        assert trace.cpu is not None  # the frames are made when asked for
+        assert trace.gpu is not None
+        return trace.meta.events
+
+    return run
 
 
 def diagnose(path: str, jobs: int) -> Callable[[], int]:
@@ -164,10 +171,11 @@ def main() -> None:
     run = SUBJECTS[name](path)
     print("ready", flush=True)
     sys.stdin.readline()
-    start = time.perf_counter()
+    start, before = time.perf_counter(), os.times()
     events = run()
-    seconds = time.perf_counter() - start
-    print(json.dumps({"seconds": seconds, "events": events}), flush=True)
+    seconds, after = time.perf_counter() - start, os.times()
+    cpu = sum(after[:4]) - sum(before[:4])  # of this process and of those that it started
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "events": events}), flush=True)
     sys.stdin.readline()  # the memory is looked at before the process ends
 
 

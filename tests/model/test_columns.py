@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.loaded import loaded
 from tests.model.test_threads import FIXTURES
+from traceanalyzer.model import answers
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.answers import remembered
 from traceanalyzer.model.trace import codes, codes_at, holding, matching, texts_of
 from traceanalyzer.rule.views import Calls
 
@@ -58,3 +62,23 @@ def test_properties_of_views_are_kept_and_read_only() -> None:
     assert not calls.name.code.flags.writeable
     some = calls[calls.is_op]
     assert some.start_ns.tolist() == calls.start_ns[calls.is_op].tolist()
+
+
+def test_a_pattern_is_asked_once_for_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = re.compile("once only")
+    asked = [remembered(pattern.search)(text) for text in ("once only", "never", "once only, too")]
+    assert asked == [True, False, True]
+    assert remembered(pattern.search)("never") is False
+    assert dict(remembered(pattern.search).__self__) == {
+        "once only": True,
+        "never": False,
+        "once only, too": True,
+    }
+    monkeypatch.setattr(answers, "_MOST_TEXTS", 3)
+    assert remembered(pattern.search)("once only, again") is True
+    assert dict(remembered(pattern.search).__self__) == {"once only, again": True}
+
+
+def test_other_predicates_are_asked_as_they_are() -> None:
+    for wanted in (str.isupper, "name".__eq__, re.compile("a").match):
+        assert remembered(wanted) is wanted
