@@ -28,8 +28,10 @@ def roles(trace: Trace, work: DeviceWork, runs: CollectiveRuns, nesting: Nesting
     """What each group serves: tensor, pipeline, expert, context or data parallelism, or None; object (runs,)."""
     found = np.full(len(runs), None, object)
     row, op = work.row[runs.entry], work.op[runs.entry]
-    described = Texts.column(trace.gpu, "group_desc", row).or_else(Texts.column(trace.cpu, "group_desc", op))
-    around = Texts.column(trace.cpu, "name", _outermost(nesting, op))
+    described = Texts.column(trace.lanes.gpu, "group_desc", row).or_else(
+        Texts.column(trace.lanes.cpu, "group_desc", op)
+    )
+    around = Texts.column(trace.lanes.cpu, "name", _outermost(nesting, op))
     shown = (
         ("data", around.matches(_GRADIENTS)),
         ("expert", np.isin(runs.what, list(_EXPERTS))),
