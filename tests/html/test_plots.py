@@ -148,3 +148,16 @@ def test_copies_of_different_ways_look_different() -> None:
     sheet = style()
     colours = {re.search(rf"^\.{look} {{ fill: var\((--[\w-]+)\)", sheet, re.MULTILINE)[1] for look in looks}
     assert len(colours) == len(ways)
+
+
+def test_the_line_of_the_median_lies_at_the_top_of_a_step_that_takes_it() -> None:
+    """As far below the top of the longest as the median is shorter."""
+    series = step_series(analysed(LOOP))
+    assert series is not None
+    drawn = str(steps_svg(series))
+    line = re.search(r'class="median"[^>]*? y1="([\d.]+)"', drawn)
+    tops = [float(y) for y in re.findall(r'<rect[^>]*? y="([\d.]+)"', drawn)]
+    assert line is not None
+    nearest = min(series.steps, key=lambda step: abs(step.ns - series.median_ns))
+    assert abs(nearest.ns - series.median_ns) < 0.01 * series.median_ns
+    assert min(abs(top - float(line[1])) for top in tops) < 1.0

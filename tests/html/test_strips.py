@@ -14,6 +14,7 @@ from tests.recorded import FIXTURES
 from tests.report import report_samples as samples
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
+from traceanalyzer.render.html.strips import _Scale
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.page.strip import Earlier, Strip, strip_of
 
@@ -121,3 +122,8 @@ def test_lanes_are_the_thread_s_and_the_device_s() -> None:
             names = {bar.name for lane in strip_of(analysis, finding).lanes for bar in lane.bars}
             assert "aten::elsewhere" not in names
             assert [lane.number for lane in strip_of(analysis, finding).lanes] == [TID, 7]
+
+
+def test_a_strip_is_as_wide_as_its_time_and_nothing_lies_outside() -> None:
+    scale = _Scale(100, 300, 0)
+    assert [scale.x(ns) for ns in (0, 100, 150, 300, 900)] == [0.0, 0.0, 25.0, 100.0, 100.0]

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.report.dispatch_facts import dispatch_chains
 from traceanalyzer.report.job_facts import _pace
 from traceanalyzer.report.overlay.counters import MOST_SAMPLES, _drawn
 
@@ -24,3 +27,14 @@ def test_the_mean_of_a_curve_that_does_not_change_is_its_value() -> None:
     _, mean, note = _drawn(at, np.ones(len(at)), steps)
     assert note
     assert mean.tolist() == [1.0] * len(mean)
+
+
+def test_the_chain_of_an_op_is_that_of_its_median_kernel() -> None:
+    trace = TraceBuilder()
+    for number, dur in enumerate((90_000, 10_000, 40_000, 30_000)):
+        start = number * 200_000
+        trace.op("aten::mm", start, 20_000)
+        trace.launch("cudaLaunchKernel", start + 5_000, 5_000, number + 1)
+        trace.kernel(start + 30_000, dur, number + 1)
+    (chain,) = dispatch_chains(Analysis(trace.load()))
+    assert chain.text.endswith(" 40.0 µs on the GPU")
