@@ -17,8 +17,15 @@ from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times
 from traceanalyzer.rule.quicker_work import quicker
-from traceanalyzer.rules.kernels.far_from_bound.reasons import reason
-from traceanalyzer.rules.kernels.far_from_bound.slow_calls import BROADCAST, FLASH, NORM, REMEDIES, SHAPE
+from traceanalyzer.rules.kernels.far_from_bound.reasons import reason, reduces_nothing
+from traceanalyzer.rules.kernels.far_from_bound.slow_calls import (
+    BROADCAST,
+    FLASH,
+    NORM,
+    REMEDIES,
+    SHAPE,
+    SQUEEZE,
+)
 
 _FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
 _BACKWARD = r"Backward\d*$"
@@ -121,8 +128,11 @@ def _hits(
         remedy = BROADCAST
     if kind == "attention" and found.name.matches(_FLASH).any():
         remedy = FLASH
-    torchs_own = remedy in (BROADCAST, NORM)
+    if reduces_nothing(shape):
+        remedy = SQUEEZE
     by_fft = kind == "long conv"
+    known = by_fft or remedy == SQUEEZE
+    torchs_own = remedy in (BROADCAST, NORM)
     why = reason(shape, kind, found.blocks, sms)
     what = "the bytes and operations of FFTs need" if by_fft else "its bytes and operations need"
     what = "a call so small needs" if times.needed_ns < limits.floor_ns else what
@@ -132,7 +142,7 @@ def _hits(
         named_by=op,
         message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}}; {what} {{needed}}: {{ratio}} times as "
         "long, in {kernels}" + line + why,
-        advice=f"{remedy}." if by_fft else f"{remedy}; Nsight Compute shows what the kernel waits for.",
+        advice=f"{remedy}." if known else f"{remedy}; Nsight Compute shows what the kernel waits for.",
         confidence=Confidence.MEDIUM,
         evidence={
             "shapes": shapes_of(shape),

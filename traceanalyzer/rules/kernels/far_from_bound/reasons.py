@@ -26,11 +26,24 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
         kind: of its bound.
         blocks: blocks of its kernels' grids, those of one call or of all.
     """
+    if reduces_nothing(op):
+        return ": the dimension that it reduces has one element, so that its input is only copied"
     try:
         told = _contention(op, kind) or _few_blocks(blocks, sms) or _stride(op) or _short_rows(op, kind)
     except (LookupError, TypeError, ValueError):
         told = _few_blocks(blocks, sms)
     return f": {told}" if told else ""
+
+
+def reduces_nothing(op: Signature) -> bool:
+    """Whether the dimension that it reduces has one element: such a call only copies its input."""
+    try:
+        tensors = [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]]
+        shape = op.shape(tensors[0])
+        dim = _dimension(op, len(shape))
+    except (LookupError, TypeError, ValueError):
+        return False
+    return dim is not None and shape[dim] == 1
 
 
 def _contention(op: Signature, kind: str) -> str:

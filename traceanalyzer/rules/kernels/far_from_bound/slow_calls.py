@@ -26,6 +26,7 @@ _ATTENTION = (
     "Enable the flash kernel: is_causal=True instead of a causal mask, no mask where nothing is masked; for biases "
     "and other masks torch.nn.attention.flex_attention"
 )
+SQUEEZE = "Drop the dimension with a view (squeeze): one element needs no reduction"
 FLASH = (
     "The flash kernel runs already: give it more parallel work (more heads, sequences or queries), or a head size "
     "that it is made for (64 or 128)"
