@@ -13,6 +13,7 @@ from traceanalyzer.replay.behind import late_share
 from traceanalyzer.replay.calibration import RESIDUAL
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.slowdown import Slowed
+from traceanalyzer.replay.steady_work import _gaps
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,16 @@ def test_recording_python_calls_takes_at_most_most_of_a_gap(calls: int, share: f
     trace.op("aten::mm", 0, 1000)
     slowed = Slowed.of(trace.load(), np.array([1e6]), every, none, none, none, none, np.array([float(calls)]))
     assert slowed.python_overhead.tolist() == [share]
+
+
+def test_between_kernels_of_one_graph_the_gap_stays_and_others_get_the_median_of_those() -> None:
+    every = np.zeros(3, np.int64)
+    work: Any = SimpleNamespace(
+        shared=np.ones(3, bool),
+        call=np.array([0, 0, 1]),
+        start_ns=np.array([0, 4_000, 14_000]),
+        end_ns=np.array([1_000, 5_000, 15_000]),
+        call_end_ns=np.full(3, 20_000),  # nothing had to wait in the queue
+    )
+    gap, _ = _gaps(work, every, np.arange(3), np.array([-1, 0, 1]), np.array([0, 3_000, 9_000]))
+    assert gap.tolist() == [3_000, 3_000, 3_000]

@@ -12,6 +12,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.report.dispatch_facts import dispatch_chains
 from traceanalyzer.report.job_facts import _pace
 from traceanalyzer.report.overlay.counters import MOST_SAMPLES, _drawn
+from traceanalyzer.report.page.chosen import _representative
 
 
 def test_the_rank_that_waits_least_sets_the_pace() -> None:
@@ -38,3 +39,16 @@ def test_the_chain_of_an_op_is_that_of_its_median_kernel() -> None:
         trace.kernel(start + 30_000, dur, number + 1)
     (chain,) = dispatch_chains(Analysis(trace.load()))
     assert chain.text.endswith(" 40.0 µs on the GPU")
+
+
+def test_a_step_after_those_that_are_asked_for_is_not_shown_for_its_findings() -> None:
+    steps: Any = SimpleNamespace(
+        number=np.arange(10, 15),
+        steady=np.ones(5, bool),
+        in_use=(1, 4),
+        bounds_ns={0: None},
+        durations_ns=lambda device: np.array([9, 2, 3, 4, 9]),
+    )
+    findings: Any = [SimpleNamespace(step=14), SimpleNamespace(step=14), SimpleNamespace(step=11)]
+    assert list(_representative(steps, findings)) == [2, 1, 3]
+    assert list(_representative(steps, findings[:2])) == [2, 3]

@@ -76,6 +76,15 @@ def test_which_calls_wait(name: str, waits: bool) -> None:
     assert len(syncs.row) == waits
 
 
+def test_a_wait_inside_another_call_is_not_the_profilers() -> None:
+    trace = TraceBuilder()
+    trace.launch("cudaOuterCall", 0, 5_000, 1)
+    trace.launch("cudaDeviceSynchronize", 1_000, 2_000, 2)
+    trace.launch("cudaDeviceSynchronize", 6_000, 2_000, 3)
+    trace.op("aten::mm", 10_000, 1_000)
+    assert Analysis(trace.load()).index(SyncCalls).profiler.tolist() == [False, True]
+
+
 def test_a_row_stalls_the_call_in_which_nothing_moves() -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 5_000)
