@@ -25,7 +25,7 @@ class Limits:
         "beside NCCL",
     )
     min_step_share: float = limit(
-        0.045,
+        0.042,
         "minimum excess as a share of the step, if the others wait for most of it; two H200 of a healthy job differ "
         "by up to 4.03 %",
     )
