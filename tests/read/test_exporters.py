@@ -118,10 +118,10 @@ def test_of_an_npu_the_ops_are_read_and_its_tasks_are_named() -> None:
     assert len(trace.cpu) == 5
     assert trace.cpu["start_ns"].diff().dropna().tolist() == [100_000] * 4
     (told,) = diagnose(trace).traces
-    assert told.summary.limit.startswith("not judged: 5 rows of Ascend NPU (ascend_task)")
+    assert told.summary.limit.startswith("not judged: the trace has 5 rows of Ascend NPU (ascend_task)")
     assert "traceanalyzer ops" in told.summary.fix
 
 
 def test_of_an_hpu_the_reason_is_given() -> None:
     (told,) = diagnose(of(op(), op(cat="hpu_op", name="gemm", pid=0))).traces
-    assert told.summary.limit.startswith("not judged: 1 rows of HPU (hpu_op)")
+    assert told.summary.limit.startswith("not judged: the trace has 1 row of HPU (hpu_op)")

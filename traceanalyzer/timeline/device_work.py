@@ -116,8 +116,8 @@ def _nothing_ran(trace: Trace) -> Unavailable:
     calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
     launches = int((calls & matching(trace.lanes.cpu, "name", LAUNCH.search)).sum())
     if others := _other_accelerators(trace):
-        kinds = " and ".join(f"{count:,} rows of {name}" for name, count in others.items())
-        what = f"{kinds} are in the trace, but no kernel, copy or memset with its launch"
+        kinds = " and ".join(f"{count:,} row{'s' * (count > 1)} of {name}" for name, count in others.items())
+        what = f"the trace has {kinds}, but no kernel, copy or memset with its launch"
         return Unavailable(what, "only the CPU's ops can be shown: `traceanalyzer ops`")
     if launches == 0:
         what = "no kernels, copies or memsets in the trace"
