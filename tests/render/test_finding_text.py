@@ -29,7 +29,7 @@ def test_a_finding_says_what_what_to_do_and_what_it_saves() -> None:
     assert message.strip().startswith("The GPU waits 4 times")
     assert advice.strip().startswith("-> ")
     assert amounts.strip() == (
-        "saves 9.00 of 18.0 ms a step; while recorded it cost 12.0 ms a step, 48.0 ms in total"
+        "saves 9.00 of 18.0 ms a step; its own recorded part: 12.0 ms a step, 48.0 ms in total"
     )
 
 
@@ -76,7 +76,7 @@ def test_a_saving_is_told_with_its_interval() -> None:
     worse = replace(saved, step_ns=-900_000, share=-0.05)
     assert saving_words(worse, step) == "fixing it alone adds 900 µs to the 18.3 ms of a step"
     assert saving_words(worse, None) == "fixing it alone adds 900 µs to the time of a step"
-    assert grade(finding) == "high  costs 48.0 %"
+    assert grade(finding) == "high  48.0 % recorded"
     assert grade(replace(finding, saving=saved)) == "high  saves 49 % (44 to 52 %)"
     narrow = replace(saved, low_share=0.487, high_share=0.488)
     assert grade(replace(finding, saving=narrow)) == "high  saves 49 % (49 %)"
@@ -85,7 +85,7 @@ def test_a_saving_is_told_with_its_interval() -> None:
     assert grade(replace(finding, saving=worse)) == "high  saves nothing"
     info = replace(finding, severity=Severity.INFO)
     assert grade(info) == grade(replace(info, saving=little)) == "info"
-    assert grade(replace(info, saving=unsure)) == "info  saves nothing, not sure (0 to 12 %)"
+    assert grade(replace(info, saving=unsure)) == "info  probably saves nothing (0 to 12 %)"
     assert grade(replace(finding, saving=replace(saved, share=0.046))) == "high  saves 4.6 % (44 to 52 %)"
     assert grade(replace(info, saving=saved)) == "info  saves 49 % (44 to 52 %)"
 
@@ -102,7 +102,7 @@ def test_costs_are_told_per_step_and_in_all() -> None:
     saved = replace(finding, saving=samples.saving())
     assert (
         amount_words(saved, None)
-        == "saves 9.00 ms a step; while recorded it cost 8.00 ms a step, 48.0 ms in total"
+        == "saves 9.00 ms a step; its own recorded part: 8.00 ms a step, 48.0 ms in total"
     )
     assert amount_words(replace(saved, cost_ns=0), None) == "saves 9.00 ms a step"
 

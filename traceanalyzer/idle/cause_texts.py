@@ -163,7 +163,7 @@ TEXTS: dict[str, CauseText] = {
     "start": CauseText(
         "start",
         "while the loop starts",
-        "the recording began with an idle device, before the loop kept it busy",
+        "the recording began before the loop had queued work for it",
         "Record more steps to see past it.",
     ),
 }

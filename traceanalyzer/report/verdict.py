@@ -92,9 +92,9 @@ def by_whom(trace: TraceReport) -> str:
 
 
 def _without_unit(span: str, time: str) -> str:
-    """`20.6 to 29.5 ms` beside `22.9 ms` as `20.6 to 29.5`."""
+    """`20.6 to 29.5 ms` beside `22.9 ms` as `20.6 to 29.5`; with both units where they differ."""
     unit = time.rpartition(" ")[2]
-    return span.removesuffix(f" {unit}") if span.count(unit) == 1 else span
+    return span if " " in span.partition(" to ")[0] else span.removesuffix(f" {unit}")
 
 
 def _limit(trace: TraceReport) -> str:
@@ -208,7 +208,9 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     saved = 1 - then_ns / max(now_ns, 1)
     gives = f"leaves about {format_ns(then_ns)} a step (-{_percent(saved)})"
     gives = "saves almost nothing" if Severity.of(saved) is Severity.INFO else gives
-    return f"{begin}{listed(replayed)} ({best}): {gives}"
+    later = [number for number in wrong if number not in (first, *replayed)]
+    unknown = f"; what {listed(later)} would save cannot be predicted" if later else ""
+    return f"{begin}{listed(replayed)} ({best}): {gives}{unknown}"
 
 
 def _percent(share: float) -> str:

@@ -42,7 +42,7 @@ def message_fields(
 
 
 def _leading(sums: Mapping[str, int]) -> str:
-    """The largest parts with their shares: `aten::mm (24 %), aten::add_ (20 %)`; one alone without.
+    """The largest parts with their shares: `aten::mm (24 % of the time), aten::add_ (20 %)`; one alone without.
 
     What rounds to nothing is left out, but for the first.
     """
@@ -51,7 +51,9 @@ def _leading(sums: Mapping[str, int]) -> str:
         return next(iter(sums))
     shares = [(name, round(100 * part / total) if total else 0) for name, part in sums.items()]
     parts = [
-        f"{name} ({share} %)" for at, (name, share) in enumerate(shares[:_PARTS_NAMED]) if share or not at
+        f"{name} ({share} %{' of the time' * (not at)})"
+        for at, (name, share) in enumerate(shares[:_PARTS_NAMED])
+        if share or not at
     ]
     return ", ".join(parts)
 
@@ -78,7 +80,8 @@ def _times_a_step(count: int, in_steps: int, steps: int) -> str:
         return _times(count)
     often, whole = count / in_steps, max(round(count / in_steps), 1)
     if in_steps < _MOST_STEPS * steps:
-        return f"{_times(count)} in {in_steps:,} of {steps:,} steps"
+        each = "once each" if count == in_steps else f"{_times(count)} in total"
+        return f"in {in_steps:,} of {steps:,} steps ({each})"
     return f"{_times(whole)} a step" if abs(often - whole) <= _ABOUT * often else f"{often:.1f} times a step"
 
 

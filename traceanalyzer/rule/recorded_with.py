@@ -50,31 +50,28 @@ FEATURES: Mapping[str, Feature] = {
 }
 
 _MARK = re.compile(
-    rf"\{{({'|'.join(map(re.escape, FEATURES))})\}}"
-)  # nothing else: names in a trace have braces, too
+    rf"\{{({'|'.join(map(re.escape, FEATURES))})\}}(\([^()]*\))?"
+)  # with its arguments, and nothing else: names in a trace have braces, too
 
 
 def as_recorded(advice: str, dialect: str) -> str:
-    """The advice for the torch and the platform that recorded the trace.
+    """The advice for the torch and the platform that recorded the trace: what that torch may lack says what it needs.
 
     Args:
         dialect: `Meta.dialect`; empty where nothing is known.
     """
-    marked = {name: FEATURES[name] for name in _MARK.findall(advice)}
-    on_rocm = dialect.endswith("on ROCm")
-    text = _MARK.sub(lambda mark: (on_rocm and marked[mark[1]].on_rocm) or mark[1], advice)
-    return text + "".join(one.more_on_rocm for one in marked.values() if on_rocm) + _newer(marked, dialect)
-
-
-def _newer(marked: Mapping[str, Feature], dialect: str) -> str:
-    """What of it an old torch may not have, as a sentence."""
-    era = _ERA.match(dialect)
-    if era is None:
-        return ""
-    oldest = int(era[1]), int(era[2])
-    each = [
-        f"{name} needs torch {'.'.join(map(str, one.since))} or later"
+    marked = {mark[1]: FEATURES[mark[1]] for mark in _MARK.finditer(advice)}
+    on_rocm, era = dialect.endswith("on ROCm"), _ERA.match(dialect)
+    needs = {
+        name: f" (needs torch {'.'.join(map(str, one.since))} or later)"
         for name, one in marked.items()
-        if one.since > oldest
-    ]
-    return f" {', '.join(each)}; this was recorded with {era[0]}." if each else ""
+        if era is not None and one.since > (int(era[1]), int(era[2]))
+    }
+
+    def named(mark: re.Match[str]) -> str:
+        name = (on_rocm and marked[mark[1]].on_rocm) or mark[1]
+        return f"{name}{mark[2] or ''}{needs.get(mark[1], '')}"
+
+    recorded = f" This was recorded with {era[0]}." if era is not None and needs else ""
+    more = "".join(one.more_on_rocm for one in marked.values() if on_rocm)
+    return _MARK.sub(named, advice) + more + recorded

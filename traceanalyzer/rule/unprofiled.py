@@ -23,6 +23,11 @@ def is_busy(forecast: Forecast | None) -> bool:
     return forecast is not None and only_profiled(forecast) and not forecast.step.open
 
 
+def busy_advice(advice: str) -> str:
+    """Where the device is busy without the profiler: nothing to do, and what to do if that turns out wrong."""
+    return f"Nothing to do if the GPU is busy without the profiler, as predicted. Else: {advice[0].lower()}{advice[1:]}"
+
+
 def idle_words(forecast: Forecast) -> str:
     """For what share of the unprofiled step the device is idle, as far as the replay can say."""
     low, high = (round(100 * share) for share in forecast.step.idle_shares)

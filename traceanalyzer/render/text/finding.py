@@ -63,7 +63,8 @@ def _amounts(finding: Finding, fault: Fault | None, step: StepEstimate | None) -
     """What the finding saves, or the whole fault that it stands for, as its title says."""
     if fault is None or fault.saving is None:
         return short_amounts(finding, step)
-    return f"{saving_words(fault.saving, step)}, {listed(fault.findings[1:])} included"
+    others = fault.findings[1:]
+    return f"{saving_words(fault.saving, step)}, including finding{'s' * (len(others) > 1)} {listed(others)}"
 
 
 def _fault(number: int, report: Report) -> Fault | None:

@@ -184,7 +184,7 @@ def _left_out(report: Report, parts: Triage) -> str:
     told = [f"{len(ran)} rule{'s' * (len(ran) != 1)} ran"]
     told += [f"{len(idle - ran)} not applicable"] if idle - ran else []
     told += [f"{len(failed)} failed"] if failed else []
-    told += [f"{_own(parts)} of profiler overhead"] if _own(parts) else []
+    told += [f"findings on the profiler itself ({_own(parts)}) left out"] if _own(parts) else []
     return f"{', '.join(told)}; --verbose shows the rest."
 
 

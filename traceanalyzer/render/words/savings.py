@@ -43,15 +43,16 @@ def amount_words(finding: Finding, step: StepEstimate | None) -> str:
     cost = cost_words(finding)
     if finding.saving is None:
         return cost
-    return saving_words(finding.saving, step) + (f"; while recorded it {cost}" if cost else "")
+    own = cost.removeprefix("cost ")
+    return saving_words(finding.saving, step) + (f"; its own recorded part: {own}" if cost else "")
 
 
 def short_amounts(finding: Finding, step: StepEstimate | None) -> str:
-    """The same in a few words: `saves 9.00 of 18.0 ms a step (took 12.0 ms while recorded)`."""
+    """The same in a few words: `saves 9.00 of 18.0 ms a step (its own recorded part: 12.0 ms)`."""
     if finding.saving is None:
         return cost_words(finding)
     took = format_ns(finding.cost_per_step_ns) if finding.cost_per_step_ns else ""
-    return saving_words(finding.saving, step) + (f" (took {took} while recorded)" if took else "")
+    return saving_words(finding.saving, step) + (f" (its own recorded part: {took})" if took else "")
 
 
 def finding_name(finding: Finding, longest: int = 30) -> str:
@@ -73,12 +74,16 @@ def grade(finding: Finding) -> str:
     """What stands at the right margin: severity, and the share that it was graded by, with its interval."""
     if finding.saving is None:
         costs = finding.severity is not Severity.INFO
-        return str(finding.severity) + (f"  costs {format_share(finding.cost_share)}" if costs else "")
+        return str(finding.severity) + (
+            f"  {format_share(finding.cost_share)} recorded" if costs else ""
+        )
     share, high = finding.saving.share, finding.saving.high_share
     if share < _NEXT_TO_NOTHING and (high < _WORTH_A_WORD or share < -_NEXT_TO_NOTHING):
         return str(finding.severity) + "  saves nothing" * (finding.severity is not Severity.INFO)
-    saves = "nothing" if share < _NEXT_TO_NOTHING else _two_digits(share)
-    return f"{finding.severity}  saves {saves}{_interval(finding.saving)}"
+    if share < _NEXT_TO_NOTHING:
+        return f"{finding.severity}  probably saves nothing ({_percents(finding.saving)})"
+    sure = "" if finding.saving.low_share > 0 else ", not sure"
+    return f"{finding.severity}  saves {_two_digits(share)}{sure} ({_percents(finding.saving)})"
 
 
 def _two_digits(share: float) -> str:
@@ -86,8 +91,7 @@ def _two_digits(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
 
 
-def _interval(saving: Saving) -> str:
-    """` (44 to 52 %)`, and where that reaches nothing `, not sure (0 to 36 %)`; never below nothing."""
+def _percents(saving: Saving) -> str:
+    """The interval, `44 to 52 %`; never below nothing."""
     low, high = (round(100 * max(share, 0.0)) for share in (saving.low_share, saving.high_share))
-    sure = "" if saving.low_share > 0 else ", not sure"
-    return f"{sure} ({low} %)" if low == high else f"{sure} ({low} to {high} %)"
+    return f"{low} %" if low == high else f"{low} to {high} %"

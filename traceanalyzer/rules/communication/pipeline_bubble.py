@@ -26,7 +26,8 @@ class Limits:
         0.15, "minimum bubble; 4 micro-batches per stage, as usual, leave at most 0.2; chosen"
     )
     tolerance_share: float = limit(
-        0.05, "of the step: a GPU that computes more than the bubble leaves has no such bubble; chosen"
+        0.05,
+        "maximum share of the step by which the GPU may idle less than the bubble; else there is no bubble; chosen",
     )
 
 

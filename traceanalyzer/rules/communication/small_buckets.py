@@ -1,4 +1,4 @@
-"""Gradients are reduced in more parts than pay."""
+"""Gradients are reduced in too many small parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Limits:
         2.0, "minimum ratio of buckets to those of the default; a smaller ratio costs little"
     )
     min_late: int = limit(
-        4, "minimum all-reduces per step after the backward pass; fewer are no loop over parameters"
+        4,
+        "minimum all-reduces per step after the backward pass; with fewer, it is probably not a loop over parameters",
     )
     min_bytes: int = limit(
         65_536, "minimum mean bytes of an all-reduce after the backward pass; smaller ones are logged values"
@@ -53,7 +54,7 @@ _BYTES = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "c10::half": 2, "c1
 
 @rule(since="0.2", claims=Claims.GENERAL, limits=Limits, causes=("small", "after-backward"))
 def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
-    """Gradients are reduced in more parts than pay.
+    """Gradients are reduced in too many small parts.
 
     What it looks for: all-reduces by the hooks of DistributedDataParallel that are small on average and at least twice
     as many per step as buckets of 25 MB would be; and four or more all-reduces of large tensors per step, one by one
@@ -64,7 +65,7 @@ def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limit
     Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel.
     How sure: calls and sizes are recorded; the time of larger buckets is estimated from the recorded sizes: medium.
     When it is wrong: a single bucket overlaps nothing with the backward pass; keep two or three.
-    Source: PyTorch's DDP notes; measured on two H200 with torch 2.11: 28 % of a step of 0.5 MB buckets.
+    Source: PyTorch's DDP notes; measured on two H200 with torch 2.11: buckets of 0.5 MB cost 28 % of the step.
     """
     every = collectives_of(work)
     every = every[(every.step >= 0) & every.op.there]

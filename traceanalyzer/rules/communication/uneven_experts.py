@@ -18,10 +18,12 @@ _BACKWARD = r"^autograd::engine::evaluate_function"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_times: float = limit(
-        1.25, "received over sent, on average; a capacity factor of 1.25 is usual: Switch Transformer"
+        1.25,
+        "minimum ratio of received to sent elements, on average; 1.25 is a usual capacity factor: Switch Transformer",
     )
     min_elements: int = limit(
-        65_536, "received in one exchange, on average: less are counts of tokens; chosen"
+        65_536,
+        "minimum elements received in one exchange, on average; smaller ones are counts of tokens; chosen",
     )
 
 
@@ -32,16 +34,15 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
     What it looks for: pairs of all-to-alls in a row outside of the backward pass, of which the second sends back as
     many elements as the first received: tokens go to experts and return. In the first the rank receives 1.25 times as
     many elements as it sends, or more.
-    Why it matters: the rank computes as many times more in its experts, and all others wait for it in the exchange
-    back. What that costs `load-imbalance` says, where the traces of several ranks are given; this one rank's trace
-    says why.
+    Why it matters: the rank's experts compute for that many more tokens, and all other ranks wait for it in the
+    exchange back. With the traces of several ranks, `load-imbalance` says what that costs; this rule says why.
     Bad: a router without a loss that balances it. Good: an auxiliary loss or bias, a capacity, or popular experts on
     several ranks.
-    How sure: sizes are recorded. They are of this rank: where ranks send different numbers of tokens themselves, the
-    experts are less uneven than this says, or more.
+    How sure: sizes are recorded, but of this rank only: if ranks send different numbers of tokens, the true imbalance
+    is larger or smaller.
     When it is wrong: another exchange has a mirror image, as of embeddings whose tables are dealt out to ranks.
-    Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200: seven eighths of the tokens on
-    one rank, whose step is 1.7 times as long as with halves.
+    Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200: with seven
+    eighths of the tokens on one rank, the step is 1.7 times as long as with half of them on each.
     """
     every = work.of_kind("communication")
     every = every[every.step >= 0] if (every.step >= 0).any() else every

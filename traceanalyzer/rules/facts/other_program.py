@@ -12,7 +12,8 @@ from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit,
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_share: float = limit(
-        0.01, "of the GPU's or of the ops' time: fixed and healthy pairs of ranks differ in no name; H200"
+        0.01,
+        "minimum share of the GPU's or of the ops' time; fixed and healthy pairs of ranks differ in no name; H200",
     )
 
 

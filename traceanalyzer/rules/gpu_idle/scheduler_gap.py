@@ -14,7 +14,7 @@ from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Claims, Hits, IdleTime, Kind, limit, rule
-from traceanalyzer.rule.unprofiled import only_profiled
+from traceanalyzer.rule.unprofiled import busy_advice, is_busy, only_profiled
 from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.steps import Steps
 
@@ -45,15 +45,17 @@ class Limits:
 def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limits: Limits) -> Iterator[Hits]:
     """The GPU is idle between kernels, and no other rule says why.
 
-    What it looks for: idle time of the device within steps that no other rule claims, by the accounting's cause.
+    What it looks for: idle time of the device within steps, as far as no other rule reports it; one finding for each
+    cause (docs/accounting.md).
     Why it costs: you pay for a GPU that idles.
-    Bad: `for x in xs: y = model(x); log(y.item())`. Good: queue work ahead of the device and read back rarely.
-    How sure: the cause comes from the accounting (docs/accounting.md), with its evidence. Idle time in every step
-    comes from the code. In a single step of three or more it is the profiler or a hiccup, and in the leading steps
-    only it is the start of the recording: both are info. A stalled call is attributed to the program only if the same
+    Bad: Python that prepares each launch while the GPU waits. Good: queue work ahead of the device.
+    How sure: the cause comes with its evidence. Idle time in every step comes from the code. If only one of at least
+    three steps has it, it is the profiler or a hiccup; if only the first steps have it, it is the start of the
+    recording: both are info. A stalled call is attributed to the program only if the same
     call stalls in half of the steps.
     When it is wrong: the profiler slows the CPU, so a loop that is barely fast enough falls behind under it; if the
-    device may be busy without the profiler, the finding is info. Python, known by stacks, is at most medium.
+    device may be busy without the profiler, the finding is info. The cause `python`, known only from recorded
+    stacks, gets at most medium, because recording stacks slows Python.
     Source: the table of causes of the accounting.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
@@ -75,6 +77,7 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
         info = cause in NOT_THE_CODE or only_profiled(forecast) or rare
         text = TEXTS.get(cause, ELSE)
         advice = _LARGE_GRAPH if _launches_graphs(found) else text.advice
+        advice = busy_advice(advice) if is_busy(forecast) and cause not in NOT_THE_CODE else advice
         yield _hits(found, cause, text.happened, advice, sure, info=info)
     for cause, found in alone.by(alone.cause):
         what = f"{TEXTS.get(cause, ELSE).happened}; in one step only, so it may be the profiler or chance"

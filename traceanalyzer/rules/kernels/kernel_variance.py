@@ -49,13 +49,13 @@ _TEXTS = {
         "The clock changes, or the work grows from step to step: warm up, lock the clocks, record shapes.",
     ),
     "outliers": (
-        "{slow} of {executions} executions of {by} take up to {worst_dur}, in steps {slow_steps} (median "
+        "{slow} of {executions} executions of {by} take up to {worst_dur}, in the steps numbered {slow_steps} (median "
         "{median_dur}, 10th to 90th percentile {p10} to {p90})",
         "Look for another process on the GPU (nvidia-smi), or for power or thermal throttling in those steps.",
     ),
     "comes-and-goes": (
-        "{slow} of {executions} executions of {by} take {slowdown} times as long as the rest, in steps {slow_steps} "
-        "(median {median_dur}, 10th to 90th percentile {p10} to {p90}, worst {worst_dur})",
+        "{slow} of {executions} executions of {by} take {slowdown} times as long as the rest, in the steps "
+        "numbered {slow_steps} (median {median_dur}, 10th to 90th percentile {p10} to {p90}, worst {worst_dur})",
         "The GPU is shared at times (a process, a copy, another stream), or steps differ: record shapes.",
     ),
 }

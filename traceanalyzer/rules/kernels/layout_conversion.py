@@ -39,11 +39,15 @@ class Limits:
     depthwise_share: float = limit(
         0.25, "channels_last time as a share of a depthwise kernel's time; EfficientNet, H200"
     )
-    transform_share: float = limit(0.6, "the same for the last pass of a batch norm")
-    statistics_least_share: float = limit(
-        0.26, "the same for a batch norm's statistics with 16 to 32 channels"
+    transform_share: float = limit(
+        0.6, "channels_last time as a share of the time of a batch norm's last pass; H200"
     )
-    backward_least_share: float = limit(0.14, "the same for a batch norm's backward with 16 to 32 channels")
+    statistics_least_share: float = limit(
+        0.26, "channels_last time as a share of a batch norm's statistics, 16 to 32 channels; H200"
+    )
+    backward_least_share: float = limit(
+        0.14, "channels_last time as a share of a batch norm's backward, 16 to 32 channels; H200"
+    )
     statistics_blocks: float = limit(
         2.0, "blocks per multiprocessor from which statistics are equally fast; H200"
     )

@@ -28,7 +28,9 @@ class Limits:
     speedup: float = limit(
         3.5, "speedup of aligned over align2 kernels, if shapes are unknown; H200, torch 2.11, k = 4,002"
     )
-    speedup_odd: float = limit(7.0, "the same over align1 kernels, n = 50,257 and k = 4,001")
+    speedup_odd: float = limit(
+        7.0, "speedup of aligned over align1 kernels, if shapes are unknown; H200, n = 50,257 and k = 4,001"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits)

@@ -30,7 +30,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
 def strided_access(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
-    """Ops read or write every n-th number, and memory moves the numbers between as well.
+    """Ops read or write every n-th number, but memory also moves the numbers in between.
 
     What it looks for: pointwise ops and copies of a tensor without any contiguous dimension, by the recorded strides:
     one component of many, such as x[..., 0].

@@ -53,6 +53,12 @@ _UNMODELLED = "No model of this op: profile it with ncu or rocprof-compute."
 _FEW_BLOCKS = (
     "Give the device more parallel work: more rows, a larger batch, or split rows and combine the parts."
 )
+_NORMS = r"linalg_vector_norm|_foreach_norm|aten::norm$"  # of gradients or weights, as a rule
+_FEW_NORMS = "Take all norms with one call (torch._foreach_norm), or split long rows and combine the parts."
+_BATCH_NORM = r"1C11_kernel|batch_norm"  # kernels of cuDNN's and torch's
+_FEW_CHANNELS = (
+    "Use {channels_last} for model and images: in channels first, a norm has one block per channel."
+)
 _ADVICE = {
     "compute": "Near the device's peak: only a smaller dtype or less work helps.",
     "memory": "Near the memory's peak: fuse it with its neighbours, or move fewer bytes.",
@@ -83,7 +89,7 @@ def what_limits(found: Work, rates: OpWork, pace: float, min_near_share: float, 
     if _mostly(found, "communication"):
         return _COMMUNICATION
     if found.total_ns / len(found) < max_latency_ns:
-        return _LATENCY
+        return replace(_LATENCY, advice=_FEW_NORMS) if found.op.name.matches(_NORMS).all() else _LATENCY
     if _mostly(found, *_OVER_LINK):
         return _over_link(found.of_kind(*_OVER_LINK))
     if _mostly(found, "copy_d2d"):
@@ -146,7 +152,9 @@ def _few_blocks(found: Work) -> Bound | None:
         return None
     blocks = int(few.blocks[np.argmax(few.dur_ns)])
     told = f"{blocks} block{'s' * (blocks > 1)}"
-    return Bound("few-blocks", f"its longest kernel has {told} for {sms} multiprocessors", _FEW_BLOCKS)
+    advice = _FEW_NORMS if few.op.name.matches(_NORMS).all() else _FEW_BLOCKS
+    advice = _FEW_CHANNELS if few.name.matches(_BATCH_NORM).all() else advice
+    return Bound("few-blocks", f"its longest kernel has {told} for {sms} multiprocessors", advice)
 
 
 def _spent(found: Work) -> dict[str, int]:

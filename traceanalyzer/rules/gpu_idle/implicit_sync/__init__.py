@@ -12,7 +12,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, Edit
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rules.gpu_idle.implicit_sync.awaited_kinds import KINDS, kinds_of
+from traceanalyzer.rules.gpu_idle.implicit_sync.awaited_kinds import KINDS, advice_of, kinds_of
 from traceanalyzer.rules.gpu_idle.implicit_sync.value_makers import makers_of
 from traceanalyzer.timeline.awaited_values import AwaitedValues
 
@@ -71,7 +71,7 @@ def implicit_sync(
                 limits.alike,
             )
             + ("; then the GPU is idle until the next launch" if idling else ""),
-            advice=KINDS[cause].advice,
+            advice=advice_of(cause, calls),
             evidence={
                 "waited_ns": total,
                 "each_ns": total // max(len(found), 1),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import texts_of
 from traceanalyzer.rule.views import Calls
 from traceanalyzer.timeline.awaited_values import AwaitedValues
 
@@ -28,6 +29,8 @@ class Awaited:
     only_reads: bool = False
 
 
+_CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
+_MAYBE_CHECKS = " If torch.distributions checks its arguments there, turn that off (validate_args=False)."
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
 
 KINDS = {
@@ -45,7 +48,7 @@ KINDS = {
     "branch": Awaited(
         r"^aten::(is_nonzero|equal|allclose)$",
         "waits for a value that the CPU needs to choose a branch",
-        "Decide on the device (torch.where), check every few steps, or turn the check off (validate_args=False).",
+        "Decide on the device (torch.where), or check every few steps.",
         only_reads=True,
     ),
     "copy-to-host": Awaited(
@@ -78,6 +81,17 @@ KINDS = {
         only_reads=True,
     ),
 }
+
+
+def advice_of(kind: str, calls: Calls) -> str:
+    """The remedy for a kind; checks of torch.distributions, which have a switch, only where there may be some."""
+    if kind != "branch":
+        return KINDS[kind].advice
+    events = calls.events
+    if events.user_code.recorded:
+        names = map(str, texts_of(events.trace.lanes.python, "name"))
+        return KINDS[kind].advice + _CHECKS * any("torch/distributions/" in name for name in names)
+    return KINDS[kind].advice + _MAYBE_CHECKS * bool(calls.name.one_of("aten::all").any())
 
 
 def kinds_of(ops: Calls, values: AwaitedValues) -> Texts:

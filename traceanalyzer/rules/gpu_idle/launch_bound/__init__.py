@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
-from traceanalyzer.rule.unprofiled import busy_share, idle_words, is_busy, only_profiled
+from traceanalyzer.rule.unprofiled import busy_advice, busy_share, idle_words, is_busy, only_profiled
 from traceanalyzer.rules.gpu_idle.launch_bound.capturable import obstacles
 from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import remedy_of
 from traceanalyzer.rules.gpu_idle.launch_bound.launches import between_launches, pace_ns
@@ -40,7 +40,8 @@ class Limits:
     )
     min_compile_share: float = limit(
         0.1,
-        "minimum predicted saving by torch.compile; only the sign of its replay can be trusted (measured pairs)",
+        "minimum predicted saving by torch.compile; below it no compiling is advised: of measured pairs, only the sign "
+        "was predicted well",
     )
     min_loop_share: float = limit(
         0.4,
@@ -55,7 +56,7 @@ _MEASURE = "Time a step without the profiler and pass --step-ms: that tells whet
 _LOOP = " If the repeats are independent, stack their inputs and run them as one batch."
 _NO_FAULT = {
     "profiled-only": "; without the profiler the GPU is probably busy",
-    "small-part": "; most idle time has other reasons",
+    "small-part": "; that is too small a part of the idle time or of the window",
     "unsure": "",
 }
 
@@ -82,11 +83,12 @@ def launch_bound(
     finding explains (a read-back, an optimizer's loop, repeated calls).
     Why it costs: an eager op takes about 5 us of CPU time, more with autograd; after a shorter kernel the GPU waits.
     Bad: 300 kernels of 1 us a step. Good: the same in a CUDA graph, fused by torch.compile, or a larger batch.
-    How sure: idle time is measured; a saving is claimed only if the replay leaves the GPU idle at every plausible
-    slowdown. If it does at none (profiled-only) or only at some (unsure), the profiler may be the cause: info, and a
-    measured step (--step-ms) settles it. The trace decides the remedy: a CUDA graph if steps launch the same kernels
-    on the same grids without synchronising in between, torch.compile if eager pointwise kernels can be fused, else a
-    larger batch.
+    How sure: idle time is measured. The step is then simulated without the profiler, for several guesses of how much
+    the profiler slowed the CPU. Idle under all guesses: a saving. Under some: `unsure`. Under none: `profiled-only`.
+    Both are info, and so is `small-part`, too little of the idle time or window. A measured step (--step-ms) settles
+    it. The other suffixes name the remedy. `graph`: a CUDA graph, if steps launch the same kernels on the same grids
+    without synchronising in between. `compile`: torch.compile, if eager pointwise kernels can be fused. `batch`: a
+    larger batch, where neither is possible.
     When it is wrong: shapes that are equal in the few recorded steps, but change later, cannot be captured.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """
@@ -119,7 +121,7 @@ def launch_bound(
         + "), and the GPU waits for the launches: before {ops}"
         + (", at {lines}" if lines else "")
         + _doubt(cause, forecast),
-        advice=_first_measured(advice, forecast) if cause == "unsure" else advice,
+        advice=_advice(advice, cause, forecast),
         evidence={
             "kernels": count,
             "launches": round(len(eager) / max(steps.working, 1)),
@@ -143,8 +145,10 @@ def _doubt(cause: str, forecast: Forecast | None) -> str:
     return _NO_FAULT.get(cause, "")
 
 
-def _first_measured(advice: str, forecast: Forecast | None) -> str:
-    """The user's own time tells whether the device idles, unless it is given."""
-    if forecast is None or forecast.step.measured:
+def _advice(advice: str, cause: str, forecast: Forecast | None) -> str:
+    """The remedy, after what comes first: other idle time, or the user's own time, which tells if the GPU idles."""
+    if cause == "profiled-only":
+        return busy_advice(advice)
+    if cause != "unsure" or forecast is None or forecast.step.measured:
         return advice
     return f"{_MEASURE} If it does: {advice[0].lower()}{advice[1:]}"

@@ -65,8 +65,8 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     total = int(each[alike].sum())
     members = np.arange(int(loops.first[best]), int(loops.last[best]) + 1)
     names = outer.name[members].sums(launched[members])
-    shown = [name for name in names if names[name]][:_SHOWN]
     repeats, ops = int(loops.repeats[best]), round(len(members) / int(loops.repeats[best]))
+    shown = [name for name in names if names[name]][: min(_SHOWN, max(ops, 1))]
     lines = outer.line.or_else(outer.annotation)[members].sums(np.maximum(launched[members], 0))
     where = f" at {next(iter(lines))}" if lines else ""
     return Part(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 HEAVY = re.compile(
     r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|(layer|batch|group|instance|rms)_norm|NormB"
@@ -12,8 +13,11 @@ _TABLES = re.compile(r"::embedding(_bag)?$|Embedding\w*Backward")
 
 
 def listed(names: tuple[str, ...]) -> str:
-    """The first four different ops of a repeat."""
-    shown = list(dict.fromkeys(names))
+    """The first four different ops of a repeat, `aten::select (twice), aten::copy_`."""
+    shown = [
+        name if count == 1 else f"{name} ({'twice' if count == 2 else f'{count} times'})"
+        for name, count in Counter(names).items()
+    ]
     return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
 
 

@@ -56,8 +56,8 @@ class Implementation:
     def advice(self, kind: str) -> str:
         """What makes the step of an optimizer of that class fewer kernels."""
         if kind in FUSED:
-            each = "all passes" if self.foreach else "about 36 parameters"
-            return f"Pass {{fused=True to {kind}}}: one kernel for {each}."
+            each = "does all passes" if self.foreach else "updates about 36 parameters"
+            return f"Pass {{fused=True to {kind}}}: one kernel then {each}."
         if kind in _FOREACH and not self.foreach:
             return f"Pass foreach=True to {kind}, or compile its step with {{torch.compile}}."
         return "Compile the optimizer's step with {torch.compile}, or write it with torch._foreach_ ops."

@@ -31,7 +31,9 @@ class Limits:
     min_cost_share: float = limit(
         0.02, "minimum cost as a share of a normal step; jitter of healthy traces stays below, H200"
     )
-    min_pause_ns: int = limit(1_000_000, "a pause, wherever it falls: collecting 1e5 objects takes as long")
+    min_pause_ns: int = limit(
+        1_000_000, "minimum pause that counts wherever it falls; collecting 1e5 objects takes as long"
+    )
     min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
     min_steps: int = limit(3, "minimum number of steps; with fewer no step is known to be normal")
     min_calls: int = limit(

@@ -15,8 +15,8 @@ _WHOLE = (
 _MOST = 0.5  # of the time: the minimum for one function to name the pause; chosen
 _LINE = "Move it out of the loop, do it rarely, or hand it to another thread or process."
 _SPREAD = (
-    "No single function dominates: move those out that need not run in every step. {torch.compile} or a CUDA graph "
-    "removes most of the rest."
+    "None of the functions called there takes most of the time: move those out that need not run in every step. "
+    "{torch.compile} or a CUDA graph removes most of the rest."
 )
 _UNKNOWN = (
     "Record with with_stack=True: it names the line; a pause without a line is garbage collection (gc.freeze() "

@@ -38,10 +38,14 @@ class Limits:
         "minimum ratio to the time of well-shaped calls; 95 % of 5,357 calls of healthy H200 traces: below 2.9",
     )
     min_call_ns: int = limit(10_000, "minimum duration of a call; shorter ones are latency; H200, torch 2.11")
-    floor_ns: int = limit(5_000, "minimum time of a call with several kernels")
+    floor_ns: int = limit(
+        5_000,
+        "minimum time that any call is expected to need, however few its bytes; some run several kernels",
+    )
     min_gpu_share: float = limit(0.02, "minimum excess over the expected time, as a share of GPU time")
     usual_share: float = limit(
-        0.10, "usual share of the step; gradients of biases and norms take 0.053 in healthy models, H200"
+        0.10,
+        "minimum saving, as a share of the step; a smaller one is info: healthy norms' gradients take 0.053, H200",
     )
 
 

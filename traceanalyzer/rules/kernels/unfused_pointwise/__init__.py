@@ -32,7 +32,8 @@ class Limits:
         0.25, "minimum time as a share of a chain's longest kernel; shorter ones work on smaller tensors"
     )
     usual_share: float = limit(
-        0.10, "usual share of the step; healthy eager models show up to 0.09, H200, torch 2.11"
+        0.10,
+        "minimum saving, as a share of the step; a smaller one is info: healthy eager models show up to 0.09, H200",
     )
 
 
@@ -55,9 +56,9 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     """Pointwise kernels in a row that could be one fused kernel.
 
     What it looks for: three or more eager elementwise kernels over the same number of elements, one after the other on
-    a stream within one step; a reduction among them, as in a norm written by hand, belongs to the chain. Also two
-    kernels that begin with a broadcast, and an equally long reduction of their result: fused, no tensor of that size
-    is written.
+    a stream within one step; a reduction among them, as in a norm written by hand, belongs to the chain. Three
+    kernels are enough if two pointwise ones, of which the first broadcasts, compute a large tensor that the third only
+    reduces: fused, that tensor is never written.
     Why it costs: each kernel reads its inputs from memory and writes its result back; fused, the values stay in
     registers, and memory is read and written once.
     Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm, F.gelu, or the
@@ -65,7 +66,7 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     How sure: kernels and order are recorded; sizes come from the recorded shapes, else from the grids. Loops over
     parameters in an optimizer and compiled kernels are left out.
     When it is wrong: if neighbours are independent, a compiler fuses only those that share inputs.
-    Saving: one kernel as long as the chain's shortest over the whole size replaces every ten kernels.
+    Saving: each ten kernels of a chain become one, which takes as long as the shortest of its full-size kernels.
     Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on H200 pairs.
     """
     long = chains.longer_than(limits.min_kernels - 2)
@@ -92,7 +93,7 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
         occurrences=found,
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
         fix=Fuse(found.entries, part, fused),
-        message="pointwise kernels run {times_a_step} in chains; one kernel each could replace them: {gpu} "
+        message="pointwise kernels run {times_a_step} in chains; one fused kernel per chain could replace them: {gpu} "
         "of GPU time, most in {largest}{where}",
         advice=_advice(next(iter(texts), "")),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,

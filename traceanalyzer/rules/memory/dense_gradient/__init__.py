@@ -47,18 +47,18 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """An embedding's gradient fills its whole table for a few rows.
 
     What it looks for: backward of embeddings (and embedding bags) between two optimizer steps that look up less than a
-    fifth of the table's rows, with the fill of the gradient and the table's part, by elements, of each pass that the
-    optimizer, accumulation, clipping or zeroing makes over gradients.
+    fifth of the table's rows. It counts the fill of the gradient, and the table's share (by elements) of every pass
+    over gradients: optimizer, accumulation, clipping, zeroing.
     Why it costs: the gradient of 8 million rows is written and read several times, and the optimizer's states with it,
     for some thousand rows that are not zero.
     Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that takes it.
     How sure: numbers of rows are recorded; repeated indices count each time, so the true number of touched rows is
     smaller. Lists of more than about 30 tensors are not recorded: they are assumed to hold all parameters with a
     gradient.
-    When it is wrong: a table that is also the output layer's weight has a dense gradient and is left out, as is every
-    table with as many rows as a matrix product has rows or columns. Momentum and weight decay change rows that a step
-    does not touch; sparse updates do not. Gradients of table[index] are not looked at.
-    Saving: without these parts, plus the CPU and GPU time of sparse updates.
+    When it is wrong: a table that is also the output layer's weight has a dense gradient anyway. To leave it out, the
+    rule skips every table whose number of rows is also a dimension of a matrix product. Momentum and weight decay
+    change rows that a step does not touch; sparse updates do not. Gradients of table[index] are not looked at.
+    Saving: the time of these parts, minus the CPU and GPU time of sparse updates.
     Source: "Embedding" and "SparseAdam" in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
