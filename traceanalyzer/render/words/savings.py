@@ -74,9 +74,7 @@ def grade(finding: Finding) -> str:
     """What stands at the right margin: severity, and the share that it was graded by, with its interval."""
     if finding.saving is None:
         costs = finding.severity is not Severity.INFO
-        return str(finding.severity) + (
-            f"  {format_share(finding.cost_share)} recorded" if costs else ""
-        )
+        return str(finding.severity) + (f"  {format_share(finding.cost_share)} recorded" if costs else "")
     share, high = finding.saving.share, finding.saving.high_share
     if share < _NEXT_TO_NOTHING and (high < _WORTH_A_WORD or share < -_NEXT_TO_NOTHING):
         return str(finding.severity) + "  saves nothing" * (finding.severity is not Severity.INFO)

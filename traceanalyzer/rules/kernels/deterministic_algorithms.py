@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 from traceanalyzer.rule.evidence import op_times
@@ -39,7 +37,7 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     if not len(spent):
         return
     filling, sorting = spent[owner < len(fills)], spent[owner >= len(fills)]
-    replaced = sorts.parent.name.sums(np.ones(len(sorts), np.int64))
+    replaced = sorts.parent.name.sums(sorts.dur_ns)
     yield Hits(
         occurrences=at,
         lost=LostTime.all_of(filling, owner[owner < len(fills)]),
