@@ -32,6 +32,17 @@ def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_giv
     )
     units = samples.estimate(900_000, low_ns=800_000, high_ns=1_100_000)
     assert verdict_of(replace(head, step=units), []).step.endswith("(800 µs to 1.10 ms)")
+    units = samples.estimate(1_000_000, low_ns=900_000, high_ns=1_100_000)
+    assert verdict_of(replace(head, step=units), []).step.endswith("(900 µs to 1.10 ms)")
+
+
+def test_a_finding_without_a_predicted_saving_is_named_beside_the_fix() -> None:
+    head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
+    first, second = graded(HIGH, HIGH)
+    fix = verdict_of(head, [first, replace(second, saving=None)]).fix
+    assert (
+        fix == "1 (scheduler-gap): leaves about 9.00 ms a step (-50 %); what 2 would save cannot be predicted"
+    )
 
 
 def test_a_profiler_that_adds_nothing_is_said_to_and_never_less_than_nothing() -> None:

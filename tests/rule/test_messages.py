@@ -11,6 +11,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import MAX_OCCURRENCES
 from traceanalyzer.rule.grouping import ranked
 from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.messages import message_fields
 from traceanalyzer.rule.views import Work
 
 
@@ -98,3 +99,10 @@ def test_in_steps_as_people_say_it() -> None:
     assert only(*every, message="{in_steps}").message == "in every step"
     (one,) = findings([kernels((0, MS), message="{in_steps}")], scope(steps=1))
     assert one.message == "in the only step"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(2, "in 2 of 3 steps (once each)"), (5, "in 2 of 3 steps (5 times in total)")]
+)
+def test_a_total_over_steps_is_not_taken_for_a_count_of_each(count: int, text: str) -> None:
+    assert message_fields({}, (count, count), 2, 3)["times_a_step"] == text

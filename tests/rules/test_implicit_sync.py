@@ -170,3 +170,11 @@ def test_gradient_scaler_is_told_from_the_loop_that_logs() -> None:
         program.kernel("aten::_amp_update_scale_")
     causes = {one.cause: one.count for one in found(program.trace, "implicit-sync")}
     assert causes == {"loss-scaling": 4, "read-back": 4}
+
+
+def test_the_switch_of_distributions_is_named_only_where_they_run(shared: Shared) -> None:
+    """Both traces have stacks, and neither a frame of torch.distributions."""
+    for name in ("third/decode_sync.bad", "real/llama_decode.eager"):
+        branches = [one for one in _report(shared(name)).findings if one.cause == "branch"]
+        assert branches
+        assert not any("validate_args" in one.advice for one in branches)
