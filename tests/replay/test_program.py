@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tests.builder import PID, TraceBuilder
-from tests.replay.programs import CALL_NS, OP_NS, STEP_NS, Loop, forecast, program
+from tests.replay.programs import CALL_NS, OP_NS, STEP_NS, Loop, forecast, program, replay
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.replay.run import replay
 
 MAIN, AUTOGRAD, WATCHDOG = 1000, 1001, 1002
 

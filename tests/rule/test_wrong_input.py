@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,7 +17,8 @@ from tests.conftest import REPOSITORY
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Status
-from traceanalyzer.rule import Calls, IdleTime, LostTime, Work
+from traceanalyzer.replay import edits
+from traceanalyzer.rule import Calls, IdleTime, LostTime, Work, registry
 
 
 def pauses(loop: Loop, number: int) -> None:
@@ -58,6 +62,119 @@ def test_lost_time_without_owner_is_refused(analysis: Analysis) -> None:
         LostTime.all_of(idle, np.zeros(len(idle) + 1, np.int64))
 
 
+@pytest.mark.parametrize(
+    ("column", "wrong", "why"),
+    [
+        ("start_ns", np.array([9, 9]), "1 of 2 lost stretches end before they start"),
+        ("end_ns", np.array([5.0, 9.0]), "end_ns of lost stretches has integers, not float64"),
+        ("owner", np.array([True, False]), "owner of lost stretches has integers, not bool"),
+    ],
+)
+def test_lost_time_that_cannot_be_is_refused(column: str, wrong: np.ndarray, why: str) -> None:
+    columns = {name: np.array([0, 0]) for name in ("owner", "device")}
+    columns |= {"start_ns": np.array([0, 5]), "end_ns": np.array([5, 9])}
+    LostTime(**columns)
+    with pytest.raises(ValueError, match=why):
+        LostTime(**columns | {column: wrong})
+
+
+_ROWS = np.array([3, 1])
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (lambda: edits.Drop(np.array([True, False])), "not a mask"),
+        (lambda: edits.Drop([2, -1]), "1 of 2 rows of an edit are negative"),
+        (lambda: edits.DropWork([-1]), "1 of 1 rows of an edit are negative"),
+        (lambda: edits.Drop(_ROWS, leaving_ns=-1.0), "leaving_ns is negative"),
+        (lambda: edits.DropSpans([5], [4]), "1 of 1 spans end before they start"),
+        (lambda: edits.DropSpans([5, 6], [7]), "2 starts of 1 spans"),
+        (lambda: edits.ShrinkGaps([5], [4]), "1 of 1 spans end before they start"),
+        (lambda: edits.Resize(_ROWS, np.array([1.0])), "1 numbers of dur_ns for 2 rows"),
+        (lambda: edits.Resize(_ROWS, np.array([1.0, np.nan])), "dur_ns is negative or no number"),
+        (lambda: edits.Resize(_ROWS, np.array([1.0, -1.0])), "dur_ns is negative or no number"),
+        (lambda: edits.Scale(_ROWS, -5.0), "factor is negative or no number"),
+        (lambda: edits.SplitAcrossRanks(_ROWS, np.inf), "factor is negative or no number"),
+        (lambda: edits.Insert(_ROWS, -1e9), "cpu_ns is negative or no number"),
+        (lambda: edits.CapOps(-1.0), "most_ns is negative or no number"),
+    ],
+)
+def test_edits_that_cannot_be_are_refused(edit: Callable[[], object], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        edit()
+
+
+_RULE = """
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from traceanalyzer.rule import Claims, Hits, IdleTime, rule
+
+@dataclass(frozen=True)
+class Limits:
+    max_pause_ns: int = 5
+
+@rule(since="0.1", claims=Claims.EVENT, causes=("pause",), limits=Limits)
+def my_rule(idle: IdleTime) -> Iterator[Hits]:
+    '''A title.'''
+    yield from ()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("'A title.'", "''", "docstring is its page"),
+        ("    max_pause_ns: int = 5", "    max_pause_ns: int", "missing 1 required positional argument"),
+        ("max_pause_ns: int = 5", "max_pause_ns: int = -5", "limit max_pause_ns=-5: finite and not negative"),
+        ("max_pause_ns: int = 5", "max_pause_ns: int = 0.5", "limit max_pause_ns=0.5: not a whole number"),
+        ("max_pause_ns: int = 5", "max_share: float = 7.0", "a share at most 1"),
+        ("Claims.EVENT,", "Claims.EVENT, min_share=-1,", "limit min_share=-1"),
+        ('since="0.1"', 'since="abc"', "since='abc' is no version"),
+        ('("pause",)', '("a pause",)', "cause 'a pause' is not kebab-case"),
+        ("idle: IdleTime", "idle: Nothing", "Nothing"),
+        ("def my_rule", "def hotspot", "rule hotspot is in a file of another name"),
+        ("from collections.abc import Iterator", "raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_rule_declared_wrongly_is_left_out_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, why: str
+) -> None:
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "__init__.py").touch()
+    file = tmp_path / "host" / "my_rule.py"
+    assert old in _RULE
+    for number, text in enumerate((_RULE, _RULE.replace(old, new))):
+        file.write_text(text)
+        package = ModuleType(f"{tmp_path.name}_{number}")
+        package.__path__ = [str(tmp_path)]
+        monkeypatch.setitem(sys.modules, package.__name__, package)
+        importlib.invalidate_caches()
+        rules, broken = registry.rules_of(package)
+        if text == _RULE:
+            assert ([one.slug for one in rules], broken) == (["my-rule"], ())
+        else:
+            assert rules == ()
+            assert (broken[0].slug, broken[0].file) == ("my-rule", str(file))
+            assert why in broken[0].error
+
+
+def test_of_two_rules_of_one_name_the_second_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for group in ("first", "second"):
+        (tmp_path / group).mkdir()
+        (tmp_path / group / "__init__.py").touch()
+        (tmp_path / group / "my_rule.py").write_text(_RULE)
+    package = ModuleType(tmp_path.name)
+    package.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    rules, (broken,) = registry.rules_of(package)
+    assert [(one.slug, one.group) for one in rules] == [("my-rule", "first")]
+    assert f"{tmp_path.name}.first.my_rule has a rule of this name, too" in broken.error
+
+
 @pytest.mark.parametrize("fault", ["import no_such_package", "raise ZeroDivisionError('at import')", "def ("])
 def test_a_file_of_rules_that_cannot_be_imported_is_left_out_and_named(tmp_path: Path, fault: str) -> None:
     shutil.copytree(REPOSITORY / "traceanalyzer", tmp_path / "traceanalyzer")
@@ -75,5 +192,5 @@ def test_a_file_of_rules_that_cannot_be_imported_is_left_out_and_named(tmp_path:
     finding, failed = done.stdout.splitlines()
     assert finding == "exposed-copy"
     assert "my-rule" in failed
-    assert "host/my_rule.py cannot be imported: " in failed
+    assert "host/my_rule.py is left out: " in failed
     assert str(Status.FAILED) == "failed"

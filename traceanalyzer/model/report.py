@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from textwrap import shorten
 from typing import TYPE_CHECKING, ClassVar
 
 from traceanalyzer.model.fault import Fault as Fault
@@ -181,7 +182,8 @@ class TraceReport:
     unavailable: Mapping[str, str] | None = None
 
     def __repr__(self) -> str:
-        return f"TraceReport(rank={self.rank}, {self.meta.source!r}, verdict={self.verdict!r})"
+        verdict = shorten(self.verdict, 160, placeholder=" ...")
+        return f"TraceReport(rank={self.rank}, {self.meta.source!r}, verdict={verdict!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What a fix does to a program: small values that rules make of rows of `trace.cpu` and entries of `DeviceWork`.
 
-What lies outside the sampled steps is passed over. Each edit is applied to what the edits before it left.
+What lies outside the sampled steps is passed over. Each edit is applied to what the edits before it left. An edit of
+rows that cannot be (a mask, -1), of times that are negative or no numbers, or of two lengths is a ValueError.
 """
 
 from __future__ import annotations
@@ -22,6 +23,32 @@ Floats = Sequence[float] | NDArray[np.float64]
 def as_ints(values: Ints) -> NDArray[np.int64]:
     """Whatever a rule has, as an array."""
     return np.asarray(values, np.int64)
+
+
+def _check_rows(rows: Ints) -> None:
+    given = np.asarray(rows)
+    if given.dtype == np.bool_:
+        raise ValueError("an edit takes numbers of rows, not a mask: np.flatnonzero(mask)")
+    if len(given) and given.min() < 0:
+        raise ValueError(
+            f"{int((given < 0).sum()):,} of {len(given):,} rows of an edit are negative: leave out -1"
+        )
+
+
+def _check_spans(starts_ns: Ints, ends_ns: Ints) -> None:
+    starts, ends = np.asarray(starts_ns), np.asarray(ends_ns)
+    if len(starts) != len(ends):
+        raise ValueError(f"{len(starts):,} starts of {len(ends):,} spans")
+    if (ends < starts).any():
+        raise ValueError(f"{int((ends < starts).sum()):,} of {len(starts):,} spans end before they start")
+
+
+def _check_times(name: str, values: Floats | float, rows: Ints | None = None) -> None:
+    given = np.asarray(values, np.float64)
+    if rows is not None and given.ndim and len(given) != len(rows):
+        raise ValueError(f"{len(given):,} numbers of {name} for {len(rows):,} rows")
+    if not (np.isfinite(given) & (given >= 0)).all():
+        raise ValueError(f"{name} is negative or no number")
 
 
 Kind = Literal["drop", "work", "rewrite", "balance"]
@@ -51,6 +78,10 @@ class Drop:
     rows: Ints
     leaving_ns: float = 0.0
 
+    def __post_init__(self) -> None:
+        _check_rows(self.rows)
+        _check_times("leaving_ns", self.leaving_ns)
+
     def apply(self, edited: EditedProgram) -> None:
         rows = distinct(as_ints(self.rows))
         spans = edited.program.row_start_ns[rows], edited.program.row_end_ns[rows]
@@ -66,6 +97,10 @@ class DropSpans:
     ends_ns: Ints
     leaving_ns: float = 0.0
 
+    def __post_init__(self) -> None:
+        _check_spans(self.starts_ns, self.ends_ns)
+        _check_times("leaving_ns", self.leaving_ns)
+
     def apply(self, edited: EditedProgram) -> None:
         starts, each = np.unique(as_ints(self.starts_ns), return_index=True)
         spans = starts, as_ints(self.ends_ns)[each]
@@ -78,6 +113,9 @@ class DropWork:
 
     kind: ClassVar[Kind] = "work"
     work: Ints
+
+    def __post_init__(self) -> None:
+        _check_rows(self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -92,6 +130,10 @@ class Resize:
     work: Ints
     dur_ns: Floats
 
+    def __post_init__(self) -> None:
+        _check_rows(self.work)
+        _check_times("dur_ns", self.dur_ns, self.work)
+
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
         edited.dur_ns[at[at >= 0]] = np.broadcast_to(np.asarray(self.dur_ns, np.float64), at.shape)[at >= 0]
@@ -104,6 +146,10 @@ class Scale:
     kind: ClassVar[Kind] = "work"
     work: Ints
     factor: float
+
+    def __post_init__(self) -> None:
+        _check_rows(self.work)
+        _check_times("factor", self.factor)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -118,6 +164,10 @@ class SplitAcrossRanks:
     work: Ints
     factor: float
 
+    def __post_init__(self) -> None:
+        _check_rows(self.work)
+        _check_times("factor", self.factor)
+
     def apply(self, edited: EditedProgram) -> None:
         Scale(self.work, self.factor).apply(edited)
 
@@ -129,6 +179,9 @@ class MoveToSideStream:
     kind: ClassVar[Kind] = "work"
     work: Ints
     dur_ns: Floats | None = None
+
+    def __post_init__(self) -> None:
+        _check_rows(self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -145,6 +198,9 @@ class ShrinkGaps:
     starts_ns: Ints
     ends_ns: Ints
 
+    def __post_init__(self) -> None:
+        _check_spans(self.starts_ns, self.ends_ns)
+
     def apply(self, edited: EditedProgram) -> None:
         edited.shrink(edited.within(as_ints(self.starts_ns), as_ints(self.ends_ns)))
 
@@ -156,6 +212,10 @@ class Insert:
     kind: ClassVar[Kind] = "rewrite"
     rows: Ints
     cpu_ns: float
+
+    def __post_init__(self) -> None:
+        _check_rows(self.rows)
+        _check_times("cpu_ns", self.cpu_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         rows = as_ints(self.rows)
@@ -169,6 +229,9 @@ class CapOps:
 
     kind: ClassVar[Kind] = "rewrite"
     most_ns: float
+
+    def __post_init__(self) -> None:
+        _check_times("most_ns", self.most_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         segments = edited.program.segments

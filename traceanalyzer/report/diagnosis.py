@@ -163,10 +163,10 @@ def left_together(head: TraceReport, findings: Sequence[Finding]) -> TraceReport
 
 
 def _broken(heads: Sequence[TraceReport]) -> Iterator[Outcome]:
-    """Rules that have not run, since their files cannot be imported."""
+    """Rules that have not run, since their files are left out."""
     for head in heads:
         for one in broken_files():
-            yield Outcome(one.slug, Status.FAILED, f"{one.file} cannot be imported: {one.error}", head.rank)
+            yield Outcome(one.slug, Status.FAILED, f"{one.file} is left out: {one.error}", head.rank)
 
 
 def _of_job(

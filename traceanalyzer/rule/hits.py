@@ -26,8 +26,8 @@ class LostTime:
         owner: position in `Hits.occurrences` of the occurrence that lost it.
 
     Raises:
-        ValueError: the lengths differ, or an owner is negative, as `index_of_enclosing(...)` gives it where nothing
-            is around a row.
+        ValueError: the lengths differ, a column is no integer, a stretch ends before it starts, or an owner is
+            negative, as `index_of_enclosing(...)` gives it where nothing is around a row.
     """
 
     owner: Rows
@@ -38,6 +38,11 @@ class LostTime:
     def __post_init__(self) -> None:
         if len({len(column) for column in (self.owner, self.device, self.start_ns, self.end_ns)}) > 1:
             raise ValueError(f"{len(self.owner):,} owners of {len(self.start_ns):,} lost stretches")
+        for name in ("owner", "device", "start_ns", "end_ns"):
+            if (dtype := getattr(self, name).dtype).kind not in "iu":
+                raise ValueError(f"{name} of lost stretches has integers, not {dtype}")
+        if (backwards := int((self.end_ns < self.start_ns).sum())) > 0:
+            raise ValueError(f"{backwards:,} of {len(self.owner):,} lost stretches end before they start")
         if len(self.owner) and self.owner.min() < 0:
             lost = int((self.owner < 0).sum())
             raise ValueError(

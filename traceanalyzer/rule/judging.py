@@ -96,11 +96,11 @@ def _run(rule: Rule, analysis: Analysis, scope: Scope) -> _Ran:
             return _Ran(rule, outcome, tuple(replace(one, precedence=rule.precedence) for one in pending))
     except Unavailable as reason:
         return _Ran(rule, replace(outcome, status=Status.NOT_APPLICABLE, why=str(reason)))
-    except Exception as error:  # a rule may fail in any way; the report says how
+    except (Exception, SystemExit) as error:  # a rule may fail in any way; the report says how
         return _Ran(rule, _failed(outcome, error))
 
 
-def _failed(outcome: Outcome, error: Exception) -> Outcome:
+def _failed(outcome: Outcome, error: BaseException) -> Outcome:
     _log.debug("rule %s failed", outcome.rule, exc_info=error)
     return replace(outcome, status=Status.FAILED, why=f"{type(error).__name__}: {error}")
 

@@ -6,11 +6,13 @@ import importlib
 import inspect
 import math
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from traceanalyzer.model.analysis import Analysis, Need, needs_of
@@ -36,7 +38,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A file of rules that cannot be imported: its rules are left out, and all others run.
+    """A file of rules that cannot be imported, or whose rules are declared wrongly: all others run.
 
     Attributes:
         slug: of the rule that it should hold, by the file's name.
@@ -126,7 +128,7 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def broken_files() -> tuple[Broken, ...]:
-    """The files under `traceanalyzer.rules` that cannot be imported."""
+    """The files under `traceanalyzer.rules` whose rules are left out, with the reason."""
     return _imported()[1]
 
 
@@ -137,24 +139,59 @@ def kind_of(slug: str) -> Kind:
 
 @cache
 def _imported() -> tuple[tuple[Rule, ...], tuple[Broken, ...]]:
-    package = importlib.import_module("traceanalyzer.rules")
-    modules, broken = [], []
+    return rules_of(importlib.import_module("traceanalyzer.rules"))
+
+
+def rules_of(package: ModuleType) -> tuple[tuple[Rule, ...], tuple[Broken, ...]]:
+    """The rules in the files of a package, sorted by slug, and the files that are left out."""
+    rules: dict[str, Rule] = {}
+    broken = []
     for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.", lambda _: None):
         try:
-            modules.append(importlib.import_module(info.name))
-        except Exception as error:  # whatever an author's file does: the others run
-            steps = info.name.split(".")[2:]
+            for described in _rules_in(importlib.import_module(info.name)):
+                if described.slug in rules:
+                    raise ValueError(
+                        f"{rules[described.slug].function.__module__} has a rule of this name, too"
+                    )
+                rules[described.slug] = described
+        except (Exception, SystemExit) as error:  # whatever an author's file does: the others run
+            steps = info.name.removeprefix(f"{package.__name__}.").split(".")
             file = "/".join([package.__path__[0], *steps]) + ("/__init__.py" if info.ispkg else ".py")
             broken.append(Broken(steps[-1].replace("_", "-"), file, f"{type(error).__name__}: {error}"))
-    marked = (
-        f for m in modules for f in vars(m).values() if hasattr(f, "__rule__") and f.__module__ == m.__name__
-    )
-    return tuple(sorted(map(_describe, marked), key=lambda found: found.slug)), tuple(broken)
+    return tuple(rules[slug] for slug in sorted(rules)), tuple(broken)
+
+
+def _rules_in(module: ModuleType) -> Iterator[Rule]:
+    for function in vars(module).values():
+        if hasattr(function, "__rule__") and function.__module__ == module.__name__:
+            described = _describe(function)
+            _check(described)
+            yield described
+
+
+def _check(described: Rule) -> None:
+    """Raises ValueError for what no rule can mean."""
+    if described.function.__name__ not in described.function.__module__.split(".")[-2:]:
+        raise ValueError(f"rule {described.slug} is in a file of another name")
+    if not re.fullmatch(r"\d+(\.\d+)*", described.since):
+        raise ValueError(f"since={described.since!r} is no version")
+    for cause in described.causes:
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", cause):
+            raise ValueError(f"cause {cause!r} is not kebab-case")
+    for name, value in described.in_force():
+        if not 0 <= value < math.inf or (name.endswith("share") and value > 1):
+            raise ValueError(f"limit {name}={value}: finite and not negative, and a share at most 1")
+    for limit in fields(described.limits) if described.limits is not None else ():
+        if limit.type in ("int", int) and not isinstance(getattr(described.limits, limit.name), int):
+            raise ValueError(
+                f"limit {limit.name}={getattr(described.limits, limit.name)}: not a whole number"
+            )
 
 
 def _describe(function: Any) -> Rule:
     since, claims, min_share, causes, limits, kind, specificity = function.__rule__
-    page = inspect.cleandoc(function.__doc__)
+    if not (page := inspect.cleandoc(function.__doc__ or "")):
+        raise ValueError("a rule's docstring is its page, and there is none")
     return Rule(
         slug=function.__name__.replace("_", "-"),
         group=function.__module__.split(".")[-2].replace("_", "-"),
