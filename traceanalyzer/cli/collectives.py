@@ -30,7 +30,7 @@ def collectives(
     Examples:
       traceanalyzer collectives traces/
       traceanalyzer collectives rank0.json rank1.json --format json
-      traceanalyzer collectives traces/ --format parquet --output collectives.parquet
+      traceanalyzer collectives traces/ --format parquet --output links.parquet
     """
     from traceanalyzer.cli.data import check, put_rows
     from traceanalyzer.cli.ranks import with_ranks
