@@ -42,6 +42,11 @@ def partners(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Row
     return best
 
 
+def at_once(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: Rows) -> Mask:
+    """Whether the two of each pair run at once, bool of the shape of `own`: otherwise neither waits for the other."""
+    return np.asarray((partner >= 0) & (_apart_ns(mine, own, theirs, partner) < _SLACK_NS), np.bool_)
+
+
 def _shifts(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Rows) -> Iterator[int]:
     """By how many positions the other rank's run lies later in its recording, the surest first."""
     yield from _of_keys(mine.seq[own], theirs.seq[other])
@@ -69,10 +74,9 @@ def _shifted(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Row
     there = (at >= 0) & (at < len(other))
     partner = np.where(there, other[np.clip(at, 0, len(other) - 1)], -1)
     partner[~_alike(mine, own, theirs, partner)] = -1
-    apart_ns = _apart_ns(mine, own, theirs, partner)
-    paired = (partner >= 0) & (apart_ns < _SLACK_NS)
+    paired = at_once(mine, own, theirs, partner)
     if paired.sum() >= _MOST * (partner >= 0).sum():
-        paired = (partner >= 0) & (apart_ns < _RECEIVED_NS)
+        paired = (partner >= 0) & (_apart_ns(mine, own, theirs, partner) < _RECEIVED_NS)
     return np.where(paired, partner, -1)
 
 

@@ -12,9 +12,9 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.job.pairing import partners
+from traceanalyzer.job.pairing import at_once, partners
 from traceanalyzer.job.runs import CollectiveRuns
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.errors import Unavailable
 
 
@@ -27,12 +27,14 @@ class CollectiveWaits:
         waiting_ns: int64, own duration less the shortest of all ranks.
         last: int64, the rank that came last.
         number: int64, which collective of the job it is: the same on all ranks that take part.
+        meets: bool, whether the ranks are in it at once; what receives what was sent before waits for nobody.
     """
 
     entry: Rows
     waiting_ns: Rows
     last: Rows
     number: Rows
+    meets: Mask
 
     @classmethod
     def build(cls) -> Self:
@@ -50,12 +52,12 @@ class CollectiveWaits:
         waiting_ns, last = (np.where(known, pick(column, at), -1) for column in (self.waiting_ns, self.last))
         return waiting_ns, last
 
-    def numbers(self, entries: Rows) -> Rows:
-        """Which collective of the job entries of `DeviceWork` are; -1 for none that another rank's trace has."""
+    def meetings(self, entries: Rows) -> Rows:
+        """Which collective of the job entries of `DeviceWork` are; -1 for none in which another rank is at once."""
         if len(self.entry) == 0:
             return np.full(len(entries), -1, np.int64)
         at = np.minimum(np.searchsorted(self.entry, entries), len(self.entry) - 1)
-        return np.where(self.entry[at] == entries, self.number[at], -1)
+        return np.where((self.entry[at] == entries) & self.meets[at], self.number[at], -1)
 
 
 def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
@@ -66,6 +68,7 @@ def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
     shortest = {rank: one.dur_ns.copy() for rank, one in runs.items()}
     last = {rank: np.full(len(one), -1, np.int64) for rank, one in runs.items()}
     number = {rank: np.full(len(one), -1, np.int64) for rank, one in runs.items()}
+    meets = {rank: np.zeros(len(one), np.bool_) for rank, one in runs.items()}
     begin = 0
     for group in dict.fromkeys(name for one in runs.values() for name in one.group if name is not None):
         members = {rank: np.flatnonzero(one.group == group) for rank, one in runs.items()}
@@ -75,12 +78,18 @@ def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
         least, comer, ranks = _last(runs, table)
         for rank, own in table.items():
             seen = (own >= 0) & (ranks > 1)
-            shortest[rank][own[seen]], last[rank][own[seen]] = least[seen], comer[seen]
+            waits = seen & _waits(runs, table, rank)
+            shortest[rank][own[waits]], last[rank][own[seen]] = least[waits], comer[seen]
             number[rank][own[seen]] = begin + np.flatnonzero(seen)
+            meets[rank][own[waits]] = True
         begin += len(comer)
     return {
         rank: CollectiveWaits(
-            one.entry[known], (one.dur_ns - shortest[rank])[known], last[rank][known], number[rank][known]
+            one.entry[known],
+            (one.dur_ns - shortest[rank])[known],
+            last[rank][known],
+            number[rank][known],
+            meets[rank][known],
         )
         for rank, one in runs.items()
         if (known := last[rank] >= 0).any()
@@ -97,6 +106,14 @@ def _table(runs: Mapping[int, CollectiveRuns], members: Mapping[int, Rows]) -> d
         rank: own if rank == longest else partners(runs[longest], own, runs[rank], other)
         for rank, other in members.items()
     }
+
+
+def _waits(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows], rank: int) -> Mask:
+    """Whether a rank's collectives run at once with those of the rank that has most: what was sent before waits not."""
+    longest = max(table, key=lambda one: int((table[one] >= 0).sum()))
+    if rank == longest:
+        return np.ones(len(table[rank]), np.bool_)
+    return at_once(runs[longest], table[longest], runs[rank], table[rank])
 
 
 def _last(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows]) -> tuple[Rows, Rows, Rows]:
