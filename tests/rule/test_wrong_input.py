@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import subprocess
 import sys
@@ -141,16 +140,16 @@ def my_rule(idle: IdleTime) -> Iterator[Hits]:
 def test_a_rule_declared_wrongly_is_left_out_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, why: str
 ) -> None:
-    (tmp_path / "host").mkdir()
-    (tmp_path / "host" / "__init__.py").touch()
-    file = tmp_path / "host" / "my_rule.py"
     assert old in _RULE
     for number, text in enumerate((_RULE, _RULE.replace(old, new))):
+        folder = tmp_path / str(number)
+        (folder / "host").mkdir(parents=True)
+        (folder / "host" / "__init__.py").touch()
+        file = folder / "host" / "my_rule.py"
         file.write_text(text)
         package = ModuleType(f"{tmp_path.name}_{number}")
-        package.__path__ = [str(tmp_path)]
+        package.__path__ = [str(folder)]
         monkeypatch.setitem(sys.modules, package.__name__, package)
-        importlib.invalidate_caches()
         rules, broken = registry.rules_of(package)
         if text == _RULE:
             assert ([one.slug for one in rules], broken) == (["my-rule"], ())

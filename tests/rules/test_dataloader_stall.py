@@ -70,9 +70,13 @@ def _collating(loop: Loop, number: int) -> None:
 
 def test_a_loader_s_time_is_told_by_the_user_s_function_and_in_shares_of_all_of_it() -> None:
     (found,) = alarms(loop_of(_collating), "dataloader-stall")
-    assert "most of the loader's time goes to code outside of ops (80 %), aten::copy_ (20 %)" in found.message
     assert (
-        "by function, to train.py(59): collate (80 %), code without a recorded line (20 %)" in found.message
+        "most of the loader's time goes to code outside of ops (80 % of the time), aten::copy_ (20 %)"
+        in found.message
+    )
+    assert (
+        "by function, to train.py(59): collate (80 % of the time), code without a recorded line (20 %)"
+        in found.message
     )
     assert "train.py(90)" not in found.message
     assert "train.py(59): collate itself may be faster" in found.advice

@@ -129,7 +129,8 @@ class Collector:
         """A foreign category; of very many, those after the first have one name, and keep theirs as an arg."""
         if category not in self.foreign and len(self.foreign) >= _MAX_CATEGORIES:
             args = event.get("args")
-            event["args"] = {**(args if isinstance(args, dict) else {"args": args}), "cat": category}
+            own = args if isinstance(args, dict) else {} if args is None else {"args": args}
+            event["args"] = {**own, "cat": category}
             category = "another category"
         self.foreign[category] += 1
         return category
