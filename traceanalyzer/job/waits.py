@@ -7,7 +7,7 @@ last, its time is the transfer, and what another takes beyond that is waiting. N
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
@@ -27,7 +27,7 @@ class CollectiveWaits:
         waiting_ns: int64, own duration less the shortest of all ranks.
         last: int64, the rank that came last.
         number: int64, which collective of the job it is: the same on all ranks that take part.
-        meets: bool, whether the ranks are in it at once; what receives what was sent before waits for nobody.
+        meets: bool, whether the ranks are in it at once: what receives what was sent before ends by itself.
     """
 
     entry: Rows
@@ -52,12 +52,16 @@ class CollectiveWaits:
         waiting_ns, last = (np.where(known, pick(column, at), -1) for column in (self.waiting_ns, self.last))
         return waiting_ns, last
 
-    def meetings(self, entries: Rows) -> Rows:
-        """Which collective of the job entries of `DeviceWork` are; -1 for none in which another rank is at once."""
+    def met(self) -> Self:
+        """Without the collectives in which the ranks are not at once."""
+        return type(self)(*(getattr(self, one.name)[self.meets] for one in fields(self)))
+
+    def numbers(self, entries: Rows) -> Rows:
+        """Which collective of the job entries of `DeviceWork` are; -1 for none that another rank's trace has."""
         if len(self.entry) == 0:
             return np.full(len(entries), -1, np.int64)
         at = np.minimum(np.searchsorted(self.entry, entries), len(self.entry) - 1)
-        return np.where((self.entry[at] == entries) & self.meets[at], self.number[at], -1)
+        return np.where(self.entry[at] == entries, self.number[at], -1)
 
 
 def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
@@ -78,10 +82,9 @@ def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
         least, comer, ranks = _last(runs, table)
         for rank, own in table.items():
             seen = (own >= 0) & (ranks > 1)
-            waits = seen & _waits(runs, table, rank)
-            shortest[rank][own[waits]], last[rank][own[seen]] = least[waits], comer[seen]
+            shortest[rank][own[seen]], last[rank][own[seen]] = least[seen], comer[seen]
             number[rank][own[seen]] = begin + np.flatnonzero(seen)
-            meets[rank][own[waits]] = True
+            meets[rank][own[seen & _meets(runs, table, rank)]] = True
         begin += len(comer)
     return {
         rank: CollectiveWaits(
@@ -108,8 +111,8 @@ def _table(runs: Mapping[int, CollectiveRuns], members: Mapping[int, Rows]) -> d
     }
 
 
-def _waits(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows], rank: int) -> Mask:
-    """Whether a rank's collectives run at once with those of the rank that has most: what was sent before waits not."""
+def _meets(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows], rank: int) -> Mask:
+    """Whether a rank's collectives run at once with those of the rank that has most."""
     longest = max(table, key=lambda one: int((table[one] >= 0).sum()))
     if rank == longest:
         return np.ones(len(table[rank]), np.bool_)

@@ -90,6 +90,7 @@ class Program:
         is_op = matching(trace.lanes.cpu, "category", "cpu_op".__eq__)
         its_own = threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
         timeline = Timeline.of(nesting, its_own, begins, ends)
+        waiting = None if waiting is None else waiting.met()
         device = _device(trace, work, nesting, chosen, waiting)
         waits = Waits.of(trace, nesting, syncs, work, device, timeline)
         segments = Segments.of(trace, nesting, work, device, timeline, waits, waiting)

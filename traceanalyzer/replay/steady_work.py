@@ -89,7 +89,7 @@ class SteadyWork:
         entry = np.flatnonzero(chosen)
         entry = entry[np.lexsort((work.start_ns[entry], work.call_start_ns[entry]))]
         none = np.full(len(entry), -1, np.int64)
-        waited, meet = (none, none) if waiting is None else (waiting.of(entry)[0], waiting.meetings(entry))
+        waited, meet = (none, none) if waiting is None else (waiting.of(entry)[0], waiting.numbers(entry))
         key, _ = numbered(work.device * (1 << 20) + work.stream)
         stream, _ = numbered(key[entry])
         before = _previous(work, key, entry)
