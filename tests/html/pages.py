@@ -27,6 +27,23 @@ from traceanalyzer.report.facts import facts_of
 from traceanalyzer.report.page.page import Analysed, Page, page_of
 from traceanalyzer.roofline.op_work import OpWork
 
+# Numbers on the page that are neither quoted from a document nor marked as drawn or summed here.
+LOOSE = """() => {
+  const allowed = "[data-path], .drawn, .derived, .ops, svg, nav, .version, .ordinal, .rank, script, style, "
+    + "h2, .flame, .found, footer";
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const loose = [];
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    if (/[0-9]/.test(node.data) && !node.parentElement.closest(allowed)) {
+      const row = node.parentElement.closest("th, dt, caption");
+      if (!row) loose.push(node.data);
+    }
+  }
+  return loose;
+}"""
+QUOTED = """() => [...document.querySelectorAll("[data-path]")].map(
+  (one) => [one.dataset.path, one.dataset.unit, one.getAttribute("value"), one.textContent])"""
 _EMPTY = {"meta", "input", "br", "wbr", "link", "img"}
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser import Visit, started, violations, visited
-from tests.html.pages import documents, page, page_of_job, rendered, wrong
+from tests.browser import Visit, violations, visited
+from tests.html.pages import LOOSE, QUOTED, documents, page, page_of_job, rendered, wrong
 from tests.html.test_escaping import hostile_trace
 from tests.loaded import analysed, loaded
 from tests.recorded import FIXTURES
@@ -26,34 +26,10 @@ ONE = FIXTURES / "implicit-sync" / "bad.json.gz"
 OTHER = FIXTURES / "exposed-copy" / "bad.json.gz"
 Browser = Any
 
-# Numbers on the page that are neither quoted from a document nor marked as drawn or summed here.
-LOOSE = """() => {
-  const allowed = "[data-path], .drawn, .derived, .ops, svg, nav, .version, .ordinal, .rank, script, style, "
-    + "h2, .flame, .found, footer";
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  const loose = [];
-  while (walker.nextNode()) {
-    const node = walker.currentNode;
-    if (/[0-9]/.test(node.data) && !node.parentElement.closest(allowed)) {
-      const row = node.parentElement.closest("th, dt, caption");
-      if (!row) loose.push(node.data);
-    }
-  }
-  return loose;
-}"""
-QUOTED = """() => [...document.querySelectorAll("[data-path]")].map(
-  (one) => [one.dataset.path, one.dataset.unit, one.getAttribute("value"), one.textContent])"""
-
 
 def plain(text: str) -> str:
     """Without the blanks that hold numbers and units together."""
     return text.replace("\N{NO-BREAK SPACE}", " ")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with started() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.browser import Visit, started, violations, visited
+from tests.browser import Visit, violations, visited
 from tests.comparison.programs import ADDED, MM, built
-from tests.html.pages import wrong
-from tests.html.test_browser import QUOTED
+from tests.html.pages import QUOTED, wrong
 from tests.recorded import FIXTURES
 from traceanalyzer import Comparison, compare
 from traceanalyzer.comparison.baseline import baseline_bytes
@@ -28,12 +27,6 @@ PAIR = FIXTURES / "implicit-sync"
 @pytest.fixture(scope="module")
 def found() -> Comparison:
     return compare(PAIR / "bad.json.gz", PAIR / "good.json.gz")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with started() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

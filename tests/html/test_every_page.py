@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser import Visit, ready, started, violations, visited
+from tests.browser import Visit, ready, violations, visited
 from tests.chosen import ALL
 from tests.conftest import SHARED
-from tests.html.pages import documents, page, wrong
-from tests.html.test_browser import LOOSE, QUOTED
+from tests.html.pages import LOOSE, QUOTED, documents, page, wrong
 from tests.loaded import analysed, loaded
 from traceanalyzer.render.html.document import MOST_BYTES, render_html
 from traceanalyzer.report.diagnosis import analyses_of, report_of
@@ -50,12 +49,6 @@ def jobs_of(folder: Path) -> Mapping[str, Mapping[int, Path]]:
 
 
 JOBS = {name: ranks for name, ranks in jobs_of(SHARED).items() if ALL or name in SOME_JOBS}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with started() as found:
-        yield found
 
 
 def cpu_s(visit: Visit) -> float:

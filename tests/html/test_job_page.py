@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser import panel, ready, started, visited
+from tests.browser import panel, ready, visited
 from tests.html.pages import parsed
 from tests.loaded import loaded
 from traceanalyzer.render.html.document import MOST_BYTES, render_html
@@ -21,12 +21,6 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 
 Browser = Any
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with started() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

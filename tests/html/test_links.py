@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser import Visit, panel, ready, started, visited
+from tests.browser import Visit, panel, ready, visited
 from tests.html.pages import page, parsed, rendered
 from tests.loaded import analysed, loaded
 from tests.recorded import FIXTURES
@@ -26,21 +26,6 @@ ONE = FIXTURES / "implicit-sync" / "bad.json.gz"
 
 
 Browser = Any
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with started() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser: Browser, tmp_path: Path) -> Iterator[Visit]:
-    path = tmp_path / "report.html"
-    path.write_bytes(rendered(ONE))
-    with visited(browser, path) as visit:
-        ready(visit)
-        yield visit
 
 
 def test_a_step_says_where_its_gpu_time_went() -> None:

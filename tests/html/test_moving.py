@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser import Visit, ready, started, visited
-from tests.html.pages import documents, page, rendered, wrong
-from tests.html.test_browser import LOOSE, QUOTED
+from tests.browser import Visit, ready, visited
+from tests.html.pages import LOOSE, QUOTED, documents, page, rendered, wrong
 from tests.loaded import analysed, loaded, reported
 from tests.recorded import FIXTURES
 from traceanalyzer.render.html.document import render_html
@@ -21,21 +20,6 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 ONE = FIXTURES / "exposed-copy" / "bad.json.gz"
 Browser = Any
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with started() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser: Browser, tmp_path: Path) -> Iterator[Visit]:
-    path = tmp_path / "report.html"
-    path.write_bytes(rendered(ONE))
-    with visited(browser, path) as visit:
-        ready(visit)
-        yield visit
 
 
 def panel(visit: Visit) -> str:

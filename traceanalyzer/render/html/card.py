@@ -9,17 +9,7 @@ from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.amounts import Card, cost, count, saving
 from traceanalyzer.render.html.evidence import evidence, linked
-from traceanalyzer.render.html.markup import (
-    Html,
-    breakable,
-    number,
-    pointer,
-    prose,
-    quoted,
-    said,
-    tag,
-    together,
-)
+from traceanalyzer.render.html.markup import Html, code, number, pointer, prose, quoted, said, tag, together
 from traceanalyzer.render.html.remedy import coded, copied, example, explained
 from traceanalyzer.render.html.strips import legend, strip_svg
 from traceanalyzer.render.words.escape import joined_units
@@ -41,9 +31,7 @@ def card_of(card: Card) -> Html:
         prose(card.at("message"), finding.message, "p", class_="message"),
         tag("p", tag("b", "Remedy"), " ", coded(card.at("advice"), finding.advice), class_="advice"),
         example(card.page_of_rule),
-        tag("p", "Function (file, first line): ", tag("code", breakable(line)), class_="line drawn")
-        if line
-        else None,
+        tag("p", "Function (file, first line): ", code(line), class_="line drawn") if line else None,
     )
     table = evidence(card)
     return tag(
@@ -179,7 +167,7 @@ def _commands(card: Card) -> Html:
     first, last = max(start - origin, 0) / 1e6, max(end - origin, 1000) / 1e6
     source = "TRACE" if card.confidential else said(shlex.quote(card.trace.meta.source))
     command, part = f"traceanalyzer diagnose {source} ", f"--window {first:.3f}ms:{last:.3f}ms"
-    shown = tag("code", breakable(command), tag("span", part, class_="whole"), class_="drawn")
+    shown = code(command, tag("span", part, class_="whole"), class_="drawn")
     opened = f"traceanalyzer open {source}" + f" --finding {card.index + 1}" * (not card.several)
     return tag(
         "div",
@@ -189,6 +177,6 @@ def _commands(card: Card) -> Html:
             tag("code", number(card.at("start_ns"), finding.start_ns, "number")),
             str(finding.start_ns),
         ),
-        copied("Open in Perfetto here", tag("code", breakable(opened), class_="drawn open-command"), opened),
+        copied("Open in Perfetto here", code(opened, class_="drawn open-command"), opened),
         class_="commands",
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_share
 from traceanalyzer.render.html.amounts import Card
-from traceanalyzer.render.html.markup import Html, breakable, number, quoted, said, scrolled, tag, together
+from traceanalyzer.render.html.markup import Html, code, number, quoted, said, scrolled, tag, together
 
 _MOST, _MOST_PARTS = 12, 5  # rows; parts of one sum
 _UNITS = {"_ns": "ns", "_bytes": "bytes", "_share": "share"}
@@ -76,7 +76,7 @@ def _parts(card: Card, sums: Mapping[str, float]) -> Html:
 
 def linked(card: Card, name: str) -> Html:
     """A name; that of an op in the table of ops leads there."""
-    shown = tag("code", breakable(said(short_ops(name), 160)))
+    shown = code(said(short_ops(name), 160))
     anchor = card.ops.get(name)
     return tag("a", shown, href=f"#{anchor}") if anchor else together((shown,))
 

@@ -119,6 +119,11 @@ def json_block(identifier: str, value: object) -> Html:
     return Html(f'<script type="application/json" id="{identifier}">{text}</script>')
 
 
+def code(text: str, *more: object, **attributes: object) -> Html:
+    """A name or a command as code, whose line may break within it."""
+    return tag("code", breakable(text), *more, **attributes)
+
+
 def packed(identifier: str, value: object) -> Html:
     """Data for the page's script, deflated; base64 ends no element."""
     text = base64.b64encode(zlib.compress(to_json(value), 9)).decode()

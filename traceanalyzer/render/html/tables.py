@@ -9,7 +9,7 @@ from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.render.html.markup import (
     Html,
-    breakable,
+    code,
     number,
     pointer,
     prose,
@@ -46,7 +46,7 @@ def ops(table: OpTable, i: int) -> Html:
             "tbody",
             tag(
                 "tr",
-                tag("th", tag("code", breakable(names[place])), scope="row"),
+                tag("th", code(names[place]), scope="row"),
                 tag("td", number(pointer(document, "ops", place, "calls"), row.calls, "count")),
                 tag("td", number(pointer(document, "ops", place, "gpu_ns"), row.gpu_ns, "ns")),
                 tag("td", number(pointer(document, "ops", place, "share"), row.share, "share")),
@@ -133,10 +133,7 @@ def steps(series: StepSeries, i: int) -> Html:
 def _step(step: StepTime, i: int) -> Html:
     """A row of numbers, which leads to the step on the timeline."""
     idle = step.parts_ns.get("idle", 0)
-    ops = (
-        together((tag("code", breakable(said(name, 80))), f" {format_ns(ns)}", tag("br")))
-        for name, ns in step.ops
-    )
+    ops = (together((code(said(name, 80)), f" {format_ns(ns)}", tag("br"))) for name, ns in step.ops)
     link = tag("a", step.number, href="#timeline", data_at=f"#step-{i}-{step.number}")
     return tag(
         "tr",
@@ -161,7 +158,7 @@ def stretches(found: Sequence[Stretch], i: int, origin_ns: int) -> Html:
             tag("td", one.device) if several else None,
             tag("td", "" if one.step is None else one.step),
             tag("td", in_words(one.cause)),
-            tag("td", *(tag("code", breakable(said(name, 120))) for name in (one.op, one.line) if name)),
+            tag("td", *(code(said(name, 120)) for name in (one.op, one.line) if name)),
         )
         for one in found
     )
@@ -184,7 +181,7 @@ def kernels(spreads: Sequence[KernelSpread]) -> Html:
     rows = (
         tag(
             "tr",
-            tag("th", tag("code", breakable(name), title=said(one.name)), *_blocks(one), scope="row"),
+            tag("th", code(name, title=said(one.name)), *_blocks(one), scope="row"),
             tag("td", f"{one.count:,}"),
             tag("td", format_ns(one.total_ns)),
             tag("td", format_ns(one.median_ns)),
@@ -247,7 +244,7 @@ def _owners(curve: MemoryCurve, i: int) -> Iterator[Html]:
         line = tag("span", said(owner.line, 160), class_="line") if owner.line else None
         blocks = number(pointer(document, *where, "blocks"), owner.blocks, "count")
         size = number(pointer(document, *where, "bytes"), owner.bytes, "bytes")
-        yield _owner(together((tag("code", breakable(names[place])), line)), blocks, size)
+        yield _owner(together((code(names[place]), line)), blocks, size)
     if curve.others:
         size = tag("data", format_bytes(curve.others_bytes), value=curve.others_bytes, class_="derived")
         others = tag("span", f"{curve.others:,} other places", class_="derived")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,17 @@ class Limits:
 
 _FORWARD = r"^DistributedDataParallel\.forward"
 _NORM = re.compile("SyncBatchNorm")
+_STACKABLE: dict[str, Any] = {
+    "cause": "one-by-one",
+    "message": "{by} reduces {elements} elements or fewer, {times_a_step} after the first: {total} in total",
+    "advice": "Stack the values and reduce them once, or every hundred steps.",
+}
+_NORMS: dict[str, Any] = {
+    "cause": "batch-norm",
+    "message": "{by} exchanges statistics with all ranks, {times_a_step}, and each layer waits: {total} in total",
+    "advice": "Use BatchNorm where the batch of each rank is large enough for statistics of its own; or norms that "
+    "need none of other ranks: GroupNorm, LayerNorm.",
+}
 
 
 @rule(
@@ -89,7 +101,7 @@ def _one_by_one(small: Work, work: Work, limits: Limits) -> Iterator[Hits]:
         norm = _NORM.search(op) is not None
         later = found if norm else found[rank_within(_runs(found, kernels, limits.max_between)) > 0]
         if len(later) >= (limits.min_small - 1) * len(distinct(found.step)):
-            yield _norms(op, later) if norm else _stackable(op, later, limits)
+            yield _told(op, later, norm, limits)
 
 
 def _runs(found: Work, kernels: Rows, most: int) -> Rows:
@@ -99,30 +111,15 @@ def _runs(found: Work, kernels: Rows, most: int) -> Rows:
     return np.cumsum(np.concatenate(([0], begins)))
 
 
-def _stackable(op: str, later: Work, limits: Limits) -> Hits:
+def _told(op: str, needless: Work, norm: bool, limits: Limits) -> Hits:
+    texts = _NORMS if norm else _STACKABLE
+    elements = {} if norm else {"elements": limits.max_small}
     return Hits(
-        occurrences=later,
+        occurrences=needless,
         named_by=op,
-        cause="one-by-one",
-        lost=LostTime.all_of(later),
-        fix=Drop(later.outer_op.distinct().rows),
+        lost=LostTime.all_of(needless),
+        fix=Drop(needless.outer_op.distinct().rows),
         confidence=Confidence.MEDIUM,
-        message="{by} reduces {elements} elements or fewer, {times_a_step} after the first: {total} in total",
-        advice="Stack the values and reduce them once, or every hundred steps.",
-        evidence={"elements": limits.max_small, "lines": later.line.sums(later.dur_ns)},
-    )
-
-
-def _norms(op: str, found: Work) -> Hits:
-    return Hits(
-        occurrences=found,
-        named_by=op,
-        cause="batch-norm",
-        lost=LostTime.all_of(found),
-        fix=Drop(found.outer_op.distinct().rows),
-        confidence=Confidence.MEDIUM,
-        message="{by} exchanges statistics with all ranks, {times_a_step}, and each layer waits: {total} in total",
-        advice="Use BatchNorm where the batch of each rank is large enough for statistics of its own; or norms that "
-        "need none of other ranks: GroupNorm, LayerNorm.",
-        evidence={"lines": found.line.sums(found.dur_ns)},
+        evidence={**elements, "lines": needless.line.sums(needless.dur_ns)},
+        **texts,
     )

@@ -1,0 +1,39 @@
+"""CUDA graphs that were captured for more rows than they are replayed for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import H200, TraceBuilder
+from tests.rules.kernel_programs import F32, NVJET, US, found
+from traceanalyzer import Trace
+
+
+def served(rows: list[int], captured: int = 4_096) -> Trace:
+    """Requests of some rows, each with one replay of a graph of two kernels that has room for more."""
+    trace, now = TraceBuilder(devices=[H200], record_shapes=1), 0
+    for number, asked in enumerate(rows, start=1):
+        begin = now
+        for at in (now + 10 * US, now + 50 * US):
+            shapes = {"Input Dims": [[captured, 8], [], [], [], []], "Input type": [F32, *["Scalar"] * 4]}
+            trace.op(
+                "aten::slice", at, 2 * US, **shapes, **{"Concrete Inputs": ["", "0", "0", str(asked), "1"]}
+            )
+        trace.launch("cudaGraphLaunch", now + 20 * US, 8 * US, number)
+        for place in range(2):
+            trace.kernel(now + (30 + 210 * place) * US, 200 * US, number, name=NVJET)
+        now += 460 * US
+        trace.step(number, begin, now - begin - US)
+    return trace.load()
+
+
+def test_a_graph_for_many_more_rows_than_are_asked_for() -> None:
+    (one,) = found(served([300, 500, 700, 200]), "padded-replay")
+    assert "a CUDA graph for 4,096 rows is replayed for 200 to 700" in one.message
+    lost = [1 - bucket / 4_096 for bucket in (512, 512, 1_024, 256)]
+    assert one.cost_ns == pytest.approx(sum(lost) * 400 * US, rel=0.01)
+
+
+def test_a_graph_that_is_filled_by_half_or_more_is_no_fault() -> None:
+    assert found(served([300, 500, 400, 260], captured=512), "padded-replay") == []
+    assert found(served([4_096] * 4), "padded-replay") == []
