@@ -5,19 +5,24 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.rule.grouped import kernels, scope
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Status
 from traceanalyzer.replay import edits
-from traceanalyzer.rule import Calls, IdleTime, LostTime, Work, registry
+from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work, registry
+from traceanalyzer.rule.judging import judge
+from traceanalyzer.rule.quicker_work import quicker
 
 
 def pauses(loop: Loop, number: int) -> None:
@@ -77,6 +82,78 @@ def test_lost_time_that_cannot_be_is_refused(column: str, wrong: np.ndarray, why
         LostTime(**columns | {column: wrong})
 
 
+def test_an_excess_below_nothing_is_refused(analysis: Analysis) -> None:
+    work = analysis.index(Work)
+    excess = np.zeros(len(work), np.int64)
+    assert LostTime.excess(work, excess).sums(len(work)).sum() == 0
+    excess[0] = -1
+    with pytest.raises(
+        ValueError, match=rf"1 of {len(work)} excesses are negative: leave out what loses nothing"
+    ):
+        LostTime.excess(work, excess)
+
+
+@pytest.mark.parametrize(
+    ("needed", "why"),
+    [
+        (-1.0, "1 of 3 needed_ns are negative or no number: 0 takes the work away"),
+        (np.nan, "1 of 3 needed_ns are negative or no number"),
+        (9e9, "1 of 3 needed_ns are more than the work takes: leave it out"),
+    ],
+)
+def test_work_cannot_need_less_than_nothing_or_more_than_it_takes(
+    analysis: Analysis, needed: float, why: str
+) -> None:
+    work = analysis.index(Work)[0:3]
+    wanted = work.dur_ns.astype(np.float64)
+    assert quicker(work, wanted)["lost"].sums(3).sum() == 0
+    wanted[1] = needed
+    with pytest.raises(ValueError, match=why):
+        quicker(work, wanted)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (
+            {"evidence": {"gpu_share": 1.7}},
+            "evidence gpu_share is 1.7: a share is 0 to 1, gpu_times may be more",
+        ),
+        ({"evidence": {"gpu_share": -0.1}}, "evidence gpu_share is -0.1: a share is 0 to 1"),
+        ({"evidence": {"wait_ns": np.nan}}, "evidence wait_ns is nan: give None where it is not known"),
+        ({"evidence": {"ops": {"aten::mm": np.inf}}}, "evidence ops is inf: give None"),
+        ({"normal_share": 2.0}, "evidence normal_share is 2: a share is 0 to 1"),
+        (
+            {"advice": "Use {torch.no_such}."},
+            r"advice marks \{torch.no_such\}, which rule/recorded_with.py does not",
+        ),
+        ({"advice": "Give {fused=True to Lion}."}, r"advice marks \{fused=True to Lion\}"),
+    ],
+)
+def test_hits_that_say_what_cannot_be_are_refused(given: dict[str, Any], why: str) -> None:
+    kernels(
+        (0, 5), evidence={"gpu_share": 1.0, "wait_ns": None}, advice="{torch.compile} for {lambda(int)#1}."
+    )
+    with pytest.raises(ValueError, match=why):
+        kernels((0, 5), **given)
+
+
+def test_a_cause_that_is_not_declared_fails_the_rule() -> None:
+    hits = [kernels((0, 5), cause=cause) for cause in ("", "declared", "other")]
+    described = registry._describe(registry.rule(since="0.1", causes=("declared",))(_yields))
+    for one, allowed in zip(hits, (True, True, False), strict=True):
+        given = replace(described, function=lambda one=one: iter([one]), needs={})
+        judged = judge([given], Analysis(one.occurrences.events.trace), scope(), None)
+        assert (judged.outcomes[0].status is not Status.FAILED) == allowed
+    assert judged.outcomes[0].rule == "-yields"
+    assert "does not declare the cause 'other': add it to causes=(...)" in str(judged.outcomes[0].why)
+
+
+def _yields() -> Iterator[Hits]:
+    """Whatever a test gives."""
+    yield from ()
+
+
 _ROWS = np.array([3, 1])
 
 
@@ -129,6 +206,12 @@ def my_rule(idle: IdleTime) -> Iterator[Hits]:
         ("max_pause_ns: int = 5", "max_pause_ns: int = -5", "limit max_pause_ns=-5: finite and not negative"),
         ("max_pause_ns: int = 5", "max_pause_ns: int = 0.5", "limit max_pause_ns=0.5: not a whole number"),
         ("max_pause_ns: int = 5", "max_share: float = 7.0", "a share at most 1"),
+        (
+            "max_pause_ns: int = 5",
+            "max_pause: int = 5",
+            "limit max_pause has no unit in its name: end it in _ns",
+        ),
+        ("max_pause_ns: int = 5", "max_pause_us: int = 5", "limit max_pause_us has no unit in its name"),
         ("Claims.EVENT,", "Claims.EVENT, min_share=-1,", "limit min_share=-1"),
         ('since="0.1"', 'since="abc"', "since='abc' is no version"),
         ('("pause",)', '("a pause",)', "cause 'a pause' is not kebab-case"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -11,6 +12,7 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, sums_of
 from traceanalyzer.model.finding import Confidence, Severity
+from traceanalyzer.rule.recorded_with import unknown_marks
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.rule.views.selection import positions
 
@@ -57,8 +59,16 @@ class LostTime:
 
     @classmethod
     def excess(cls, work: Work, excess_ns: Rows, owner: Rows | None = None) -> Self:
-        """The last `excess_ns` of each piece of work, at most all of it; by default each is its own occurrence."""
-        start = np.maximum(work.end_ns - np.maximum(excess_ns, 0), work.start_ns)
+        """The last `excess_ns` of each piece of work, at most all of it; by default each is its own occurrence.
+
+        Raises:
+            ValueError: some excess is negative: such work lost nothing, and is no occurrence.
+        """
+        if (negative := int((excess_ns < 0).sum())) > 0:
+            raise ValueError(
+                f"{negative:,} of {len(excess_ns):,} excesses are negative: leave out what loses nothing, or give it 0"
+            )
+        start = np.maximum(work.end_ns - excess_ns, work.start_ns)
         return cls(np.arange(len(work)) if owner is None else owner, work.device, start, work.end_ns)
 
     @classmethod
@@ -134,6 +144,23 @@ class LostTime:
         return intervals.union(self.start_ns, self.end_ns)
 
 
+_ROUNDING = 1e-9  # of a quotient of sums
+
+
+def _check_evidence(name: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    for part in value if isinstance(value, list | tuple) else (value,):
+        if not isinstance(part, int | float | np.number):
+            continue
+        if not math.isfinite(part):
+            raise ValueError(f"evidence {name} is {part}: give None where it is not known")
+        if name.rpartition("_")[2] == "share" and not -_ROUNDING <= part <= 1 + _ROUNDING:
+            raise ValueError(
+                f"evidence {name} is {part:.3g}: a share is 0 to 1, {name[:-5]}times may be more"
+            )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Hits:
     """The occurrences of a rule's pattern that have one cause, and are one finding per device.
@@ -156,6 +183,10 @@ class Hits:
             but not whether this program, or this rank of it, can do anything about it.
         of_job: said whatever it saves this rank: what it is worth shows in the replay of all ranks.
         normal_share: share of the step that healthy programs pay, too: where less is saved, the severity is info.
+
+    Raises:
+        ValueError: a number of the evidence is none (NaN), a share is not 0 to 1, or the advice marks in braces what
+            `rule/recorded_with.py` does not know.
     """
 
     occurrences: Calls | Work | IdleTime
@@ -172,6 +203,15 @@ class Hits:
     max_severity: Severity = Severity.HIGH
     normal_share: float = 0.0
     of_job: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (*self.evidence.items(), ("normal_share", self.normal_share)):
+            _check_evidence(name, value)
+        if unknown := unknown_marks(self.advice):
+            raise ValueError(
+                f"advice marks {', '.join(unknown)}, which rule/recorded_with.py does not know: add it to FEATURES, "
+                "or leave the braces out"
+            )
 
     def losses(self) -> LostTime:
         """`lost`, or what stands for it."""

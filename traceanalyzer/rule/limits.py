@@ -11,6 +11,7 @@ from traceanalyzer.model.units import format_bytes, format_ns, format_share
 Number = TypeVar("Number", int, float)
 
 _SOURCE = "source"
+_OTHER_UNITS = frozenset({"s", "ms", "us", "percent"})
 _FORMS = {"ns": format_ns, "bytes": format_bytes, "share": format_share}
 
 
@@ -23,6 +24,13 @@ def limit(default: Number, source: str) -> Number:
     """
     made: Any = field(default=default, metadata={_SOURCE: source})
     return made  # type: ignore[no-any-return]
+
+
+def has_unit(name: str) -> bool:
+    """Whether a limit's name has a unit: one of ours, or what it counts, in the plural; times are in ns."""
+    words = name.split("_")
+    counted = (word for word in words if word.endswith("s") and not word.endswith("ss"))
+    return not _OTHER_UNITS.intersection(words) and ("share" in words or "speedup" in words or any(counted))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,17 @@ def quicker(found: Work, needed_ns: Numbers) -> Quicker:
 
     Args:
         needed_ns: parallel to `found`; what needs no time goes, with its launch.
+
+    Raises:
+        ValueError: some of it needs less than no time, no number of ns, or more than it takes.
     """
     needed_ns = needed_ns.astype(np.float64)
+    if wrong := int((~(needed_ns >= 0)).sum()):
+        raise ValueError(
+            f"{wrong:,} of {len(found):,} needed_ns are negative or no number: 0 takes the work away"
+        )
+    if slower := int((needed_ns > found.dur_ns).sum()):
+        raise ValueError(f"{slower:,} of {len(found):,} needed_ns are more than the work takes: leave it out")
     gone = needed_ns <= 0
     resized = Resize(found.entries[~gone], needed_ns[~gone])
     return {

@@ -52,6 +52,14 @@ FEATURES: Mapping[str, Feature] = {
 _MARK = re.compile(
     rf"\{{({'|'.join(map(re.escape, FEATURES))})\}}(\([^()]*\))?"
 )  # with its arguments, and nothing else: names in a trace have braces, too
+_ANY_MARK = re.compile(
+    r"\{(?:(?:torch|F|nn)\.[\w.]+|\w+=\w+(?: to \w+)?)\}"
+)  # nothing in a trace is named so
+
+
+def unknown_marks(advice: str) -> list[str]:
+    """What an advice marks as torch's and nothing is known of, with its braces."""
+    return [mark for mark in _ANY_MARK.findall(advice) if mark[1:-1] not in FEATURES]
 
 
 def as_recorded(advice: str, dialect: str) -> str:

@@ -20,6 +20,7 @@ from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.limits import has_unit
 
 RuleFunction = Callable[..., Iterator[Hits]]
 
@@ -86,9 +87,15 @@ class Rule:
 
         Raises:
             Unavailable: an index that the rule needs cannot be built.
+            ValueError: a cause is none of `causes`.
         """
         own = {} if self.limits is None else {"limits": self.limits}
-        return self.function(**analysis.resolve(self.needs), **own)
+        for hits in self.function(**analysis.resolve(self.needs), **own):
+            if hits.cause and hits.cause not in self.causes:
+                raise ValueError(
+                    f"{self.slug} does not declare the cause {hits.cause!r}: add it to causes=(...)"
+                )
+            yield hits
 
     def in_force(self) -> Iterator[tuple[str, int | float]]:
         """Every limit, by name."""
@@ -179,7 +186,12 @@ def _check(described: Rule) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", cause):
             raise ValueError(f"cause {cause!r} is not kebab-case")
     for name, value in described.in_force():
-        if not 0 <= value < math.inf or (name.endswith("share") and value > 1):
+        if not has_unit(name):
+            raise ValueError(
+                f"limit {name} has no unit in its name: end it in _ns, _bytes, _share, _times or _speedup, "
+                "or in what it counts, in the plural"
+            )
+        if not 0 <= value < math.inf or ("share" in name.split("_") and value > 1):
             raise ValueError(f"limit {name}={value}: finite and not negative, and a share at most 1")
     for limit in fields(described.limits) if described.limits is not None else ():
         if limit.type in ("int", int) and not isinstance(getattr(described.limits, limit.name), int):

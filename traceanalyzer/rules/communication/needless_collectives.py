@@ -21,11 +21,11 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_small: int = limit(
+    max_small_elements: int = limit(
         1_024, "maximum number of elements of a small collective; its time is latency, about 10 us on NVLink"
     )
-    min_small: int = limit(3, "minimum number per step and thread; two may be a loss and its count")
-    max_between: int = limit(
+    min_small_times: int = limit(3, "minimum number per step and thread; two may be a loss and its count")
+    max_kernels_between: int = limit(
         8,
         "kernels between two of them: values to log have none; layers and iterations 10 to 73, H200 and B200",
     )
@@ -68,7 +68,7 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     own = every[(every.step >= 0) & every.op.there]
     elements = pick(ints(own.events.trace.lanes.cpu, "in_elements"), own.op.rows)
     yield from _every_micro_step(calls, own, work)
-    yield from _one_by_one(own[(elements >= 0) & (elements <= limits.max_small)], work, limits)
+    yield from _one_by_one(own[(elements >= 0) & (elements <= limits.max_small_elements)], work, limits)
 
 
 def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
@@ -99,8 +99,8 @@ def _one_by_one(small: Work, work: Work, limits: Limits) -> Iterator[Hits]:
     for op, found in small.by(small.outer_op.name):
         found = found[np.argsort(found.launch.start_ns, kind="stable")]
         norm = _NORM.search(op) is not None
-        later = found if norm else found[rank_within(_runs(found, kernels, limits.max_between)) > 0]
-        if len(later) >= (limits.min_small - 1) * len(distinct(found.step)):
+        later = found if norm else found[rank_within(_runs(found, kernels, limits.max_kernels_between)) > 0]
+        if len(later) >= (limits.min_small_times - 1) * len(distinct(found.step)):
             yield _told(op, later, norm, limits)
 
 
@@ -113,7 +113,7 @@ def _runs(found: Work, kernels: Rows, most: int) -> Rows:
 
 def _told(op: str, needless: Work, norm: bool, limits: Limits) -> Hits:
     texts = _NORMS if norm else _STACKABLE
-    elements = {} if norm else {"elements": limits.max_small}
+    elements = {} if norm else {"elements": limits.max_small_elements}
     return Hits(
         occurrences=needless,
         named_by=op,

@@ -31,7 +31,7 @@ class Limits:
     min_times: float = limit(
         2.0, "minimum ratio of buckets to those of the default; a smaller ratio costs little"
     )
-    min_late: int = limit(
+    min_late_times: int = limit(
         4,
         "minimum all-reduces per step after the backward pass; with fewer, it is probably not a loop over parameters",
     )
@@ -88,7 +88,7 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, limits: Limits) -> I
     steps = len(np.unique(found.step))
     count, needed = len(found) / steps, (len(found) - surplus.sum()) / steps
     late = cause == "after-backward"
-    if late and (count < limits.min_late or sizes.sum() < limits.min_bytes * len(found)):
+    if late and (count < limits.min_late_times or sizes.sum() < limits.min_bytes * len(found)):
         return
     if not late and (
         sizes.mean() >= limits.small_share * limits.usual_bytes or count < limits.min_times * needed

@@ -32,7 +32,7 @@ class Limits:
     )
     min_steps: int = limit(3, "minimum number of steps; fewer cannot tell recurring from one-time costs")
     min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
-    spike: float = limit(5.0, "minimum ratio to the median step for a hiccup in one step")
+    spike_times: float = limit(5.0, "minimum ratio to the median step for a hiccup in one step")
 
 
 @rule(
@@ -59,7 +59,7 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
     Source: the table of causes of the accounting.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
-    start, once = lasting.standing_out(limits.min_steps, limits.spike)
+    start, once = lasting.standing_out(limits.min_steps, limits.spike_times)
     if start.any():
         yield _hits(
             lasting[start],

@@ -25,11 +25,11 @@ class Limits:
     )
     min_cost_share: float = limit(0.02, "minimum share of a normal step; below it a stretch is jitter, H200")
     min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
-    most: float = limit(0.5, "minimum share of a stretch for the op that names it; chosen")
-    alone: float = limit(
+    naming_share: float = limit(0.5, "minimum share of a stretch for the op that names it; chosen")
+    only_op_share: float = limit(
         0.8, "minimum share of a function's ops for one op to name it; else the function does; chosen"
     )
-    skew: float = limit(2.0, "minimum ratio of the longest to the median for both to be shown; chosen")
+    skew_times: float = limit(2.0, "minimum ratio of the longest to the median for both to be shown; chosen")
 
 
 @rule(since="0.1", claims=Claims.HOST_CATCH_ALL, min_share=0.02, limits=Limits, causes=("stalled",))
@@ -56,7 +56,7 @@ def host_hotspot(
     found = stretches[(stretches.dur_ns >= least_ns) & ~into & ~leaving]
     if not len(found):
         return
-    by = found.subject(limits.most, limits.alone)
+    by = found.subject(limits.naming_share, limits.only_op_share)
     often = (by.code >= 0) & (found.in_steps(by) >= limits.min_steps_share * len(steps))
     worth_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
     idle = idle.for_launches()
@@ -69,7 +69,7 @@ def host_hotspot(
         at = at[at.dur_ns >= least_ns] if stalled else at
         lost = LostTime.idle_within(idle, at.start_ns, at.end_ns)
         if intervals.length(lost.spans()) >= worth_ns:
-            computes = ops.total_ns >= limits.most * where.total_ns
+            computes = ops.total_ns >= limits.naming_share * where.total_ns
             parts = {} if len(own) or not computes else ops.name.sums(ops.dur_ns)
             if stalled:
                 yield _stalled(at, lost, key, usual_ns=int(np.median(calls[calls.name.one_of(key)].dur_ns)))
@@ -106,7 +106,7 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
     lines = at.line.sums(at.dur_ns) if is_op else {}
     computes = is_op or bool(parts)
     whole = intervals.length(lost.spans()) >= _WHOLE * at.total_ns
-    skewed = at.dur_ns.max() > limits.skew * np.median(at.dur_ns)
+    skewed = at.dur_ns.max() > limits.skew_times * np.median(at.dur_ns)
     return Hits(
         occurrences=at,
         named_by=key,

@@ -20,12 +20,12 @@ from traceanalyzer.rule.quicker_work import quicker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_kept: float = limit(0.5, "maximum share of the experts that topk keeps for a token; chosen")
+    max_kept_share: float = limit(0.5, "maximum share of the experts that topk keeps for a token; chosen")
     min_rows: int = limit(64, "minimum number of tokens; fewer gain nothing from an index; chosen")
     min_gpu_share: float = limit(
         0.03, "minimum share of GPU time in work on the dense tensor; less gains little; chosen"
     )
-    left: float = limit(
+    left_share: float = limit(
         0.9,
         "share of the products' time that moving rows by index takes, forward and backward; H200, torch 2.11",
     )
@@ -51,7 +51,7 @@ def dense_dispatch(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[H
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows how tokens get to experts")
     forward = in_forward(work)
-    for gate in gates_of(inputs.signatures, limits.max_kept, limits.min_rows):
+    for gate in gates_of(inputs.signatures, limits.max_kept_share, limits.min_rows):
         for slots in _capacities(gate, inputs.signatures):
             dispatch = forward & inputs.meets(partial(_dispatches, gate=gate, slots=slots))
             if dispatch.any():
@@ -66,7 +66,7 @@ def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, limits: Limits) 
         if share < limits.min_gpu_share:
             continue
         yield Hits(
-            **quicker(found, np.where(products[found.entries], limits.left, 0.0) * found.dur_ns),
+            **quicker(found, np.where(products[found.entries], limits.left_share, 0.0) * found.dur_ns),
             named_by=f"{gate.experts} experts",
             message=(
                 "{rows} tokens get to {experts} experts of {slots} slots each by products with a tensor of "

@@ -23,7 +23,7 @@ _COMPLEX = "c10::complex<"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    left: float = limit(0.5, "share of time that half of the spectrum needs; algebra")
+    left_share: float = limit(0.5, "share of time that half of the spectrum needs; algebra")
     floor_ns: int = limit(2_000, "minimum kernel time that half the numbers can shorten; H200, torch 2.11")
     min_elements: int = limit(
         1 << 16, "minimum size of a spectrum; smaller ones are bound by launches; chosen"
@@ -84,7 +84,9 @@ def _of(ops: Calls, full: set[Shape], work: Work, inputs: WorkInputs, limits: Li
         share = found.total_ns / max(work[work.device == device].total_ns, 1)
         if share < limits.min_gpu_share:
             continue
-        needed = not_below(np.multiply(found.dur_ns, limits.left, dtype=np.float64), found, limits.floor_ns)
+        needed = not_below(
+            np.multiply(found.dur_ns, limits.left_share, dtype=np.float64), found, limits.floor_ns
+        )
         yield Hits(
             **quicker(found, np.where(widened[found.entries], 0.0, needed)),
             message=(

@@ -18,8 +18,8 @@ from traceanalyzer.rule.quicker_work import quicker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_kept: float = limit(0.5, "maximum share of the experts that topk keeps for a token; chosen")
-    capacity: float = limit(
+    max_kept_share: float = limit(0.5, "maximum share of the experts that topk keeps for a token; chosen")
+    capacity_times: float = limit(
         1.25,
         "ratio of an expert's rows to the even share, if tokens are sorted into slots; usual in the literature",
     )
@@ -44,13 +44,13 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows the number of experts")
     forward = in_forward(work)
-    for rows, experts, kept in gates_of(inputs.signatures, limits.max_kept, limits.min_rows):
+    for rows, experts, kept in gates_of(inputs.signatures, limits.max_kept_share, limits.min_rows):
         dense = inputs.meets(partial(_on_all, rows=rows, experts=experts))
         products = dense & inputs.meets(is_product)
         as_width = products & forward & inputs.meets(partial(_sums_over, size=rows))
         if not products.any() or as_width.any():
             continue
-        part = min(limits.capacity * kept / experts, 1.0)
+        part = min(limits.capacity_times * kept / experts, 1.0)
         for device, found in work[dense & work.kind.one_of("compute", "copy_d2d")].by_device():
             share = found.total_ns / max(work[work.device == device].total_ns, 1)
             if share < limits.min_gpu_share or not products[found.entries].any():

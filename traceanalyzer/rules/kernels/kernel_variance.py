@@ -24,14 +24,14 @@ from traceanalyzer.timeline.steps import Steps
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(3, "minimum number of steps with the same work; of two, neither is the exception")
-    slow: float = limit(
+    slow_times: float = limit(
         1.25, "minimum ratio to the usual time; 99 % of undisturbed kernels (H200) stay below 1.12"
     )
-    usual: float = limit(
+    usual_share: float = limit(
         0.2, "quantile over the steps that counts as usual; a mode of a fifth of the steps still counts"
     )
-    rare: float = limit(0.15, "up to this share slow executions are outliers; above it, a second mode")
-    drift: float = limit(
+    rare_share: float = limit(0.15, "up to this share slow executions are outliers; above it, a second mode")
+    drift_times: float = limit(
         1.08,
         "minimum ratio of last to first steps for drift; clocks of undisturbed H200 traces move by up to 1.05",
     )
@@ -82,13 +82,13 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     ran = work[found.entry]
     found = found[ran.beside_ns() <= limits.max_beside_share * ran.dur_ns]
     found = found[steps_of_place(found) >= limits.min_steps]
-    base = usual_at_place(found, limits.usual)
+    base = usual_at_place(found, limits.usual_share)
     excess = np.maximum(found.dur_ns - base, 0).astype(np.int64)
     excess[excess < _resolution(work)] = 0
     ratio = (base + excess) / np.maximum(base, 1)
     worst = np.zeros(int(found.group.max(initial=-1)) + 1)
     np.maximum.at(worst, found.group, ratio)
-    there = worst[found.group] >= min(limits.slow, limits.drift)
+    there = worst[found.group] >= min(limits.slow_times, limits.drift_times)
     compared = _Compared(found[there], ratio[there], excess[there])
     for cause, chosen in compared.causes(limits) if there.any() else ():
         for number in distinct(compared.found.group[chosen]).tolist():
@@ -110,10 +110,10 @@ class _Compared:
         group = self.found.group
         drifting = np.isin(group, [number for number in distinct(group) if self._drifts(number, limits)])
         yield "drift", drifting & (self.excess > 0)
-        slow = ~drifting & (self.ratio >= limits.slow)
+        slow = ~drifting & (self.ratio >= limits.slow_times)
         share = (np.bincount(group, weights=slow) / np.maximum(np.bincount(group), 1))[group]
-        yield "outliers", slow & (share <= limits.rare)
-        yield "comes-and-goes", slow & (share > limits.rare)
+        yield "outliers", slow & (share <= limits.rare_share)
+        yield "comes-and-goes", slow & (share > limits.rare_share)
 
     def _drifts(self, number: int, limits: Limits) -> bool:
         """By the median of each step."""
@@ -129,7 +129,7 @@ def _ramps(ratios: Any, limits: Limits) -> bool:
     change, third = np.diff(ratios), max(1, len(ratios) // 3)
     first, last = float(np.median(ratios[:third])), float(np.median(ratios[-third:]))
     agreeing = float(np.mean(change <= 0 if last < first else change >= 0))
-    return agreeing >= 5 / 6 and max(first, last) >= limits.drift * min(first, last)
+    return agreeing >= 5 / 6 and max(first, last) >= limits.drift_times * min(first, last)
 
 
 def _hits(

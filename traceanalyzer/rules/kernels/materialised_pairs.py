@@ -28,7 +28,7 @@ class Limits:
     min_gpu_share: float = limit(
         0.05, "minimum share of GPU time in work on the pairs; less gains little; chosen"
     )
-    reached: float = limit(0.5, "share of the float32 peak that a fused kernel reaches; chosen")
+    reached_share: float = limit(0.5, "share of the float32 peak that a fused kernel reaches; chosen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
         peaks = gpus[device].peaks
         if share < limits.min_gpu_share or peaks is None:
             continue
-        each = math.prod(pairs.shape) / (limits.reached * peaks.tflops["fp32"] * 1e3)
+        each = math.prod(pairs.shape) / (limits.reached_share * peaks.tflops["fp32"] * 1e3)
         texts = [_text(shape) for shape in pairs.inputs]
         yield Hits(
             **quicker(members, np.minimum(members.dur_ns, each)),

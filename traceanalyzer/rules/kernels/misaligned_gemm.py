@@ -22,8 +22,8 @@ _ODD = r"align1(?!\d)|_a1_|aligna1_"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    multiple: int = limit(8, "elements of 2 bytes in a 16-byte load; CUTLASS, cuBLAS: align8")
-    pad_to: int = limit(64, "multiple that all tile sizes divide well; 50,257 becomes 50,304")
+    aligned_elements: int = limit(8, "elements of 2 bytes in a 16-byte load; CUTLASS, cuBLAS: align8")
+    pad_to_elements: int = limit(64, "multiple that all tile sizes divide well; 50,257 becomes 50,304")
     floor_ns: int = limit(5_000, "minimum product time that alignment can shorten; H200, torch 2.11")
     speedup: float = limit(
         3.5, "speedup of aligned over align2 kernels, if shapes are unknown; H200, torch 2.11, k = 4,002"
@@ -58,7 +58,7 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
 
 
 def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
-    odd_size = [largest_odd_size(op, limits.multiple) for op in inputs.signatures]
+    odd_size = [largest_odd_size(op, limits.aligned_elements) for op in inputs.signatures]
     size = np.array(odd_size, np.int64)[inputs.number[found.entries]]
     odd = sorted(set(size[size > 0].tolist()), key=lambda one: (-found.dur_ns[size == one].sum(), one))[:3]
     sizes = ", ".join(f"{size:,}" for size in odd)
@@ -66,7 +66,9 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     if odd:
         advice = (
             "Pad the dimension from "
-            + ", ".join(f"{size} to {-(-size // limits.pad_to) * limits.pad_to}" for size in odd)
+            + ", ".join(
+                f"{size} to {-(-size // limits.pad_to_elements) * limits.pad_to_elements}" for size in odd
+            )
             + "."
         )
     elif (found.dims.code >= 0).any():
@@ -74,7 +76,7 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
             "All dimensions are multiples of 8: make the operand contiguous, or slice it at a multiple of 8."
         )
     which = "is no multiple" if len(odd) == 1 else "are no multiples"
-    why = f": {sizes} {which} of {limits.multiple}" if odd else ""
+    why = f": {sizes} {which} of {limits.aligned_elements}" if odd else ""
     return Hits(
         **quicker(found, not_below(_aligned_ns(found, inputs, gpu, limits), found, limits.floor_ns)),
         message=(

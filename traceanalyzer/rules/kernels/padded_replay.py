@@ -17,7 +17,7 @@ from traceanalyzer.timeline.names import GRAPH_LAUNCH
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_used: float = limit(
+    max_used_share: float = limit(
         0.5, "maximum share of used rows in a replay; with sizes in powers of two, at least half are used"
     )
     min_replays: int = limit(3, "minimum number of such replays; fewer may be a remainder; chosen")
@@ -45,7 +45,7 @@ def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         return
     launches = launches[np.argsort(launches.start_ns, kind="stable")]
     rows, whole = _asked(launches, slices)
-    padded = (rows > 0) & (rows <= limits.max_used * whole)
+    padded = (rows > 0) & (rows <= limits.max_used_share * whole)
     if padded.sum() < limits.min_replays:
         return
     left = np.where(padded, 2 ** np.ceil(np.log2(np.maximum(rows, 1))) / np.maximum(whole, 1), 1.0)

@@ -20,10 +20,12 @@ _PRODUCTS = r"^aten::(linear|matmul|mm|addmm|bmm)$"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_used: float = limit(
+    max_used_share: float = limit(
         0.25, "maximum share of the result that is used; more is not worth another shape; chosen"
     )
-    near: int = limit(8, "number of ops after the product, without views, searched for its readers; chosen")
+    near_ops: int = limit(
+        8, "number of ops after the product, without views, searched for its readers; chosen"
+    )
     calls: int = limit(
         4, "number of calls per op and shapes that are checked; all must be used only in part; chosen"
     )
@@ -59,10 +61,10 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         if result is not None:
             tried = same[: limits.calls].tolist()
             used[same] = max(_used(result, at, number, signatures, views, limits) for at in tried)
-    few = ops[used <= limits.max_used]
+    few = ops[used <= limits.max_used_share]
     owner = work.op.index_of_enclosing(few) if len(few) else np.full(len(work), -1, np.int64)
     chosen = (owner >= 0) & work.kind.one_of("compute")
-    parts = used[used <= limits.max_used]
+    parts = used[used <= limits.max_used_share]
     for device, found in work[chosen].by_device():
         part = parts[owner[found.entries]]
         if found.total_ns < limits.min_gpu_share * work[work.device == device].total_ns:
@@ -100,7 +102,7 @@ def _used(
 ) -> float:
     """Share of a result that the next ops take; 1 where an op reads all of it, or nothing shows."""
     seen, part = 0, 1.0
-    for later in range(at + 1, min(at + 1 + 8 * limits.near, len(number))):
+    for later in range(at + 1, min(at + 1 + 8 * limits.near_ops, len(number))):
         op = signatures[int(number[later])]
         reads = any(isinstance(dims, list) and tuple(_flat(dims)) == whole for dims in op.dims)
         if reads and not views[later]:
@@ -108,7 +110,7 @@ def _used(
         if reads and part == 1.0:
             part = _kept(op, whole)
         seen += not views[later]
-        if seen >= limits.near:
+        if seen >= limits.near_ops:
             break
     return part
 

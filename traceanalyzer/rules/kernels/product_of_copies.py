@@ -28,7 +28,7 @@ class Limits:
         4_096, "minimum rows of the product; smaller products are bound by launches; chosen"
     )
     min_gpu_share: float = limit(0.05, "minimum share of GPU time in products on copied rows; chosen")
-    left: float = limit(
+    left_share: float = limit(
         0.25, "share of the products' time that gathering and adding the results takes; chosen"
     )
 
@@ -59,7 +59,7 @@ def product_of_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limi
             continue
         (rows, _), times = max(copied.items(), key=lambda item: item[0][0])
         yield Hits(
-            **quicker(found, np.asarray(found.dur_ns * max(limits.left, 1 / times))),
+            **quicker(found, np.asarray(found.dur_ns * max(limits.left_share, 1 / times))),
             message="matrix products work on up to {rows} rows, which repeat the same numbers {copies} "
             "times: {gpu} of GPU time{where}",
             advice="Apply the linear layer before copying: split its weight into the parts that cat joins, "

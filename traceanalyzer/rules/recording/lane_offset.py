@@ -19,7 +19,7 @@ class Limits:
     min_offset_ns: int = limit(
         100_000, "minimum offset; usual offsets on an idle device are 2 to 26 us from V100 to MI300"
     )
-    min_excess: float = limit(5.0, "minimum ratio to the trace's own median offset on an idle device")
+    min_excess_times: float = limit(5.0, "minimum ratio to the trace's own median offset on an idle device")
     max_early_share: float = limit(
         0.01, "maximum share of work that may start before its launch; none did in 37 traces"
     )
@@ -68,7 +68,7 @@ def _first_use(work: Work, launches: DeviceWork, activity: Activity, limits: Lim
     starts, ends = top.start_ns[fresh], work.start_ns[fresh]
     loaded = intervals.covered(activity.sets["module_loading"], starts, ends) > 0
     usual = int(np.median((ends - starts)[~loaded])) if (~loaded).any() else 0
-    far = loaded & (ends - starts >= max(limits.min_offset_ns, int(limits.min_excess * usual)))
+    far = loaded & (ends - starts >= max(limits.min_offset_ns, int(limits.min_excess_times * usual)))
     found, offset = work[fresh[far]], (ends - starts)[far]
     if len(found):
         yield Hits(

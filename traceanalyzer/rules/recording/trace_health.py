@@ -18,7 +18,9 @@ class Limits:
     max_lost_share: float = limit(
         0.01, "maximum lost share of launches or work; none of 100 recordings, V100 to MI300, lost more"
     )
-    min_lost: int = limit(10, "minimum number lost; the recording's edges cut a few launches from their work")
+    min_lost_calls: int = limit(
+        10, "minimum number lost; the recording's edges cut a few launches from their work"
+    )
     max_tail_share: float = limit(
         0.05, "maximum share of the window with launches and no recorded work; chosen"
     )
@@ -93,7 +95,7 @@ def _nothing_recorded(calls: Calls, lost: LostRecords) -> Hits:
 def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """Launches without work, somewhere or from some instant on, and work without launches."""
     missing = Calls(calls.events, lost.launch)
-    if len(missing) >= max(limits.min_lost, limits.max_lost_share * lost.launches):
+    if len(missing) >= max(limits.min_lost_calls, limits.max_lost_share * lost.launches):
         cause = "lost-work"
         message = (
             "{missing} of {launches} launches have no work in the trace: idle time after them may not be idle"
@@ -104,7 +106,7 @@ def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, limits: Lim
         advice = "Record fewer steps at a time, and check the free disk space."
         counts = {"missing": len(missing), "launches": lost.launches, "tail_ns": lost.tail_ns}
         yield _said(missing, cause, message, advice, **counts)
-    if len(lost.entry) >= max(limits.min_lost, limits.max_lost_share * len(work)) and lost.launches:
+    if len(lost.entry) >= max(limits.min_lost_calls, limits.max_lost_share * len(work)) and lost.launches:
         found = Work(work.events, lost.entry)
         message = (
             "{missing} of {work} kernels and copies have no launch in the trace, so their ops are unknown"

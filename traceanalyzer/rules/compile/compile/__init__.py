@@ -22,7 +22,9 @@ from traceanalyzer.timeline.names import is_compilation
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    give_up: int = limit(8, "maximum versions of one frame; torch._dynamo.config.recompile_limit, torch 2.11")
+    max_versions: int = limit(
+        8, "maximum versions of one frame; torch._dynamo.config.recompile_limit, torch 2.11"
+    )
     min_times: float = limit(
         2.0, "minimum CPU time in compiled regions, as a multiple of their GPU work; chosen"
     )
@@ -75,7 +77,7 @@ def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure
             "in_a_step_ns": found.total_ns // len(np.unique(found.step)),
             "frame": frame,
             "version": version,
-            "over_limit": version >= limits.give_up,
+            "over_limit": version >= limits.max_versions,
         },
     )
 

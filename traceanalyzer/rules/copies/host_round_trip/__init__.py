@@ -18,7 +18,7 @@ from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    reached: float = limit(
+    reached_share: float = limit(
         0.75, "share of the memory's peak rate that a pointwise kernel reaches; H200, torch 2.11"
     )
     op_ns: int = limit(5_000, "CPU time of that kernel's op; H200 host, torch 2.11")
@@ -55,7 +55,7 @@ def host_round_trip(
         which = np.flatnonzero(np.isin(trips.down, found.entries))
         down, up = Work(work.events, trips.down[which]), Work(work.events, trips.up[which])
         start, end = trips.start_ns[which], trips.freed_ns(limits.max_freeing_share)[which]
-        passes_ns = (down.bytes + up.bytes) / (limits.reached * gpus.memory_gbps(down.device))
+        passes_ns = (down.bytes + up.bytes) / (limits.reached_share * gpus.memory_gbps(down.device))
         lines = up.line.sums(end - start)
         worker = "{by} on the CPU" if op else "code that leaves no events, such as numpy"
         what = op.removeprefix("aten::") if op else "this work"

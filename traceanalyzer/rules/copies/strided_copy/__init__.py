@@ -25,7 +25,7 @@ class Limits:
         0.10,
         "minimum share of GPU time in transposing copies; between heads and rows healthy models have 7 %, H200",
     )
-    grown_part: float = limit(8.0, "minimum ratio of one input of cat to all others; then cat appends to it")
+    grown_times: float = limit(8.0, "minimum ratio of one input of cat to all others; then cat appends to it")
     append_ns: int = limit(3_000, "time to write a few rows in place; H200, torch 2.11")
     usual_share: float = limit(
         0.10,
@@ -51,7 +51,7 @@ def strided_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """
     joined, copied = work.name.matches(families.CONCATENATION), work.name.matches(families.STRIDED_COPY)
-    growing = appends(work, joined, limits.grown_part)
+    growing = appends(work, joined, limits.grown_times)
     moved, often = work[copied], repetitions(work[copied])
     transposed = (often == 1) & ~writes_slices(moved)
     for cause, found in (

@@ -26,7 +26,7 @@ class Limits:
     fill_ns: int = limit(
         800, "time of the kernel that turns the scalar of `where` into a tensor; H200, torch 2.11"
     )
-    alike: float = limit(
+    alike_times: float = limit(
         2.0, "if the longest wait is within this factor of the mean, only the mean is shown; chosen"
     )
     where_ns: int = limit(20_000, "CPU time of `where`; 42 us under the profiler, H200 host, torch 2.11")
@@ -68,7 +68,7 @@ def implicit_sync(
                 longest := _longest(waiting, waited, found),
                 total := int(waited.sum()),
                 len(found),
-                limits.alike,
+                limits.alike_times,
             )
             + ("; then the GPU is idle until the next launch" if idling else ""),
             advice=advice_of(cause, calls),

@@ -39,7 +39,7 @@ class Limits:
     min_calls: int = limit(
         3, "minimum calls of an op to compare the pause before its first call with the others"
     )
-    alike: float = limit(
+    alike_share: float = limit(
         0.5,
         "minimum length, as a share of a pause, of another step's pause at the same place; then it recurs; chosen",
     )
@@ -87,7 +87,7 @@ def host_gap(
             dense = found.user_calls() * limits.dense_call_ns > found.total_ns
             yield _hits(found, lost, line, sure=len(steps) > 1, dense=dense)
     few = own[long & ~recurs]
-    again = few.similar_in(quiet, limits.alike)
+    again = few.similar_in(quiet, limits.alike_share)
     rare = again < limits.min_steps_share * len(steps)  # else torch's own: of the user's it recurs
     yield _once(few[rare | (again == 1)], idle, back=bool((again[rare] > 1).any()))
 

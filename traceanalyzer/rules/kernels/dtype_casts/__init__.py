@@ -34,7 +34,7 @@ class Limits:
         0.03,
         "minimum share of GPU time in inference, where weights can be stored in the dtype they are used in",
     )
-    min_chain: int = limit(
+    min_chain_kernels: int = limit(
         3, "minimum kernels in a chain whose first conversion belongs to unfused-pointwise"
     )
     min_training_share: float = limit(
@@ -67,7 +67,7 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     found = work[cast & ~mirrors]
     beside = neighbours(work, found, work[compute & ~cast])
     before, after = (there & one.name.meets(families.is_product) for one, there in beside)
-    fused = np.isin(found.entries, chains.longer_than(limits.min_chain - 1).entry)
+    fused = np.isin(found.entries, chains.longer_than(limits.min_chain_kernels - 1).entry)
     for chosen, which in ((after, "inputs"), (before & ~after & ~fused, "results")):
         for device, own in found[chosen].by_device():
             share = own.total_ns / max(work[work.device == device].total_ns, 1)

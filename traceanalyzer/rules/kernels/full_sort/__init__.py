@@ -20,11 +20,11 @@ from traceanalyzer.rules.kernels.full_sort.sorted_tensors import SORTS, Readers,
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_part: float = limit(
+    max_used_share: float = limit(
         0.25,
         "maximum part of the sorted elements that is used; topk of more was not measured; H100, torch 2.11",
     )
-    min_length: int = limit(
+    min_row_elements: int = limit(
         4_096,
         "minimum row length; 4,096 rows of 1,024: sort 159 us, topk 134 us; of 4,096: 567 and 307 us; H100",
     )
@@ -43,7 +43,7 @@ class Limits:
     few_rows_floor_ns: int = limit(
         110_000, "minimum time of topk of few rows; one row of 1,000,000 takes 114 us; H100, torch 2.11"
     )
-    max_time: float = limit(
+    max_time_share: float = limit(
         0.7, "maximum ratio of topk to the sort; the time of topk is known to 15 % on an H100 only"
     )
 
@@ -80,11 +80,11 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     used, needed = np.zeros(len(sorts), np.int64), np.full(len(sorts), np.inf)
     readers = Readers.of(ops, *signatures_of(trace, ops.rows))
     for of, result in enumerate(results):
-        if result is not None and result.length >= limits.min_length:
+        if result is not None and result.length >= limits.min_row_elements:
             own = np.flatnonzero(number == of)
             used[own] = most_read(result, sorts[own], readers)
             needed[own] = _topk_ns(result, used[own], taken[own], gbps[own], limits)
-    quick = (used > 0) & (needed < limits.max_time * taken)
+    quick = (used > 0) & (needed < limits.max_time_share * taken)
     part = needed / np.maximum(taken, 1)
     for name in sorts[quick].name.distinct():
         own = np.flatnonzero(quick & sorts.name.one_of(name))
@@ -101,7 +101,7 @@ def _topk_ns(result: Sorted, used: Rows, taken_ns: Rows, gbps: Floats, limits: L
     floor_ns = limits.floor_ns if result.rows >= limits.few_rows else limits.few_rows_floor_ns
     finds_ns = floor_ns + limits.bytes_times * result.bytes / gbps
     part = used / result.length
-    return np.where(part <= limits.max_part, finds_ns + part * taken_ns, np.inf)
+    return np.where(part <= limits.max_used_share, finds_ns + part * taken_ns, np.inf)
 
 
 def _hits(sorts: Calls, spent: Work, owner: Rows, part: Floats, evidence: dict[str, object]) -> Hits:

@@ -23,7 +23,9 @@ _PRODUCTS = ("aten::bmm", "aten::baddbmm")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_between: int = limit(8, "maximum kernels from product to softmax: scale, mask, bias, casts, dropout")
+    max_kernels_between: int = limit(
+        8, "maximum kernels from product to softmax: scale, mask, bias, casts, dropout"
+    )
     fused_share: float = limit(
         0.475,
         "time of fused bfloat16 attention as a share of both products, if shapes are unknown; 512 to 2,048 tokens, "
@@ -48,7 +50,7 @@ def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: L
     Saving: both products at the rate of fused attention on this device.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; FlashAttention (Dao et al., 2022).
     """
-    every, number, backward = attention_spans(work, limits.max_between)
+    every, number, backward = attention_spans(work, limits.max_kernels_between)
     for device, found in every.by_device():
         own, first = number[every.device == device], backward[np.unique(number[every.device == device])]
         yield _hits(found, np.cumsum(starts_of_runs(own)) - 1, first, inputs, gpus[device], limits)

@@ -26,7 +26,7 @@ class Limits:
     min_kernels: int = limit(
         3, "minimum pointwise kernels over one size; two are often a product and its bias"
     )
-    per_fused_kernel: int = limit(10, "maximum kernels that one Inductor kernel replaces; torch 2.11")
+    kernels_per_fused_kernel: int = limit(10, "maximum kernels that one Inductor kernel replaces; torch 2.11")
     min_gpu_share: float = limit(0.03, "minimum share of GPU time that fusion saves; any eager step has some")
     whole_share: float = limit(
         0.25, "minimum time as a share of a chain's longest kernel; shorter ones work on smaller tensors"
@@ -86,7 +86,7 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
 
 
 def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int, limits: Limits) -> Hits:
-    texts, part = sequences(found, chain), equal_parts(chain, limits.per_fused_kernel)
+    texts, part = sequences(found, chain), equal_parts(chain, limits.kernels_per_fused_kernel)
     fused = fused_ns(found.dur_ns, part, whole, limits.whole_share)
     kept = np.minimum(fused / np.maximum(np.bincount(part, weights=found.dur_ns), 1), 1.0)
     return Hits(

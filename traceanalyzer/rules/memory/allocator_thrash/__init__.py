@@ -17,7 +17,7 @@ from traceanalyzer.timeline.steps import Steps
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(3, "minimum number of steps; fewer cannot tell recurring from one-time costs")
-    spike: float = limit(
+    spike_times: float = limit(
         5.0, "maximum ratio to the median step; more in leading steps is the start, not the loop"
     )
     off_share: float = limit(
@@ -82,7 +82,7 @@ def allocator_thrash(
         raise Unavailable(f"memory is allocated, but fewer than {limits.min_steps} steps are marked")
     host = found.name.matches(_HOST)
     for group in (found[~host], found[host]):
-        steady = of_the_loop(group, steps, limits.spike)
+        steady = of_the_loop(group, steps, limits.spike_times)
         if len(steady):
             yield _hits(steady, group, idle, off=_off(calls, steady, steps, limits.off_share))
 
