@@ -89,6 +89,7 @@ def test_ranks_that_wait_under_the_profiler_alone_accuse_nobody(name: str, share
     ("name", "rule", "share"),
     [
         ("ranks2/small_buckets.bad", "small-buckets", 0.28),
+        ("ranks2/fp32_grads.bad", "small-buckets", 0.19),
         ("ranks/tensor_parallel.bad", "exposed-communication", 0.34),
         ("ranks2/gather_logits.bad", "exposed-communication", 0.10),
     ],
@@ -102,6 +103,12 @@ def test_what_all_ranks_do_is_one_finding_with_the_saving_of_the_job(
     assert found[0].ranks == (0, 1)
     assert found[0].saving is not None
     assert abs(found[0].saving.share - share) <= 0.1
+
+
+def test_what_is_reduced_one_by_one_goes_with_its_read_backs(shared: Shared) -> None:
+    reduced, read = job(shared, "ranks/loss_reduce.bad").findings[:2]
+    assert (reduced.rule, read.rule) == ("needless-collectives", "implicit-sync")
+    assert reduced.fault == read.fault
 
 
 def test_a_search_for_unused_parameters_is_named(shared: Shared) -> None:

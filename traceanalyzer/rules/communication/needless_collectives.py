@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop, DropWork
@@ -68,7 +68,9 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     own = every[(every.step >= 0) & every.op.there]
     elements = pick(ints(own.events.trace.lanes.cpu, "in_elements"), own.op.rows)
     yield from _every_micro_step(calls, own, work)
-    yield from _one_by_one(own[(elements >= 0) & (elements <= limits.max_small_elements)], work, limits)
+    yield from _one_by_one(
+        own[(elements >= 0) & (elements <= limits.max_small_elements)], calls, work, limits
+    )
 
 
 def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
@@ -93,15 +95,17 @@ def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
     )
 
 
-def _one_by_one(small: Work, work: Work, limits: Limits) -> Iterator[Hits]:
+def _one_by_one(small: Work, calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Small collectives of one op, of which one would do for each run of them."""
     kernels = np.sort(work.of_kind("compute").launch.start_ns)
     for op, found in small.by(small.outer_op.name):
         found = found[np.argsort(found.launch.start_ns, kind="stable")]
         norm = _NORM.search(op) is not None
-        later = found if norm else found[rank_within(_runs(found, kernels, limits.max_kernels_between)) > 0]
+        is_later = rank_within(_runs(found, kernels, limits.max_kernels_between)) > 0
+        later = found if norm else found[is_later]
         if len(later) >= (limits.min_small_times - 1) * len(distinct(found.step)):
-            yield _told(op, later, norm, limits)
+            between = calls[:0] if norm else _read_between(calls, found, is_later, kernels)
+            yield _told(op, later, between, norm, limits)
 
 
 def _runs(found: Work, kernels: Rows, most: int) -> Rows:
@@ -111,14 +115,25 @@ def _runs(found: Work, kernels: Rows, most: int) -> Rows:
     return np.cumsum(np.concatenate(([0], begins)))
 
 
-def _told(op: str, needless: Work, norm: bool, limits: Limits) -> Hits:
+def _read_between(calls: Calls, found: Work, is_later: Mask, kernels: Rows) -> Calls:
+    """What the host does from one of a run to the next, if that launches no kernel: values copied and read back."""
+    ops = found.outer_op
+    bare = is_later[1:] & (np.diff(np.searchsorted(kernels, found.launch.start_ns)) == 0)
+    begin, end, thread = ops.end_ns[:-1][bare], ops.start_ns[1:][bare], ops.thread[1:][bare]
+    done = calls[calls.is_top_op | (calls.is_call & ~calls.op.there)]
+    at = np.searchsorted(begin, done.start_ns, side="right") - 1
+    within = (at >= 0) & (done.start_ns < pick(end, at)) & (done.thread == pick(thread, at))
+    return done[within]
+
+
+def _told(op: str, needless: Work, between: Calls, norm: bool, limits: Limits) -> Hits:
     texts = _NORMS if norm else _STACKABLE
     elements = {} if norm else {"elements": limits.max_small_elements}
     return Hits(
         occurrences=needless,
         named_by=op,
         lost=LostTime.all_of(needless),
-        fix=Drop(needless.outer_op.distinct().rows),
+        fix=Drop(between.joined((needless.outer_op.distinct(), between)).rows),
         confidence=Confidence.MEDIUM,
         evidence={**elements, "lines": needless.line.sums(needless.dur_ns)},
         **texts,

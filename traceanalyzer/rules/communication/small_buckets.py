@@ -18,6 +18,7 @@ from traceanalyzer.replay.edits import Drop, Resize
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import Arrivals
 from traceanalyzer.rule.collective_names import collectives_of
+from traceanalyzer.timeline.kernel_families import CONVERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,9 @@ class Limits:
 _REDUCER = r"AccumulateGrad|ddp\.reducer|distributed::reducer"
 _REDUCES = r"(?i)all_?reduce"
 _CALL, _LEVELS = r"^(c10d::|nccl:)", 3
+_BACK_AND_FORTH = (
+    2  # conversions from one all-reduce to the next: of the one's result and of the next one's input
+)
 _BACKWARD = f"^{ENGINE}"
 _BYTES = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2}
 
@@ -62,7 +66,7 @@ def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limit
     Why it costs: each costs a launch, the latency of a collective and a synchronisation of all ranks. After the
     backward pass nothing overlaps them.
     Bad: DistributedDataParallel(model, bucket_cap_mb=0.5). Good: the default, 25 MB, or more for large models.
-    Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel.
+    Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel, in the gradients' type.
     How sure: calls and sizes are recorded; the time of larger buckets is estimated from the recorded sizes: medium.
     When it is wrong: a single bucket overlaps nothing with the backward pass; keep two or three.
     Source: PyTorch's DDP notes; measured on two H200 with torch 2.11: buckets of 0.5 MB cost 28 % of the step.
@@ -80,12 +84,13 @@ def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limit
         if len(at):
             at = at[np.lexsort((every.launch.start_ns[at], every.step[at]))]
             took = arrivals.transfer_ns[at].astype(np.float64)
-            yield from _of(cause, every[at], sizes[at], took, limits)
+            widened = _widened(work, every[at]) if cause == "after-backward" else _none_of(calls)
+            yield from _of(cause, every[at], sizes[at], took, widened, limits)
 
 
-def _of(cause: str, found: Work, sizes: Rows, took: Floats, limits: Limits) -> Iterator[Hits]:
-    bucket, surplus = _buckets(found.step, sizes, limits.usual_bytes)
-    steps = len(np.unique(found.step))
+def _of(cause: str, found: Work, sizes: Rows, took: Floats, widened: Calls, limits: Limits) -> Iterator[Hits]:
+    steps, as_made = len(np.unique(found.step)), sizes // (2 if len(widened) else 1)
+    bucket, surplus = _buckets(found.step, as_made, limits.usual_bytes)
     count, needed = len(found) / steps, (len(found) - surplus.sum()) / steps
     late = cause == "after-backward"
     if late and (count < limits.min_late_times or sizes.sum() < limits.min_bytes * len(found)):
@@ -94,11 +99,12 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, limits: Limits) -> I
         sizes.mean() >= limits.small_share * limits.usual_bytes or count < limits.min_times * needed
     ):
         return
-    left = _joined_ns(sizes, took, bucket) * (1 - limits.gain_share * late)
-    gone = found if late else found[surplus]
+    left = _joined_ns(sizes, as_made, took, bucket) * (1 - limits.gain_share * late)
+    gone, needless = found if late else found[surplus], _calls_of(found[surplus])
     total, hooks = format_bytes(round(sizes.sum() / steps)), "DistributedDataParallel reduces"
+    how = ", each converted to a wider type first" if len(widened) else ""
     what = (
-        f"{total} of gradients are reduced one by one after the backward pass,"
+        f"{total} of gradients are reduced one by one after the backward pass{how},"
         if late
         else f"{hooks} {total} in"
     )
@@ -106,10 +112,11 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, limits: Limits) -> I
         occurrences=gone,
         cause=cause,
         lost=LostTime.none(),
-        fix=(Resize(found[~surplus].entries, left), Drop(_calls_of(found[surplus]).rows)),
+        fix=(Resize(found[~surplus].entries, left), Drop(widened.joined((needless, widened)).rows)),
         confidence=Confidence.MEDIUM,
         message=f"{what} {count:.0f} all-reduces a step: {needed:.0f} bucket{'s' if needed > 1 else ''} would do",
-        advice="Let DistributedDataParallel reduce them: in buckets, during the backward pass."
+        advice="Let DistributedDataParallel reduce them: in buckets, during the backward pass"
+        + (", in their own type." if len(widened) else ".")
         if late
         else "Set bucket_cap_mb to its default of 25 MB, or larger: fewer collectives, launches and copies.",
         evidence={"calls": round(count), "needed": round(needed), "mean_bytes": round(float(sizes.mean()))},
@@ -124,6 +131,22 @@ def _calls_of(found: Work) -> Calls:
         inner = around.name.matches(_CALL)
         op = Calls(op.events, np.where(inner, around.rows, op.rows))
     return op.distinct()
+
+
+def _widened(work: Work, late: Work) -> Calls:
+    """What converts each gradient before it is reduced, if most are, and are converted back after it."""
+    converts = work[work.name.matches(CONVERSION) & work.op.there]
+    converts = converts[np.argsort(converts.launch.start_ns, kind="stable")]
+    launched = late.launch.start_ns
+    before = np.searchsorted(converts.launch.start_ns, launched)
+    between = np.diff(before)[np.diff(late.step) == 0]  # one back and one forth
+    if len(between) == 0 or np.median(between) < _BACK_AND_FORTH or before[0] == 0:
+        return _none_of(converts.launch)
+    return converts[before - 1].outer_op.distinct()
+
+
+def _none_of(calls: Calls) -> Calls:
+    return calls[:0]
 
 
 def _after_backward(calls: Calls, every: Work) -> Mask:
@@ -159,11 +182,11 @@ def _buckets(step: Rows, sizes: Rows, cap: int) -> tuple[Rows, Mask]:
     return bucket, np.append(bucket[1:] == bucket[:-1], False)
 
 
-def _joined_ns(sizes: Rows, took: Floats, bucket: Rows) -> Floats:
-    """What each larger bucket takes: a latency once, and the time that its bytes take."""
+def _joined_ns(sizes: Rows, as_made: Rows, took: Floats, bucket: Rows) -> Floats:
+    """What each larger bucket takes: a latency once, and the time that its bytes take, `as_made` of each gradient."""
     a_byte = 0.0
     if np.ptp(sizes) > 0:
         a_byte = max(float(np.polyfit(sizes.astype(np.float64), took, 1)[0]), 0.0)
     latency = max(float(np.median(took - a_byte * sizes)), 0.0)
-    taken = np.bincount(bucket, weights=sizes.astype(np.float64))
+    taken = np.bincount(bucket, weights=as_made.astype(np.float64))
     return np.asarray(latency + a_byte * taken, np.float64)
