@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.job.ranks import TRANSFER as PER_TRANSFER
 from tests.job.ranks import US, Recording, Reductions, job_of
-from traceanalyzer import Trace, load_job
+from traceanalyzer import Trace, diagnose, load_job
+from traceanalyzer.idle.accounting import TRANSFER, WAITING
 from traceanalyzer.job.loads import RankLoads
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.program import Program
 from traceanalyzer.report.diagnosis import analyses_of
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
 UNEVEN = {0: (500, 300, 900, 400), 1: (500, 700, 200, 401)}
 WAITED = {0: [0, 400, 0, 1], 1: [0, 0, 700, 0]}
@@ -46,6 +48,27 @@ def test_the_last_of_many_ranks_is_named(tmp_path: Path) -> None:
     for rank in (0, 1, 2, 4):
         assert (waits[rank].waiting_ns // US).tolist() == [500, 100]
         assert waits[rank].last.tolist() == [3, 3]
+
+
+def test_waiting_and_transfer_are_classes_of_the_accounting(tmp_path: Path) -> None:
+    report = diagnose(job_of(Reductions(UNEVEN), tmp_path))
+    for trace, waited_us in zip(report.traces, WAITED.values(), strict=True):
+        (time,) = trace.accounting
+        assert time.parts_ns[WAITING] == sum(waited_us) * US
+        assert time.parts_ns[TRANSFER] == len(waited_us) * PER_TRANSFER
+        assert "communication" not in time.parts_ns
+        assert sum(time.parts_ns.values()) == time.length_ns
+
+
+def test_a_rank_alone_does_not_tell_waiting_from_transfer(shared: Callable[[str], Path]) -> None:
+    files = [shared(f"ranks/hiccup.bad.rank{rank}") for rank in (0, 1)]
+    alone, together = (diagnose(load_job(*chosen)).traces[-1] for chosen in (files[1:], files))
+    parts, apart = alone.accounting[0].parts_ns, together.accounting[0].parts_ns
+    assert not {WAITING, TRANSFER} & parts.keys()
+    assert sum(apart[name] for name in (WAITING, TRANSFER, "communication")) == parts["communication"]
+    assert apart[WAITING] > 5 * apart[TRANSFER]
+    others = parts.keys() - {"communication"}
+    assert {name: apart[name] for name in others} == {name: parts[name] for name in others}
 
 
 @pytest.mark.parametrize("marked", [True, False])

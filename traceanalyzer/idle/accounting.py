@@ -1,7 +1,8 @@
 """Where the time went: every nanosecond of the window, on every device, in exactly one class.
 
 At each instant the kinds of work that run decide the class; where nothing runs the time is idle and takes the
-cause of its piece from `Idle`. Rules draw their costs from here; nothing else computes idle time.
+cause of its piece from `Idle`. Of communication that a job has measured, waiting and transfer are apart. Rules draw
+their costs from here; nothing else computes idle time.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, numbered, pick, sums_of
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
 OVERLAPS = ("compute_over_communication", "compute_over_copy")
-CLASSES = (*KINDS, *OVERLAPS, "idle")
-_IDLE = CLASSES.index("idle")
+WAITING, TRANSFER = "communication_waiting", "communication_transfer"
+CLASSES = (*KINDS, *OVERLAPS, WAITING, TRANSFER, "idle")
+_IDLE, _COMMUNICATION = CLASSES.index("idle"), KINDS.index("communication")
 _COPIES = tuple(i for i, kind in enumerate(KINDS) if kind.startswith("copy"))
 
 
@@ -48,9 +51,11 @@ class Accounting:
     summaries: tuple[Mapping[str, Any], ...]
 
     @classmethod
-    def build(cls, trace: Trace, work: DeviceWork, idle: Idle, steps: Steps) -> Self:
+    def build(
+        cls, trace: Trace, work: DeviceWork, idle: Idle, steps: Steps, waits: CollectiveWaits | None
+    ) -> Self:
         devices = distinct(work.device).tolist()
-        parts = [_segments(work, idle, steps, device) for device in devices]
+        parts = [_segments(work, idle, steps, waits, device) for device in devices]
         device, start, end, time_class = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         piece = _piece_of(idle, device, start, time_class)
         step = np.empty(len(device), np.int64)
@@ -104,7 +109,9 @@ def class_name(code: int) -> str:
     return CLASSES[code] if code < len(CLASSES) else f"idle:{CAUSES[code - len(CLASSES)]}"
 
 
-def _segments(work: DeviceWork, idle: Idle, steps: Steps, device: int) -> tuple[Rows, ...]:
+def _segments(
+    work: DeviceWork, idle: Idle, steps: Steps, waits: CollectiveWaits | None, device: int
+) -> tuple[Rows, ...]:
     """(device, start, end, class) of the stretches between any two edges on one device.
 
     Pieces have edges of their own; also, work that lasts no time lies between two gaps and leaves no other trace.
@@ -116,11 +123,32 @@ def _segments(work: DeviceWork, idle: Idle, steps: Steps, device: int) -> tuple[
         chosen = own & (work.kind == kind)
         sets.append(intervals.clip(intervals.union(work.start_ns[chosen], work.end_ns[chosen]), low, high))
     pieces = np.clip(idle.start_ns[idle.device == device], low, high)
-    members = [edge for found in sets for edge in found]
+    exchanges = np.flatnonzero(own & (work.kind == _COMMUNICATION))
+    unknown, moves = (intervals.clip(one, low, high) for one in _exchanges(work, exchanges, waits))
+    members = [edge for found in (*sets, unknown, moves) for edge in found]
     edges = distinct(np.concatenate([*members, pieces, steps.bounds_ns[device], [low, high]]))
     start, end = edges[:-1], edges[1:]
     runs = np.stack([_covers(members, start) for members in sets])
-    return np.full(len(start), device), start, end, _class_of(runs)
+    found = _class_of(runs)
+    measured = (found == _COMMUNICATION) & ~_covers(unknown, start)
+    found[measured] = np.where(
+        _covers(moves, start[measured]), CLASSES.index(TRANSFER), CLASSES.index(WAITING)
+    )
+    return np.full(len(start), device), start, end, found
+
+
+def _exchanges(
+    work: DeviceWork, entries: Rows, waits: CollectiveWaits | None
+) -> tuple[intervals.Set, intervals.Set]:
+    """(when collectives run of which nobody knows how long they wait, when the others move data: after their wait)."""
+    begin, end = work.start_ns[entries], work.end_ns[entries]
+    if waits is None:
+        return intervals.union(begin, end), intervals.EMPTY
+    waited_ns, _ = waits.of(entries)
+    known = waited_ns >= 0
+    return intervals.union(begin[~known], end[~known]), intervals.union(
+        (begin + waited_ns)[known], end[known]
+    )
 
 
 def _covers(members: intervals.Set, instants: Rows) -> Mask:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from traceanalyzer.job.runs import CollectiveRuns
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.job_report import Clock
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
 _FEW = 8  # collectives that both ranks have; of fewer no drift is told
 _SECONDS = 0.05  # of overlap: in less a drift of 40 us/s is lost among ends that differ by 10 us; chosen

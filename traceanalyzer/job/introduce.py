@@ -14,10 +14,11 @@ from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.job.rates import PEERS, Moved, rates
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.view import JobView
-from traceanalyzer.job.waits import CollectiveWaits, measured
+from traceanalyzer.job.waits import measured
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps

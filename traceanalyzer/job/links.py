@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from traceanalyzer.job.clocks import line
 from traceanalyzer.job.rates import Rate
 from traceanalyzer.job.view import JobView
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
 Floats = NDArray[np.float64]
 

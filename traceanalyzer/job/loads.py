@@ -9,9 +9,9 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Floats, sums_of
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from traceanalyzer.job.roles import roles
 from traceanalyzer.job.runs import CollectiveRuns
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.intervals import covered, union
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 

@@ -9,10 +9,10 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.job.runs import PAIR, CollectiveRuns, is_pair
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Floats, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.job_report import Clock
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, starts_of_runs
 from traceanalyzer.model.trace import Trace, codes_at
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 
 _FREE, _BESIDE = 0.02, 0.9  # share of a kernel's time beside communication: none of it, and all; chosen

@@ -8,7 +8,6 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, numbered, pick
 from traceanalyzer.model.errors import Unavailable
@@ -18,6 +17,7 @@ from traceanalyzer.replay.segments import Segments
 from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.timeline import Timeline, threads
 from traceanalyzer.replay.waits import Waits
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.names import DATA_LOADING, STREAM_WAIT
 from traceanalyzer.timeline.nesting import Nesting

@@ -8,7 +8,6 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Floats, Mask, Rows, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes_at, ints, matching
@@ -16,6 +15,7 @@ from traceanalyzer.replay.slowdown import Slowed
 from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.timeline import Timeline
 from traceanalyzer.replay.waits import Waits
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import ALLOCATOR, BUFFER_OVERHEAD, STREAM_ORDERED
 from traceanalyzer.timeline.nesting import Nesting

@@ -8,10 +8,10 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered, pick
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.beside import undisturbed_ns
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 
 _QUEUED_NS = 8_000  # work that begins so long after its call returned was waiting in the queue, H200

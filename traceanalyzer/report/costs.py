@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from traceanalyzer.idle.cause_table import GROUPS, RECORDING
 from traceanalyzer.idle.cause_texts import TEXTS
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.arrays import Mask
@@ -21,6 +20,7 @@ from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.collective_names import collective_names
 from traceanalyzer.rule.views import IdleTime, Work
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
 
 LARGEST = 3

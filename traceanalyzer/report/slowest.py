@@ -9,7 +9,7 @@ from traceanalyzer.model.report import TraceReport
 SAME_SHARE = 0.05
 """Of the step: half of the replays are nearer than that to what was measured, so that ranks so near are alike."""
 
-_COMMUNICATION = ("communication", "compute_over_communication")  # classes of the accounting
+_COMMUNICATION = ("communication", "compute_over_communication")  # classes of the accounting begin so
 
 
 def slowest_of(traces: Sequence[TraceReport]) -> TraceReport | None:
@@ -42,4 +42,8 @@ def unprofiled_ns(trace: TraceReport) -> int:
 
 
 def _communicates(trace: TraceReport) -> bool:
-    return any(time.parts_ns.get(name) for time in trace.accounting for name in _COMMUNICATION)
+    return any(
+        ns > 0 and name.startswith(_COMMUNICATION)
+        for time in trace.accounting
+        for name, ns in time.parts_ns.items()
+    )

@@ -6,6 +6,8 @@ from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.units import format_ns
 
 _CLASSES = {
+    "communication_waiting": "waiting for other ranks",
+    "communication_transfer": "transfer between ranks",
     "copy_h2d": "copy to the device",
     "copy_d2h": "copy to the host",
     "copy_d2d": "copy on the device",

@@ -7,11 +7,11 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.rule.hits import LostTime
 from traceanalyzer.rule.transfers import transfer_ns
 from traceanalyzer.rule.views import Work
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
 
 @dataclass(frozen=True, slots=True, eq=False)

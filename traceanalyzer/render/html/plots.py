@@ -11,12 +11,22 @@ from traceanalyzer.report.words import in_words
 
 _LABELLED = 7.0  # percent of the width: a narrower part has no room for its name
 _STEPS_HEIGHT, _CURVE_HEIGHT = 150, 170
+_LOOKS = (
+    "copy_d2h",
+    "copy_h2d",
+    "copy",
+    "idle",
+    "memset",
+    "compute_over",
+    "communication_waiting",
+    "communication",
+)
 _NUMBERED = 24  # steps below which a number stands
 
 
 def class_of(name: str) -> str:
     """CSS class of a class of time."""
-    for begin in ("copy_d2h", "copy_h2d", "copy", "idle", "memset", "compute_over", "communication"):
+    for begin in _LOOKS:
         if name.startswith(begin):
             return f"c-{begin.replace('_', '-')}"
     return "c-compute"

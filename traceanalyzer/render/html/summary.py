@@ -21,6 +21,7 @@ _TRACES, _FINDINGS, _VERDICT_LINES, _NAME = 4, 8, 4, 70
 _COLOURS = {
     "c-compute": "#a9d6c1",
     "c-communication": "#cdbdea",
+    "c-communication-waiting": "#ece2f9",
     "c-compute-over": "#b7c9dc",
     "c-copy": "#f1cf94",
     "c-copy-h2d": "#f8e6a0",

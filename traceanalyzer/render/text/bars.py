@@ -20,6 +20,8 @@ _GLYPHS = {
     "compute_over_communication": "▓",
     "compute_over_copy": "▚",
     "communication": "▒",
+    "communication_transfer": "▤",
+    "communication_waiting": "◌",
     "copy_h2d": "▼",
     "copy_d2h": "▲",
     "copy_d2d": "◆",

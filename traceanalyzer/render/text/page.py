@@ -17,7 +17,20 @@ FILE_WIDTH = 80
 
 _WEIGHTS = ("bold", "dim")  # styles that are no colour
 _ASCII = str.maketrans(
-    {"█": "#", "▓": "%", "▒": "=", "▚": "&", "▼": "v", "▲": "^", "◆": "*", "▶": ">", "■": "o", "░": "~"}
+    {
+        "█": "#",
+        "▓": "%",
+        "▒": "=",
+        "▚": "&",
+        "▼": "v",
+        "▲": "^",
+        "◆": "*",
+        "▶": ">",
+        "■": "o",
+        "░": "~",
+        "▤": "+",
+        "◌": ":",
+    }
     | {"·": ".", "µ": "u", "×": "x", "…": "."}
 )
 _ENDLESS, _NAME = re.compile(r"(?<!\S)[^\s/]{200,}(?!\S)"), 72  # names of generated kernels; paths stay whole

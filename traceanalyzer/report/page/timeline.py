@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.report.page.chosen import Band, Chosen, chosen
@@ -15,6 +14,7 @@ from traceanalyzer.report.page.columns import Columns, Said, Track, Writer
 from traceanalyzer.report.page.overview import Overview, overviews
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.rule.views.events import Events
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps
 

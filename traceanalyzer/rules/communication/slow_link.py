@@ -8,7 +8,6 @@ import numpy as np
 
 from traceanalyzer.job.links import RankLinks, SlowLink
 from traceanalyzer.job.loads import RankLoads
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.behind import LATE_SHARE
@@ -16,6 +15,7 @@ from traceanalyzer.replay.edits import Resize
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, rule
 from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.collective_names import collectives_of
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
 _ADVICE = "Look at what connects these ranks: nvidia-smi nvlink --status and topo -m, errors and speed of the network "
 _ADVICE += (

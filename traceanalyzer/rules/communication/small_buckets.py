@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Floats, Mask, Rows, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
@@ -18,6 +17,7 @@ from traceanalyzer.replay.edits import Drop, Resize
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import Arrivals
 from traceanalyzer.rule.collective_names import collectives_of
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.kernel_families import CONVERSION
 
 

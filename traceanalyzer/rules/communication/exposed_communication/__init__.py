@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.replay.edits import Drop, DropWork, Resize
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
@@ -22,6 +21,7 @@ from traceanalyzer.rules.communication.exposed_communication.collective_advice i
     remedy,
     who_is_late,
 )
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.job.waits import CollectiveWaits
 from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.short_names import short_op
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
@@ -17,6 +16,7 @@ from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.evidence import called_names, kernel_times
 from traceanalyzer.rules.facts.hotspot.what_limits import LIMITS, TRANSFER, Bound, what_limits
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
 
 # What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
