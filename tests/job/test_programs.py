@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.job.ranks import US, Reductions
 from traceanalyzer import Finding, diagnose, load_job
 from traceanalyzer.job.programs import rare_in
@@ -22,11 +23,17 @@ def test_names_are_rare_that_less_than_half_of_the_others_have() -> None:
     assert rare_in({0: (1, 2), 1: (1, 2), 2: (1,)}) == {0: (), 1: (), 2: ()}
 
 
-def said(folder: Path, dur: int) -> list[Finding]:
-    """Of four ranks, of which rank 0 runs one more op in each step, for so many ns."""
-    for rank, trace in Reductions(EVEN).traces().items():
+def other_program(dur: int) -> dict[int, TraceBuilder]:
+    """Four ranks, of which rank 0 runs one more op in each step, for so many ns."""
+    traces = Reductions(EVEN).traces()
+    for rank, trace in traces.items():
         for step in range(4):
             trace.op("aten::topk" if rank == 0 else "aten::add", 1_000_000 + 620 * US * step + 40 * US, dur)
+    return traces
+
+
+def said(folder: Path, dur: int) -> list[Finding]:
+    for rank, trace in other_program(dur).items():
         trace.write(folder / f"rank{rank}.json")
     return [one for one in diagnose(folder).findings if one.rule == "other-program"]
 

@@ -13,7 +13,7 @@ from traceanalyzer.replay.behind import late_share
 from traceanalyzer.replay.calibration import RESIDUAL
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.slowdown import Slowed
-from traceanalyzer.replay.steady_work import _gaps
+from traceanalyzer.replay.steady_work import _edges, _gaps
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,26 @@ def test_between_kernels_of_one_graph_the_gap_stays_and_others_get_the_median_of
     )
     gap, _ = _gaps(work, every, np.arange(3), np.array([-1, 0, 1]), np.array([0, 3_000, 9_000]))
     assert gap.tolist() == [3_000, 3_000, 3_000]
+
+
+@pytest.mark.parametrize(("end_ns", "waited"), [(11_000, True), (11_001, False)])
+def test_work_waits_for_what_ended_by_its_start_or_within_the_clocks_rounding(
+    end_ns: int, waited: bool
+) -> None:
+    """A stream is made to wait, and its next work starts at 10 us; work of the other stream ends then."""
+    streams, waits = np.array([0, 1]), np.array([2_000])
+    newest: Any = SimpleNamespace(
+        call_start_ns=np.array([0, 5_000]),
+        start_ns=np.array([1_000, 10_000]),
+        end_ns=np.array([end_ns, 20_000]),
+    )
+    to, source = _edges(newest, np.arange(2), streams, waits, np.zeros(2, bool))
+    assert (to.tolist(), source.tolist()) == (([1], [0]) if waited else ([], []))
+    older: Any = SimpleNamespace(
+        call_start_ns=np.array([0, 1_000, 5_000]),
+        start_ns=np.array([1_000, 12_000, 10_000]),
+        end_ns=np.array([end_ns, 50_000, 20_000]),
+    )
+    measured = np.array([True, False, False])
+    to, source = _edges(older, np.arange(3), np.array([0, 0, 1]), waits, measured)
+    assert (to.tolist(), source.tolist()) == (([2], [0]) if waited else ([], []))

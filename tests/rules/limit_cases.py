@@ -1,8 +1,9 @@
-"""Where the fixtures decide a limit of a rule: `python -m tests.rules.limit_cases` adds what limit_cases.json lacks.
+"""Where a program decides a limit of a rule: `python -m tests.rules.limit_cases` adds what limit_cases.json lacks.
 
-A recording has one value of what a limit is held against. With the limit just below that value the rule says one
-thing, just above it another: both sides of the decision, found by halving. A limit that is no threshold but a factor
-of a prediction says another thing with every value; the pair then begins at the limit itself.
+Recorded fixtures are looked at, and what limit_programs.py builds. A trace has one value of what a limit is held
+against. With the limit just below that value the rule says one thing, just above it another: both sides of the
+decision, found by halving. A limit that is no threshold but a factor of a prediction says another thing with every
+value; the pair then begins at the limit itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from tests.loaded import analysed
-from tests.recorded import TRACES, name_of
+from tests.recorded import FIXTURES, TRACES, name_of
+from tests.rules.limit_programs import PROGRAMS, built
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.rule.hits import Hits
@@ -27,7 +29,7 @@ from traceanalyzer.rule.registry import Rule, all_rules
 TABLE = Path(__file__).with_suffix(".json")
 _FACTORS = (1.001, 1.1, 1.5, 2, 4, 10, 100, 1_000, 1e6)
 _APART = 1e-3  # of a limit that is no whole number: how near to the decision the two sides come
-_UNSAID = {"message", "advice", "related", "occurrences", "lost"}
+_UNSAID = {"related", "occurrences", "lost"}
 Said = tuple[int, int, str]
 """(findings, occurrences, digest of what they lost and what their fixes change)"""
 
@@ -38,8 +40,11 @@ def with_limit(rule: Rule, name: str, value: float) -> Rule:
 
 
 def said(rule: Rule, analysis: Analysis) -> Said:
-    """What the rule finds, without its sentences."""
-    hits = list(rule.hits(analysis))
+    """What the rule finds, and its sentences."""
+    try:
+        hits = list(rule.hits(analysis))
+    except Unavailable as why:
+        return 0, 0, type(why).__name__
     whole = hashlib.sha256()
     for part in (part for one in hits for part in _parts(one)):
         whole.update(part)
@@ -96,24 +101,31 @@ def _halved(
     return min(near, far), max(near, far)
 
 
+def analysis_of(name: str) -> Analysis:
+    """The fixture, or the built program, of this name."""
+    return built(name) if name.startswith("built/") else analysed(FIXTURES / f"{name}.json.gz")
+
+
+def _candidates(rule: Rule) -> Iterator[str]:
+    """Those of the rule first, then all other fixtures."""
+    recorded = sorted(map(name_of, TRACES))
+    yield from (name for name in recorded if name.startswith(f"{rule.slug}/"))
+    yield from (f"built/{rule.slug}/{number}" for number in range(len(PROGRAMS.get(rule.slug, ()))))
+    yield from (name for name in recorded if not name.startswith(f"{rule.slug}/"))
+
+
 def main() -> None:
-    """Write the table; what is in it is kept, and limits that are missing are looked for in every fixture."""
+    """Write the table; what is in it is kept, and limits that are missing are looked for in every program."""
     table: dict[str, Any] = json.loads(TABLE.read_text()) if TABLE.exists() else {}
     for rule in all_rules():
         names = [] if rule.limits is None else [one.name for one in fields(rule.limits)]
-        for path in sorted(TRACES, key=lambda path: (path.parent.name != rule.slug, name_of(path))):
-            for name in names:
-                if f"{rule.slug}.{name}" in table:
-                    continue
-                with suppress(Unavailable):
-                    sides = decided(rule, name, analysed(path))
-                    if sides:
-                        limit = getattr(rule.limits, name)
-                        table[f"{rule.slug}.{name}"] = {
-                            "trace": name_of(path),
-                            "limit": limit,
-                            "sides": sides,
-                        }
+        for trace in _candidates(rule):
+            missing = [name for name in names if f"{rule.slug}.{name}" not in table]
+            analysis = analysis_of(trace) if missing else None
+            for name in missing if analysis else ():
+                if sides := decided(rule, name, analysis):
+                    limit = getattr(rule.limits, name)
+                    table[f"{rule.slug}.{name}"] = {"trace": trace, "limit": limit, "sides": sides}
     lines = [f" {json.dumps(name)}: {json.dumps(entry)}" for name, entry in sorted(table.items())]
     TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -27,13 +27,8 @@ def test_waiting_for_a_straggler_is_probable(shared: Shared, name: str) -> None:
     assert (one.cause, one.confidence, one.saving) == ("waiting", Confidence.LOW, None)
 
 
-@pytest.mark.parametrize(
-    ("few_ns", "cause", "waiting_ns"),
-    [(150 * US, "transfer", 0), (2_000 * US, "waiting", 3 * 1_850 * US)],
-    ids=["in proportion", "as long as many"],
-)
-def test_few_elements_that_take_as_long_as_many_wait(few_ns: int, cause: str, waiting_ns: int) -> None:
-    """4 million elements move in 2 ms, so that a tenth of a million take 0.05 ms and 0.1 of latency."""
+def few_and_many(few_ns: int) -> TraceBuilder:
+    """By turns all-reduces of 4 million elements, in 2 ms, and of a tenth of a million."""
     trace = TraceBuilder()
     for number in range(1, 7):
         few, at = number % 2 == 0, 5_000 * US * number
@@ -42,7 +37,17 @@ def test_few_elements_that_take_as_long_as_many_wait(few_ns: int, cause: str, wa
         trace.op("record_param_comms", at, 20 * US, **args)
         trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
         trace.kernel(at + 15 * US, took, number, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
-    (one,) = of_rule(trace, "exposed-communication")
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("few_ns", "cause", "waiting_ns"),
+    [(150 * US, "transfer", 0), (2_000 * US, "waiting", 3 * 1_850 * US)],
+    ids=["in proportion", "as long as many"],
+)
+def test_few_elements_that_take_as_long_as_many_wait(few_ns: int, cause: str, waiting_ns: int) -> None:
+    """4 million elements move in 2 ms, so that a tenth of a million take 0.05 ms and 0.1 of latency."""
+    (one,) = of_rule(few_and_many(few_ns), "exposed-communication")
     assert (one.cause, one.evidence["waiting_ns"]) == (cause, waiting_ns)
 
 
@@ -157,11 +162,8 @@ def test_many_small_all_reduces_belong_into_buckets(count: int, joined: bool) ->
     assert one.advice.startswith("Join many collectives into one") is joined
 
 
-@pytest.mark.parametrize(("kernels", "count"), [(0, 3 * 5), (12, 0)])
-def test_small_collectives_are_stacked_only_where_nothing_is_computed_between(
-    kernels: int, count: int
-) -> None:
-    """Iterations of one mark, and layers, exchange a few numbers each: each needs what lies before it."""
+def small_ones(kernels: int) -> TraceBuilder:
+    """Three steps of six all-reduces of 64 numbers, each with so many kernels behind it."""
     args: Any = {"Collective name": "allreduce", "In msg nelems": 64, "Out msg nelems": 64}
     trace, at, number = TraceBuilder(distributedInfo={"rank": 0, "world_size": 8}), 0, 0
     for step in range(3):
@@ -178,7 +180,15 @@ def test_small_collectives_are_stacked_only_where_nothing_is_computed_between(
                 trace.kernel(at + 12 * US, 10 * US, number, name=kernel)
                 at += 25 * US
         trace.step(step, begin, at - begin)
-    said = of_rule(trace, "needless-collectives")
+    return trace
+
+
+@pytest.mark.parametrize(("kernels", "count"), [(0, 3 * 5), (12, 0)])
+def test_small_collectives_are_stacked_only_where_nothing_is_computed_between(
+    kernels: int, count: int
+) -> None:
+    """Iterations of one mark, and layers, exchange a few numbers each: each needs what lies before it."""
+    said = of_rule(small_ones(kernels), "needless-collectives")
     assert sum(one.count for one in said) == count
 
 

@@ -58,7 +58,7 @@ def test_workers_that_fell_back_once_are_info_and_those_that_do_again_and_again_
     assert len(alarms(stalled({3, 7, 11}), "dataloader-stall")) == 1
 
 
-def _collating(loop: Loop, number: int) -> None:
+def collating(loop: Loop, number: int) -> None:
     """A batch of 5 ms: 4 ms of the user's collate function, of which a copy takes 1 ms; the rest is torch's own."""
     start = loop.now
     loop.annotation(SINGLE, start, 5 * MS)
@@ -69,7 +69,7 @@ def _collating(loop: Loop, number: int) -> None:
 
 
 def test_a_loader_s_time_is_told_by_the_user_s_function_and_in_shares_of_all_of_it() -> None:
-    (found,) = alarms(loop_of(_collating), "dataloader-stall")
+    (found,) = alarms(loop_of(collating), "dataloader-stall")
     assert (
         "most of the loader's time goes to code outside of ops (80 % of the time), aten::copy_ (20 %)"
         in found.message

@@ -1,4 +1,4 @@
-"""Each limit just below and just above the value at which a recording decides it: see limit_cases.py."""
+"""Each limit just below and just above the value at which a program decides it: see limit_cases.py."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.loaded import analysed
-from tests.recorded import FIXTURES
-from tests.rules.limit_cases import TABLE, said, with_limit
+from tests.rules.limit_cases import TABLE, analysis_of, said, with_limit
 from traceanalyzer.rule.registry import all_rules, find_rule
-
-_DECIDED = 0.5
-"""Share of all limits that a fixture must decide; what decides the others is built by tests of their rules."""
 
 CASES: dict[str, dict[str, Any]] = json.loads(TABLE.read_text())
 BY_TRACE = {
@@ -28,7 +23,7 @@ BY_TRACE = {
 
 @pytest.mark.parametrize("trace", BY_TRACE)
 def test_a_rule_says_other_things_on_either_side_of_its_limit(trace: str) -> None:
-    analysis, alike = analysed(FIXTURES / f"{trace}.json.gz"), []
+    analysis, alike = analysis_of(trace), []
     for name in BY_TRACE[trace]:
         slug, _, limit = name.partition(".")
         rule, (below, above) = find_rule(slug), CASES[name]["sides"]
@@ -48,4 +43,7 @@ def test_limits_are_those_that_the_table_was_made_with() -> None:
         for one in fields(rule.limits)
     }
     assert {name: case["limit"] for name, case in CASES.items()} == {name: now.get(name) for name in CASES}
-    assert len(CASES) >= _DECIDED * len(now), sorted(set(now) - set(CASES))
+    missing = sorted(set(now) - set(CASES))
+    assert not missing, (
+        f"run python -m tests.rules.limit_cases, or first build a case in limit_programs.py: {missing}"
+    )

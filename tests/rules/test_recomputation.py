@@ -11,9 +11,9 @@ from tests.rules.kernel_programs import NVJET, US, found
 from traceanalyzer.model.finding import Severity
 
 
-def test_anomaly_mode_is_seen_by_its_checks() -> None:
-    trace = TraceBuilder()
-    number = 0
+def anomaly_mode() -> TraceBuilder:
+    """Four steps, each with five nodes of backward and the three ops that check each."""
+    trace, number = TraceBuilder(), 0
     for step in range(4):
         begin = step * 400 * US
         trace.step(step, begin, 399 * US)
@@ -25,7 +25,11 @@ def test_anomaly_mode_is_seen_by_its_checks() -> None:
                 trace.op(name, at + (20 + 10 * place) * US, 9 * US)
                 trace.launch("cudaLaunchKernel", at + (21 + 10 * place) * US, 3 * US, number)
                 trace.kernel(at + (26 + 10 * place) * US, 2 * US, number)
-    (one,) = found(trace.load(), "recomputation")
+    return trace
+
+
+def test_anomaly_mode_is_seen_by_its_checks() -> None:
+    (one,) = found(anomaly_mode().load(), "recomputation")
     assert (one.cause, one.evidence["checks"]) == ("anomaly-mode", 20)
 
 

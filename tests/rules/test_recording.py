@@ -22,7 +22,7 @@ def _found(trace: Trace | Path, rule: str = "trace-health") -> dict[str, Finding
     return {found.cause: found for found in report.findings}
 
 
-def _steps(pieces: int = 40, *, first: int = 3, steps: int = 4) -> TraceBuilder:
+def stepped(pieces: int = 40, *, first: int = 3, steps: int = 4) -> TraceBuilder:
     """Steps of 1 ms with some launches each, without their work."""
     trace = TraceBuilder()
     for number in range(steps):
@@ -34,7 +34,7 @@ def _steps(pieces: int = 40, *, first: int = 3, steps: int = 4) -> TraceBuilder:
     return trace
 
 
-def _worked(trace: TraceBuilder, which: Callable[[int], bool]) -> TraceBuilder:
+def worked(trace: TraceBuilder, which: Callable[[int], bool]) -> TraceBuilder:
     """With the work of those launches."""
     for event in [event for event in trace.events if event["name"] == "cudaLaunchKernel"]:
         correlation = event["args"]["correlation"]
@@ -44,7 +44,7 @@ def _worked(trace: TraceBuilder, which: Callable[[int], bool]) -> TraceBuilder:
 
 
 def test_a_complete_recording_only_says_what_was_left_out() -> None:
-    found = _found(_worked(_steps(), lambda _: True).load())
+    found = _found(worked(stepped(), lambda _: True).load())
     assert list(found) == ["left-out"]
     assert "record_shapes=True and with_stack=True" in found["left-out"].advice
 
@@ -63,25 +63,25 @@ def test_a_trace_of_the_cpu_alone_lost_nothing(shared: Shared) -> None:
 
 
 def test_launches_whose_work_is_missing_here_and_there() -> None:
-    found = _found(_worked(_steps(), lambda number: number % 4 != 0).load())["lost-work"]
+    found = _found(worked(stepped(), lambda number: number % 4 != 0).load())["lost-work"]
     assert found.evidence["missing"] == found.count == 40
 
 
 def test_a_device_lane_that_ends_early() -> None:
-    found = _found(_worked(_steps(), lambda number: number <= 100).load())
+    found = _found(worked(stepped(), lambda number: number <= 100).load())
     assert "lost-work" not in found
     assert found["truncated-device-lane"].evidence["missing"] == 60
 
 
 def test_launches_in_a_capture_start_nothing() -> None:
-    trace = _worked(_steps(), lambda number: number <= 120)
+    trace = worked(stepped(), lambda number: number <= 120)
     trace.launch("cudaStreamBeginCapture", 3 * MS + 5 * US, US, 0)
     trace.launch("cudaStreamEndCapture", 3 * MS + 900 * US, US, 0)
     assert not {"lost-work", "truncated-device-lane"} & _found(trace.load()).keys()
 
 
 def test_work_without_launches() -> None:
-    trace = _worked(_steps(), lambda _: True)
+    trace = worked(stepped(), lambda _: True)
     for piece in range(20):
         trace.kernel(2 * MS + piece * 20 * US, 2 * US, 5_000 + piece)
     assert _found(trace.load())["lost-launches"].count == 20
@@ -96,7 +96,7 @@ def test_work_that_was_queued_before_the_recording_is_not_lost(shared: Shared) -
     ("first", "steps", "causes"), [(0, 4, {"no-warm-up"}), (3, 2, {"few-steps"}), (3, 4, set())]
 )
 def test_too_short_and_too_early(first: int, steps: int, causes: set[str]) -> None:
-    found = _found(_worked(_steps(first=first, steps=steps), lambda _: True).load())
+    found = _found(worked(stepped(first=first, steps=steps), lambda _: True).load())
     assert found.keys() - {"left-out"} == causes
 
 
@@ -109,7 +109,7 @@ def test_all_of_it_is_info(shared_trace: Path) -> None:
 # -- throttling -------------------------------------------------------------------------------------------------------
 
 
-def _clocked(**series: list[float]) -> Trace:
+def clocked(**series: list[float]) -> Trace:
     """Eight steps of ten equal kernels; where the clock is low they take half as long again."""
     trace, clock = TraceBuilder(), series["clock"]
     for number, mhz in enumerate(clock):
@@ -136,7 +136,7 @@ DIP = [FULL] * 4 + [LOW] * 3 + [FULL]
 )
 def test_a_clock_that_falls_is_told_with_its_reason(power: float, heat: float, cause: str) -> None:
     powers = [700.0] * 4 + [power] * 3 + [700.0]
-    found = _found(_clocked(clock=DIP, power=powers, heat=[heat] * 8), "throttling")
+    found = _found(clocked(clock=DIP, power=powers, heat=[heat] * 8), "throttling")
     assert list(found) == [cause]
     assert found[cause].count == 30
     assert found[cause].cost_ns == 30 * 25 * US
@@ -146,7 +146,7 @@ def test_a_clock_that_falls_is_told_with_its_reason(power: float, heat: float, c
 
 @pytest.mark.parametrize("clock", [[FULL] * 8, [FULL, 1900.0] * 4, [LOW] * 3 + [FULL] * 5])
 def test_steady_clocks_boost_and_ramp_are_no_throttling(clock: list[float]) -> None:
-    assert _found(_clocked(clock=clock), "throttling") == {}
+    assert _found(clocked(clock=clock), "throttling") == {}
 
 
 def test_without_counters_it_does_not_apply(shared: Shared) -> None:

@@ -50,16 +50,21 @@ def test_without_a_mark_what_follows_the_last_launch_is_no_part_of_a_step() -> N
     assert [one.rule for one in report.findings if one.severity.value != "info"] == ["launch-bound"]
 
 
+def paused(name: str) -> TraceBuilder:
+    """40 ms without any row before the op's first call, and none before the others."""
+    trace = TraceBuilder()
+    launches(trace, 0, 1)
+    for i in range(4):
+        at = 41 * MS + 100 * US * i
+        trace.op(name, at, 50 * US)
+        trace.launch("cudaLaunchKernel", at + 10 * US, 5 * US, 100 + i)
+        trace.kernel(at + 20 * US, 60 * US, 100 + i)
+    trace.step(0, 0, 42 * MS)
+    return trace
+
+
 def test_what_prepares_a_scripted_function_is_a_cold_start_and_no_pause() -> None:
-    """40 ms without any row before its first call, and none before the others."""
     for name, rule in (("fused_gelu", "cold-start"), ("aten::gelu", "host-gap")):
-        trace = TraceBuilder()
-        launches(trace, 0, 1)
-        for i in range(4):
-            at = 41 * MS + 100 * US * i
-            trace.op(name, at, 50 * US)
-            trace.launch("cudaLaunchKernel", at + 10 * US, 5 * US, 100 + i)
-            trace.kernel(at + 20 * US, 60 * US, 100 + i)
-        trace.step(0, 0, 42 * MS)
-        said = {one.rule for one in diagnose(trace.load()).findings if one.severity.value == "high"}
+        found = diagnose(paused(name).load()).findings
+        said = {one.rule for one in found if one.severity.value == "high"}
         assert said & {"cold-start", "host-gap"} == {rule}
