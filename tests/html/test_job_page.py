@@ -15,7 +15,7 @@ from tests.html.pages import parsed
 from tests.loaded import loaded
 from traceanalyzer.render.html.document import MOST_BYTES, render_html
 from traceanalyzer.report.diagnosis import analyses_of, report_of
-from traceanalyzer.report.page.page import MOST_RANKS, Page, page_of, thinner
+from traceanalyzer.report.page.page import MOST_RANKS, Page, TracePage, page_of, thinner
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -90,7 +90,9 @@ def test_jobs_of_many_ranks_and_findings_stay_small(job: Page) -> None:
             replace(job.report.findings[i % len(job.report.findings)], rank=i % 64) for i in range(400)
         ),
     )
-    pages = tuple(replace(drawn[i % 2], rank=i, detailed=i < MOST_RANKS) for i in range(64))
+    pages = tuple(
+        replace(drawn[i % 2], rank=i) if i < MOST_RANKS else TracePage(i, detailed=False) for i in range(64)
+    )
     strips = tuple(job.strips[i % len(job.strips)] for i in range(40)) + (None,) * 360
     html = render_html(replace(job, report=many, traces=pages, strips=strips))
     assert len(html) <= MOST_BYTES

@@ -32,11 +32,12 @@ def timeline_section(page: Page) -> Html | None:
     choice = tag(
         "label", "Rank ", tag("select", *options, id="timeline-trace"), class_="script-only tools drawn"
     )
-    boxes = (_box(page, i, timeline) for i, timeline in drawn)
+    causes = _causes(page)
+    boxes = (_box(page, i, timeline, causes) for i, timeline in drawn)
     return filled("timeline.html", {"choice": choice if several else "", "timelines": together(boxes)})
 
 
-def _box(page: Page, i: int, timeline: Timeline) -> Html:
+def _box(page: Page, i: int, timeline: Timeline, causes: Sequence[str]) -> Html:
     several = len(page.traces) > 1
     label = f"Timeline of rank {page.traces[i].rank}" if several else "Timeline of the trace"
     found = page.report.findings
@@ -49,7 +50,7 @@ def _box(page: Page, i: int, timeline: Timeline) -> Html:
     slots = {
         "label": label,
         "findings": together(options),
-        "legend": _legend(page, timeline),
+        "legend": _legend(timeline, causes),
         "note": _note(timeline),
     }
     return filled("timeline_one.html", slots)
@@ -66,12 +67,11 @@ def _note(timeline: Timeline) -> str:
     return f"{', '.join(parts)}."
 
 
-def _legend(page: Page, timeline: Timeline) -> Html:
+def _legend(timeline: Timeline, causes: Sequence[str]) -> Html:
     """Kinds of events, and the largest causes of idle time."""
     kinds = sorted({class_of(name)[2:].split("-")[0] for name in timeline.kinds if name in _WORK})
     items = [tag("li", tag("span", class_=f"swatch b-{kind}"), _KINDS.get(kind, kind)) for kind in _THREAD]
     items += [tag("li", tag("span", class_=f"swatch b-{kind}"), _KINDS.get(kind, kind)) for kind in kinds]
-    causes = _causes(page)
     items += [
         tag("li", tag("span", class_=f"swatch i-{k}"), f"idle: {in_words(name)}")
         for k, name in enumerate(causes[:_CAUSES])
