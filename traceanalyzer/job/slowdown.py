@@ -9,7 +9,7 @@ What-if Analysis", 2025).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -17,6 +17,8 @@ import numpy as np
 
 from traceanalyzer.job.runs import is_pair
 from traceanalyzer.job.view import JobView
+from traceanalyzer.model.arrays import Floats, Mask
+from traceanalyzer.model.job_report import Slowdown
 
 _MOST = 16  # ranks whose own part is said, those that hold up the others longest
 
@@ -40,20 +42,6 @@ Program = Sequence[Sequence[Task]]
 """Tasks of one rank in order; those of one place run at once: a send beside a receive."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slowdown:
-    """S of a job.
-
-    Attributes:
-        s: T / T_ideal; 1.0 where all ranks are even.
-        by_rank, by_stage: the same where only this rank, or the ranks of this stage, take what they took.
-    """
-
-    s: float
-    by_rank: Mapping[int, float]
-    by_stage: Mapping[int, float]
-
-
 def slowdown(
     programs: Sequence[Mapping[int, Program]], stages: Mapping[int, int], ranks: Sequence[int] = ()
 ) -> Slowdown:
@@ -63,19 +51,17 @@ def slowdown(
         stages: rank -> its stage of the pipeline; empty where there is none.
         ranks: those whose own part is asked for.
     """
+    every, named = sorted({rank for one in programs for rank in one}), sorted(set(stages.values()))
+    keeps = [[False] * len(every), [True] * len(every)]
+    keeps += [[one == rank for one in every] for rank in ranks]
+    keeps += [[stages.get(one) == stage for one in every] for stage in named]
+    kept = dict(zip(every, np.array(keeps).T, strict=True))
     ideal = _ideal(programs)
-
-    def mean_ns(keeps: Callable[[int], bool]) -> float:
-        return fmean(_step_ns(one, ideal, keeps) for one in programs)
-
-    even = max(mean_ns(lambda _: False), 1.0)
+    took = np.mean([_steps_ns(one, ideal, kept) for one in programs], axis=0)
+    s = (took / max(float(took[0]), 1.0)).tolist()
+    parts = s[2 : 2 + len(ranks)], s[2 + len(ranks) :]
     return Slowdown(
-        mean_ns(lambda _: True) / even,
-        {rank: mean_ns(lambda one, own=rank: one == own) / even for rank in ranks},  # type: ignore[misc]
-        {
-            stage: mean_ns(lambda one, own=stage: stages.get(one) == own) / even  # type: ignore[misc]
-            for stage in sorted(set(stages.values()))
-        },
+        s[1], *(dict(zip(*pair, strict=True)) for pair in zip((ranks, named), parts, strict=True))
     )
 
 
@@ -91,10 +77,14 @@ def _ideal(programs: Sequence[Mapping[int, Program]]) -> dict[Hashable, float]:
     return {kind: median(every) if kind in moves else fmean(every) for kind, every in took.items()}
 
 
-def _step_ns(
-    programs: Mapping[int, Program], ideal: Mapping[Hashable, float], keeps: Callable[[int], bool]
-) -> float:
-    """When the last rank is done; of ranks that are not kept each task takes the ideal."""
+def _steps_ns(
+    programs: Mapping[int, Program], ideal: Mapping[Hashable, float], kept: Mapping[int, Mask]
+) -> Floats:
+    """When the last rank is done, of several jobs at once; float64 (jobs,).
+
+    Args:
+        kept: rank -> bool (jobs,), in which it takes what it took; in the others each of its tasks takes the ideal.
+    """
     expected = Counter(
         task.meets
         for program in programs.values()
@@ -102,23 +92,25 @@ def _step_ns(
         for task in place
         if task.meets is not None
     )
-    come: dict[Hashable, list[float]] = {}
-    now = dict.fromkeys(programs, 0.0)
+    come: Counter[Hashable] = Counter()
+    latest: dict[Hashable, Floats] = {}
+    now = {rank: np.zeros(len(kept[rank])) for rank in programs}
 
     def going(rank: int) -> Iterator[int]:
         """Counts what it has done, as often as it is looked at while it waits."""
-        kept = keeps(rank)
         for count, place in enumerate(programs[rank]):
             meets = [task.meets for task in place if task.meets is not None]
             for one in meets:
-                come.setdefault(one, []).append(now[rank])
-            while any(len(come[one]) < expected[one] for one in meets):
+                come[one] += 1
+                latest[one] = np.maximum(latest.get(one, 0.0), now[rank])
+            while any(come[one] < expected[one] for one in meets):
                 yield count
-            now[rank] = max(
-                (now[rank] if task.meets is None else max(come[task.meets]))
-                + (task.ns if kept else ideal[task.kind])
+            ends = [
+                (now[rank] if task.meets is None else latest[task.meets])
+                + np.where(kept[rank], task.ns, ideal[task.kind])
                 for task in place
-            )
+            ]
+            now[rank] = ends[0] if len(ends) == 1 else np.max(ends, axis=0)
 
     ranks = {rank: going(rank) for rank in programs}
     before: dict[int, int] = {}
@@ -127,7 +119,7 @@ def _step_ns(
         if done == before:  # tasks that wait for each other in a circle, or for a rank that never comes
             break
         ranks, before = {rank: ranks[rank] for rank in done}, done
-    return max(now.values(), default=0.0)
+    return np.asarray(np.max(list(now.values()), axis=0), np.float64)
 
 
 # -- of recorded traces ----------------------------------------------------------------------------------

@@ -74,6 +74,20 @@ class RankReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Slowdown:
+    """How much slower a job is than one of even ranks, as recorded: S = T / T_ideal.
+
+    Attributes:
+        s: T / T_ideal; 1.0 where all ranks are even.
+        by_rank, by_stage: the same where only this rank, or the ranks of this stage, take what they took.
+    """
+
+    s: float
+    by_rank: Mapping[int, float]
+    by_stage: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
 class JobReport:
     """All ranks together.
 
@@ -86,6 +100,7 @@ class JobReport:
         culprits: ranks that the others wait for, the one that costs most first.
         verdict: `summary` as one sentence.
         summary: how long a step takes, who sets its pace and whom the others wait for, and what the fixes give.
+        slowdown: against even ranks, as recorded.
         as_peers: what-if: ranks -> the job's step if these ranks were as their peers.
         unavailable: part of this -> why it is not there.
     """
@@ -98,5 +113,6 @@ class JobReport:
     culprits: tuple[int, ...] = ()
     verdict: str = ""
     summary: Verdict = NO_VERDICT
+    slowdown: Slowdown | None = None
     as_peers: Mapping[str, StepEstimate] | None = None
     unavailable: Mapping[str, str] | None = None

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from traceanalyzer.job.introduce import moved
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.job.rates import Rate, rates
-from traceanalyzer.job.slowdown import Slowdown, of_job
+from traceanalyzer.job.slowdown import of_job
 from traceanalyzer.job.view import JobView
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.job_report import Clock
+from traceanalyzer.model.job_report import Clock, Slowdown
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 
 from traceanalyzer.job.links import RankLinks
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.job.ranks import Ranks
+from traceanalyzer.job.slowdown import of_job
 from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import sums_of
@@ -22,11 +24,13 @@ from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.replay.behind import Behind
 from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.report.of_rank import OfRank
-from traceanalyzer.report.verdict import by_whom
+from traceanalyzer.report.summary import attempt
+from traceanalyzer.report.verdict import by_whom, listed
 from traceanalyzer.report.words import format_span
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.steps import Steps
 
+_NAMED = 3  # of the ranks that the others wait for
 _SURE = 0.6  # of the waiting: then it is one rank's; chosen
 _LESS = 0.995  # of the step: more is next to nothing saved
 _MUCH = Severity.MEDIUM.least_share  # of the step: less waiting is not worth a word
@@ -87,6 +91,7 @@ def job_report(
     missing = tuple(rank for rank in range(world or 0) if rank not in heads)
     culprits = culprits_of(findings)
     step = None if forecast is None else forecast.step
+    uneven = attempt({}, "slowdown", partial(of_job, view), None)
     summary = _summary(heads[every[0]], reports, step, together, culprits, findings)
     return JobReport(
         reports,
@@ -97,6 +102,7 @@ def job_report(
         culprits,
         summary.sentence,
         summary,
+        slowdown=uneven,
         unavailable={**unavailable, **alone} or None,
     )
 
@@ -205,7 +211,8 @@ def _whom(ranks: Sequence[RankReport], culprits: Sequence[int]) -> str:
     by_rank = {rank.rank: rank for rank in ranks}
     if culprits:
         held = max(by_rank[rank].holding_up_ns for rank in culprits)
-        names = " and ".join(str(rank) for rank in culprits[:3])
+        named, more = sorted(culprits[:_NAMED]), len(culprits) - _NAMED
+        names = f"{', '.join(map(str, named))} and {more} more" if more > 0 else listed(named)
         what = f"the others wait {format_ns(held)} a step for" if held else "the others wait for"
         return f"{what} rank{'s' * (len(culprits) > 1)} {names}"
     latest = max(ranks, key=lambda rank: (rank.holding_up_ns, -rank.rank))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from traceanalyzer.job.rates import Rate
-from traceanalyzer.job.slowdown import Slowdown
 from traceanalyzer.model.job_report import Clock
 from traceanalyzer.model.units import format_bytes, format_ns
+from traceanalyzer.render.text.job import slowdown_lines
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.report.collectives import CollectivesReport
@@ -15,7 +15,6 @@ from traceanalyzer.report.collectives import CollectivesReport
 _TITLES = ("", "collective", "size", "times", "transfer", "algbw", "busbw", "beside", "waiting")
 _CLOCK_TITLES = ("clock of", "reads more", "+-", "drift", "collectives", "contradict")
 _COLUMNS, _COLLECTIVE = 80, 13
-_LARGEST = 3  # ranks or stages
 
 
 def render_collectives(told: CollectivesReport) -> str:
@@ -33,7 +32,7 @@ def render_collectives(told: CollectivesReport) -> str:
     ]
     lines += _table([_CLOCK_TITLES, *(_clock(rank, clock) for rank, clock in sorted(clocks.items()))])
     if told.slowdown is not None:
-        lines += ["", *_slowdown(told.slowdown)]
+        lines += ["", *slowdown_lines(told.slowdown)]
     lines += [f"rank {rank}: no collective in common with another rank" for rank in told.alone]
     return as_text(lines)
 
@@ -63,15 +62,6 @@ def ranges(ranks: Sequence[int]) -> str:
 def _slow(name: str, one: Rate) -> Iterator[str]:
     yield f"slow link: {one.collective} of {name} moves {one.busbw:.1f} GB/s,"
     yield f"    the median of groups that do the same {one.beside:.1f}"
-
-
-def _slowdown(found: Slowdown) -> Iterator[str]:
-    yield f"as recorded the job takes {found.s:.2f} times as long as with even ranks (S)"
-    for name, parts in (("rank", found.by_rank), ("stage", found.by_stage)):
-        largest = sorted(parts, key=lambda one: (-parts[one], one))[:_LARGEST]
-        said = ", ".join(f"{name} {one} {parts[one]:.2f}" for one in largest)
-        if said:
-            yield f"    with one uneven {name} alone: {said}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from traceanalyzer.model.iterations import Iteration, Iterations
-from traceanalyzer.model.job_report import JobReport, RankReport
+from traceanalyzer.model.job_report import JobReport, RankReport, Slowdown
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.page import Page
 
@@ -14,6 +14,7 @@ _SHOWN_ITERATIONS = 4
 _SAME_PROGRAM = (
     0.9  # of the names: recordings of one program share all but those of what runs now and then; chosen
 )
+_LARGEST = 3  # ranks or stages of which S is said
 _LABEL = 6  # columns of `Step`, `Limit` and `Fix`
 
 
@@ -83,6 +84,16 @@ def put_ranks(page: Page, job: JobReport) -> None:
         page.put(f"and {left} ranks between these; `--rank N` shows one rank alone", style="dim")
     for part, why in (job.unavailable or {}).items():
         page.put(f"{part}: {why}", style="dim")
+
+
+def slowdown_lines(found: Slowdown) -> Iterator[str]:
+    """S of the job, and of its most uneven ranks and stages."""
+    yield f"as recorded the job takes {found.s:.2f} times as long as with even ranks (S)"
+    for name, parts in (("rank", found.by_rank), ("stage", found.by_stage)):
+        largest = sorted(parts, key=lambda one: (-parts[one], one))[:_LARGEST]
+        said = ", ".join(f"{name} {one} {parts[one]:.2f}" for one in largest)
+        if said:
+            yield f"    with one uneven {name} alone: {said}"
 
 
 _TITLES = ("rank", "recorded", "alone", "waits", "holds up", "clock off by", "drift", "+-")

@@ -8,7 +8,7 @@ from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.finding import put_finding, put_places
 from traceanalyzer.render.text.footer import footer
-from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
+from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks, slowdown_lines
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.screen import put_screen, put_title, put_verdict
 from traceanalyzer.render.text.trace import put_trace
@@ -44,6 +44,7 @@ def _all(page: Page, report: Report, *, quiet: bool) -> None:
         if report.job is not None:
             put_job(page, report.job)
             put_ranks(page, report.job)
+            page.lines += slowdown_lines(report.job.slowdown) if report.job.slowdown else ()
         else:
             _verdicts(page, report.traces)
         if report.iterations is not None:
