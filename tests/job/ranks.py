@@ -24,11 +24,13 @@ class Recording:
         ahead_ns: its clock less that of the job.
         first: step at which the recording begins.
         marked: whether steps are marked.
+        drift_ppm: what the clock gains, from the job's time zero on.
     """
 
     ahead_ns: int = 0
     first: int = 0
     marked: bool = True
+    drift_ppm: float = 0.0
 
 
 @dataclass
@@ -68,8 +70,8 @@ class Reductions:
         self, trace: TraceBuilder, step: int, begin: int, arrived: int, end: int, recording: Recording
     ) -> None:
         """Launched at its begin: 5 us for each call, and the kernels run without gaps."""
-        at = begin + recording.ahead_ns
-        shift, number = recording.ahead_ns, 2 * step + 1
+        shift, number = recording.ahead_ns + round(begin * recording.drift_ppm * 1e-6), 2 * step + 1
+        at = begin + shift
         if recording.marked:
             trace.step(step, at - 10 * US, 30 * US)
         trace.op("aten::mm", at - 9 * US, 9 * US)

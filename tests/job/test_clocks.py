@@ -87,3 +87,16 @@ def test_overlays_of_a_job_are_on_one_clock(ahead_ns: int, tmp_path: Path) -> No
     assert clock is not None
     assert clock.uncertainty_ns < 100_000
     assert apart[0] - apart[1] == pytest.approx(ahead_ns, abs=clock.uncertainty_ns)
+
+
+def test_the_overlay_of_a_clock_that_drifts_is_right_in_the_middle(tmp_path: Path) -> None:
+    """Perfetto takes one offset for a file: at either end half of the drift is left."""
+    compute = dict.fromkeys((0, 1), (5_000,) * 60)
+    job = job_of(Reductions(compute, recordings={1: Recording(3_000_000, drift_ppm=100.0)}), tmp_path)
+    analysed = analyses_of(job)
+    report = report_of(analysed)
+    apart = [one.base_time_ns - job[one.rank or 0].meta.base_time_ns for one in overlays_of(report, analysed)]
+    window = report.traces[0].window
+    middle_ns = (window.start_ns + window.end_ns) // 2 - job[0].meta.origin_ns
+    assert apart[0] == 0
+    assert -apart[1] == pytest.approx(3_000_000 + middle_ns * 100e-6, abs=2_000)

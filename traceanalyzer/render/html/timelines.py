@@ -130,11 +130,14 @@ def _shifts(report: Report) -> list[int | None]:
     clocks = (
         {} if report.job is None else {one.rank: one for one in report.job.ranks if one.clock is not None}
     )
-    found = []
+    found: list[int | None] = []
     for trace in report.traces:
         one = clocks.get(-1 if trace.rank is None else trace.rank)
-        ahead = one.clock.offset_ns if one is not None and one.clock is not None else 0
-        found.append(None if one is None else trace.meta.origin_ns + one.base_ns - ahead)
+        if one is None or one.clock is None:
+            found.append(None)
+            continue
+        start, end = trace.window.start_ns + one.base_ns, trace.window.end_ns + one.base_ns
+        found.append(trace.meta.origin_ns + one.base_ns - one.clock.ahead_within_ns(start, end))
     least = min((at for at in found if at is not None), default=0)
     return [None if at is None else at - least for at in found]
 

@@ -29,11 +29,20 @@ def overlays_of(report: Report, analysed: Sequence[tuple[int | None, Analysis]])
 
 
 def _ahead_ns(report: Report) -> dict[int | None, int]:
-    """Rank -> what its clock reads more than the reference's, where that is more than its uncertainty."""
-    clocks = {one.rank: one.clock for one in report.job.ranks if one.clock} if report.job else {}
-    return {
-        rank: clock.offset_ns for rank, clock in clocks.items() if abs(clock.offset_ns) > clock.uncertainty_ns
-    }
+    """Rank -> what its clock reads more than the reference's, where that is more than its uncertainty.
+
+    In the middle of its window: Perfetto takes one offset for a file, and no drift.
+    """
+    known = {one.rank: one for one in report.job.ranks} if report.job else {}
+    found: dict[int | None, int] = {}
+    for trace in report.traces:
+        one = known.get(-1 if trace.rank is None else trace.rank)
+        if one is not None and one.clock is not None:
+            ahead = one.clock.ahead_within_ns(
+                one.base_ns + trace.window.start_ns, one.base_ns + trace.window.end_ns
+            )
+            found |= {trace.rank: ahead} if abs(ahead) > one.clock.uncertainty_ns else {}
+    return found
 
 
 def _overlay(rank: int | None, analysis: Analysis, findings: Sequence[Numbered], ahead_ns: int) -> Overlay:
