@@ -25,6 +25,8 @@ class _Answers(dict[str, bool]):
 
 
 _answers = lru_cache(_MOST_PATTERNS)(_Answers)
+compiled = lru_cache(_MOST_PATTERNS)(re.compile)
+"""As `re.compile`, which forgets after 512 patterns: each of a job's ranks would compile them again."""
 
 
 def remembered(wanted: Callable[[str], object]) -> Callable[[str], object]:

@@ -10,7 +10,7 @@ from typing import Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.answers import remembered
+from traceanalyzer.model.answers import compiled, remembered
 from traceanalyzer.model.arrays import Mask, Rows, numbered
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.lazy import pd
@@ -66,7 +66,7 @@ class Texts:
 
     def matches(self, pattern: str | re.Pattern[str]) -> Mask:
         """Which rows have the pattern anywhere in their text; bool (rows,)."""
-        return self.meets(re.compile(pattern).search)
+        return self.meets(compiled(pattern).search)
 
     def one_of(self, *texts: str) -> Mask:
         """Which rows have one of these texts; bool (rows,)."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from traceanalyzer.model.arrays import numbered
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CPU
 from traceanalyzer.model.trace import NULL_INT, Device, Meta, ints, matching, narrow_codes, texts_of
@@ -114,7 +115,7 @@ def _devices(properties: Any, gpu: Columns) -> tuple[Device, ...]:
     listed = [p for p in properties if isinstance(p, dict)] if isinstance(properties, list) else []
     by_id = {_integer(p.get("id")): p for p in listed}
     device = ints(gpu, "device")
-    used = set(np.unique(device).tolist()) - {NULL_INT}
+    used = set(numbered(device)[1].tolist()) - {NULL_INT}
     if (matching(gpu, "category", BUSY_CATEGORIES.__contains__) & (device == NULL_INT)).any():
         used.add(0)  # what work counts to whose device nobody tells
     only = listed[0] if len(listed) == 1 else {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Self
 
 import numpy as np
@@ -92,11 +93,11 @@ class Behind(More):
         names, rows = segment_names(trace, program)
         shares = {name: more.peers_ns[name] / (ns + more.peers_ns[name]) for name, ns in more.cpu_ns.items()}
         shares.pop(more.pause, None)  # only the longest of the gaps that it is named by
-        left = np.array([shares.get(name, 1.0) for name in names.tolist()])
+        left = np.array([shares.get(name, 1.0) for name in names.names.tolist()])[names.code]
         left[longest_gaps(program)] *= more.pause_left
         less = more.computes_more and more.peers_compute_ns > 0
         work_left = more.peers_compute_ns / more.compute_ns if less else 1.0
-        spent = rows[(names == next(iter(more.cpu_ns), None)) & (rows >= 0)]
+        spent = rows[names.one_of(*islice(more.cpu_ns, 1)) & (rows >= 0)]
         edit = AsPeers(Left(left), work_left)
         plain = {one.name: getattr(more, one.name) for one in fields(More)}
         return cls(**plain, rows=distinct(spent), edit=edit)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, pick, starts_of_runs
+from traceanalyzer.model.arrays import Rows, grouped, numbered, pick, starts_of_runs
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.replay.program import Program
 from traceanalyzer.timeline.device_work import DeviceWork
 
-_GAP = "before "
+_GAP, _LOADS = "before ", "enumerate(DataLoader)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,15 @@ class Hours:
         names, _ = segment_names(trace, program)
         steps = len(program.sample) * program.sample.part
         traced = program.segments.cpu_ns
-        found, code = np.unique(names.astype(str), return_inverse=True)
-        sums = np.bincount(code, weights=traced, minlength=len(found)) / steps
-        calls = np.bincount(code, minlength=len(found)) / steps
+        sums = np.bincount(names.code, weights=traced, minlength=len(names.names)) / steps
+        calls = np.bincount(names.code, minlength=len(names.names)) / steps
         computes = ~program.work.communication
         took = float(program.work.dur_ns[computes].sum()) / steps
-        cpu, often = (dict(zip(found.tolist(), values.tolist(), strict=True)) for values in (sums, calls))
+        cpu, often = (dict(zip(names.names.tolist(), one.tolist(), strict=True)) for one in (sums, calls))
         gaps = longest_gaps(program)
-        pause, pause_ns = (str(names[gaps[0]]), float(np.median(traced[gaps]))) if len(gaps) else ("", 0.0)
+        pause, pause_ns = (
+            (names[int(gaps[0])] or "", float(np.median(traced[gaps]))) if len(gaps) else ("", 0.0)
+        )
         return cls(cpu, often, pause, pause_ns, took, _kernels(trace, work, program, steps))
 
 
@@ -60,21 +61,26 @@ def longest_gaps(program: Program) -> Rows:
     return order[starts_of_runs(program.timeline.step[order])]
 
 
-def segment_names(trace: Trace, program: Program) -> tuple[NDArray[np.object_], Rows]:
-    """(what each segment is: the same on all ranks that run one program; the row that it is named by)."""
-    texts = np.append(texts_of(trace.lanes.cpu, "name"), "")
+def segment_names(trace: Trace, program: Program) -> tuple[Texts, Rows]:
+    """(what each segment is: the same on all ranks that run one program; the row that it is named by).
+
+    Every one of the names occurs, and they are sorted.
+    """
+    texts = [*texts_of(trace.lanes.cpu, "name").tolist(), ""]  # the last one's number stands for none
     top, call, row = program.segments.top_op, program.segments.call, program.timeline.row
     named = np.where(top >= 0, top, call)
-    code = codes_at(trace.lanes.cpu, "name", named)
-    after = _next(named)
-    follows = codes_at(trace.lanes.cpu, "name", pick(named, after))
-    around = texts[codes_at(trace.lanes.cpu, "name", np.where(named < 0, row, -1))]
-    plain = texts[code].astype(object)
-    loads = np.char.startswith(around.astype(str), "enumerate(DataLoader)")
-    gaps = np.where(loads, around, _GAP + texts[follows].astype(object))
-    return np.asarray(np.where(named >= 0, plain, gaps), object), np.where(
-        named >= 0, named, pick(named, after)
+    after = pick(named, _next(named))
+    own, around, follows = (
+        codes_at(trace.lanes.cpu, "name", rows) % len(texts)
+        for rows in (named, np.where(named < 0, row, -1), after)
     )
+    loads = np.array([text.startswith(_LOADS) for text in texts])[around]
+    number, used = numbered(np.where(named >= 0, own, np.where(loads, around, follows + len(texts))))
+    every = [*texts, *(_GAP + text for text in texts)]
+    said = [every[one] for one in used.tolist()]
+    place = {name: at for at, name in enumerate(sorted(set(said)))}
+    code = np.array([place[one] for one in said], np.int64)[number]
+    return Texts(code, np.array(list(place), object)), np.where(named >= 0, named, after)
 
 
 def _next(named: Rows) -> Rows:
@@ -93,9 +99,8 @@ def _kernels(trace: Trace, work: DeviceWork, program: Program, steps: float) -> 
     row = work.row[program.work.entry[~program.work.communication]]
     names, grids = (texts_of(trace.lanes.gpu, name) for name in ("name", "grid"))
     code, grid = codes_at(trace.lanes.gpu, "name", row), codes_at(trace.lanes.gpu, "grid", row)
-    pairs, count = np.unique(np.stack((code, grid)), axis=1, return_counts=True)
+    number, first = grouped([code, grid])
+    pairs = zip(code[first].tolist(), grid[first].tolist(), np.bincount(number).tolist(), strict=True)
     return {
-        f"{names[a]} {grids[b]}": float(times) / steps
-        for a, b, times in zip(*pairs.tolist(), count.tolist(), strict=True)
-        if a >= 0 and b >= 0
+        f"{names[a]} {grids[b]}": float(times) / steps for a, b, times in sorted(pairs) if a >= 0 and b >= 0
     }

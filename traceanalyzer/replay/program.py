@@ -100,7 +100,7 @@ class Program:
 
 def loading(trace: Trace, nesting: Nesting, work: DeviceWork) -> intervals.Set:
     """When threads that launch work waited for data."""
-    rows = np.flatnonzero(matching(trace.lanes.cpu, "name", lambda name: bool(DATA_LOADING.search(name))))
+    rows = np.flatnonzero(matching(trace.lanes.cpu, "name", DATA_LOADING.search))
     launching = nesting.thread[work.call[work.call >= 0]]
     rows = rows[np.isin(nesting.thread[rows], launching)]
     return intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,35 +67,14 @@ class Block:
     taken_ns: list[float]
     stretches: list[Stretch]
 
-    @classmethod
-    def of(cls, schedule: Schedule, *, meeting: bool = False) -> Self:
+    @staticmethod
+    def of(schedule: Schedule, *, meeting: bool = False) -> Block:
         """Cut where something waits, where something is waited for by another stream, and every few launches.
 
         Args:
             meeting: cut around the collectives at which ranks meet, too.
         """
-        size = len(schedule.stream)
-        every = np.arange(0, size, _STRETCH)
-        edges = schedule.edge_to, schedule.edge_from + 1
-        meets = np.flatnonzero(schedule.meet >= 0) if meeting else np.empty(0, np.int64)
-        cuts = distinct(np.concatenate((every, schedule.wait_after, *edges, meets, meets + 1, [0, size])))
-        meet, meet_ns = _meets(schedule, cuts, meets)
-        last = np.maximum(np.append(cuts[1:], size) - 1, 0)
-        ends = np.append(cuts[1:], size)
-        launches = schedule.launch_ns[last] if size else np.zeros(len(cuts))
-        streams = schedule.stream[last] if size else np.zeros(len(cuts), np.int64)
-        before = _before(schedule)
-        columns = (
-            _waits(schedule, cuts),
-            _edges(schedule, cuts, before),
-            _runs(schedule, cuts, before),
-            ends.tolist(),
-            launches.tolist(),
-            streams.tolist(),
-            meet.tolist(),
-            meet_ns.tolist(),
-        )
-        return cls(schedule.cpu_ns, schedule.taken_ns.tolist(), list(map(Stretch, *columns)))
+        return Layout(schedule, meeting=meeting).block(schedule)
 
     def period_ns(self, blocks: int, settled: float) -> float:
         """Time from block to block, all work of each done: of two alike, else the mean over all but the first.
@@ -174,6 +153,42 @@ class State:
         return max(self.late, *self.done) if self.done else self.late
 
 
+class Layout:
+    """What blocks of one program have in common at any slowdown: where they are cut, what is in each stretch."""
+
+    def __init__(self, schedule: Schedule, *, meeting: bool = False) -> None:
+        """Arguments as of `Block.of`."""
+        size = len(schedule.stream)
+        every = np.arange(0, size, _STRETCH)
+        edges = schedule.edge_to, schedule.edge_from + 1
+        meets = np.flatnonzero(schedule.meet >= 0) if meeting else np.empty(0, np.int64)
+        cuts = distinct(np.concatenate((every, schedule.wait_after, *edges, meets, meets + 1, [0, size])))
+        ends, before = np.append(cuts[1:], size), _before(schedule)
+        self._taken_ns: list[float] = schedule.taken_ns.tolist()
+        self._last = np.maximum(ends - 1, 0)
+        self._waits = np.searchsorted(cuts, schedule.wait_after).tolist(), _waited_for(schedule)
+        self._edges = _edges(schedule, cuts, before)
+        self._runs = _Runs(schedule, cuts, before) if size else None
+        streams = schedule.stream[self._last] if size else np.zeros(len(cuts), np.int64)
+        meet, meet_ns = _meets(schedule, cuts, meets)
+        self._ends, self._newest = ends.tolist(), streams.tolist()
+        self._meets = meet.tolist(), meet_ns.tolist()
+
+    def block(self, schedule: Schedule) -> Block:
+        """Of a schedule that differs from the first one by its slowdown alone."""
+        many = len(self._ends)
+        waits: list[list[Wait]] = [[] for _ in range(many)]
+        returns, tails = schedule.wait_ns.tolist(), schedule.wait_tail_ns.tolist()
+        for stretch, streams, returned, tail in zip(*self._waits, returns, tails, strict=True):
+            waits[stretch].append((returned, tail, streams))
+        runs: list[list[Run]] = [[] for _ in range(many)]
+        if self._runs is not None:
+            runs = _listed(self._runs.stretch, many, self._runs.columns(schedule))
+        launches = schedule.launch_ns[self._last].tolist() if self._runs else [0.0] * many
+        columns = waits, self._edges, runs, self._ends, launches, self._newest, *self._meets
+        return Block(schedule.cpu_ns, self._taken_ns, list(map(Stretch, *columns)))
+
+
 def _meets(schedule: Schedule, cuts: Rows, meets: Rows) -> tuple[Rows, Floats]:
     """Of each stretch the collective that it is, -1 for none, and how long that takes."""
     number, took = np.full(len(cuts), -1, np.int64), np.zeros(len(cuts))
@@ -196,15 +211,11 @@ def _before(schedule: Schedule) -> Floats:
     return before
 
 
-def _waits(schedule: Schedule, cuts: Rows) -> list[list[Wait]]:
-    found: list[list[Wait]] = [[] for _ in cuts]
-    at = np.searchsorted(cuts, schedule.wait_after).tolist()
-    returns, tails = schedule.wait_ns.tolist(), schedule.wait_tail_ns.tolist()
+def _waited_for(schedule: Schedule) -> list[list[int]]:
+    """The streams that each wait waits for."""
     waited_for = [tuple(one) for one in schedule.wait_streams.tolist()]
     streams = {one: [stream for stream, waits in enumerate(one) if waits] for one in set(waited_for)}
-    for stretch, returned, tail, one in zip(at, returns, tails, waited_for, strict=True):
-        found[stretch].append((returned, tail, streams[one]))
-    return found
+    return [streams[one] for one in waited_for]
 
 
 def _edges(schedule: Schedule, cuts: Rows, before: Floats) -> list[list[Edge]]:
@@ -213,18 +224,29 @@ def _edges(schedule: Schedule, cuts: Rows, before: Floats) -> list[list[Edge]]:
     return _listed(at, len(cuts), (schedule.stream[to], ends, (schedule.dur_ns - before)[to]))
 
 
-def _runs(schedule: Schedule, cuts: Rows, before: Floats) -> list[list[Run]]:
-    size = len(schedule.stream)
-    if size == 0:
-        return [[] for _ in cuts]
-    ready = schedule.launch_ns + schedule.latency_ns + schedule.dur_ns - before
-    stretch = np.searchsorted(cuts, np.arange(size), side="right") - 1
-    key = stretch * schedule.streams + schedule.stream
-    order = np.argsort(key, kind="stable")
-    first = np.flatnonzero(np.diff(key[order], prepend=-1))
-    last = order[np.append(first[1:], size) - 1]
-    largest = np.maximum.reduceat(ready[order], first)
-    return _listed(stretch[last], len(cuts), (schedule.stream[last], largest, before[last]))
+class _Runs:
+    """The work of each stretch by stream.
+
+    Attributes:
+        stretch: of each run.
+    """
+
+    def __init__(self, schedule: Schedule, cuts: Rows, before: Floats) -> None:
+        size = len(schedule.stream)
+        stretch = np.searchsorted(cuts, np.arange(size), side="right") - 1
+        key = stretch * schedule.streams + schedule.stream
+        order = np.argsort(key, kind="stable")
+        first = np.flatnonzero(np.diff(key[order], prepend=-1))
+        last = order[np.append(first[1:], size) - 1]
+        self._before, self._order, self._first = before, order, first
+        self.stretch = stretch[last]
+        self._columns = schedule.stream[last], before[last]
+
+    def columns(self, schedule: Schedule) -> tuple[Rows | Floats, ...]:
+        """As `Run` has them."""
+        ready = schedule.launch_ns + schedule.latency_ns + schedule.dur_ns - self._before
+        largest = np.maximum.reduceat(ready[self._order], self._first)
+        return self._columns[0], largest, self._columns[1]
 
 
 def _listed(at: Rows, size: int, columns: Sequence[Rows | Floats]) -> list[list[Any]]:

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from traceanalyzer.replay.edited_program import EditedProgram
-from traceanalyzer.replay.recurrence import Block
-from traceanalyzer.replay.schedule import Schedule, Schedules
+from traceanalyzer.replay.recurrence import Block, Layout
+from traceanalyzer.replay.schedule import Schedules
 
 Bound = Literal["gpu", "cpu", "wait", "communication"]
 
@@ -52,25 +52,26 @@ def run(edited: EditedProgram, slowdown: float) -> Step:
 
 def run_at(edited: EditedProgram, slowdowns: Sequence[float]) -> list[Step]:
     """Replay what the edits left at each of the slowdowns."""
-    schedules = Schedules(edited)
-    return [_run(edited, schedules.at(slowdown)) for slowdown in slowdowns]
+    schedules = list(map(Schedules(edited).at, slowdowns))
+    layout = Layout(schedules[0])
+    return [_run(edited, layout.block(schedule)) for schedule in schedules]
 
 
-def _run(edited: EditedProgram, schedule: Schedule) -> Step:
+def _run(edited: EditedProgram, block: Block) -> Step:
     sample = edited.program.sample
     blocks = max(-(-_MIN_STEPS // len(sample)), 3)
-    period = Block.of(schedule).period_ns(blocks, _SETTLED)
+    period = block.period_ns(blocks, _SETTLED)
     steps = len(sample) * sample.part
-    gpu = float(schedule.taken_ns.max(initial=0.0))
-    return Step(period / steps, schedule.cpu_ns / steps, gpu / steps, _bound(edited, schedule, period))
+    gpu = max(block.taken_ns, default=0.0)
+    return Step(period / steps, block.cpu_ns / steps, gpu / steps, _bound(edited, block, period))
 
 
-def _bound(edited: EditedProgram, schedule: Schedule, period: float) -> Bound:
-    gpu = float(schedule.taken_ns.max(initial=0.0))
-    if schedule.cpu_ns >= max(_BOUND * period, gpu):
+def _bound(edited: EditedProgram, block: Block, period: float) -> Bound:
+    gpu = max(block.taken_ns, default=0.0)
+    if block.cpu_ns >= max(_BOUND * period, gpu):
         return "cpu"
     if gpu < _BOUND * period and edited.waits.any():
         return "wait"
-    mine = edited.alive & (edited.stream == int(np.argmax(schedule.taken_ns)))
+    mine = edited.alive & (edited.stream == int(np.argmax(block.taken_ns)))
     communicating = edited.dur_ns[mine & edited.program.work.communication].sum()
     return "communication" if communicating > _MIN_COMMUNICATION_SHARE * edited.dur_ns[mine].sum() else "gpu"

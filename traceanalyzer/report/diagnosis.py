@@ -124,7 +124,9 @@ def report_of_ranks(ranks: Ranks, view: JobView | None, asked: Asked, as_peers: 
     if view is not None:
         together = partial(replayed_together, ranks, view, asked.step_ms, as_peers)
         forecast = attempt(unavailable, "step", together, None)
-    said = list(ranks.each(judged, {rank: rank for rank in ranks.all}, asked).values())
+    replayed = {} if forecast is None else forecast.forecasts
+    asks = {rank: (rank, rank not in replayed) for rank in ranks.all}
+    said = list(ranks.each(judged, asks, asked).values())
     if view is not None:
         return _of_job(ranks, said, view, forecast, limits, unavailable, as_peers)
     if as_peers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Self
@@ -12,6 +12,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.report import StepEstimate, TraceReport
+from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.job_replay import Said, recorded_step
@@ -105,10 +106,14 @@ class OfRank:
     costs: tuple[Cost, ...]
 
 
-def judged(analysis: Analysis, rank: Rank, asked: Asked) -> OfRank:
-    """The head of one trace's report, and what the rules say of it."""
+def judged(analysis: Analysis, given: tuple[Rank, bool], asked: Asked) -> OfRank:
+    """The head of one trace's report, and what the rules say of it.
+
+    Args:
+        given: the rank; whether the step with all its fixes is wanted, which of a job replayed as one is the job's.
+    """
     with uncollected():
-        return _judged(analysis, rank, asked)
+        return _judged(analysis, *given, asked)
 
 
 def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> dict[int, Finding]:
@@ -120,7 +125,7 @@ def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> di
     }
 
 
-def _judged(analysis: Analysis, rank: Rank, asked: Asked) -> OfRank:
+def _judged(analysis: Analysis, rank: Rank, together: bool, asked: Asked) -> OfRank:
     unavailable: dict[str, str] = {}
     whole, step_ms = analysis, asked.step_ms
     analysis.build_all([Forecast, *indexes_of(asked.rules)])
@@ -132,10 +137,11 @@ def _judged(analysis: Analysis, rank: Rank, asked: Asked) -> OfRank:
         analysis = analysis.with_index(forecast)
     said = judge(asked.rules, analysis, scope_of(analysis, rank), forecast)
     whole.provide(Said(said))
-    step, together = attempt(unavailable, "step", lambda: _estimates(forecast, said), _NO_ESTIMATES)
+    fixes = said.to_fix if together else None
+    step, fixed = attempt(unavailable, "step", lambda: _estimates(forecast, fixes), _NO_ESTIMATES)
     head = summarise(analysis, rank)
     unavailable = {**(head.unavailable or {}), **unavailable}
-    head = replace(head, step=step, together=together, measured=measured, unavailable=unavailable)
+    head = replace(head, step=step, together=fixed, measured=measured, unavailable=unavailable)
     none: tuple[Cost, ...] = ()
     costs = attempt({}, "costs", partial(largest_costs, analysis), none)
     return OfRank(head, tuple(_briefs(rank, said)), said.faults, said.outcomes, costs)
@@ -159,8 +165,8 @@ def _forecast(analysis: Analysis, step_ms: float | None) -> Forecast:
     return forecast if step_ms is None else forecast.pinned(step_ms)
 
 
-def _estimates(forecast: Forecast | None, said: Judgement) -> Estimates:
-    """The step, and the step when every fault above `info` is put right."""
+def _estimates(forecast: Forecast | None, fixes: Sequence[Edit] | None) -> Estimates:
+    """The step, and the step when every fault above `info` is put right, where that is wanted."""
     if forecast is None:
         return _NO_ESTIMATES
-    return forecast.step, forecast.fixed(said.to_fix)
+    return forecast.step, None if fixes is None else forecast.fixed(fixes)

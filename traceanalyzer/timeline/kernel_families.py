@@ -7,6 +7,7 @@ composable kernel. Triton: what Inductor calls poi, red and per. The rest is tor
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _I = re.IGNORECASE
 
@@ -98,6 +99,8 @@ LOW_PRECISION = re.compile(
 )
 OLD_TENSOR_CORES = re.compile(r"cutlass_(70|75)_(wmma_)?tensorop|(volta|turing)_[hs]?\w*gemm")
 
+_MOST_NAMES = 8_192  # whose answers are kept: ranks of a job run the same kernels, some hundred
+
 # What libraries of computation and compilers of kernels call theirs, beside the families above.
 _LIBRARY = re.compile(
     r"at::native|at_cuda_detail|(?<![a-z])(cub|thrust|cudnn|cutlass|cute|ck|rocprim|miopen|fbgemm_gpu|flashinfer|vllm)::"
@@ -107,17 +110,20 @@ _LIBRARY = re.compile(
 )
 
 
+@lru_cache(_MOST_NAMES)
 def computes(name: str) -> bool:
     """Whether the name is one that only kernels have which compute or copy on their own device."""
     families = (GEMM_OR_CONVOLUTION, ATTENTION, POINTWISE, REDUCTION, COPY, LAYOUT, VECTOR_PRODUCT, SOFTMAX)
     return bool(_LIBRARY.search(name)) or any(family.search(name) for family in families)
 
 
+@lru_cache(_MOST_NAMES)
 def is_product(name: str) -> bool:
     """A matrix product, a convolution or attention."""
     return bool(GEMM_OR_CONVOLUTION.search(name) or ATTENTION.search(name))
 
 
+@lru_cache(_MOST_NAMES)
 def is_fp32_on_vector_units(name: str) -> bool:
     """A float32 product on units that are no tensor cores, though it is more than a matrix times a vector."""
     return bool(
@@ -127,6 +133,7 @@ def is_fp32_on_vector_units(name: str) -> bool:
     )
 
 
+@lru_cache(_MOST_NAMES)
 def is_half_with_narrow_loads(name: str) -> bool:
     """A half-precision matrix product that loads less than 16 bytes at once, or is for older tensor cores."""
     return bool(
@@ -138,6 +145,7 @@ def is_half_with_narrow_loads(name: str) -> bool:
     )
 
 
+@lru_cache(_MOST_NAMES)
 def is_gemm(name: str) -> bool:
     """A product of two matrices: neither a convolution, nor a vector's product, nor what adds up the parts of one."""
     other = CONVOLUTION.search(name) or VECTOR_PRODUCT.search(name)

@@ -48,7 +48,10 @@ class Loops:
         groups = int(group[-1]) + 1 if len(group) else 0
         best = np.zeros((3, groups), np.int64)  # first, period, repeats
         for period in range(1, min(_MAX_PERIOD, len(kind) // least) + 1):
-            first, run = _runs((kind[period:] == kind[:-period]) & (group[period:] == group[:-period]))
+            same = kind[period:] == kind[:-period]
+            if np.count_nonzero(same) < (least - 1) * period:
+                continue
+            first, run = _runs(same & (group[period:] == group[:-period]))
             repeats = run // period + 1
             enough = (run > 0) & (repeats >= least)
             first, repeats = first[enough], repeats[enough]
