@@ -8,13 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import SHARED
 from tests.job.ranks import TRANSFER as PER_TRANSFER
 from tests.job.ranks import US, Recording, Reductions, job_of
 from traceanalyzer import Trace, diagnose, load_job
 from traceanalyzer.idle.accounting import TRANSFER, WAITING
 from traceanalyzer.job.loads import RankLoads
+from traceanalyzer.job.pairing import told_apart
+from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.job.waits import measured
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.read.load import load_file
 from traceanalyzer.replay.program import Program
 from traceanalyzer.report.diagnosis import analyses_of
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
@@ -161,3 +166,51 @@ def _given(analysed: Sequence[tuple[int | None, Analysis]]) -> list[int | None]:
             continue
         known.append(rank)
     return known
+
+
+def _four_ranks(named: bool) -> dict[int, CollectiveRuns]:
+    """Pairs (0, 1) and (2, 3) reduce ten times a step, then (0, 2) and (1, 3) once; each with a clock of its own."""
+    chance = np.random.default_rng(3)
+    now = np.zeros(4, np.int64)
+    found: dict[int, list[tuple[int, int, int, str]]] = {rank: [] for rank in range(4)}
+    for _ in range(6):
+        for elements, pairs in [(64, ((0, 1), (2, 3)))] * 10 + [(4_096, ((0, 2), (1, 3)))]:
+            begin = now + chance.integers(100, 3_000, 4) * US
+            for pair in pairs:
+                end = max(begin[rank] for rank in pair) + 50 * US
+                for rank in pair:
+                    found[rank].append(
+                        (int(begin[rank]), int(end), elements, str(list(pair)) if named else "")
+                    )
+                    now[rank] = end
+    runs = {}
+    for rank, rows in found.items():
+        start, end, elements, group = zip(*rows, strict=True)
+        every, ahead = np.arange(len(rows)), rank * HOUR
+        names = np.full(len(rows), "allreduce", object), np.array(group, object)
+        columns = np.array(elements), np.full(len(rows), -1), np.full(len(rows), -1)
+        runs[rank] = CollectiveRuns(every, np.array(start) + ahead, np.array(end) + ahead, *names, *columns)
+    return runs
+
+
+def test_groups_without_names_are_told_apart_by_who_takes_part() -> None:
+    named, bare = _four_ranks(named=True), _four_ranks(named=False)
+    apart = told_apart(bare)
+    assert {rank: one.group.tolist() for rank, one in apart.items()} == {
+        rank: one.group.tolist() for rank, one in named.items()
+    }
+    expected, together = measured(named), measured(bare)
+    for rank, one in measured(apart).items():
+        assert one.waiting_ns.tolist() == expected[rank].waiting_ns.tolist()
+        assert one.last.tolist() == expected[rank].last.tolist()
+        assert one.waiting_ns.sum() != together[rank].waiting_ns.sum()
+
+
+@pytest.mark.parametrize("job", ["jobs/lightllm_base/rank*.json.gz", "jobs/torchrec_a2a/rank*.json.gz"])
+def test_ranks_that_all_take_part_stay_one_group(job: str) -> None:
+    files = sorted(SHARED.glob(job))
+    if not files:
+        pytest.skip("needs the shared traces")
+    runs = {rank: Analysis(load_file(file)).index(CollectiveRuns) for rank, file in enumerate(files)}
+    for rank, one in told_apart(runs).items():
+        assert one.group.tolist() == runs[rank].group.tolist()

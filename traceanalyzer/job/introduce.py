@@ -9,6 +9,7 @@ from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.joint_ends import RankKernels, waiting_together, with_waiting
 from traceanalyzer.job.links import NO_LINKS, RankLinks, between_two, of_groups, without_links
 from traceanalyzer.job.loads import Load, RankLoads, comparable
+from traceanalyzer.job.pairing import told_apart
 from traceanalyzer.job.programs import Hashes, OtherProgram, program_of, rare_in
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.job.rates import PEERS, Moved, rates
@@ -34,7 +35,7 @@ def introduce(ranks: Ranks) -> JobView | None:
     # Kernels that wait for other ranks are communication, before anything else is made of them.
     names = waiting_together(ranks.each(kernels, dict.fromkeys(every)))
     found = ranks.each(runs, dict.fromkeys(every), names)
-    own = {rank: one for rank, (one, _) in found.items()}
+    own = told_apart({rank: one for rank, (one, _) in found.items()})
     waits = measured(own) if len(own) > 1 else {}
     if not waits:
         return None

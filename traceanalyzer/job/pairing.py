@@ -8,7 +8,8 @@ steps, the ends of both recordings, their beginnings.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,10 @@ _SLACK_NS = (
 )
 
 _MOST = 0.75  # of the pairs run at once: then the order is right; 0.85 of exchanges in two kernels, DeepEP on 8 H200
+_EXECUTIONS = 4  # of fewer who takes part is chance
+_MOST_ENDS = (
+    0.9  # of the collectives of one group that end together on its ranks; a rank may be descheduled; chosen
+)
 _RECEIVED_NS = (
     500_000  # a kernel that receives what was sent long ago runs so much after its peers' at most; DeepEP
 )
@@ -40,6 +45,46 @@ def partners(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Row
         if (count := int((found >= 0).sum())) > most:
             best, most = found, count
     return best
+
+
+def told_apart(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveRuns]:
+    """The same with groups that have neither name nor ranks told apart by who takes part: they end together.
+
+    Of each collective and size the ranks are split where that gives groups of one size, else they stay one group.
+    """
+    groups = {rank: one.group.copy() for rank, one in runs.items()}
+    kinds = [
+        {(what, int(count)) for what, count, group in _kinds(one) if group == ""} for one in runs.values()
+    ]
+    for what, count in sorted(set().union(*kinds), key=str):
+        chosen = {
+            rank: np.flatnonzero((one.group == "") & (one.what == what) & (one.elements == count))
+            for rank, one in runs.items()
+        }
+        for members in _members({rank: runs[rank].end_ns[own] for rank, own in chosen.items() if len(own)}):
+            for rank in members:
+                groups[rank][chosen[rank]] = str(members)
+    return {rank: replace(one, group=groups[rank]) for rank, one in runs.items()}
+
+
+def _kinds(one: CollectiveRuns) -> Iterator[tuple[str, int, str | None]]:
+    return zip(one.what.tolist(), one.elements.tolist(), one.group.tolist(), strict=True)
+
+
+def _members(ends: Mapping[int, Rows]) -> list[list[int]]:
+    """Ranks whose collectives end together; none where not all ranks are in groups of one size."""
+    count = min(map(len, ends.values()))
+    groups: list[list[int]] = []
+    for rank, own in sorted(ends.items()):
+        for group in groups:
+            apart = own[-count:] - ends[group[0]][-count:]
+            if (abs(apart - round(float(np.median(apart)))) <= _SLACK_NS).mean() >= _MOST_ENDS:
+                group.append(rank)
+                break
+        else:
+            groups.append([rank])
+    sizes = {len(group) for group in groups}
+    return groups if count >= _EXECUTIONS and len(groups) > 1 and len(sizes) == 1 and min(sizes) > 1 else []
 
 
 def at_once(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: Rows) -> Mask:
