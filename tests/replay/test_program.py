@@ -8,6 +8,7 @@ import pytest
 from tests.builder import PID, TraceBuilder
 from tests.replay.programs import CALL_NS, OP_NS, STEP_NS, Loop, forecast, program, replay
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.replay.sample import _middle
 
 MAIN, AUTOGRAD, WATCHDOG = 1000, 1001, 1002
 
@@ -195,3 +196,15 @@ def test_many_steps_are_replayed_as_a_run_from_the_middle(monkeypatch: pytest.Mo
     steps = program(loop.load()).sample.steps
     assert 1 <= len(steps) < 10
     assert np.diff(steps).tolist() == [1] * (len(steps) - 1)
+
+
+@pytest.mark.parametrize(
+    ("usable", "most", "run"),
+    [(4, 30, [2, 3, 4]), (4, 40, [1, 2, 3, 4]), (5, 20, [3, 4]), (12, 50, [7, 8, 9, 10, 11]), (3, 5, [2])],
+    ids=["before the middle", "all", "after the middle", "from the middle", "one at least"],
+)
+def test_as_many_steps_are_replayed_as_fit(
+    monkeypatch: pytest.MonkeyPatch, usable: int, most: int, run: list[int]
+) -> None:
+    monkeypatch.setattr("traceanalyzer.replay.sample._MAX_ROWS", most)
+    assert _middle(np.arange(1, usable + 1), np.full(usable, 10)).tolist() == run

@@ -51,6 +51,30 @@ def test_few_elements_that_take_as_long_as_many_wait(few_ns: int, cause: str, wa
     assert (one.cause, one.evidence["waiting_ns"]) == (cause, waiting_ns)
 
 
+@pytest.mark.parametrize(
+    ("first_ns", "counts"),
+    [
+        (1_700 * US, {"waiting": 4, "transfer": 28}),
+        (690 * US, {"transfer": 32}),
+        (6_000 * US, {"waiting": 32}),
+    ],
+    ids=["waits", "latency", "most of the time"],
+)
+def test_the_first_of_a_step_waits_and_the_others_transfer(first_ns: int, counts: dict[str, int]) -> None:
+    trace = TraceBuilder()
+    for number in range(32):
+        step, at = divmod(number, 8)
+        begun = 20_000 * US * step + 1_000 * US * at + (7_000 * US if at else 0)
+        if not at:
+            trace.step(step, begun, 19_000 * US)
+        args = {"Collective name": "allreduce", "In msg nelems": 4_000_000, "Out msg nelems": 4_000_000}
+        trace.op("record_param_comms", begun + 10 * US, 20 * US, **args)
+        trace.launch("cudaLaunchKernel", begun + 15 * US, 5 * US, number + 1)
+        took = 600 * US if at else first_ns
+        trace.kernel(begun + 25 * US, took, number + 1, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+    assert {one.cause: one.count for one in of_rule(trace, "exposed-communication")} == counts
+
+
 @pytest.mark.parametrize("name", ["ranks/moe_a2a.bad.rank1", "ranks/imbalance.fixed.rank1"])
 def test_a_rank_that_waits_every_time_has_no_quick_transfer_of_each_size(name: str, shared: Shared) -> None:
     """Few elements take it as long as many."""

@@ -165,13 +165,13 @@ def _undisturbed(usable: Rows, pace: Floats, rows: Rows) -> Rows:
 
 
 def _middle(usable: Rows, rows: Rows) -> Rows:
-    """As many as fit, from the middle of the trace on, where all is warm; one at least."""
-    total = np.cumsum(rows)
-    if total[-1] <= _MAX_ROWS:
-        return usable
+    """As many as fit, from the middle of the trace on, where all is warm, or from before where fewer follow."""
+    before = np.concatenate(([0], np.cumsum(rows)))
     first = len(usable) // 2
-    last = int(np.searchsorted(total, total[first] - rows[first] + _MAX_ROWS, side="right"))
-    return usable[first : max(last, first + 1)]
+    last = max(int(np.searchsorted(before, before[first] + _MAX_ROWS, side="right")) - 1, first + 1)
+    if last == len(usable):
+        first = min(first, int(np.searchsorted(before, before[-1] - _MAX_ROWS)))
+    return usable[first:last]
 
 
 def _cut(nesting: Nesting, begin: int, end: int, rows: int) -> tuple[Rows, Rows]:

@@ -42,6 +42,10 @@ class Limits:
     min_waiting_ns: int = limit(
         20_000, "minimum wait in one collective; its ends differ by 10 us between ranks, 2 H200"
     )
+    min_late_ns: int = limit(
+        100_000,
+        "minimum estimated wait in one collective of those that transfer; between hosts latency is tens of us",
+    )
 
 
 _HINT = Severity.LOW  # at most: what this rank waits for is no fault of its own
@@ -74,7 +78,7 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
         if found.dur_ns[here.measured].sum() >= limits.min_measured_share * found.total_ns:
             yield from _measured(every[own], name, mine, here, limits)
         else:
-            yield _estimated(every[own], name, mine, here, limits, alone=waits is None)
+            yield from _estimated(every[own], name, mine, here, limits, alone=waits is None)
 
 
 def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits) -> Iterator[Hits]:
@@ -129,11 +133,31 @@ def _without(found: Work) -> Drop | DropWork:
 
 def _estimated(
     found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits, *, alone: bool
+) -> Iterator[Hits]:
+    """All are waiting where most of their time is; else those that mostly wait, and those that move data, apart."""
+    least_ns = np.maximum(
+        limits.waiting_times * arrivals.transfer_ns, arrivals.transfer_ns + limits.min_late_ns
+    )
+    late = found.dur_ns > least_ns
+    if (
+        found.total_ns > limits.waiting_times * arrivals.transfer_ns.sum()
+        or name.split(" ")[0] in ALL_WAITING
+    ):
+        late[:] = True
+    for peers in (True, False):
+        own = np.flatnonzero(late == peers)
+        mine = lost[np.isin(lost.owner, own)]
+        mine = replace(mine, owner=np.searchsorted(own, mine.owner))
+        if len(own):
+            yield _probably(found[own], name, mine, arrivals[own], limits, peers=peers, alone=alone)
+
+
+def _probably(
+    found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits, *, peers: bool, alone: bool
 ) -> Hits:
     exposed = lost.sums(len(found))
     moved = np.minimum(exposed, arrivals.transfer_ns)
     waiting, kind = int((exposed - moved).sum()), name.split(" ")[0]
-    peers = kind in ALL_WAITING or found.total_ns > limits.waiting_times * int(arrivals.transfer_ns.sum())
     whole = int(exposed.sum()) >= _WHOLE * found.total_ns
     gain = 1.0 if perhaps_needless(kind, found) else limits.gain_share
     return Hits(
