@@ -83,7 +83,10 @@ def test_what_ran_cold_after_a_stall_takes_as_long_as_its_quicker_like() -> None
     loop.sync(450_000, 100_000, name="cudaMalloc")
     loop.op("aten::mul", 560_000, 3_000, dur=100_000)
     trace = loop.load()
-    assert saved(program(trace), Drop(rows(trace, "cudaMalloc"))) > 150_000
+    dropped = [Drop(rows(trace, "cudaMalloc"))]
+    assert saved(program(trace), *dropped) > 150_000
+    assert "80.0 µs a step of it is what ran cold after it" in forecast(trace).saving(dropped).basis
+    assert "cold" not in forecast(trace).saving([Drop(rows(trace, "aten::mul")[:1])]).basis
 
 
 def test_what_ran_cold_after_a_stall_is_worth_no_more_than_the_stall_took() -> None:
@@ -101,6 +104,7 @@ def test_what_ran_cold_after_a_stall_is_worth_no_more_than_the_stall_took() -> N
     edited.drop(stall)
     ops = ~stall & ~edited.program.segments.gap
     assert (before - edited.cpu_ns)[ops].sum() == pytest.approx(took)
+    assert edited.quickened_ns == pytest.approx(took)
 
 
 def test_resizing_and_scaling_work_shorten_a_gpu_bound_step() -> None:

@@ -58,5 +58,6 @@ def test_the_ledger_says_what_is_said(program: str) -> None:
         row for row in ledger.unfitted(ledger.rows()) if (row.source, row.program) == ("fixtures", program)
     ]
     assert now.said == pytest.approx(was.said, abs=0.01)
-    # Intervals are made anew with each calibration.
-    assert (now.low, now.high) == pytest.approx((was.low, was.high), abs=0.1)
+    # Intervals are made anew with each calibration, and end since where the device still has to work.
+    assert now.low == pytest.approx(was.low, abs=0.1)
+    assert now.said <= now.high <= was.high + 0.1

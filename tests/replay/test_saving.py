@@ -10,7 +10,7 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, DropSpans, Edit, MoveToSideStream, Resize, Scale
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
-from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.replay.saving import LEAST, Forecast
 
 
 def loop(kernel_ns: int, **header: object) -> Trace:
@@ -91,6 +91,30 @@ def test_a_saving_lies_in_its_interval(gpu_bound: Forecast, cpu_bound: Forecast)
             assert said.low_share <= said.share <= said.high_share <= 1
             assert said.low_ns <= said.step_ns <= said.high_ns
             assert said.step_ns == pytest.approx(said.share * known.step.unprofiled_ns, abs=1)
+
+
+def test_what_the_cpu_does_less_saves_no_more_than_the_device_idles() -> None:
+    """A residual alone reaches beyond: nothing is known of the device, and the step is no shorter than its work."""
+    known = forecast(loop(12_000))
+    begins = known.program.sample.begin_ns
+    pause = [DropSpans(begins + 600_000, begins + STEP_NS)]
+    said = known.saving(pause)
+    assert said.high_share == pytest.approx(known.step.idle_shares[1], abs=1e-4)
+    assert said.share + known._residuals(pause)[1] * np.sqrt(said.share * (1 - said.share)) > said.high_share
+    on_top = known.saving(pause, given=[Drop(np.arange(40, 80))])
+    assert on_top.high_share < said.high_share
+
+
+def test_what_changes_some_work_leaves_most_of_the_rest(gpu_bound: Forecast) -> None:
+    entries = gpu_bound.program.work.entry
+    for part in (0.25, 0.5, 1.0):
+        some = [Scale(entries[: int(len(entries) * part)], 0.5)]
+        most = 1 - 0.8 * (1 - part) * 20 * 100_000 / gpu_bound.step.high_ns
+        said = gpu_bound.saving(some)
+        unbounded = (
+            said.share + gpu_bound._residuals(some)[1] * np.sqrt(said.share * (1 - said.share)) + LEAST
+        )
+        assert said.high_share == pytest.approx(min(unbounded, most), abs=1e-3)
 
 
 def test_what_is_saved_on_top_of_other_edits_adds_up(cpu_bound: Forecast) -> None:

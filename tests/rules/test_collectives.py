@@ -51,16 +51,8 @@ def test_few_elements_that_take_as_long_as_many_wait(few_ns: int, cause: str, wa
     assert (one.cause, one.evidence["waiting_ns"]) == (cause, waiting_ns)
 
 
-@pytest.mark.parametrize(
-    ("first_ns", "counts"),
-    [
-        (1_700 * US, {"waiting": 4, "transfer": 28}),
-        (690 * US, {"transfer": 32}),
-        (6_000 * US, {"waiting": 32}),
-    ],
-    ids=["waits", "latency", "most of the time"],
-)
-def test_the_first_of_a_step_waits_and_the_others_transfer(first_ns: int, counts: dict[str, int]) -> None:
+def first_late(first_ns: int) -> TraceBuilder:
+    """Four steps of eight all-reduces of 600 µs, but for the first of each."""
     trace = TraceBuilder()
     for number in range(32):
         step, at = divmod(number, 8)
@@ -72,6 +64,20 @@ def test_the_first_of_a_step_waits_and_the_others_transfer(first_ns: int, counts
         trace.launch("cudaLaunchKernel", begun + 15 * US, 5 * US, number + 1)
         took = 600 * US if at else first_ns
         trace.kernel(begun + 25 * US, took, number + 1, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("first_ns", "counts"),
+    [
+        (1_700 * US, {"waiting": 4, "transfer": 28}),
+        (690 * US, {"transfer": 32}),
+        (6_000 * US, {"waiting": 32}),
+    ],
+    ids=["waits", "latency", "most of the time"],
+)
+def test_the_first_of_a_step_waits_and_the_others_transfer(first_ns: int, counts: dict[str, int]) -> None:
+    trace = first_late(first_ns)
     assert {one.cause: one.count for one in of_rule(trace, "exposed-communication")} == counts
 
 

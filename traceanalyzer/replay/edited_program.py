@@ -27,6 +27,7 @@ class EditedProgram:
         launch: int64 (work,), segment in which the launch begins.
         waits: bool (waits,), False for those that an edit dropped.
         edges: bool (edges,), likewise.
+        quickened_ns: what CPU work takes less because it no longer runs cold after a dropped stall, as traced.
     """
 
     def __init__(self, program: Program) -> None:
@@ -42,6 +43,7 @@ class EditedProgram:
         self.streams = device.streams
         self.waits = np.ones(len(program.waits.row), bool)
         self.edges = np.ones(len(device.edge_to), bool)
+        self.quickened_ns = 0.0
 
     # -- where rows, spans and entries lie in the program ---------------------------------------------------
 
@@ -167,7 +169,9 @@ class EditedProgram:
         took = stall[long].astype(np.float64)
         after = np.searchsorted(begins, timeline.start_ns[at], side="right") - 1
         whole = np.bincount(after, weights=quicker, minlength=len(took))
-        self.cpu_ns[at] -= quicker * np.minimum(1.0, took / np.maximum(whole, 1e-9))[after]
+        quicker *= np.minimum(1.0, took / np.maximum(whole, 1e-9))[after]
+        self.cpu_ns[at] -= quicker
+        self.quickened_ns += float(quicker.sum())
 
     def aside(self, positions: Rows) -> None:
         """Put work on a stream of its own that nothing waits for."""
