@@ -12,6 +12,7 @@ import pytest
 
 from tests.recorder.programs import LOOP, left_in, recorded, steps_of, trace_of
 from traceanalyzer.model.measured import RECORDING
+from traceanalyzer.recorder.session import _detaches_from_graphs
 
 torch = pytest.importorskip("torch")
 
@@ -234,3 +235,13 @@ def test_a_command_that_is_not_there_and_a_file_that_is(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert "already exists" in done.stderr
     assert (tmp_path / "trace.json.gz").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "detaches"), [(None, False), ("12.5", False), ("12.6", True), ("13.0", True)]
+)
+def test_the_tracer_is_detached_from_programs_with_graphs_where_cuda_bears_it(
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, detaches: bool
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    assert _detaches_from_graphs() is detaches

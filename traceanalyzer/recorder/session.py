@@ -84,8 +84,7 @@ class Session:
         options: what was asked for.
         seen: steps so far.
         written: path of the trace once it is written, else None.
-        graphs: whether the program has captured a CUDA graph. If not, CUDA's tracer is detached after the window; with
-            graphs torch leaves it attached.
+        graphs: whether the program has captured a CUDA graph.
         closed: whether steps no longer matter.
     """
 
@@ -146,8 +145,8 @@ class Session:
 
         self._before.step_ms()  # the device has caught up
         wanted = self.options
-        if not self.graphs:
-            os.environ.setdefault("TEARDOWN_CUPTI", "1")
+        if not self.graphs or _detaches_from_graphs():
+            os.environ.setdefault("TEARDOWN_CUPTI", "1")  # else every launch after the window takes longer
         self._profiler = profile(
             activities=supported_activities(),
             schedule=schedule(wait=0, warmup=WARM_STEPS, active=wanted.steps, repeat=1),
@@ -260,6 +259,14 @@ def rank_and_world() -> tuple[int, int]:
 
 def _opened(part: str, path: str) -> Any:
     return gzip.open(part, "wb", compresslevel=5) if path.endswith(".gz") else open(part, "wb")
+
+
+def _detaches_from_graphs() -> bool:
+    """Whether CUDA's tracer can be detached from a program with CUDA graphs: from 12.6 (pytorch#150957)."""
+    import torch
+
+    version = (torch.version.cuda or "0").split(".")
+    return tuple(int(part) for part in version[:2]) >= (12, 6)
 
 
 def _capturing() -> bool:
