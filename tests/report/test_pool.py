@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,9 +23,9 @@ from traceanalyzer.cli import ranks as ranks_of_commands
 from traceanalyzer.read.folders import layout_of
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
-from traceanalyzer.report.of_rank import Asked
+from traceanalyzer.report.of_rank import Asked, Whole
 from traceanalyzer.report.rank_pool import Lost, Pool, Task, done, in_pool
-from traceanalyzer.report.rank_states import RankFile, States
+from traceanalyzer.report.rank_states import RankFile, States, packed
 from traceanalyzer.report.workers import Processes
 
 Shared = Callable[[str], Path]
@@ -163,3 +165,38 @@ def test_tables_are_the_same(job: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ranks_of_commands, "_cores", lambda: 2)
     call("diagnose", job, "--accounting", job / "there.parquet")
     assert (job / "here.parquet").read_bytes() == (job / "there.parquet").read_bytes()
+
+
+class _Counting:
+    """One process' states, here; how many bytes the ranks answer in all."""
+
+    def __init__(self) -> None:
+        self.states, self.answered = States(), Counter[str]()
+
+    def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
+        given = {task.file.path: done(self.states, task) for task in tasks}
+        self.answered.update({path: len(one) for path, one in given.items() if isinstance(one, bytes)})
+        return given
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", ["ranks2/barrier.bad", "ranks2/rank0_metrics.bad", "ddp/straggler_cpu"])
+def test_a_rank_answers_at_most_fifty_kilobytes(name: str, tmp_path: Path, shared: Shared) -> None:
+    paths = [shared(f"{name}.rank{rank}") for rank in (0, 1)]
+    for path in paths:
+        (tmp_path / path.name).symlink_to(path)
+    pool = _Counting()
+    report = pooled_report(pool, tmp_path)
+    assert report.findings == diagnose(load_job(*paths)).findings
+    assert 0 < max(pool.answered.values()) <= 50_000
+
+
+def test_a_finding_is_the_same_after_its_way_between_processes(shared: Shared) -> None:
+    findings = diagnose(load_job(shared("ranks2/sync_bn.bad.rank1"))).findings
+    sent = [pickle.dumps(Whole(one)) for one in findings]
+    assert [pickle.loads(one).finding for one in sent] == list(findings)
+    assert sum(len(packed(one)) for one in sent) < 0.8 * sum(
+        len(packed(pickle.dumps(one))) for one in findings
+    )

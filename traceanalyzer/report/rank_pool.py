@@ -19,6 +19,7 @@ from traceanalyzer.read.folders import Layout
 from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by
 from traceanalyzer.read.load import gathered, skipped_note
 from traceanalyzer.read.merged import Merged
+from traceanalyzer.report.job_replay import block
 from traceanalyzer.report.rank_states import Call, RankFile, States, unpacked
 from traceanalyzer.report.summary import attempt
 
@@ -84,6 +85,7 @@ class Elsewhere(Ranks):
     ) -> None:
         self._pool, self._files, self._template, self._progress = pool, dict(files), template, progress
         self._calls: dict[Rank, tuple[Call, ...]] = dict.fromkeys(files, ())
+        self._first: dict[Rank, bytes] = {}  # block of each rank that was asked for one
         self.all = tuple(files)
         self.lost: dict[str, Lost] = {}
 
@@ -106,7 +108,10 @@ class Elsewhere(Ranks):
                 self.lost[self._files[rank].path] = answer
             if isinstance(answer, Exception):
                 raise answer
-            answer = unpacked(answer)
+            plain = unpacked(answer, self._first.get(rank, b"") if ask is block else b"")
+            if ask is block:
+                self._first.setdefault(rank, plain)
+            answer = pickle.loads(plain)
             if not isinstance(answer, Unavailable):
                 answers[rank] = answer
         return answers
@@ -129,7 +134,9 @@ def asked_once(
     call = Call(ask, pickle.dumps(None), pickle.dumps(shared, pickle.HIGHEST_PROTOCOL))
     tasks = [Task(template._replace(path=file), (call,), once=True) for file in files]
     found = pool.run(tasks, _counted(progress, len(tasks)))
-    return {file: unpacked(one) if isinstance(one := found[file], bytes) else one for file in files}
+    return {
+        file: pickle.loads(unpacked(one)) if isinstance(one := found[file], bytes) else one for file in files
+    }
 
 
 def _counted(progress: Progress | None, many: int) -> Callable[[Task], None]:
