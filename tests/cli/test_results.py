@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -189,3 +190,50 @@ def stored(pool: Pool, job: Path, out: Path, victim: int) -> int:
 
     assert store(out, "job", layout_of([job]), once, export._put_bytes).failed == {}
     return len(told)
+
+
+@pytest.fixture
+def in_memory(job: Path) -> Iterator[str]:
+    """The job in a bucket of fsspec's memory, and room for results beside it."""
+    bucket = pytest.importorskip("upath").UPath("memory://bucket")
+    for file in job.rglob("*.json"):
+        there = bucket / "jobs" / "job" / file.relative_to(job)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_bytes(file.read_bytes())
+    yield str(bucket)
+    bucket.rmdir(recursive=True)
+
+
+def test_jobs_and_results_may_be_in_a_bucket(job: Path, in_memory: str, tmp_path: Path) -> None:
+    """What is written there is what is written here, but for where the trace was; begun again it goes on."""
+    bucket = pytest.importorskip("upath").UPath(in_memory)
+    source, results = f"{in_memory}/jobs/job", f"{in_memory}/results"
+    assert (
+        call("export", source, results, "--results").stdout
+        == f"{results}: 6 written, 0 done before, 0 failed\n"
+    )
+    call("export", job, tmp_path / "out", "--results")
+    here, there = (
+        files(tmp_path / "out"),
+        {str(one.path).partition("/results/")[2]: one for one in (bucket / "results").rglob("*.parquet")},
+    )
+    assert there.keys() == here.keys()
+    for name, content in here.items():
+        with there[name].open("rb") as stream:
+            table = pq.read_table(stream)
+        expected = pq.read_table(pa.BufferReader(content))
+        kept = [column for column in expected.column_names if column != "source"]
+        assert table.select(kept).equals(expected.select(kept))
+
+    (bucket / "jobs" / "job" / "iteration_20" / "rank1_trace.json").write_bytes(b"[]")
+    lost = next(
+        one for name, one in there.items() if name.startswith("steps/") and "iteration=10/rank=0" in name
+    )
+    lost.unlink()
+    again = call("export", source, results, "--results")
+    assert again.stdout == f"{results}: 1 written, 4 done before, 1 failed\n"
+    assert lost.exists()
+
+
+def test_frames_do_not_go_into_a_bucket(job: Path) -> None:
+    assert "frames go to this machine" in refused("export", job, "memory://bucket/frames")

@@ -10,7 +10,7 @@ import click
 
 from traceanalyzer.cli.exits import emit
 from traceanalyzer.cli.files import check_folder, check_outputs, made, written
-from traceanalyzer.cli.options import FILE, PATH, PATH_OR_URL, jobs_option, scheduler_option
+from traceanalyzer.cli.options import FILE, PATH_OR_URL, jobs_option, scheduler_option
 from traceanalyzer.cli.output import put, tell
 from traceanalyzer.model.errors import BadOption, Unavailable, UnreadableTrace
 
@@ -24,7 +24,7 @@ _REMEDY = "Pass a folder with the .json, .json.gz or .json.zst files of one job.
 
 @click.command(short_help="Events, or each rank's results, as Parquet; flame graphs for speedscope.")
 @click.argument("trace", type=PATH_OR_URL)
-@click.argument("folder", metavar="[DIR]", type=PATH, required=False)
+@click.argument("folder", metavar="[DIR]", type=PATH_OR_URL, required=False)
 @click.option(
     "--speedscope", type=FILE, metavar="FILE", help="Write flame graphs for speedscope.app to FILE."
 )
@@ -49,7 +49,8 @@ def export(
 
     With --results findings, accounting, steps and collectives of every rank and iteration go into DIR as Parquet,
     partitioned: findings/run=NAME/iteration=10/rank=3/part.parquet. A file whose content this version has done before
-    is not read again; one that fails is named, there and in files.parquet, and costs no other one.
+    is not read again; one that fails is named, there and in files.parquet, and costs no other one. TRACE and DIR may
+    then be URLs that fsspec knows.
 
     \b
     Examples:
@@ -64,12 +65,15 @@ def export(
     """
     from traceanalyzer.cli.loading import load_all
     from traceanalyzer.model.trace import Trace
+    from traceanalyzer.read.remote import is_url
 
     if folder is None and speedscope is None and not results:
         raise BadOption("nothing to write", remedy="Name a folder for the frames, or --speedscope FILE.")
     if results:
         _write_results(trace, folder, speedscope, run, jobs, scheduler)
         return
+    if folder is not None and is_url(folder):
+        raise BadOption("frames go to this machine", where=folder, remedy="Name a folder, or pass --results.")
     check_outputs([speedscope] if speedscope else [], inputs=[trace], force=force)
     if folder is not None:
         check_folder(folder)
@@ -136,7 +140,11 @@ def _run_of(trace: Path) -> str:
 
 
 def _put_bytes(path: Path, content: bytes) -> None:
-    with written(path) as stream:
+    from traceanalyzer.read.remote import is_url
+
+    with (
+        path.open("wb") if is_url(path) else written(path) as stream
+    ):  # an object is there whole or not at all
         stream.write(content)
 
 

@@ -266,7 +266,8 @@ def _done(folder: Path, run: str | None = None) -> Iterator[tuple[str, Place]]:
 
 def _said(path: Path, name: str) -> str:
     try:
-        metadata: Mapping[bytes, bytes] = pq.read_schema(path).metadata or {}
+        with path.open("rb") as stream:
+            metadata: Mapping[bytes, bytes] = pq.read_schema(stream).metadata or {}
         return metadata.get(f"traceanalyzer.{name}".encode(), b"").decode()
     except (OSError, pa.ArrowException):
         return ""
@@ -285,7 +286,8 @@ def _write_files(
         rows.append({**own, "status": "failed", "problem": failed[item.file]})
     target = folder / "files.parquet"
     if target.is_file():
-        others = pq.read_table(target, schema=_FILES).to_pylist()
+        with target.open("rb") as stream:
+            others = pq.read_table(stream, schema=_FILES).to_pylist()
         rows += [row for row in others if row["run"] != run and row["status"] == "failed"]
     rows.sort(
         key=lambda row: (
