@@ -25,15 +25,26 @@ for step in range({steps}):
 print("ended")
 """
 
+NO_COMPILER = """
+import sys, types
+def stand_in(name, **attributes):
+    sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules[name]).update(attributes)
+stand_in("torch._dynamo", disable=lambda function, *args, **named: function, graph_break=lambda: None)
+stand_in("torch._inductor.config", triton=types.SimpleNamespace(cudagraphs=False))
+stand_in("torch._inductor", config=sys.modules["torch._inductor.config"])
+"""
+"""Optimizers and the profiler import torch's compiler, which takes as long as the rest of torch."""
+
 QUICK = ("--skip", "2", "--timed", "6", "--steps", "3")
 """25 steps are enough: 2 + 6, 2 under the profiler, 3 recorded, 2 to settle, 6 and the first mark."""
 
 
 def recorded(
-    folder: Path, program: str, *options: str, words: tuple[str, ...] = ()
+    folder: Path, program: str, *options: str, words: tuple[str, ...] = (), compiler: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run the program under `traceanalyzer record` in the folder; the trace is `trace.json.gz` there."""
-    (folder / "train.py").write_text(program)
+    (folder / "train.py").write_text(program if compiler else NO_COMPILER + program)
     command = words or (sys.executable, "train.py")
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     whole = [sys.executable, "-m", "traceanalyzer", "record", *QUICK, *options, "--", *command]

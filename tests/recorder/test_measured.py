@@ -1,5 +1,7 @@
 """The step that the recorder measures is the one that the program measures of itself, within 2 %, in the same run.
 
+Ranks of torchrun are recorded each in a file of its own.
+
 With TRACEANALYZER_ALL=1 also that of a run without anything, which takes a quiet machine. The programs sleep for most
 of a step, so that a busy machine changes them little; each may be tried five times.
 """
@@ -15,7 +17,7 @@ from statistics import median
 import pytest
 
 from tests.chosen import ALL
-from tests.recorder.programs import recorded, trace_of
+from tests.recorder.programs import left_in, recorded, trace_of
 from traceanalyzer.model.measured import RECORDING
 from traceanalyzer.recorder.session import BLOCKS
 
@@ -106,10 +108,16 @@ def test_the_measured_step_is_the_programs_own(
     words = (sys.executable, *launcher, "train.py")
     off = []
     for _ in range(_TRIES):
-        done = recorded(tmp_path, HEAD + program + TAIL, "--force", words=words)
+        done = recorded(tmp_path, HEAD + program + TAIL, "--force", words=words, compiler=program in (COMPILED, PARALLEL))
         assert done.returncode == 0, done.stderr
         told = trace_of(tmp_path / trace)[RECORDING]
         assert told["unit"] == "optimizer step"
+        if launcher:
+            assert left_in(tmp_path) == ["trace-rank0.json.gz", "trace-rank1.json.gz"]
+            ranks = [
+                trace_of(tmp_path / name)[RECORDING]["environment"]["RANK"] for name in left_in(tmp_path)
+            ]
+            assert ranks == ["0", "1"]
         own_ms = alone_ms(tmp_path, words) if ALL else float(done.stdout.splitlines()[0])
         off.append(median(told["before_ms"]) / own_ms - 1)
         if abs(off[-1]) <= _CLOSE:
