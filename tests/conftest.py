@@ -57,6 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
         raise pytest.UsageError("xdist cannot group the tests with this pytest: see pyproject.toml")
     load_profile()
+    if hasattr(
+        config, "workerinput"
+    ):  # one of several processes: pytest's folder of the run is above its own
+        os.environ["TRACEANALYZER_TEST_RUN"] = str(Path(config.option.basetemp).parent)
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist takes the groups from the marks when its turn comes

@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import tempfile
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 
+from traceanalyzer import diagnose, load_job
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Trace
@@ -20,7 +21,7 @@ from traceanalyzer.report.diagnosis import report_of
 
 KEPT = 6  # shared traces; tests of one of them run one after the other
 _FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"  # small: all are kept
-_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")  # the same in all processes of one test run
+_SHARED = os.environ.get("TRACEANALYZER_TEST_RUN", "")  # a folder for all processes of one test run
 
 
 def loaded(path: Path) -> Trace:
@@ -46,12 +47,32 @@ def _of_shared(path: Path) -> Analysis:
 @cache
 def reported(path: Path) -> Report:
     """What `diagnose` says of it; small, so all are kept, and processes of one run share them."""
-    kept = _kept(path)
+
+    def made() -> Report:
+        analysis = analysed(path)
+        return report_of([(analysis.trace.meta.rank, analysis)])
+
+    return _once(str(path), made)
+
+
+@cache
+def reported_job(*paths: Path) -> Report:
+    """What `diagnose` says of a job: of its ranks' files, or of the folder that they are in."""
+    return _once(" ".join(map(str, paths)), lambda: diagnose(load_job(*paths)))
+
+
+def reported_pair(shared: Callable[[str], Path], name: str) -> Report:
+    """Of the job of two ranks of this name."""
+    return reported_job(*(shared(f"{name}.rank{rank}") for rank in (0, 1)))
+
+
+def _once(key: str, make: Callable[[], Report]) -> Report:
+    """What another process of this run has made, or else what is made now."""
+    kept = _kept(key)
     if kept is not None and kept.exists():
-        made: Report = pickle.loads(kept.read_bytes())
-        return made
-    analysis = analysed(path)
-    made = report_of([(analysis.trace.meta.rank, analysis)])
+        found: Report = pickle.loads(kept.read_bytes())
+        return found
+    made = make()
     if kept is not None:
         part = kept.with_suffix(f".{os.getpid()}")
         part.write_bytes(pickle.dumps(made))
@@ -65,9 +86,9 @@ def selected(path: Path, *rules: str) -> Report:
     return report_of([(analysis.trace.meta.rank, analysis)], select=rules)
 
 
-def _kept(path: Path) -> Path | None:
-    if not _RUN:
+def _kept(key: str) -> Path | None:
+    if not _SHARED:
         return None
-    folder = Path(tempfile.gettempdir()) / f"traceanalyzer-reports-{_RUN}"
+    folder = Path(_SHARED) / "reports"
     folder.mkdir(exist_ok=True)
-    return folder / hashlib.sha256(str(path).encode()).hexdigest()
+    return folder / hashlib.sha256(key.encode()).hexdigest()

@@ -9,7 +9,8 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.job.ranks import US, Reductions
-from traceanalyzer import Finding, diagnose, load_job
+from tests.loaded import reported_pair
+from traceanalyzer import Finding, diagnose
 from traceanalyzer.job.programs import rare_in
 from traceanalyzer.model.finding import Severity
 
@@ -49,8 +50,7 @@ def test_what_takes_next_to_nothing_is_not_said(tmp_path: Path) -> None:
 
 
 def of_recorded(shared: Shared, name: str) -> list[Finding]:
-    report = diagnose(load_job(*(shared(f"{name}.rank{rank}") for rank in (0, 1))))
-    return [one for one in report.findings if one.rule == "other-program"]
+    return [one for one in reported_pair(shared, name).findings if one.rule == "other-program"]
 
 
 def test_metrics_on_rank_0_are_another_program(shared: Shared) -> None:

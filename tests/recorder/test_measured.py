@@ -108,7 +108,9 @@ def test_the_measured_step_is_the_programs_own(
     words = (sys.executable, *launcher, "train.py")
     off = []
     for _ in range(_TRIES):
-        done = recorded(tmp_path, HEAD + program + TAIL, "--force", words=words, compiler=program in (COMPILED, PARALLEL))
+        done = recorded(
+            tmp_path, HEAD + program + TAIL, "--force", words=words, compiler=program in (COMPILED, PARALLEL)
+        )
         assert done.returncode == 0, done.stderr
         told = trace_of(tmp_path / trace)[RECORDING]
         assert told["unit"] == "optimizer step"

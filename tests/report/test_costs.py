@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.loaded import reported
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from traceanalyzer import diagnose
 from traceanalyzer.report.costs import _exposed_ns, _of_steps, _unprofiled
 from traceanalyzer.report.verdict import verdict_of
 
@@ -66,17 +66,17 @@ def test_no_more_is_idle_without_the_profiler_than_was_while_recording() -> None
 
 def test_an_allocation_of_the_first_step_alone_limits_no_step(shared: Callable[[str], Path]) -> None:
     """316 of the first step's 444 ms; the device works meanwhile in the later ones."""
-    limit = diagnose(shared("jobs/torchrec_a2a/rank0")).traces[0].summary.limit
+    limit = reported(shared("jobs/torchrec_a2a/rank0")).traces[0].summary.limit
     assert "allocated" not in limit
 
 
 def test_what_waits_for_other_ranks_is_limited_by_that(shared: Callable[[str], Path]) -> None:
-    report = diagnose(shared("jobs/torchrec_sleep/rank0"))
+    report = reported(shared("jobs/torchrec_sleep/rank0"))
     assert report.traces[0].summary.limit.endswith("of the step is sendrecv with other ranks")
     assert (report.findings[0].rule, report.findings[0].cause) == ("exposed-communication", "waiting")
 
 
 def test_what_happens_once_stands_after_what_happens_always(shared: Callable[[str], Path]) -> None:
     """Four first calls of 2 ms in a window of 87 ms, three quarters of which wait for launches."""
-    first, second, *_ = diagnose(shared("public/tracelens_b200_eager")).findings
+    first, second, *_ = reported(shared("public/tracelens_b200_eager")).findings
     assert (first.rule, second.rule) == ("launch-bound", "cold-start")

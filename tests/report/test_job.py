@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from traceanalyzer import Report, diagnose, load_job
+from tests.loaded import reported_pair
 from traceanalyzer.model.finding import Severity
 
 Shared = Callable[[str], Path]
-
-
-def job(shared: Shared, name: str) -> Report:
-    return diagnose(load_job(*(shared(f"{name}.rank{rank}") for rank in (0, 1))))
 
 
 def measured_ns(shared: Shared, name: str) -> float:
@@ -46,7 +42,7 @@ def measured_ns(shared: Shared, name: str) -> float:
 )
 def test_a_job_takes_as_long_as_it_did_without_the_profiler(name: str, shared: Shared) -> None:
     """All of these were seen when the slowdown of ranks was fitted."""
-    report = job(shared, name)
+    report = reported_pair(shared, name)
     assert report.job is not None
     assert report.job.step is not None
     true_ns = measured_ns(shared, name)
@@ -67,7 +63,7 @@ def test_a_job_takes_as_long_as_it_did_without_the_profiler(name: str, shared: S
 def test_the_rank_that_holds_up_the_others_comes_first(
     name: str, rule: str, rank: int, shared: Shared
 ) -> None:
-    report = job(shared, name)
+    report = reported_pair(shared, name)
     first = report.findings[0]
     assert (first.rule, first.rank, first.ranks) == (rule, rank, (rank,))
     assert report.job is not None
@@ -79,7 +75,7 @@ def test_the_rank_that_holds_up_the_others_comes_first(
 
 @pytest.mark.parametrize("name", ["ranks2/healthy.bad", "ranks/hiccup.fixed", "ranks2/slow_gpu.fixed"])
 def test_ranks_that_wait_under_the_profiler_alone_accuse_nobody(name: str, shared: Shared) -> None:
-    report = job(shared, name)
+    report = reported_pair(shared, name)
     assert report.job is not None
     assert report.job.culprits == ()
     assert not [one for one in report.findings if one.severity in (Severity.HIGH, Severity.MEDIUM)]
@@ -97,7 +93,7 @@ def test_ranks_that_wait_under_the_profiler_alone_accuse_nobody(name: str, share
 def test_what_all_ranks_do_is_one_finding_with_the_saving_of_the_job(
     name: str, rule: str, share: float, shared: Shared
 ) -> None:
-    report = job(shared, name)
+    report = reported_pair(shared, name)
     found = [one for one in report.findings if one.rule == rule and one.severity is not Severity.INFO]
     assert len(found) == 1
     assert found[0].ranks == (0, 1)
@@ -106,15 +102,19 @@ def test_what_all_ranks_do_is_one_finding_with_the_saving_of_the_job(
 
 
 def test_what_is_reduced_one_by_one_goes_with_its_read_backs(shared: Shared) -> None:
-    reduced, read = job(shared, "ranks/loss_reduce.bad").findings[:2]
+    reduced, read = reported_pair(shared, "ranks/loss_reduce.bad").findings[:2]
     assert (reduced.rule, read.rule) == ("needless-collectives", "implicit-sync")
     assert reduced.fault == read.fault
 
 
 def test_a_search_for_unused_parameters_is_named(shared: Shared) -> None:
     (found,) = (
-        one for one in job(shared, "ranks2/unused.bad").findings if one.rule == "find-unused-parameters"
+        one
+        for one in reported_pair(shared, "ranks2/unused.bad").findings
+        if one.rule == "find-unused-parameters"
     )
     assert "find_unused_parameters=False" in found.advice
     assert found.ranks == (0, 1)
-    assert not [one for one in job(shared, "ranks2/unused.fixed").findings if one.rule == found.rule]
+    assert not [
+        one for one in reported_pair(shared, "ranks2/unused.fixed").findings if one.rule == found.rule
+    ]

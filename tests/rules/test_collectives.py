@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.loaded import reported_pair
 from tests.recorded import FIXTURES
 from tests.rules.launches import US, Shared, found, loop, of_rule
-from traceanalyzer import Finding, diagnose, load_job
+from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Confidence, Severity, Status
 
 
@@ -141,8 +142,7 @@ def test_one_gpu_does_not_communicate() -> None:
 
 
 def jobs_findings(shared: Shared, name: str) -> list[Finding]:
-    report = diagnose(load_job(*(shared(f"{name}.rank{rank}") for rank in (0, 1))))
-    return [one for one in report.findings if one.rule == "exposed-communication"]
+    return [one for one in reported_pair(shared, name).findings if one.rule == "exposed-communication"]
 
 
 def test_an_all_gather_that_may_be_needless_saves_all_of_its_transfer(shared: Shared) -> None:

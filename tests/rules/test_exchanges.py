@@ -10,8 +10,9 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.job.ranks import REDUCES
+from tests.loaded import reported_pair
 from tests.rules.programs import US, found
-from traceanalyzer import Finding, Severity, diagnose, load_job
+from traceanalyzer import Finding, Severity
 
 Shared = Callable[[str], Path]
 SENDRECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
@@ -131,8 +132,7 @@ def test_other_exchanges_are_not(trace: TraceBuilder) -> None:
 
 
 def of_job(shared: Shared, name: str, rule: str) -> list[Finding]:
-    report = diagnose(load_job(*(shared(f"ranks/{name}.rank{rank}") for rank in (0, 1))))
-    return [one for one in report.findings if one.rule == rule]
+    return [one for one in reported_pair(shared, f"ranks/{name}").findings if one.rule == rule]
 
 
 def test_recorded_pipelines(shared: Shared) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.job.ranks import Reductions, job_of
-from traceanalyzer import Finding, Report, diagnose, load_job
+from tests.loaded import reported_pair
+from traceanalyzer import Finding, Report, diagnose
 from traceanalyzer.model.finding import Confidence, Severity, Status
 
 Shared = Callable[[str], Path]
@@ -17,10 +18,6 @@ RULE = "load-imbalance"
 
 def of_job(compute_us: Mapping[int, Sequence[int]], folder: Path) -> Report:
     return diagnose(job_of(Reductions(compute_us), folder), select=[RULE])
-
-
-def recorded(shared: Shared, name: str) -> Report:
-    return diagnose(load_job(*(shared(f"{name}.rank{rank}") for rank in (0, 1))))
 
 
 def test_the_slowest_rank_is_named_with_what_the_pace_of_its_peers_saves(tmp_path: Path) -> None:
@@ -74,7 +71,7 @@ def test_one_trace_cannot_tell(tmp_path: Path) -> None:
 )
 def test_recorded_imbalance(name: str, rank: int, true_share: float, shared: Shared) -> None:
     """The true saving, bad and fixed measured without the profiler, lies in the interval."""
-    report = recorded(shared, name)
+    report = reported_pair(shared, name)
     (found,) = of_rule(report, RULE)
     assert report.job is not None
     assert (found.rank, report.job.culprits) == (rank, (rank,))
@@ -103,7 +100,7 @@ def test_recorded_imbalance(name: str, rank: int, true_share: float, shared: Sha
 )
 def test_recorded_jobs_whose_load_is_even(name: str, shared: Shared) -> None:
     """Also where one rank's kernels are slower beside collectives that wait: it is not the late one."""
-    assert of_rule(recorded(shared, name), RULE) == []
+    assert of_rule(reported_pair(shared, name), RULE) == []
 
 
 def of_rule(report: Report, rule: str) -> list[Finding]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.loaded import reported_job
 from traceanalyzer import diagnose
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
@@ -141,7 +142,7 @@ def test_a_device_of_which_the_recording_tells_later_was_not_recorded_before() -
 def test_an_iteration_of_which_the_one_before_was_still_running(shared: Callable[[str], Path]) -> None:
     """The first copy waited 100 ms for the iteration before, whose work was launched before the recording."""
     for name, true_ms in (("lightllm_base", 106.8), ("lightllm_overlap", 108.8)):
-        report = diagnose(shared(f"jobs/{name}/rank0").parent)
+        report = reported_job(shared(f"jobs/{name}/rank0").parent)
         gaps = [one for one in report.findings if one.rule == "scheduler-gap"]
         assert not [one for one in gaps if one.cause in ("waiting", "unknown", "start", "first-use")]
         assert (
