@@ -42,8 +42,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         asked = [mark.kwargs["wanted"] for mark in metafunc.definition.iter_markers("of_shared")]
         names = [name for name in shared_names() if not asked or asked[0](name)]
         absent = [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=_ABSENT))]
+        grouped = metafunc.definition.get_closest_marker("xdist_group") is not None
         paths = [
-            pytest.param(SHARED / f"{name}.json.gz", id=name, marks=pytest.mark.xdist_group(name))
+            pytest.param(
+                SHARED / f"{name}.json.gz",
+                id=name,
+                marks=() if grouped else pytest.mark.xdist_group(name),
+            )
             for name in names
         ]
         metafunc.parametrize("shared_trace", paths or absent)

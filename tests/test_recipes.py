@@ -21,7 +21,7 @@ import pytest
 
 from tests.groups import with_torch
 from tests.recorded import FIXTURES
-from tests.recorder.programs import REPOSITORY, steps_of, trace_of
+from tests.recorder.programs import NO_COMPILER, REPOSITORY, steps_of, trace_of
 from traceanalyzer.model.measured import RECORDING
 
 TEXT = (REPOSITORY / "docs" / "recipes.md").read_text("utf-8")
@@ -177,7 +177,7 @@ def project(
         )
 
     (tmp_path / "train.py").write_text(
-        "import torch\nm = torch.nn.Linear(8, 8)\no = torch.optim.SGD(m.parameters())\n"
+        f"{NO_COMPILER}\nimport torch\nm = torch.nn.Linear(8, 8)\no = torch.optim.SGD(m.parameters())\n"
         "for _ in range(100): o.zero_grad(); m(torch.ones(4, 8)).sum().backward(); o.step()\n"
     )
     shutil.copy(FIXTURES / "implicit-sync" / "bad.json.gz", tmp_path / "trace.json.gz")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.recorder.programs import NO_COMPILER
 from traceanalyzer.integrations.trace_limits import Uncounted, broken, bytes_of, share_of
 from traceanalyzer.model.errors import BadOption
 
@@ -80,29 +81,24 @@ def test_limits_pass_and_fail_with_op_line_and_place(tmp_path: Path) -> None:
     assert "Traceback" not in done.stdout
 
 
-def test_without_a_gpu_the_test_is_skipped_with_the_reason(tmp_path: Path) -> None:
+def test_without_a_gpu_a_limit_skips_with_the_reason_and_steps_that_the_test_ends_are_marked(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("torch")
     tests = (
-        "import pytest, torch\n@pytest.mark.limit_syncs(0)\ndef test_it(gpu_trace):\n"
+        "import json, pytest, torch\n"
+        "@pytest.mark.limit_syncs(0)\ndef test_limit(gpu_trace):\n"
         "    with gpu_trace() as recording:\n        torch.ones(8).sum(); recording.step()\n"
-    )
-    done = run_pytest(tmp_path, tests, "-rs")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 skipped" in done.stdout
-    assert "no work of a GPU" in done.stdout
-
-
-def test_the_steps_that_the_test_ends_are_marked(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    tests = (
-        "import json, torch\ndef test_it(gpu_trace, tmp_path):\n    with gpu_trace() as recording:\n"
+        "def test_steps(gpu_trace, tmp_path):\n    with gpu_trace() as recording:\n"
         "        for _ in range(3): torch.ones(8).sum(); recording.step()\n"
         "    rows = json.loads((tmp_path / 'gpu_trace.json').read_text())['traceEvents']\n"
         "    names = {row['name'] for row in rows}\n"
         "    assert {f'ProfilerStep#{n}' for n in range(3)} <= names\n"
     )
-    done = run_pytest(tmp_path, tests, "-W", "error")
+    done = run_pytest(tmp_path, NO_COMPILER + tests, "-rs", "-W", "error")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed, 1 skipped" in done.stdout
+    assert "no work of a GPU" in done.stdout
 
 
 def test_each_limit_on_recorded_traces(tmp_path: Path) -> None:

@@ -138,15 +138,13 @@ def test_commands_use_processes_where_files_are_large(job: Path, monkeypatch: py
     monkeypatch.setattr("traceanalyzer.report.workers.Processes", counted)
     assert [diagnosed(job, *options) for options in OPTIONS] == here
     assert len(begun) == len(OPTIONS)
-    assert diagnosed(job, "--jobs", "1") == here[0]
+    assert diagnosed(job, *OPTIONS[0], "--jobs", "1") == here[0]
     assert len(begun) == len(OPTIONS)
 
 
 OPTIONS: tuple[tuple[str, ...], ...] = (
-    (),
-    ("--format", "json", "--window", "0:3ms"),
-    ("--rank", "1", "--step-ms", "1"),
-    ("--as-peers", "1", "--select", "load-imbalance"),
+    ("--format", "json", "--window", "0:3ms", "--as-peers", "1"),
+    ("--rank", "1", "--step-ms", "1", "--select", "load-imbalance"),
 )
 
 
