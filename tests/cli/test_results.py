@@ -32,15 +32,27 @@ from traceanalyzer.report.workers import Processes
 STEPS = {0: (500, 500, 500), 1: (900, 900, 900), 2: (500, 510, 500)}
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> Path:
+def job_in(place: Path) -> Path:
     """Three ranks in two iterations."""
     for iteration in (10, 20):
         for rank, trace in Reductions(STEPS).traces().items():
-            folder = tmp_path / "job" / f"iteration_{iteration}"
+            folder = place / "job" / f"iteration_{iteration}"
             folder.mkdir(parents=True, exist_ok=True)
             trace.write(folder / f"rank{rank}_trace.json")
-    return tmp_path / "job"
+    return place / "job"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    return job_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What a run writes that nothing breaks off."""
+    place = tmp_path_factory.mktemp("whole")
+    call("export", job_in(place), place / "whole", "--results")
+    return files(place / "whole")
 
 
 @pytest.fixture
@@ -113,9 +125,13 @@ def test_another_version_does_all_again(job: Path, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("writes", [0, 1, 3, 4, 5, 11, 24])
 def test_a_run_that_is_broken_off_goes_on(
-    writes: int, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[str]
+    writes: int,
+    job: Path,
+    whole: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reads: list[str],
 ) -> None:
-    call("export", job, tmp_path / "whole", "--results")
     put, left = export._put_bytes, writes
 
     def breaking(path: Path, content: bytes) -> None:
@@ -132,7 +148,7 @@ def test_a_run_that_is_broken_off_goes_on(
     del reads[:]
     call("export", job, tmp_path / "out", "--results")
     assert len(reads) == 6 - writes // len(TABLES)
-    assert files(tmp_path / "out") == files(tmp_path / "whole")
+    assert files(tmp_path / "out") == whole
 
 
 def test_a_file_that_fails_is_named_and_costs_no_other(job: Path, tmp_path: Path) -> None:
@@ -167,11 +183,10 @@ def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
     assert "takes a folder" in refused("export", tmp_path, "--results")
 
 
-def test_a_process_that_is_killed_changes_nothing(job: Path, tmp_path: Path) -> None:
-    call("export", job, tmp_path / "whole", "--results")
+def test_a_process_that_is_killed_changes_nothing(job: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
     with closing(Processes(2)) as pool:
         assert stored(pool, job, tmp_path / "out", pool._workers[0].process.pid) >= 6
-    assert files(tmp_path / "out") == files(tmp_path / "whole")
+    assert files(tmp_path / "out") == whole
 
 
 def stored(pool: Pool, job: Path, out: Path, victim: int) -> int:

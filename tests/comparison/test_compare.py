@@ -9,6 +9,7 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.comparison.programs import ADDED, MM, TANH, built
+from tests.loaded import loaded
 from tests.recorded import FIXTURES
 from traceanalyzer import BadOption, Comparison, Trace, compare
 from traceanalyzer.comparison.ledger import COLUMNS, ledger_rows, ledger_text
@@ -219,7 +220,7 @@ def test_three_captures_a_side_give_an_interval() -> None:
 
 @pytest.mark.parametrize("folder", PAIRS if all_rules() else [], ids=lambda folder: folder.name)
 def test_every_recorded_pair_adds_up(folder: Path) -> None:
-    assert sums(compare(folder / "bad.json.gz", folder / "good.json.gz"))
+    assert sums(compare(loaded(folder / "bad.json.gz"), loaded(folder / "good.json.gz")))
 
 
 @pytest.mark.parametrize("folder", SHOWN, ids=lambda folder: folder.name)

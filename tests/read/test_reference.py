@@ -11,14 +11,14 @@ import orjson
 import pandas as pd
 import pytest
 
-from tests.chosen import one_of_each_kind, one_of_each_writer
+from tests.chosen import one_of_each_writer
 from tests.loaded import loaded
 from tests.read.reference import read
 from traceanalyzer.model.schema import FRAMES, Storage
 from traceanalyzer.model.trace import Trace
 
 
-@pytest.mark.of_shared(wanted=one_of_each_kind)
+@pytest.mark.of_shared(wanted=one_of_each_writer)
 def test_every_event_is_in_a_frame_or_counted(shared_trace: Path) -> None:
     meta = loaded(shared_trace).meta
     whole = orjson.loads(gzip.decompress(shared_trace.read_bytes()))

@@ -7,8 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
+from unittest import mock
+
+from traceanalyzer.cli.app import run
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -41,16 +46,44 @@ QUICK = ("--skip", "2", "--timed", "6", "--steps", "3")
 
 
 def recorded(
-    folder: Path, program: str, *options: str, words: tuple[str, ...] = (), compiler: bool = False
+    folder: Path, program: str, *options: str, words: tuple[str, ...] = (), real: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run the program under `traceanalyzer record` in the folder; the trace is `trace.json.gz` there."""
-    (folder / "train.py").write_text(program if compiler else NO_COMPILER + program)
-    command = words or (sys.executable, "train.py")
-    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
-    whole = [sys.executable, "-m", "traceanalyzer", "record", *QUICK, *options, "--", *command]
+    """Run the program under `traceanalyzer record` in the folder; the trace is `trace.json.gz` there.
+
+    Args:
+        real: the command is a process, as a user starts it, and the program has all of torch; else it is called here.
+    """
+    (folder / "train.py").write_text(program if real else NO_COMPILER + program)
+    env = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    whole = ["record", *QUICK, *options, "--", *(words or (sys.executable, "train.py"))]
+    if not real:
+        return _called(folder, whole, env)
     return subprocess.run(
-        whole, capture_output=True, text=True, check=False, cwd=folder, env=env, timeout=240
+        [sys.executable, "-m", "traceanalyzer", *whole],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, **env},
+        timeout=240,
     )
+
+
+def _called(folder: Path, whole: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """The command in this process, which spares its start; its streams, and those of what it starts, in files."""
+    with ExitStack() as stack:
+        stack.enter_context(chdir(folder))
+        stack.enter_context(mock.patch.dict(os.environ, env))
+        streams = [stack.enter_context(TemporaryFile("w+", encoding="utf-8")) for _ in (1, 2)]
+        for number, stream in enumerate(streams, start=1):
+            stack.callback(os.close, before := os.dup(number))
+            stack.callback(os.dup2, before, number)
+            os.dup2(stream.fileno(), number)
+        with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+            code = run(whole)
+        for one in streams:
+            one.seek(0)
+        return subprocess.CompletedProcess(whole, code, *(one.read() for one in streams))
 
 
 def trace_of(path: Path) -> dict[str, Any]:

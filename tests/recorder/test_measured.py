@@ -109,7 +109,7 @@ def test_the_measured_step_is_the_programs_own(
     off = []
     for _ in range(_TRIES):
         done = recorded(
-            tmp_path, HEAD + program + TAIL, "--force", words=words, compiler=program in (COMPILED, PARALLEL)
+            tmp_path, HEAD + program + TAIL, "--force", words=words, real=program in (COMPILED, PARALLEL)
         )
         assert done.returncode == 0, done.stderr
         told = trace_of(tmp_path / trace)[RECORDING]

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 
 def test_a_plain_loop_is_recorded_timed_and_diagnosed(tmp_path: Path) -> None:
-    done = recorded(tmp_path, LOOP.format(steps=30, after="pass"), "--shapes", compiler=True)
+    done = recorded(tmp_path, LOOP.format(steps=30, after="pass"), "--shapes", real=True)
     assert (done.returncode, done.stdout) == (0, "ended\n")
     assert "trace.json.gz: 3 steps recorded" in done.stderr
     assert "recorded" in done.stderr.partition("traceanalyzer 0")[2]
@@ -161,7 +161,7 @@ def test_a_compiled_step_is_whole_under_the_recorder(tmp_path: Path) -> None:
     alone = subprocess.run(
         [sys.executable, "train.py"], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    done = recorded(tmp_path, program, compiler=True)
+    done = recorded(tmp_path, program, real=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == alone.stdout
     assert "Warning" not in done.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.faults import FAULTS
 from benchmarks.replay_truth import at_hand
-from tests.chosen import one_of_each_kind
+from tests.chosen import one_of_each_writer
 from tests.conftest import SHARED, shared_names
 from tests.groups import last
 from tests.loaded import analysed, reported
@@ -109,7 +109,7 @@ def idle_share(analysis: Analysis, step_ns: float) -> float:
     return 1 - busy / max(steps, 1) / step_ns
 
 
-@pytest.mark.of_shared(wanted=one_of_each_kind)
+@pytest.mark.of_shared(wanted=one_of_each_writer)
 def test_no_nanosecond_is_claimed_twice(shared_trace: Path) -> None:
     analysis = analysed(shared_trace)
     scope = scope_of(analysis, analysis.trace.meta.rank)
