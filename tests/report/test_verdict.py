@@ -233,6 +233,19 @@ def test_a_choice_that_takes_much_of_the_step_is_said_though_nothing_is_to_fix()
     assert verdict_of(head, [choice]).fix.endswith(
         "1 (recomputation) may be deliberate and costs 50 % of the step"
     )
+    assert verdict_of(head, [replace(choice, rule="float64-math", cause="throughout")]).fix.endswith(
+        "1 (float64-math) may be deliberate and costs 50 % of the step"
+    )
     little = replace(choice, saving=replace(samples.saving(), low_share=0.01))
     for other in (little, graded(INFO)[0]):
         assert "is a choice" not in verdict_of(head, [other]).fix
+
+
+def test_a_choice_that_costs_more_than_any_fault_comes_before_them() -> None:
+    head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
+    fault = graded(HIGH)[0]
+    choice = replace(graded(INFO)[0], rule="float64-math", cause="throughout", rank=fault.rank)
+    dear = replace(choice, saving=replace(samples.saving(), share=0.6))
+    first = "2 (float64-math) may be deliberate and costs 60 % of the step: decide that first; 1 "
+    assert verdict_of(head, [fault, dear]).fix.startswith(first)
+    assert "decide that first" not in verdict_of(head, [fault, choice]).fix

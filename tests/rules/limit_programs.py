@@ -38,6 +38,7 @@ from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_replay import served
 from tests.rules.test_partly_used import head, select
 from tests.rules.test_recomputation import anomaly_mode
+from tests.rules.test_reordered_work import forecast, propagated, upsampled
 from tests.rules.test_stalled_threads import paused
 from tests.rules.test_unfused_optimizer import stepping
 from traceanalyzer.model.analysis import Analysis
@@ -195,6 +196,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
         lambda: beside(900),
     ],
     "lane-offset": [lambda: early(2)],
+    "late-projection": [lambda: program(upsampled()), lambda: program(propagated())],
     "launch-bound": [lambda: loop(["aten::add"], 60, steps=1)],
     "layout-conversion": [lambda: normed(64), lambda: normed(400), lambda: normed(150)],
     "load-imbalance": [
@@ -226,6 +228,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
         lambda: pipeline([FORWARD, BACK], compute=600 * US),
     ],
     "recomputation": [anomaly_mode],
+    "recomputed-prefix": [lambda: program(forecast())],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],
     "strided-access": [lambda: program(component([27648, 9]))],

@@ -20,7 +20,7 @@ def test_small_copies_one_by_one(shared: Shared) -> None:
 
 def test_a_loop_over_experts_is_likely(shared: Shared) -> None:
     one = found(shared("pairs4/moe_loop.bad"))[0]
-    assert (one.rule, one.confidence, one.evidence["repeats"]) == ("repeated-calls", Confidence.LOW, 8)
+    assert (one.rule, one.confidence, one.evidence["repeats"]) == ("repeated-calls", Confidence.MEDIUM, 8)
     assert one.saving is not None
     assert one.saving.low_share <= 0.85 <= one.saving.high_share
 
@@ -51,6 +51,26 @@ def test_fewer_repeats_need_changing_shapes() -> None:
     changing = loop(["aten::select", "aten::mm"], 8, kernel=GEMM, dims=_growing)
     (one,) = of_rule(changing, "repeated-calls")
     assert one.confidence is Confidence.LOW
+
+
+EXPERT = [
+    "aten::nonzero",
+    "aten::index_select",
+    *["aten::linear", "aten::gelu", "aten::mul", "aten::add_"] * 5,
+]
+
+
+def test_experts_that_count_their_rows_on_the_device_are_a_loop_however_much_they_launch() -> None:
+    (one,) = of_rule(loop(EXPERT, 6, kernel=GEMM, dims=_rows), "repeated-calls")
+    assert one.confidence is Confidence.MEDIUM
+    assert "each on as many rows as the GPU counts first, for which the CPU waits" in one.message
+    assert one.advice.startswith("Sort the rows by group once")
+    fixed_sizes = loop(["aten::index_select", *EXPERT[1:]], 6, kernel=GEMM, dims=_rows)
+    assert of_rule(fixed_sizes, "repeated-calls") == []
+
+
+def _rows(repeat: int) -> object:
+    return [[(700, 640, 715, 690)[repeat % 4], 64], [64, 64]]
 
 
 def _growing(repeat: int) -> object:

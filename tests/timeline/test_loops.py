@@ -35,6 +35,10 @@ def loops(sequence: str, least: int = 3, groups: str | None = None) -> list[tupl
         ("abab", []),  # twice is no loop
         ("aabaabaab", [(0, 0, 3, 3)]),
         ("xyzababababababcdcdcd", [(0, 3, 2, 6)]),  # the one that covers more
+        (
+            "ababababxyzabababqbababa",
+            [(0, 0, 2, 4), (0, 11, 2, 3), (0, 18, 2, 3)],
+        ),  # the same loop in three layers
     ],
 )
 def test_the_shortest_period_that_covers_most(sequence: str, expected: list[tuple[int, ...]]) -> None:

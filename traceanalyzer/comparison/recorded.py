@@ -22,7 +22,7 @@ from traceanalyzer.model.report import TraceReport
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.run import run_at
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule.registry import Kind, find_rule
+from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.user_code import UserCode
@@ -150,7 +150,7 @@ def _worth(fault: Fault, lead: Finding) -> bool:
     """Whether a program without it would differ: of `info` only what was chosen, and what is longer when fixed."""
     if fault.severity is not Severity.INFO:
         return True
-    choice = find_rule(lead.rule).kind is Kind.CHOICE
+    choice = kind_of(lead.rule, lead.cause) is Kind.CHOICE
     return fault.saving is not None and (choice or fault.saving.share <= -_LONGER)
 
 

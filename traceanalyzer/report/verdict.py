@@ -55,11 +55,14 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     goes_to = _telling(trace, costs) if wrong else _goes_to(costs) or _largest(trace)
     limit = ": ".join(part for part in (_limit(trace), goes_to) if part)
     fix = _fixes(trace, wrong) if wrong else _NOTHING_SURE if trace.step and trace.step.open else _NOTHING
-    chosen = _possible(trace, numbered), _choices(numbered)
+    possible, (choice, costs_share) = _possible(trace, numbered), _choice(numbered)
+    parts = [fix, possible, choice]
+    if costs_share > max((found.saving.share for found in wrong.values() if found.saving), default=1.0):
+        parts = [f"{choice}: decide that first", fix, possible]
     return Verdict(
         _step(trace),
         "; ".join(part for part in (limit, _unseen(trace), _settled(trace)) if part),
-        "; ".join(part for part in (fix, *chosen) if part),
+        "; ".join(part for part in parts if part),
     )
 
 
@@ -157,7 +160,7 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
         for number, finding in findings.items()
         if finding.saving is not None
         and finding.severity is Severity.INFO
-        and kind_of(finding.rule) is not Kind.CHOICE
+        and kind_of(finding.rule, finding.cause) is not Kind.CHOICE
     }
     if trace.step is None or not trace.step.open or not unsure:
         return ""
@@ -165,16 +168,21 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
     return f"possible: {number} ({rule}), up to {_percent(min(share, 1.0))}" if share >= _DEAR else ""
 
 
-def _choices(findings: Mapping[int, Finding]) -> str:
-    """What is no fault but takes a large part of the step: checkpoints, where memory would do without them."""
-    said = [
-        f"{number} ({finding.rule}) may be deliberate and costs {_percent(finding.saving.share)} of the step"
+def _choice(findings: Mapping[int, Finding]) -> tuple[str, float]:
+    """(what is no fault but takes a large part of the step, how much): checkpoints, float64 throughout."""
+    large = {
+        number: finding.saving.share
         for number, finding in findings.items()
-        if kind_of(finding.rule) is Kind.CHOICE
+        if kind_of(finding.rule, finding.cause) is Kind.CHOICE
         and finding.saving is not None
         and finding.saving.low_share >= _DEAR
-    ]
-    return said[0] if said else ""
+    }
+    if not large:
+        return "", 0.0
+    number = next(iter(large))
+    share = large[number]
+    said = f"{number} ({findings[number].rule}) may be deliberate and costs {_percent(share)} of the step"
+    return said, share
 
 
 def _not_judged(trace: TraceReport) -> Verdict:

@@ -57,6 +57,7 @@ class Rule:
     Attributes:
         claims: when it claims its time.
         specificity: within that, the higher first.
+        choices: causes whose findings are choices, whatever the rule's other findings are.
         min_share: findings that cost and save less are not said: a share of the window, or of the step.
         causes: what its findings may name as their cause; empty where they name none.
         limits: an instance of the rule's own dataclass, None where it has no limits.
@@ -76,6 +77,7 @@ class Rule:
     function: RuleFunction
     kind: Kind = Kind.FAULT
     specificity: int = 0
+    choices: tuple[str, ...] = ()
 
     @property
     def precedence(self) -> tuple[int, ...]:
@@ -113,6 +115,7 @@ def rule(
     limits: type | None = None,
     kind: Kind = Kind.FAULT,
     specificity: int = 0,
+    choices: tuple[str, ...] = (),
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Mark a function as a rule; its name is the slug, its docstring the page, its parameters the indexes.
 
@@ -120,10 +123,12 @@ def rule(
         min_share: by default the share from which on the severity is `low`.
         specificity: more than 0 where it knows more of its time than others of its order, and goes first.
         causes: what its hits may have as `cause`: `traceanalyzer explain CAUSE` finds the rule by them.
+        choices: those of `causes` that cost time for another gain, where the rule's other findings are faults.
     """
 
     def mark(function: RuleFunction) -> RuleFunction:
-        function.__rule__ = (since, claims, min_share, causes, limits, kind, specificity)  # type: ignore[attr-defined]
+        marks = (since, claims, min_share, causes, limits, kind, specificity, choices)
+        function.__rule__ = marks  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -139,9 +144,12 @@ def broken_files() -> tuple[Broken, ...]:
     return _imported()[1]
 
 
-def kind_of(slug: str) -> Kind:
-    """What the findings of a rule are; faults of a rule that is not known."""
-    return next((known.kind for known in all_rules() if known.slug == slug), Kind.FAULT)
+def kind_of(slug: str, cause: str = "") -> Kind:
+    """What the findings of a rule, with this cause, are; faults of a rule that is not known."""
+    known = next((known for known in all_rules() if known.slug == slug), None)
+    if known is None:
+        return Kind.FAULT
+    return Kind.CHOICE if cause in known.choices else known.kind
 
 
 @cache
@@ -201,7 +209,7 @@ def _check(described: Rule) -> None:
 
 
 def _describe(function: Any) -> Rule:
-    since, claims, min_share, causes, limits, kind, specificity = function.__rule__
+    since, claims, min_share, causes, limits, kind, specificity, choices = function.__rule__
     if not (page := inspect.cleandoc(function.__doc__ or "")):
         raise ValueError("a rule's docstring is its page, and there is none")
     return Rule(
@@ -218,6 +226,7 @@ def _describe(function: Any) -> Rule:
         function=function,
         kind=kind,
         specificity=specificity,
+        choices=choices,
     )
 
 

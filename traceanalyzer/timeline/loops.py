@@ -14,7 +14,7 @@ _WORTH = 1.2  # times what a shorter period covers must a longer one cover, or i
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """At most one loop for each group: the one that covers most. Arrays of shape (loops,), int64.
+    """The loop of each group that covers most, wherever it runs: once in each layer. Arrays of shape (loops,), int64.
 
     Attributes:
         group: whose loop it is.
@@ -61,7 +61,22 @@ class Loops:
             better = found[1] * found[2] > _WORTH * best[1] * best[2]
             best[:, better] = found[:, better]
         there = np.flatnonzero(best[2])
-        return cls(there, *best[:, there])
+        loops = [alike for own in there for alike in _alike(kind, group, int(own), best[:, own], least)]
+        return cls(*np.array(loops, np.int64).reshape(-1, 4).T)
+
+
+def _alike(kind: Rows, group: Rows, own: int, best: Rows, least: int) -> list[tuple[int, int, int, int]]:
+    """(group, first, period, repeats) of all loops of a group that have the members of its best, in any rotation."""
+    low, high = np.searchsorted(group, (own, own + 1)).tolist()
+    begin, period = int(best[0]), int(best[1])
+    members = np.sort(kind[begin : begin + period])
+    first, run = _runs(kind[low + period : high] == kind[low : high - period])
+    return [
+        (own, low + at, period, length // period + 1)
+        for at, length in zip(first.tolist(), run.tolist(), strict=True)
+        if length // period + 1 >= least
+        and np.array_equal(np.sort(kind[low + at : low + at + period]), members)
+    ]
 
 
 def _runs(same: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[Rows, Rows]:

@@ -31,9 +31,11 @@ _WITH_TF32 = (
 )
 
 _CHOICE = (
-    "Every floating tensor is float64, so this looks deliberate. If float32 is precise enough, or if you can refine "
-    "in float64 at the end, make the inputs float32."
+    "Decide this first. One array of numpy, float64 by default, makes all that is computed from it float64. If float32 "
+    "is precise enough, or if you can refine in float64 at the end, make the inputs float32."
 )
+
+_ALL = "every floating tensor is float64, which may be deliberate: "
 
 # Kernels that say what they compute in: the doubles among an op's inputs are others'.
 _OTHER_ARITHMETIC = r"[sh]gemm|_(s|bf|h)16|tf32|f32f32|Functor\w*<(float|c10::)|<float, float"
@@ -46,7 +48,7 @@ class Limits:
     unknown_speedup: float = limit(2.0, "speedup of products on devices without known peaks: half the bytes")
 
 
-@rule(since="0.1", claims=Claims.WORK, limits=Limits, causes=("throughout",))
+@rule(since="0.1", claims=Claims.WORK, limits=Limits, causes=("throughout",), choices=("throughout",))
 def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Work runs in float64.
 
@@ -75,7 +77,14 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
         casts = inputs.meets(widens_to_float64)[found.entries]
         hits = _hits(found, casts, leak, gpus[device], tf32, limits)
         yield (
-            replace(hits, cause="throughout", lost=LostTime.none(), info=True, advice=_CHOICE)
+            replace(
+                hits,
+                cause="throughout",
+                lost=LostTime.none(),
+                info=True,
+                advice=_CHOICE,
+                message=_ALL + hits.message,
+            )
             if chosen
             else hits
         )

@@ -15,6 +15,7 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, li
 from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
     HEAVY,
+    SORT_ONCE,
     advised,
     first_of,
     launched_kind,
@@ -53,6 +54,7 @@ _CUTS = re.compile(
 _SLICES = re.compile(r"::(slice|narrow|select|index|unbind)$")  # picks the sample that the repeat is about
 _DECODES = re.compile(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
 _TABLES = re.compile(r"Embedding\w*Backward")
+_COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it makes is in the data
 _ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 
 
@@ -62,7 +64,8 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
 
     What it looks for: the shortest sequence of outermost ops that repeats at least 16 times in a row within a step and
     launches tiny kernels each time: a loop over samples, requests, parameters or a list. If shapes change from repeat
-    to repeat, 4 repeats are enough (mixture of experts).
+    to repeat, 4 repeats are enough (mixture of experts), the more so where each counts its rows on the device (where,
+    nonzero, a mask).
     Why it costs: every op costs microseconds of CPU time and every kernel a start, however small; one call on all
     elements pays once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
@@ -77,14 +80,23 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     outer = calls[calls.is_top_op & (calls.step >= 0)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     loops: dict[tuple[str, ...], list[tuple[Repeats, Confidence]]] = {}
+    counting = calls[calls.name.matches(_COUNTS)]
     for loop in repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats):
-        if (sure := _how_sure(loop, limits)) is not None:
+        if (sure := _how_sure(loop, limits, _sized_by_data(loop, counting))) is not None:
             loops.setdefault(loop.key, []).append((loop, sure))
     for same in loops.values():
-        yield _hits([loop for loop, _ in same], same[0][1], work, idle, gpus, limits)
+        found = [loop for loop, _ in same]
+        sized = _sized_by_data(found[0], counting)
+        yield _hits(found, same[0][1], work, idle, gpus, limits, sized=sized)
 
 
-def _how_sure(loop: Repeats, limits: Limits) -> Confidence | None:
+def _sized_by_data(loop: Repeats, counting: Calls) -> bool:
+    """Whether each repeat first counts on the device how much it will work on: the rows of an expert by a mask."""
+    inside = (counting.start_ns >= loop.at.start_ns[0]) & (counting.start_ns < loop.ends_ns[-1])
+    return loop.shapes_change and int(inside.sum()) >= loop.count
+
+
+def _how_sure(loop: Repeats, limits: Limits, sized: bool) -> Confidence | None:
     """None where it is no loop that could be one call."""
     names = loop.names
     heavy, selects = any(map(HEAVY.search, names)), any(map(_SELECTS.search, names))
@@ -93,6 +105,8 @@ def _how_sure(loop: Repeats, limits: Limits) -> Confidence | None:
         return None
     if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):
         return Confidence.LOW if not any(map(_DECODES.search, names)) else None
+    if heavy and sized:
+        return Confidence.MEDIUM
     if heavy and _is_iterated(loop, limits):
         return None
     if heavy or loop.count < limits.min_repeats:
@@ -114,7 +128,14 @@ def _is_iterated(loop: Repeats, limits: Limits) -> bool:
 
 
 def _hits(
-    loops: list[Repeats], sure: Confidence, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits
+    loops: list[Repeats],
+    sure: Confidence,
+    work: Work,
+    idle: IdleTime,
+    gpus: Gpus,
+    limits: Limits,
+    *,
+    sized: bool,
 ) -> Hits:
     at = loops[0].at.joined([loop.at for loop in loops])
     ends = np.concatenate([loop.ends_ns for loop in loops])
@@ -134,8 +155,9 @@ def _hits(
         + "{times_a_step}, launching {launches} "
         + launched_kind(one=round(each, 1) == 1, copies=largest.copies, only_copies=largest.only_copies)
         + " of {kernel} each time"
+        + (", each on as many rows as the GPU counts first, for which the CPU waits" if sized else "")
         + (", at {lines}" if lines else ""),
-        advice=advised(largest.names, largest.copies),
+        advice=SORT_ONCE if sized else advised(largest.names, largest.copies),
         evidence={
             "ops": listed(largest.names),
             "members": len(largest.names),

@@ -8,6 +8,10 @@ from collections import Counter
 HEAVY = re.compile(
     r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|(layer|batch|group|instance|rms)_norm|NormB"
 )
+SORT_ONCE = (
+    "Sort the rows by group once (argsort), read all sizes at once (bincount(...).tolist()), and give each repeat its "
+    "slice; or use one grouped product for all."
+)
 _SLICES = re.compile(r"::(slice|narrow)$|SliceBackward")
 _TABLES = re.compile(r"::embedding(_bag)?$|Embedding\w*Backward")
 

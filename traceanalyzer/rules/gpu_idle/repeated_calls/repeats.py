@@ -80,7 +80,7 @@ class Repeats:
 
 
 def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
-    """The loop that covers most ops of each step and thread.
+    """The loop that covers most ops of each step and thread, in each place where it runs.
 
     Args:
         outer: outermost ops.

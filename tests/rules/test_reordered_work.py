@@ -1,0 +1,151 @@
+"""Work that another order of the same ops saves: a layer that narrows comes too late, a prefix is computed again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.kernel_programs import Op, found, program
+
+F32, LONG = "float", "long int"
+MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"
+SUM = "void at::native::indexFuncLargeIndex<float>(float)"
+GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3"
+SHAPES = [F32, "ScalarList", "Scalar", ""]
+
+
+def upsampled(*between: Op, narrow: int = 7, kernel: int = 1) -> list[Op]:
+    """128 channels made four times as large, and a convolution of them."""
+    wide = [8, 128, 512, 512]
+    return [
+        Op(
+            "aten::upsample_bilinear2d",
+            MOVE,
+            2_400,
+            [[8, 128, 128, 128], [], [], []],
+            SHAPES,
+            scalars=["", "[512, 512]"],
+        ),
+        *between,
+        Op("aten::conv2d", GEMM, 800, [wide, [narrow, 128, kernel, kernel], [narrow]], [F32, F32, F32]),
+        Op("aten::relu", MOVE, 100, [[8, narrow, 512, 512]], [F32]),
+    ]
+
+
+def test_a_classifier_of_upsampled_features_belongs_before_upsampling() -> None:
+    (one,) = found(program(upsampled()), "late-projection")
+    assert one.cause == "upsampled"
+    assert "makes 8x128x512x512 with 128 channels, and then a linear layer leaves 7 of 128" in one.message
+    assert one.cost_ns == pytest.approx(6 * 1e3 * (2_400 * (1 - 7 / 128) + 800 * (1 - 1 / 16)), rel=0.01)
+
+
+def test_what_does_not_commute_or_does_not_narrow_stays_after_upsampling() -> None:
+    relu = Op("aten::relu", MOVE, 100, [[8, 128, 512, 512]], [F32])
+    for ops in (upsampled(relu), upsampled(narrow=96), upsampled(kernel=3), [*upsampled(), relu]):
+        assert found(program(ops), "late-projection") == []
+
+
+def propagated(*between: Op, narrow: int = 64, nodes: int = 80_000) -> list[Op]:
+    """Rows of 500 gathered for 1,280,000 edges, scaled, summed by node, and projected."""
+    wide = [1_280_000, 500]
+    return [
+        Op(
+            "aten::index_select",
+            MOVE,
+            1_300,
+            [[nodes, 500], [], wide[:1]],
+            [F32, "Scalar", LONG],
+            scalars=["", "0", ""],
+        ),
+        Op("aten::mul", MOVE, 1_900, [wide, [wide[0], 1]], [F32, F32]),
+        *between,
+        Op(
+            "aten::index_add",
+            SUM,
+            4_100,
+            [[nodes, 500], [], wide[:1], wide, []],
+            [F32, "Scalar", LONG, F32, "Scalar"],
+        ),
+        Op("aten::linear", GEMM, 150, [[nodes, 500], [narrow, 500]], [F32, F32]),
+    ]
+
+
+def test_neighbours_are_summed_after_the_layer_that_narrows_them() -> None:
+    (one,) = found(program(propagated()), "late-projection")
+    assert one.cause == "aggregated"
+    assert (
+        "rows of 500 numbers are gathered, 1280000x500, and summed, and then a linear layer leaves 64"
+        in one.message
+    )
+    assert "in work that could be 7.81 times narrower" in one.message
+
+
+def test_messages_that_are_not_linear_or_fewer_than_their_sources_stay() -> None:
+    relu = Op("aten::relu", MOVE, 100, [[1_280_000, 500]], [F32])
+    for ops in (propagated(relu), propagated(narrow=400), propagated(nodes=1_000_000)):
+        assert found(program(ops), "late-projection") == []
+
+
+def forecast(
+    *,
+    first: int = 96,
+    lengths: int = 12,
+    by: int = 1,
+    both: bool = False,
+    joined: bool = True,
+    again: bool = True,
+) -> list[Op]:
+    """An LSTM over a history that each call makes longer, or over the new element alone."""
+    ops = []
+    for size in range(first, first + by * lengths, by):
+        length = size if again else by
+        scalars = ["", "", "", "True", "2", "0.", "False", str(both), "True"]
+        types = [F32, "TensorList", "TensorList", *["Scalar"] * 6]
+        dims = [[1_024, length, 9], [[2, 1_024, 64]], [[256, 9]], [], [], [], [], [], []]
+        ops.append(Op("aten::lstm", GEMM, 15 * length, dims, types, scalars=scalars))
+        ends = [[1_024, size], [1_024, by]] if joined else [[1_024, 5], [1_024, 5]]
+        ops.append(Op("aten::cat", MOVE, 2, [ends, []], ["TensorList", "Scalar"], scalars=["", "1"]))
+    return ops
+
+
+@pytest.mark.parametrize("by", [1, 4])
+def test_a_history_that_grows_is_not_read_again_by_a_recurrent_layer(by: int) -> None:
+    (one,) = found(program(forecast(by=by)), "recomputed-prefix")
+    last = 96 + 11 * by
+    assert (
+        f"aten::lstm runs on a sequence that grows by {by} from call to call, from 96 to {last}"
+        in one.message
+    )
+    assert "Carry the state over" in one.advice
+    saved = sum(15 * length - 300 for length in range(96 + by, last + 1, by))
+    assert one.cost_ns == pytest.approx(6e3 * saved, rel=0.01)
+
+
+def test_lengths_that_no_op_joins_both_directions_and_few_lengths_are_no_prefix() -> None:
+    for changed in ({"both": True}, {"joined": False}, {"lengths": 5}, {"again": False}):
+        assert found(program(forecast(**changed)), "recomputed-prefix") == []
+
+
+def decoded(*, causal: bool = True, cache: bool = False) -> list[Op]:
+    """Ten tokens, each by one attention layer over all of them, or over the new one and what is kept."""
+    ops = []
+    for size in range(300, 310):
+        length = 1 if cache else size
+        head, keys = [4, 8, length, 64], [4, 8, size, 64]
+        scalars = ["", "", "", "", "0.", str(causal), "", ""]
+        types = [F32, F32, F32, "", "Scalar", "Scalar", "", ""]
+        ops.append(Op("aten::cat", MOVE, 2, [[[4, size], [4, 1]], []], ["TensorList", "Scalar"]))
+        ops.append(Op("aten::linear", GEMM, length, [[4, length, 512], [512, 512]], [F32, F32]))
+        name = "aten::scaled_dot_product_attention"
+        ops.append(Op(name, GEMM, length, [head, keys, keys, [], [], [], [], []], types, scalars=scalars))
+    return ops
+
+
+def test_decoding_without_a_cache_computes_earlier_positions_again() -> None:
+    (one,) = found(program(decoded()), "recomputed-prefix")
+    assert "KV cache" in one.advice
+    assert one.confidence.value == "medium"
+    assert found(program(decoded(cache=True)), "recomputed-prefix") == []
+
+
+def test_attention_in_both_directions_changes_earlier_positions() -> None:
+    assert found(program(decoded(causal=False)), "recomputed-prefix") == []

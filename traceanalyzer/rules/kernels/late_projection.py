@@ -1,0 +1,219 @@
+"""A layer that narrows comes after upsampling or summing neighbours, and could come before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import tensors
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.timeline.names import VIEWING_OP
+
+Shape = tuple[int, ...]
+
+_UPSAMPLING = "aten::upsample_"
+_GATHERS = r"^aten::(index_select|index|gather)$"
+_SUMS = r"^aten::(index_add_?|scatter_add_?|index_reduce_?|scatter_reduce_?)$"
+_LAYERS = frozenset(
+    f"aten::{name}"
+    for name in ("linear", "addmm", "mm", "matmul", "conv1d", "conv2d", "conv3d", "convolution")
+)
+_SCALING = ("aten::mul", "aten::mul_", "aten::div", "aten::div_")
+_UNCHANGED = r"^aten::(to|_to_copy|contiguous|clone|zeros_like|zeros|new_zeros|empty_like|new_empty|dropout)$"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_width_share: float = limit(
+        0.5, "maximum width after the layer over that before; more saves little; chosen"
+    )
+    min_times: float = limit(2.0, "minimum ratio of elements after upsampling or gathering to those before")
+    near_ops: int = limit(4, "number of ops between gathering and summing, without views; chosen")
+    min_gpu_share: float = limit(
+        0.05, "minimum share of GPU time in the wide work; less gains little; chosen"
+    )
+    floor_ns: int = limit(2_000, "minimum time of a kernel, however few its bytes; H200, torch 2.11")
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """A linear op that makes many rows or pixels of a wide tensor, with the layer that then narrows them.
+
+    Attributes:
+        maker: the op that makes them.
+        wide: their shape, of which any work counts.
+        narrower: width after the layer over width before.
+        fewer: rows or pixels before over those after; 1 where the layer does not work on them.
+    """
+
+    cause: str
+    maker: Signature
+    wide: Shape
+    widths: tuple[int, int]
+    narrower: float
+    fewer: float
+
+
+@rule(
+    since="0.1",
+    claims=Claims.WORK,
+    specificity=1,
+    min_share=0.03,
+    limits=Limits,
+    causes=("upsampled", "aggregated"),
+)
+def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+    """A layer that narrows comes after upsampling or summing neighbours, not before.
+
+    What it looks for: a 1x1 convolution or linear layer to at most half the channels that is the only reader of an
+    upsampled tensor; and such a layer right after rows were gathered (index_select, x[index]) at least twice as often
+    as there are rows, scaled by one number each if at all, and summed (index_add, scatter_add).
+    Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the order does not
+    matter to the result. With the layer first, all that work and its backward pass have fewer channels.
+    Bad: classifier(interpolate(x, size)); linear(index_add(x[source])). Good: interpolate(classifier(x), size); the
+    same on linear(x). A bias of the layer is added once, after the sum.
+    How sure: names and shapes of consecutive ops are recorded: medium.
+    When it is wrong: the layer has other readers of its input that are not recorded, or the rows that are summed do
+    not need a gradient now but would then.
+    Saving: work on the wide tensor in proportion to its width, the layer in proportion to its pixels. Gathering gets
+    a backward pass if it had none.
+    Source: algebra: (A X) W = A (X W).
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0)]
+    if not any(ops.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: record_shapes=True shows how wide tensors are")
+    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
+    ops = ops[~ops.name.meets(VIEWING_OP.search) & ~ops.name.matches(_UNCHANGED)]
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    late = [
+        *_upsampled(ops, number, signatures, limits),
+        *_aggregated(ops, number, signatures, limits),
+    ]
+    for one in late:
+        part = np.array([_left(one, op) for op in inputs.signatures])[inputs.number]
+        for device, found in work[(part < 1) & work.kind.one_of("compute")].by_device():
+            share = found.total_ns / max(work[work.device == device].total_ns, 1)
+            if share >= limits.min_gpu_share:
+                needed = not_below(found.dur_ns * part[found.entries], found, limits.floor_ns)
+                yield _hits(one, found, needed, share)
+
+
+def _hits(one: _Late, found: Work, needed: np.ndarray, share: float) -> Hits:
+    upsampled = one.cause == "upsampled"
+    return Hits(
+        **quicker(found, needed),
+        cause=one.cause,
+        named_by="x".join(map(str, one.wide)),
+        message=(
+            "{maker} makes {by} with {wide} channels"
+            if upsampled
+            else "rows of {wide} numbers are gathered, {by}, and summed"
+        )
+        + ", and then a linear layer leaves {narrow} of {wide}: {gpu} of GPU time in work that could be {times} times "
+        "narrower{where}",
+        advice="Apply the 1x1 convolution or linear layer before upsampling: both are linear, with the same result."
+        if upsampled
+        else "Apply the linear layer first, then gather and sum its narrow results; add its bias after the sum. The "
+        "result is the same.",
+        confidence=Confidence.MEDIUM,
+        evidence={
+            **told(found),
+            "gpu_share": share,
+            "maker": one.maker.name,
+            "wide": one.widths[0],
+            "narrow": one.widths[1],
+            "times": one.widths[0] / one.widths[1],
+        },
+    )
+
+
+def _upsampled(ops: Calls, number: Rows, signatures: list[Signature], limits: Limits) -> Iterator[_Late]:
+    """What is upsampled and narrowed by the next op, and read by no other."""
+    for first, second in set(zip(number[:-1].tolist(), number[1:].tolist(), strict=True)):
+        maker, layer = signatures[first], signatures[second]
+        if not maker.name.startswith(_UPSAMPLING) or not (widths := _narrows(layer, limits)):
+            continue
+        small, wide = tensors(maker)[0], tensors(layer)[0]
+        times = math.prod(wide) / math.prod(small)
+        readers = {which for which, op in enumerate(signatures) if wide in tensors(op)}
+        alone = all(which == second or signatures[which].name.startswith("autograd::") for which in readers)
+        if small[:2] == wide[:2] and times >= limits.min_times and alone:
+            yield _Late("upsampled", maker, wide, widths, widths[1] / widths[0], 1 / times)
+
+
+def _aggregated(ops: Calls, number: Rows, signatures: list[Signature], limits: Limits) -> Iterator[_Late]:
+    """What is gathered, scaled row by row, summed, and narrowed."""
+    sums = ops.name.matches(_SUMS)
+    gathers = ops.name.matches(_GATHERS)
+    seen = set()
+    for at in np.flatnonzero(sums).tolist():
+        begin = max(at - limits.near_ops, 0)
+        source = next((i for i in range(at - 1, begin - 1, -1) if gathers[i]), None)
+        after = next((i for i in range(at + 1, len(number)) if not _scales(signatures[number[i]])), None)
+        chain = (
+            () if source is None or after is None else (*number[source : at + 1].tolist(), int(number[after]))
+        )
+        if not chain or chain in seen:
+            continue
+        seen.add(chain)
+        maker, *between, summed, layer = (signatures[which] for which in chain)
+        widths = _narrows(layer, limits)
+        wide = _gathered(maker, tensors(summed))
+        if widths and wide and all(map(_scales, between)) and tensors(layer)[0] in tensors(summed)[:1]:
+            rows = max(tensors(layer)[0][0], tensors(maker)[0][0])
+            if wide[1] == widths[0] and wide[0] >= limits.min_times * rows:
+                yield _Late("aggregated", maker, wide, widths, min(2 * widths[1] / widths[0], 1.0), 1.0)
+
+
+def _gathered(maker: Signature, summed: list[Shape]) -> Shape | None:
+    """Shape of the rows that are gathered, among what is summed; None where it is another."""
+    source, rows = tensors(maker)[0], [math.prod(shape) for shape in tensors(maker)[1:]]
+    wide = [shape for shape in summed[1:] if len(shape) == 2 and len(source) == 2]
+    return next((one for one in wide if one[1] == source[1] and {one[0], math.prod(one)} & set(rows)), None)
+
+
+def _scales(op: Signature) -> bool:
+    """Whether each row, at most, is multiplied by one number."""
+    shapes = tensors(op)
+    return op.name in _SCALING and (len(shapes) == 1 or shapes[1] in ((shapes[0][0], 1), (1,)))
+
+
+def _narrows(op: Signature, limits: Limits) -> tuple[int, int] | None:
+    """(width before, width after) of a linear layer or 1x1 convolution without padding; None for other ops."""
+    if op.name not in _LAYERS:
+        return None
+    shapes = tensors(op)[1:] if op.name == "aten::addmm" else tensors(op)
+    if len(shapes) < 2:
+        return None
+    data, weight = shapes[:2]
+    if "conv" in op.name:
+        if set(weight[2:]) - {1} or len(data) < 3 or data[1] != weight[1]:
+            return None
+        wide, narrow = weight[1], weight[0]
+    else:
+        wide, narrow = data[-1], weight[0] if op.name == "aten::linear" else weight[-1]
+    return (wide, narrow) if narrow <= limits.max_width_share * wide else None
+
+
+def _left(one: _Late, op: Signature) -> float:
+    """Share of an op's time that is left where the layer comes first."""
+    shapes = tensors(op)
+    makes = (
+        op.name == one.maker.name
+        and shapes[:1] == tensors(one.maker)[:1]
+        and op.scalars[1:2] == one.maker.scalars[1:2]
+    )
+    if not makes and one.wide not in shapes:
+        return 1.0
+    needed = bound_of(op) if op.dims else None
+    product = needed is not None and needed.kind in ("matmul", "conv", "thin conv")
+    return one.fewer if product or "convolution" in op.name else one.narrower

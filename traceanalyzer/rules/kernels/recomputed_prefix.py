@@ -1,0 +1,197 @@
+"""A sequence grows by one element at a time, and all of it is computed again for each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, sums_of
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import tensors
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.timeline.names import VIEWING_OP
+
+_RECURRENT = ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu")
+_ATTENTION = "aten::scaled_dot_product_attention"
+_LAYERS = (*_RECURRENT, _ATTENTION, "aten::linear")
+_CARRY = (
+    "Carry the state over: run the layer once on what is known, keep what it returns (h, c), and then feed it the "
+    "new element alone."
+)
+_CACHE = (
+    "Keep the keys and values of earlier positions (a KV cache, use_cache=True), and feed only the new position: "
+    "what lies before it does not change."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_lengths: int = limit(6, "minimum number of lengths in a row, each longer by as much; chosen")
+    joined_share: float = limit(
+        0.5,
+        "minimum share of the lengths that cat or a slice is seen to make, to count as a growing sequence",
+    )
+    min_gpu_share: float = limit(
+        0.05, "minimum share of GPU time on such sequences; less gains little; chosen"
+    )
+    floor_ns: int = limit(2_000, "minimum time of a kernel, however few its elements; H200, torch 2.11")
+    recurrent_floor_ns: int = limit(
+        300_000,
+        "minimum time of a call of a recurrent layer; cuDNN's LSTM, 1,024 rows of 96, one element; H200",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """What grows: the lengths of one op's input along one dimension, and by how much each time."""
+
+    op: Signature
+    lengths: frozenset[int]
+    by: int
+
+
+@rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
+def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """A sequence grows from call to call, and all of it is computed again each time.
+
+    What it looks for: linear, recurrent (LSTM, GRU) or attention layers whose calls take an input that is longer by
+    the same number each time, all other sizes equal, at least six times in a row; and cat or slices that make these
+    lengths. Work on tensors of these lengths counts. Recurrent layers in both directions and attention without a
+    causal mask do not count: there a new element changes the earlier results.
+    Why it costs: the results for the earlier elements are those of the call before.
+    Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, draw(out[:, -1:])], 1); generating text
+    without a KV cache. Good: out, state = lstm(last, state); keys and values of earlier positions kept.
+    How sure: sizes and their order are recorded; that a sequence is extended follows from cat or slices: medium;
+    where only linear layers show it, low.
+    When it is wrong: the earlier elements change as well, or the weights do.
+    Saving: work in proportion to the new part of each length; the shortest of each step is computed once. A recurrent
+    layer takes at least 0.3 ms.
+    Source: "KV cache" in Hugging Face's documentation; nn.LSTM in PyTorch's, on the state.
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0)]
+    if not any(ops.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: record_shapes=True shows what grows")
+    ops = ops[np.argsort(ops.start_ns, kind="stable")]
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    grown = _growing(number, signatures, limits)
+    lengths = {size: one.by / size for one in grown for size in one.lengths}
+    if not lengths or any(one.op.name == _ATTENTION and not _causal(one.op) for one in grown):
+        return
+    known, part = _parts(signatures, lengths, limits)
+    first = _first_of_steps(ops, known[number])
+    chosen = np.flatnonzero((part[number] < 1) & ~first)
+    owner = work.op.index_of_enclosing(ops[chosen]) if len(chosen) else np.full(len(work), -1, np.int64)
+    recurrent = ops[chosen].name.one_of(*_RECURRENT)
+    for device, found in work[owner >= 0].by_device():
+        every_ns = work[work.device == device].total_ns
+        if found.total_ns < limits.min_gpu_share * every_ns:
+            continue
+        call = owner[found.entries]
+        needed = not_below(found.dur_ns * part[number[chosen]][call], found, limits.floor_ns)
+        whole = sums_of(call, found.dur_ns, len(chosen))[call]
+        least = np.minimum(limits.recurrent_floor_ns / np.maximum(whole, 1), 1.0) * found.dur_ns
+        needed = np.where(recurrent[call], np.maximum(needed, least), needed)
+        yield _hits(found, needed, grown, found.total_ns / max(every_ns, 1))
+
+
+def _hits(found: Work, needed: np.ndarray, grown: list[_Growth], share: float) -> Hits:
+    names = [one.op.name for one in grown]
+    recurrent = any(name in _RECURRENT for name in names)
+    sure = recurrent or _ATTENTION in names
+    most = max(grown, key=lambda one: (_LAYERS.index(one.op.name) < len(_RECURRENT), len(one.lengths)))
+    return Hits(
+        **quicker(found, needed),
+        message="{layer} runs on a sequence that grows by {new} from call to call, from {shortest} to {longest}, and "
+        "computes all of it again each time: {gpu} of GPU time in work on such sequences{where}",
+        advice=_CARRY if recurrent else _CACHE,
+        confidence=Confidence.MEDIUM if sure else Confidence.LOW,
+        evidence={
+            **told(found),
+            "gpu_share": share,
+            "layer": most.op.name,
+            "new": most.by,
+            "shortest": min(most.lengths),
+            "longest": max(most.lengths),
+        },
+    )
+
+
+def _growing(number: Rows, signatures: list[Signature], limits: Limits) -> list[_Growth]:
+    """Inputs of layers that grow by as much at each call, and are seen to be extended."""
+    groups: dict[tuple[object, ...], dict[int, int]] = {}
+    for which, op in enumerate(signatures):
+        shapes = tensors(op)
+        if op.name in _LAYERS and shapes and not (op.name in _RECURRENT and op.scalars[-2:-1] == ("True",)):
+            for axis in range(len(shapes[0]) - 1):
+                rest = str([_masked(shape, shapes[0][axis]) for shape in shapes])
+                groups.setdefault((op.name, axis, rest), {})[which] = shapes[0][axis]
+    found = []
+    for lengths in groups.values():
+        size = np.array([lengths.get(which, 0) for which in range(len(signatures))])[number]
+        changes = np.diff(size[size > 0])
+        more = changes[changes > 0]
+        if len(more) < limits.min_lengths - 1 or (more != more[0]).any():
+            continue
+        if np.count_nonzero(changes < 0) * (limits.min_lengths - 1) > len(more):
+            continue
+        one = _Growth(signatures[next(iter(lengths))], frozenset(lengths.values()), int(more[0]))
+        if _extended(one, signatures) >= limits.joined_share * len(one.lengths):
+            found.append(one)
+    return found
+
+
+def _masked(shape: tuple[int, ...], length: int) -> list[int | None]:
+    return [None if size == length else size for size in shape]
+
+
+def _extended(growth: _Growth, signatures: list[Signature]) -> int:
+    """How many of the lengths are joined to what is new by cat, or are the end of a slice."""
+    seen = set()
+    for op in signatures:
+        parts = tensors(op) if op.name == "aten::cat" else []
+        for size in growth.lengths:
+            pairs = zip(parts[0], parts[-1], strict=True) if parts and len(parts[0]) == len(parts[-1]) else ()
+            joined = any(a > b and a * growth.by == b * size for a, b in pairs)
+            sliced = op.name == "aten::slice" and op.scalars[3:4] == (str(size),)
+            if joined or sliced:
+                seen.add(size)
+    return len(seen)
+
+
+def _causal(op: Signature) -> bool:
+    """Attention of as many queries as keys in which no position reads later ones, as far as the inputs tell."""
+    masked = len(op.dims) > 3 and bool(op.dims[3])
+    return masked or op.scalars[5:6] == ("True",)
+
+
+def _parts(signatures: list[Signature], lengths: dict[int, float], limits: Limits) -> tuple[Rows, np.ndarray]:
+    """(length in each op's inputs, 0 for none; the part of it that is new), of ops that have most lengths."""
+    groups: dict[tuple[str, str], dict[int, int]] = {}
+    for which, op in enumerate(signatures):
+        shapes = [] if VIEWING_OP.search(op.name) or re.match("autograd::", op.name) else tensors(op)
+        for size in {size for shape in shapes for size in shape} & lengths.keys():
+            key = op.name, str([_masked(shape, size) for shape in shapes])
+            groups.setdefault(key, {})[which] = size
+    known, part = np.zeros(len(signatures), np.int64), np.ones(len(signatures))
+    for group in groups.values():
+        if len(set(group.values())) >= limits.joined_share * len(lengths):
+            for which, size in group.items():
+                known[which], part[which] = size, lengths[size]
+    return known, part
+
+
+def _first_of_steps(ops: Calls, known: Rows) -> np.ndarray:
+    """Which calls take the shortest length of a step that has several: it must be computed once."""
+    most = int(ops.step.max()) + 1
+    shortest = np.full(most, np.iinfo(np.int64).max)
+    longest = np.zeros(most, np.int64)
+    has = known > 0
+    np.minimum.at(shortest, ops.step[has], known[has])
+    np.maximum.at(longest, ops.step[has], known[has])
+    first: np.ndarray = has & (known == shortest[ops.step]) & (longest[ops.step] > known)
+    return first
