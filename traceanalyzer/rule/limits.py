@@ -12,6 +12,7 @@ Number = TypeVar("Number", int, float)
 
 _SOURCE = "source"
 _OTHER_UNITS = frozenset({"s", "ms", "us", "percent"})
+_CHOSEN = "; chosen"
 _FORMS = {"ns": format_ns, "bytes": format_bytes, "share": format_share}
 
 
@@ -40,6 +41,11 @@ class LimitInfo:
     name: str
     value: int | float
     source: str
+
+    @property
+    def explained(self) -> str:
+        """What the number is for and where it comes from, in a sentence: `chosen` says that nobody measured it."""
+        return self.source.replace(_CHOSEN, " (set by judgement, not measured)")
 
     @property
     def shown(self) -> str:

@@ -10,7 +10,9 @@ from traceanalyzer.rule.registry import MIN_SHARE, Rule
 
 _PARAGRAPH = re.compile(r"\n(?:\n|(?=[A-Z][^.:]*:))")  # pages start one with what it is about: "Bad: ..."
 
-_MIN_SHARE_SOURCE = "findings below this share of the window and of the step are not reported"
+_MIN_SHARE_SOURCE = (
+    "a finding is reported if it costs at least this share of the window, or saves it of the step"
+)
 
 
 def rule_page(rule: Rule, width: int = 80) -> str:
@@ -25,5 +27,5 @@ def rule_page(rule: Rule, width: int = 80) -> str:
     for limit in [LimitInfo(MIN_SHARE, rule.min_share, _MIN_SHARE_SOURCE), *limits_of(rule.limits)]:
         shown = f" ({limit.shown})" if limit.shown else ""
         page.put(f"{rule.slug}.{limit.name}={limit.value}{shown}", indent=4)
-        page.put(limit.source, indent=8)
+        page.put(limit.explained, indent=8)
     return page.text()

@@ -52,8 +52,8 @@ def load_imbalance(
     Why it costs: collectives end when the last rank has arrived, so the slowest rank sets the step.
     Bad: batches with the same number of samples of different lengths; experts that get most tokens. Good: the same
     number of tokens each.
-    How sure: the times are measured; whether the reason is more work or a slower GPU is not: medium. The saving
-    replays this rank with the mean load and assumes that compute shrinks in proportion.
+    How sure: the times are measured; whether the reason is more work or a slower GPU is not. So confidence is medium.
+    The saving replays this rank with the mean load and assumes that compute shrinks in proportion.
     When it is wrong: pipeline stages may be as uneven as their layers.
     Source: measured on two H200 with torch 2.11: sequences of different lengths, tokens of different experts.
     """

@@ -60,7 +60,7 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     ranks wait for the slowest.
     Bad: `for micro in batch: loss(micro).backward()`. Good: `with model.no_sync():` around all but the last.
     Bad: `for x in metrics: dist.all_reduce(x)`. Good: torch.stack(metrics), reduced once, or every 100 steps.
-    How sure: collectives and their sizes are recorded. The small ones can probably be one: medium.
+    How sure: collectives and their sizes are recorded. The small ones can probably be one. So confidence is medium.
     When it is wrong: FSDP may reduce every micro step on purpose, to keep no unsharded gradients.
     Source: PyTorch's DDP notes (no_sync); measured on two H200 with torch 2.11.
     """

@@ -23,11 +23,11 @@ _MORE = 4  # times as many micro-batches, as the advice says what they would lea
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_bubble_share: float = limit(
-        0.15, "minimum bubble; 4 micro-batches per stage, as usual, leave at most 0.2; chosen"
+        0.2, "minimum bubble; four micro-batches per stage, as is usual, always leave less; chosen"
     )
     tolerance_share: float = limit(
         0.05,
-        "maximum share of the step by which the GPU may idle less than the bubble; else there is no bubble; chosen",
+        "the GPU may be without compute for less than the bubble by this share of the step; chosen",
     )
 
 
@@ -35,12 +35,14 @@ class Limits:
 def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """A pipeline has too few micro-batches for its stages, and each stage waits for the others.
 
-    What it looks for: sends and receives between neighbours in a process group of p ranks, m in a step in one
-    direction. Where each step ends with all micro-batches done, each stage idles for (p-1)/(m+p-1) of it. It is said
-    where that is much, and the GPU is without compute for at least as long.
+    What it looks for: sends and receives between neighbours in a process group. p is its number of ranks (the
+    stages), m the number of sends in one direction in a step (the micro-batches). If each step ends with all
+    micro-batches done, each stage idles for (p-1)/(m+p-1) of it. Reported if that reaches min_bubble_share, and the GPU
+    is without compute for about as long (tolerance_share).
     Why it matters: the bubble is idle time of all stages, whatever the stages do. It is the schedule's, and no single
     op's, so it is a fact and no fault: always info.
-    Bad: one micro-batch. Good: four times as many micro-batches as stages, or an interleaved schedule.
+    Bad: one micro-batch. Good: four times as many micro-batches as stages, if each still keeps the GPU busy; or an
+    interleaved schedule.
     How sure: sends and receives are recorded; several tensors for each micro-batch count as several, so that the
     bubble is at least as large as said.
     When it is wrong: micro-batches of the next step begin before those of this one are done, as without a flush. More

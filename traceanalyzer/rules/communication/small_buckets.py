@@ -67,7 +67,8 @@ def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limit
     backward pass nothing overlaps them.
     Bad: DistributedDataParallel(model, bucket_cap_mb=0.5). Good: the default, 25 MB, or more for large models.
     Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel, in the gradients' type.
-    How sure: calls and sizes are recorded; the time of larger buckets is estimated from the recorded sizes: medium.
+    How sure: calls and sizes are recorded; the time of larger buckets is estimated from the recorded sizes. So
+    confidence is medium.
     When it is wrong: a single bucket overlaps nothing with the backward pass; keep two or three.
     Source: PyTorch's DDP notes; measured on two H200 with torch 2.11: buckets of 0.5 MB cost 28 % of the step.
     """

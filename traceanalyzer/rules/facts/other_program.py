@@ -11,7 +11,7 @@ from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit,
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_share: float = limit(
+    min_names_share: float = limit(
         0.01,
         "minimum share of the GPU's or of the ops' time; fixed and healthy pairs of ranks differ in no name; H200",
     )
@@ -36,7 +36,7 @@ def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits)
     kernels = work[work.name.one_of(*other.names)]
     of_cpu = int(ops.self_ns.sum()) / max(int(calls[calls.is_op].self_ns.sum()), 1)
     of_gpu = kernels.total_ns / max(work.total_ns, 1)
-    if max(of_cpu, of_gpu) < limits.min_share:
+    if max(of_cpu, of_gpu) < limits.min_names_share:
         return
     whose = "the other rank does not" if other.others == 1 else f"few of the {other.others} others do"
     yield Hits(

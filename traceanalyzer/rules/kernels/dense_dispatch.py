@@ -41,8 +41,8 @@ def dense_dispatch(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[H
     products, forward and backward, move and multiply zeros.
     Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: the slot of each token as an index (a running count within its
     expert), rows moved by index_copy and index_select.
-    How sure: shapes and the order of the products are recorded; the zeros follow from topk, but are not recorded:
-    medium.
+    How sure: shapes and the order of the products are recorded; the zeros follow from topk, but are not recorded. So
+    confidence is medium.
     When it is wrong: soft dispatch, where each slot is a weighted mean of all tokens (Soft MoE has no topk).
     Saving: all work on the tensor except its products: moving rows by index, forward and backward, takes nearly as
     long.

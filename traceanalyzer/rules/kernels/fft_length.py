@@ -25,7 +25,10 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    times: float = limit(1.5, "maximum ratio of good lengths to roofline/op_bounds.py; 9 of 10 on an H100")
+    times: float = limit(
+        1.5,
+        "time of good lengths as a multiple of the bound of roofline/op_bounds.py; 9 of 10 take less on an H100",
+    )
     min_call_ns: int = limit(10_000, "minimum duration of a call; shorter ones are latency; H100, torch 2.11")
     floor_ns: int = limit(
         8_000, "minimum time with a good length; a million numbers take 7 to 13 us, H100, torch 2.11"

@@ -44,8 +44,8 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     the spectrum, compute and move both.
     Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) * half,
     s=field.shape), with the half of the filter that rfft2 gives.
-    How sure: input dtypes are recorded. If the real part is taken, the spectrum is probably one of real numbers:
-    medium.
+    How sure: input dtypes are recorded. If the real part is taken, the spectrum is probably one of real numbers. So
+    confidence is medium.
     When it is wrong: ops between that treat the two halves differently, such as a Hilbert transform.
     Saving: half of the transforms and of the work on spectra, and the conversion of inputs to complex numbers.
     Source: PyTorch's documentation of torch.fft.rfft; measured on an H200 with torch 2.11.

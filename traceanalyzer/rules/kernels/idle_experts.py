@@ -35,7 +35,8 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     Why it costs: E / k times the operations, and results that are multiplied by zero and added up.
     Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: tokens sorted by expert, each expert's product
     on its own rows (index_select, grouped or batched products with a capacity, index_add).
-    How sure: shapes and k are recorded; zeros of the gate follow from topk, but are not recorded: medium.
+    How sure: shapes and k are recorded; zeros of the gate follow from topk, but are not recorded. So confidence is
+    medium.
     When it is wrong: scores that are chosen for other purposes than these products. If the experts' width equals the
     number of rows, forward products tell them apart: they sum over the width, never over rows.
     Saving: products and pointwise work in proportion to k / E, with a quarter more rows than the even share.

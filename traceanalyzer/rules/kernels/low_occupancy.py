@@ -42,7 +42,8 @@ class Limits:
     floor_ns: int = limit(5_000, "minimum time of the improved kernel; H200, torch 2.11")
     usual_share: float = limit(
         0.10,
-        "minimum saving, as a share of the step; a smaller one is info: healthy norms' backward takes 0.075, H200",
+        "smaller savings, as shares of the step, are shown as info in the backward of norms: that of LayerNorm in a "
+        "healthy model reaches 0.075, H200",
     )
 
 

@@ -50,7 +50,8 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     Why it costs: every op passes over all pairs in memory, though inputs and results are small.
     Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of the
     normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
-    How sure: shapes and strides are recorded; whether fewer pairs or a product are enough is not: medium.
+    How sure: shapes and strides are recorded; whether fewer pairs or a product are enough is not. So confidence is
+    medium.
     When it is wrong: all pairs are the needed result; then let a compiler fuse the ops between.
     Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result.
     Source: PyTorch's documentation of broadcasting; roofline model.

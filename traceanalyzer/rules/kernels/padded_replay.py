@@ -34,7 +34,8 @@ def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     Why it costs: a graph computes all N rows, whatever they contain.
     Bad: one graph for 4,096 candidates, for requests of 200 to 900. Good: graphs for a few sizes, such as powers of
     two, and the smallest that fits.
-    How sure: launches and slices are recorded; whether the graph's work grows with these rows is not: medium.
+    How sure: launches and slices are recorded; whether the graph's work grows with these rows is not. So confidence is
+    medium.
     When it is wrong: a cache of N places with k filled so far.
     Saving: the graph's work in proportion to the next power of two above k.
     Source: "CUDA Graphs" in PyTorch's documentation (shapes are fixed); measured on an H200 with torch 2.11.

@@ -42,7 +42,8 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     slice). No other op, except views, takes a tensor of the whole shape before the next such product.
     Why it costs: the rest of the product is computed for nothing.
     Bad: lm_head(hidden)[:, -1]. Good: lm_head(hidden[:, -1:]).
-    How sure: shapes and slice bounds are recorded; that the slice is of this result follows from its shape: medium.
+    How sure: shapes and slice bounds are recorded; that the slice is of this result follows from its shape. So
+    confidence is medium.
     When it is wrong: another tensor of the same shape is sliced, and this one is read by code without recorded ops.
     Saving: the product in proportion to the used part.
     Source: algebra: a row of a product needs only its own row of the input.

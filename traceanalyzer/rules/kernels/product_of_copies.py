@@ -44,7 +44,7 @@ def product_of_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limi
     Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: the weight in two parts, each
     applied to x once; gathering and adding the results gives the same.
     How sure: strides and numbers of rows show copied rows; order and shapes suggest that no op is between copy and
-    product: medium.
+    product. So confidence is medium.
     When it is wrong: a non-linear op is between the copies and the product.
     Saving: the products' time, less a quarter for gathering and adding.
     Source: algebra; measured on an H200 with torch 2.11.

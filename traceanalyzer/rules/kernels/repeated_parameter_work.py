@@ -34,12 +34,13 @@ def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterato
 
     What it looks for: conversions of tensors with a parameter's shape and dtype, and lookups of one table with indices
     of one shape, at least three times as often as parameters of that shape get a gradient in the step.
-    Why it costs: the result is the same each time, and so is its gradient, which is added each time.
+    Why it costs: a converted weight is the same each time, and so is the conversion of its gradient. A table that is
+    looked up again gets one more gradient of its full size, which is added.
     Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; a position
     bias computed anew in each layer. Good: one autocast around the whole forward pass, which keeps converted weights;
     the bias computed once and handed to all layers.
-    How sure: shapes, dtypes and numbers of gradients are recorded. A conversion depends only on its input: medium; the
-    indices of lookups may differ: low.
+    How sure: shapes, dtypes and numbers of gradients are recorded. Confidence is medium for conversions, whose result
+    depends on the weight alone, and low for lookups: their indices may differ, and then the results do, too.
     When it is wrong: activations that happen to have a parameter's shape and dtype.
     Saving: all but the first of each step.
     Source: "Automatic Mixed Precision" in PyTorch's documentation, on autocast's cache of weights.

@@ -36,7 +36,7 @@ def strided_access(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[H
     one component of many, such as x[..., 0].
     Why it costs: memory delivers 32 bytes at once, and only one number of them is used.
     Bad: state of shape (height, width, 9), and f[..., i] in each op. Good: (9, height, width), and f[i].
-    How sure: strides are recorded. Cache hits from one component to the next are not known: medium.
+    How sure: strides are recorded. Cache hits from one component to the next are not known. So confidence is medium.
     When it is wrong: ops on all components together read whole sectors and profit from the present layout.
     Saving: in proportion, down to the used bytes.
     Source: CUDA C++ Best Practices Guide, "Strided Accesses".

@@ -37,14 +37,17 @@ class Limits:
         "H200, NVLink",
     )
     min_measured_share: float = limit(
-        0.5, "minimum share of a collective's time for which the traces of other ranks are present"
+        0.5,
+        "minimum share of a collective's time for which the traces of other ranks are present; below it waiting is "
+        "estimated from this trace",
     )
     min_waiting_ns: int = limit(
         20_000, "minimum wait in one collective; its ends differ by 10 us between ranks, 2 H200"
     )
     min_late_ns: int = limit(
         100_000,
-        "minimum estimated wait in one collective of those that transfer; between hosts latency is tens of us",
+        "minimum time beyond the estimated transfer for a collective to count as waiting; between hosts latency "
+        "is tens of us",
     )
 
 
@@ -62,9 +65,9 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
     in that time), and waiting is the rest.
     Why it costs: the GPU computes nothing meanwhile.
     Bad: all gradients reduced after the backward pass. Good: bucket by bucket, during it.
-    How sure: exposure is measured, and so is waiting if all ranks are present. One rank's trace cannot separate
-    waiting from slow transfer: medium, and low for waiting. The saving counts part of the transfer, because compute
-    slows down beside NCCL; all of it if the collective may not be needed.
+    How sure: exposure is measured, and so is waiting if all ranks are present. One rank's trace cannot separate waiting
+    from slow transfer: then confidence is medium for transfer, and low for waiting. The saving counts part of the
+    transfer, because compute slows down beside NCCL; all of it if the collective may not be needed.
     When it is wrong: tensor parallelism needs the result at once; only fewer or smaller collectives help there.
     Source: PyTorch's DDP notes; measured on two H200 over NVLink with torch 2.11.
     """

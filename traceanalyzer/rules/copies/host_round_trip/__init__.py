@@ -43,8 +43,9 @@ def host_round_trip(
     Why it costs: both copies, the work on the host and the next launches leave the GPU idle; on the device the same
     work is one pass over memory.
     Bad: `x = torch.from_numpy(np.clip(x.cpu().numpy(), -1, 1)).cuda()`. Good: `x = x.clamp(-1, 1)`.
-    How sure: the same number of elements means the same data; high if an op on the CPU is between the copies, else
-    medium. A loop that sends a batch and fetches a result of that size does not count: it copies to the device first.
+    How sure: the same number of elements means the same data. Confidence is high if an op on the CPU is between the
+    copies, else medium. A loop that sends a batch and fetches a result of that size does not count: it copies to the
+    device first.
     When it is wrong: deliberate offloading (optimizer states, activations) looks the same.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """

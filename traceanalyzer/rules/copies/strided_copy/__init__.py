@@ -29,7 +29,7 @@ class Limits:
     append_ns: int = limit(3_000, "time to write a few rows in place; H200, torch 2.11")
     usual_share: float = limit(
         0.10,
-        "minimum saving, as a share of the step; a smaller one is info: healthy models concatenate up to 0.055, H200",
+        "smaller savings, as shares of the step, are shown as info: concatenations of healthy models reach 0.055, H200",
     )
 
 

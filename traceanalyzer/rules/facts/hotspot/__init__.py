@@ -29,8 +29,10 @@ _NO_USERS = (
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_part_share: float = limit(0.05, "minimum share of the step; a smaller op is no place to look first")
-    min_near_share: float = limit(0.5, "minimum share of the peak to count as near it")
-    max_latency_ns: int = limit(5_000, "maximum mean kernel limited by its start; H200, MI300X")
+    min_near_share: float = limit(0.5, "minimum share of a peak from which on an op counts as limited by it")
+    max_latency_ns: int = limit(
+        5_000, "kernels with a mean duration up to this count as limited by their start; H200, MI300X"
+    )
 
 
 @rule(since="0.1", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, causes=LIMITS, kind=Kind.FACT)

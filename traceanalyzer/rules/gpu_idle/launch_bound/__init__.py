@@ -29,9 +29,14 @@ class Limits:
         0.5,
         "minimum share of the idle time spent inside ops; below it Python between ops is the problem; chosen",
     )
-    min_window_share: float = limit(0.05, "minimum idle share of the window; less is not worth a graph")
-    min_idle_share: float = limit(0.3, "minimum share of all idle time; below it, other problems matter more")
-    min_sure_share: float = limit(0.02, "minimum saving at the interval's low end; the rule's own min_share")
+    min_window_share: float = limit(0.05, "minimum share of the window; below it the finding is `small-part`")
+    min_idle_share: float = limit(
+        0.3, "minimum share of all idle time; below it the finding is `small-part`: other causes matter more"
+    )
+    min_sure_share: float = limit(
+        0.02,
+        "minimum low end of the saving's interval, as a share of the step; below it the finding is `unsure`",
+    )
     min_same_share: float = limit(
         0.5, "minimum share of the steps that launch the same kernels on the same grids; chosen"
     )
@@ -40,8 +45,8 @@ class Limits:
     )
     min_compile_share: float = limit(
         0.1,
-        "minimum predicted saving by torch.compile; below it no compiling is advised: of measured pairs, only the sign "
-        "was predicted well",
+        "minimum predicted saving by torch.compile; below it torch.compile is not advised: on measured pairs the "
+        "prediction got the direction right, but not the size",
     )
     min_loop_share: float = limit(
         0.4,
@@ -84,11 +89,15 @@ def launch_bound(
     Why it costs: an eager op takes about 5 us of CPU time, more with autograd; after a shorter kernel the GPU waits.
     Bad: 300 kernels of 1 us a step. Good: the same in a CUDA graph, fused by torch.compile, or a larger batch.
     How sure: idle time is measured. The step is then simulated without the profiler, for several guesses of how much
-    the profiler slowed the CPU. Idle under all guesses: a saving. Under some: `unsure`. Under none: `profiled-only`.
-    Both are info, and so is `small-part`, too little of the idle time or window. A measured step (--step-ms) settles
-    it. The other suffixes name the remedy. `graph`: a CUDA graph, if steps launch the same kernels on the same grids
-    without synchronising in between. `compile`: torch.compile, if eager pointwise kernels can be fused. `batch`: a
-    larger batch, where neither is possible.
+    the profiler slowed the CPU. A measured step (--step-ms) replaces the guesses. The suffix says the result, or the
+    remedy:
+    Suffix `profiled-only` (info): the GPU is idle under none of the guesses.
+    Suffix `unsure` (info): the GPU is idle under some of the guesses only, or the saving may be next to nothing.
+    Suffix `small-part` (info): launching explains too little of the idle time or of the window.
+    Suffix `graph`: a CUDA graph, since steps launch the same kernels on the same grids without synchronising in
+    between.
+    Suffix `compile`: torch.compile, since eager pointwise kernels can be fused.
+    Suffix `batch`: a larger batch, since neither is possible.
     When it is wrong: shapes that are equal in the few recorded steps, but change later, cannot be captured.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """

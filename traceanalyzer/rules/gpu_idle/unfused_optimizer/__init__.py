@@ -41,7 +41,9 @@ class Limits:
         3.7, "foreach passes that take as long as the fused kernel; GPT-2 with AdamW, H200"
     )
     min_sure_share: float = limit(
-        0.03, "minimum saving at the interval's low end, since both implementations are common"
+        0.03,
+        "minimum low end of the saving's interval, as a share of the step; below it the finding is info, since both "
+        "implementations are common",
     )
 
 

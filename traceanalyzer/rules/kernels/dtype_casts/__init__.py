@@ -35,7 +35,8 @@ class Limits:
         "minimum share of GPU time in inference, where weights can be stored in the dtype they are used in",
     )
     min_chain_kernels: int = limit(
-        3, "minimum kernels in a chain whose first conversion belongs to unfused-pointwise"
+        3,
+        "a conversion that begins a chain of at least this many pointwise kernels is left to unfused-pointwise",
     )
     min_training_share: float = limit(
         0.10, "minimum share of GPU time under autocast, which casts weights once a step (9 % on an H200)"
@@ -47,13 +48,14 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     """Weights or activations are converted around matrix products.
 
     What it looks for: conversions between floating dtypes right before a product, convolution or attention on the same
-    stream, and, as `results`, right after one. Conversions from and to float64 belong to float64-math.
+    stream. Conversions right after one are reported separately, as `dtype-casts: results`. Conversions from and to
+    float64 belong to float64-math.
     Why it costs: each reads and writes the whole tensor, which could be stored in the product's dtype.
     Bad: x @ w.bfloat16() with float32 weights in each forward; autocast without its weight cache, or entered and left
     again and again. Good: weights in bfloat16 (with a float32 copy in the optimizer), one autocast around the whole
     forward.
-    How sure: dtypes or kernel names identify a conversion, and the product comes next. If a result's conversion begins
-    a chain of pointwise kernels, the chain belongs to unfused-pointwise.
+    How sure: dtypes or kernel names identify a conversion, and the product comes next. A result's conversion that
+    begins a chain of pointwise kernels is left to unfused-pointwise, with the whole chain.
     When it is wrong: casts of weights that an optimizer keeps in float32 must happen once a step.
     Source: "Automatic Mixed Precision" in PyTorch's documentation.
     """

@@ -45,7 +45,7 @@ class Limits:
     min_gpu_share: float = limit(0.02, "minimum excess over the expected time, as a share of GPU time")
     usual_share: float = limit(
         0.10,
-        "minimum saving, as a share of the step; a smaller one is info: healthy norms' gradients take 0.053, H200",
+        "smaller savings, as shares of the step, are shown as info: gradients of healthy norms reach 0.053, H200",
     )
 
 

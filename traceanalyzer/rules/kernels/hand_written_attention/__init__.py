@@ -28,10 +28,14 @@ class Limits:
     )
     fused_share: float = limit(
         0.475,
-        "time of fused bfloat16 attention as a share of both products, if shapes are unknown; 512 to 2,048 tokens, "
-        "H200",
+        "time of fused bfloat16 attention, as a share of the time of both products of the hand-written one, if shapes "
+        "are unknown; 512 to 2,048 tokens, H200",
     )
-    fused_share_fp32: float = limit(0.7, "time of fused float32 attention as a share of all its kernels")
+    fused_share_fp32: float = limit(
+        0.7,
+        "time of fused float32 attention, as a share of the time of all kernels of the hand-written one, if shapes are "
+        "unknown",
+    )
 
 
 @rule(since="0.1", claims=Claims.PATTERN, specificity=1, limits=Limits)
@@ -45,9 +49,9 @@ def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: L
     Bad: (q @ k.transpose(-2, -1) / d + mask).softmax(-1) @ v. Good: F.scaled_dot_product_attention(q, k, v,
     attn_mask=mask), or is_causal=True.
     How sure: the ops and their order are recorded. A softmax between other products (a router, a classifier) does not
-    count: these are not batched, or experts are chosen between them.
+    count: their products are not batched, or a top-k stands between them.
     When it is wrong: the attention weights themselves are needed, or changed in a way that no fused kernel supports.
-    Saving: both products at the rate of fused attention on this device.
+    Saving: the recorded time minus the time of both products at the rate of fused attention on this device.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; FlashAttention (Dao et al., 2022).
     """
     every, number, backward = attention_spans(work, limits.max_kernels_between)

@@ -33,7 +33,7 @@ class Limits:
     )
     usual_share: float = limit(
         0.10,
-        "minimum saving, as a share of the step; a smaller one is info: healthy eager models show up to 0.09, H200",
+        "smaller savings, as shares of the step, are shown as info: healthy eager models reach 0.09, H200",
     )
 
 
