@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
 NULL_INT = np.iinfo(np.int64).min  # stands for null inside numpy arrays; never printed, never in a frame
+NULL_INT32 = np.iinfo(np.int32).min  # the same, in a column that is stored in 32 bits
 
 Codes = NDArray[np.signedinteger[Any]]
 Values: TypeAlias = "NDArray[np.int64] | Floats"
@@ -38,19 +39,55 @@ class Coded(NamedTuple):
     texts: NDArray[np.object_]
 
 
+class Table(NamedTuple):
+    """A column of numbers that recur.
+
+    Attributes:
+        codes: position of each row's number in `values`; (rows,), as narrow as they fit.
+        values: int64 or float64, the last of them the null.
+    """
+
+    codes: Codes
+    values: Values
+
+    def wide(self) -> Values:
+        """As int64 or float64."""
+        return self.values.take(self.codes, mode="wrap")
+
+
+class Narrow(NamedTuple):
+    """A column of whole numbers that fit 32 bits.
+
+    Attributes:
+        values: (rows,), int32 with null as NULL_INT32, or uint32 without null.
+    """
+
+    values: NDArray[np.int32] | NDArray[np.uint32]
+
+    def wide(self) -> NDArray[np.int64]:
+        """As int64."""
+        wide = self.values.astype(np.int64)
+        if self.values.dtype == np.int32:
+            wide[self.values == NULL_INT32] = NULL_INT
+        return wide
+
+
+Stored = TypeVar("Stored", bound="Values | Coded | Table | Narrow")
+
+
 class Columns:
     """Rows of one lane as read-only columns: int64 with null as NULL_INT, float64, or `Coded`; (rows,) each."""
 
-    def __init__(self, rows: int, fetch: Callable[[str], Values | Coded]) -> None:
+    def __init__(self, rows: int, fetch: Callable[[str], Values | Coded | Table | Narrow]) -> None:
         """
         Args:
             fetch: the column of that name, asked once.
         """
         self._rows, self._fetch = rows, fetch
-        self._known: dict[str, Values | Coded] = {}
+        self._known: dict[str, Values | Coded | Table | Narrow] = {}
 
     @classmethod
-    def of(cls, made: Mapping[str, Values | Coded], rows: int) -> Columns:
+    def of(cls, made: Mapping[str, Values | Coded | Table | Narrow], rows: int) -> Columns:
         """From all columns."""
         return cls(rows, {name: _frozen(column) for name, column in made.items()}.__getitem__)
 
@@ -67,6 +104,23 @@ class Columns:
 
     def column(self, name: str) -> Values | Coded:
         """A column by its name."""
+        found = self._kept(name)
+        return (
+            found.wide() if isinstance(found, Table | Narrow) else found
+        )  # anew each time: it is asked for twice
+
+    def at(self, name: str, rows: NDArray[np.int64]) -> Values:
+        """A column of numbers at some rows, -1 where the row is -1."""
+        kept = self._kept(name)
+        assert not isinstance(kept, Coded)
+        if isinstance(kept, Table):
+            found = kept.values[kept.codes[rows]]
+        else:
+            found = Narrow(kept.values[rows]).wide() if isinstance(kept, Narrow) else kept[rows]
+        found[rows < 0] = -1
+        return found
+
+    def _kept(self, name: str) -> Values | Coded | Table | Narrow:
         if name not in self._known:
             self._known[name] = self._fetch(name)
         return self._known[name]
@@ -81,8 +135,8 @@ class Columns:
         return pd.DataFrame(made, copy=False)
 
 
-def _frozen(column: Values | Coded) -> Values | Coded:
-    for part in column if isinstance(column, Coded) else (column,):
+def _frozen(column: Stored) -> Stored:
+    for part in column if isinstance(column, tuple) else (column,):
         part.flags.writeable = False
     return column
 
@@ -158,7 +212,7 @@ class Lane:
         """The rows as a pandas frame."""
         with self._lock:
             if self._frame is None:
-                self._frame = self.columns().frame(self._name)
+                self._frame, self._columns = self.columns().frame(self._name), None
             return self._frame
 
     def look_afresh(self) -> None:

@@ -192,6 +192,12 @@ def ints(rows: Columns | pd.DataFrame, column: str) -> NDArray[np.int64]:
     return values.astype(np.int64, copy=False)
 
 
+def ints_at(rows: Columns | pd.DataFrame, column: str, at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`ints` of some rows, -1 where the row is -1; int64 of the rows' shape."""
+    given = _columns(rows)
+    return given.at(column, at).astype(np.int64, copy=False) if len(given) else np.full(len(at), -1)
+
+
 def floats(rows: Columns | pd.DataFrame, column: str) -> NDArray[np.float64]:
     """A whole column as float64 of shape (rows,), null as NaN; perhaps read-only."""
     values = _columns(rows).column(column)

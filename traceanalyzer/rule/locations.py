@@ -8,7 +8,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.finding import Span
-from traceanalyzer.model.trace import ints
+from traceanalyzer.model.trace import ints_at
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 
@@ -58,10 +58,10 @@ def _ids(at: At) -> Iterator[Rows]:
     """Event ids of what each row of a selection consists of, -1 where there is none."""
     trace, work = at.events.trace, at.events.work
     if isinstance(at, Calls):
-        yield pick(ints(trace.lanes.cpu, "event_id"), at.rows)
+        yield ints_at(trace.lanes.cpu, "event_id", at.rows)
         return
     entries = (at.entries,) if isinstance(at, Work) else (at.before_entries, at.next_entries)
     for entry in entries:
-        yield pick(ints(trace.lanes.gpu, "event_id"), pick(work.row if work else entry, entry))
+        yield ints_at(trace.lanes.gpu, "event_id", pick(work.row if work else entry, entry))
     for calls in (at.launch, at.op) if isinstance(at, Work) else (at.launch, at.call, at.op):
         yield from _ids(calls)

@@ -18,8 +18,7 @@ class Boundaries:
     """Starts and ends of the rows of each thread, in order.
 
     Attributes:
-        starts, ends: per thread as in `Nesting`, int64 ns, sorted, each with the least and the largest int64 at its
-            ends, which stand for no edge at all.
+        starts, ends: per thread as in `Nesting`, int64 ns, sorted.
     """
 
     starts: tuple[Rows, ...]
@@ -27,20 +26,21 @@ class Boundaries:
 
     @classmethod
     def build(cls, nesting: Nesting) -> Self:
-        ends = [np.sort(nesting.end_ns[rows]) for rows in nesting.thread_rows]
-        return cls(tuple(map(_padded, nesting.thread_start_ns)), tuple(map(_padded, ends)))
+        ends = tuple(np.sort(nesting.end_ns[rows]) for rows in nesting.thread_rows)
+        return cls(nesting.thread_start_ns, ends)
 
     def around(self, thread: int, at: Rows, side: Literal["left", "right"]) -> tuple[Rows, Rows]:
         """The last edge before and the first one after each instant, both of the shape of `at`.
 
+        The least and the largest int64 stand for no edge at all.
+
         Args:
             side: of an edge at the instant itself, on which the instant is put, as `np.searchsorted` has it.
         """
-        starts, ends = self.starts[thread], self.ends[thread]
-        start, end = (np.searchsorted(edges, at, side=side) for edges in (starts, ends))
-        before = np.maximum(starts[start - 1], ends[end - 1])
-        return before, np.minimum(starts[start], ends[end])
-
-
-def _padded(sorted_ns: Rows) -> Rows:
-    return np.concatenate(([_NEVER.min], sorted_ns, [_NEVER.max]))
+        before, after = np.full(len(at), _NEVER.min), np.full(len(at), _NEVER.max)
+        for edges in (self.starts[thread], self.ends[thread]):
+            place = np.searchsorted(edges, at, side=side)
+            later, earlier = np.flatnonzero(place < len(edges)), np.flatnonzero(place)
+            after[later] = np.minimum(after[later], edges[place[later]])
+            before[earlier] = np.maximum(before[earlier], edges[place[earlier] - 1])
+        return before, after

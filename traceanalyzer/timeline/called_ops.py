@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.containment import followed
@@ -19,7 +20,7 @@ _LIBRARY_OP = re.compile(r"^(?!autograd::|torch::)\w+::\w")
 
 @dataclass(frozen=True, slots=True)
 class CalledOps:
-    """For every row of `trace.cpu` the op that the user called, int64 (rows,), -1 where it is in none.
+    """For every row of `trace.cpu` the op that the user called, int32 (rows,), -1 where it is in none.
 
     The outermost op may be a wrapper that holds half of the step: a compiled region, a node of autograd.
 
@@ -27,11 +28,11 @@ class CalledOps:
         row: the outermost op above the innermost one that is or contains the row, with only library ops between.
     """
 
-    row: Rows
+    row: NDArray[np.int32]
 
     def of(self, rows: Rows) -> Rows:
         """The op of some rows; -1 stays."""
-        return pick(self.row, rows)
+        return pick(self.row, rows).astype(np.int64)
 
     def or_self(self, rows: Rows) -> Rows:
         """The op of some rows, and the row itself where it is in none."""
@@ -44,4 +45,4 @@ class CalledOps:
         above = pick(nesting.op, nesting.parent)
         ops = np.flatnonzero((nesting.op == np.arange(len(library))) & library & (above >= 0))
         ops = ops[library[above[ops]]]
-        return cls(pick(followed(len(library), ops, above[ops]), nesting.op))
+        return cls(pick(followed(len(library), ops, above[ops]), nesting.op).astype(np.int32))

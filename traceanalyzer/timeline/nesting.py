@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, Rows, numbered, pick
 from traceanalyzer.model.containment import child_sums, inherited, nearest_reaching, outermost, thread_order
@@ -46,13 +47,13 @@ class Nesting:
     thread_start_ns: tuple[Rows, ...]
 
     @cached_property
-    def _outer_op(self) -> Rows:
+    def _outer_op(self) -> NDArray[np.int32]:
         """`top_op` of every row, made when it is first asked for."""
-        return outermost(self.parent, self.op)
+        return outermost(self.parent, self.op).astype(np.int32)
 
     def top_op(self, rows: Rows) -> Rows:
         """Row of the outermost cpu_op that is or contains each of `rows`, -1 for none or where the row is -1."""
-        return pick(self._outer_op, rows)
+        return pick(self._outer_op, rows).astype(np.int64)
 
     def around(self, thread: int, starts: Rows, ends: Rows) -> Rows:
         """The innermost row of the thread that contains each interval [starts[i], ends[i]], -1 for none."""

@@ -92,7 +92,7 @@ class StalledCalls:
 
 def _of_thread(nesting: Nesting, boundaries: Boundaries, thread: int) -> tuple[Rows, Rows, Rows, Rows]:
     """(thread, start, end, innermost row) of every long stretch without an edge."""
-    starts, ends = boundaries.starts[thread][1:-1], boundaries.ends[thread][1:-1]
+    starts, ends = boundaries.starts[thread], boundaries.ends[thread]
     # Far from the next of their own kind: few are left to be looked up among the others. Nothing follows the last end.
     far = (edges[:-1][np.diff(edges) >= LONG_NS] for edges in (starts, ends))
     start = distinct(np.concatenate((*far, starts[-1:])))

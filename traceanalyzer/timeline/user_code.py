@@ -11,8 +11,9 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.containment import nearest_reaching, thread_order
+from traceanalyzer.model.lanes import Codes
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import Trace, codes, ints, matching, texts_of
+from traceanalyzer.model.trace import Trace, codes, ints, ints_at, matching, narrow_codes, texts_of
 from traceanalyzer.timeline.nesting import Nesting
 
 _FRAME = re.compile(r"^(?P<path>[^<(][^(]*\.py)\((?P<line>\d+)\): (?P<function>.+)$")
@@ -40,8 +41,9 @@ class UserCode:
             start, and the outer before the inner.
         caller: int64 (frames,), the user's frame around each, -1 for none.
         names: the distinct names of `trace.python`, object.
-        row_start_ns, row_tid: int64 (rows of trace.cpu,), when and on which thread each row began.
-        stack: int64 (rows of trace.cpu,), position in `stack_names` of the row's recorded call stack, -1 for none.
+        trace: whose rows these are.
+        row_start_ns: int64 (rows of trace.cpu,), when each row began.
+        stack: (rows of trace.cpu,), position in `stack_names` of the row's recorded call stack, -1 for none.
         stack_names: the user's frame in each distinct recorded stack, object.
     """
 
@@ -51,9 +53,9 @@ class UserCode:
     code: Rows
     caller: Rows
     names: np.ndarray[tuple[int], np.dtype[np.object_]]
+    trace: Trace
     row_start_ns: Rows
-    row_tid: Rows
-    stack: Rows
+    stack: Codes
     stack_names: np.ndarray[tuple[int], np.dtype[np.object_]]
 
     @property
@@ -63,8 +65,9 @@ class UserCode:
 
     def around(self, rows: Rows) -> Texts:
         """`path.py(12): function` around each row of `trace.cpu`; no text where none is known or the row is -1."""
-        return self.at(pick(self.row_start_ns, rows), pick(self.row_tid, rows)).or_else(
-            Texts(pick(self.stack, rows), self.stack_names)
+        tid = ints_at(self.trace.lanes.cpu, "tid", rows)
+        return self.at(pick(self.row_start_ns, rows), tid).or_else(
+            Texts(pick(self.stack, rows).astype(np.int64), self.stack_names)
         )
 
     def at(self, instants_ns: Rows, tid: Rows) -> Texts:
@@ -100,12 +103,11 @@ class UserCode:
         frames = [_of_stack(str(text)) for text in texts_of(trace.lanes.cpu, "call_stack")]
         names = np.array([*dict.fromkeys(frame for frame in frames if frame)], object)
         place = {name: position for position, name in enumerate(names)}
-        table = np.array([place.get(frame or "", -1) for frame in frames] + [-1], np.int64)
-        stack = table[codes(trace.lanes.cpu, "call_stack")]
-        row_tid = ints(trace.lanes.cpu, "tid")
+        table = np.array([place.get(frame or "", -1) for frame in frames] + [-1])
+        stack = table.astype(np.min_scalar_type(-len(names) - 1))[narrow_codes(trace.lanes.cpu, "call_stack")]
         if not trace.meta.rows.get("python"):
             none, unnamed = np.empty(0, np.int64), np.empty(0, object)
-            return cls(none, none, none, none, none, unnamed, nesting.start_ns, row_tid, stack, names)
+            return cls(none, none, none, none, none, unnamed, trace, nesting.start_ns, stack, names)
         python = trace.lanes.python
         rows = np.flatnonzero(matching(python, "name", is_user_code))
         start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
@@ -113,7 +115,7 @@ class UserCode:
         start, end, tid = start[order], (start + dur)[order], tid[order]
         code, known = codes(python, "name")[rows[order]], texts_of(python, "name")
         caller = nearest_reaching(end, end, tid)
-        return cls(start, end, tid, code, caller, known, nesting.start_ns, row_tid, stack, names)
+        return cls(start, end, tid, code, caller, known, trace, nesting.start_ns, stack, names)
 
 
 def _of_stack(text: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.lanes import Coded, Columns
+from traceanalyzer.model.lanes import NULL_INT32, Coded, Columns, Narrow, Table
 from traceanalyzer.model.schema import FRAMES, Column, Storage
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.collector import Collector
@@ -21,6 +21,7 @@ from traceanalyzer.read.columns.packing import RowGroup
 from traceanalyzer.read.columns.quirks import FOLDED, as_json, as_text, coerced, lane_number
 
 Codes = NDArray[np.int32]
+_MAX_INT32 = np.iinfo(np.int32).max
 Head = tuple[Any, Any, Any]
 
 _NULLS = {Storage.INT: (np.int64, NULL_INT), Storage.FLOAT: (np.float64, np.nan), Storage.ID: (np.int64, 0)}
@@ -32,9 +33,9 @@ def build_columns(collector: Collector, name: str) -> Columns:
     groups = [group for (of, *_), group in collector.groups.items() if of == name and group.rows]
     gather = _Gather(groups)
     columns: dict[str, Any] = {
-        "event_id": gather.numbers("id", Storage.ID),
-        "start_ns": gather.numbers("start", Storage.ID),
-        "dur_ns": gather.numbers("dur", Storage.ID),
+        "event_id": Narrow(gather.ids()),
+        "start_ns": gather.times("start"),
+        "dur_ns": gather.times("dur"),
     }
     columns |= _from_args(frame.columns, gather)
     columns |= _from_heads(name, gather, collector, columns)
@@ -57,12 +58,26 @@ class _Gather:
         ends = np.cumsum([group.rows for group in groups], dtype=np.int64).tolist()
         self._places = [places[end - group.rows : end] for group, end in zip(groups, ends, strict=True)]
 
-    def numbers(self, name: str, storage: Storage) -> NDArray[Any]:
-        """A numeric buffer of all groups, null where a group has none."""
-        dtype, null = _NULLS[storage]
-        return self._scatter(name, np.full(self.rows, null, dtype), [0] * len(self.groups))
+    def ids(self) -> NDArray[np.uint32]:
+        """The event ids."""
+        return self._scatter("id", np.zeros(self.rows, np.uint32))
 
-    def codes(self, name: str, offsets: Sequence[int]) -> Codes:
+    def times(self, name: str) -> NDArray[np.int64]:
+        """A buffer of times, which all groups have."""
+        return self._scatter(name, np.zeros(self.rows, np.int64))
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """A numeric buffer of all groups, null where a group has none."""
+        return self._scatter(name, np.full(self.rows, np.nan))
+
+    def whole_numbers(self, name: str) -> NDArray[np.int64] | Narrow:
+        """The same of whole numbers, in 32 bits where all fit."""
+        parts = [group.array(name) for group in self.groups if name in group.buffers]
+        if all(len(part) == 0 or (part.min() > NULL_INT32 and part.max() <= _MAX_INT32) for part in parts):
+            return Narrow(self._scatter(name, np.full(self.rows, NULL_INT32, np.int32)))
+        return self._scatter(name, np.full(self.rows, NULL_INT))
+
+    def codes(self, name: str, offsets: Sequence[int] = ()) -> Codes:
         """A buffer of codes, those of each group moved by its offset; -1 where a group has none."""
         return self._scatter(name, np.full(self.rows, -1, np.int32), offsets)
 
@@ -73,8 +88,10 @@ class _Gather:
             out[places] = number
         return out
 
-    def _scatter(self, name: str, out: NDArray[Any], offsets: Sequence[int]) -> NDArray[Any]:
-        for group, places, offset in zip(self.groups, self._places, offsets, strict=True):
+    def _scatter(self, name: str, out: NDArray[Any], offsets: Sequence[int] = ()) -> NDArray[Any]:
+        for group, places, offset in zip(
+            self.groups, self._places, offsets or [0] * len(self.groups), strict=True
+        ):
             if name in group.buffers:
                 out[places] = group.array(name) + offset if offset else group.array(name)
                 group.release(name)
@@ -86,30 +103,34 @@ def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[
     heads: list[Head] = list(collector.heads)
     categories = [group.category for group in gather.groups]
     groups = gather.group_of()
-    codes = gather.codes("head", [0] * len(gather.groups))
+    codes = gather.codes("head")
+    narrow = _narrowed(codes, len(heads))
     made: dict[str, Any] = {
         "category": categorical(groups, categories),
         "name": categorical(codes, ["" if head[0] is None else as_text(head[0]) for head in heads]),
     }
     if name == "counters":
-        made["device"] = _devices(codes, heads, collector)
+        made["device"] = _devices(narrow, heads, collector)
     elif name == "gpu":
-        known = columns.get("device", NULL_INT)
-        made["device"] = _ordinals(
-            np.where(known == NULL_INT, _devices(codes, heads, collector), known), collector
-        )
-        streams = _looked_up(codes, [lane_number(head[2]) for head in heads], Storage.INT)
-        known = columns.get("stream", NULL_INT)
-        made["stream"] = np.where(known == NULL_INT, streams, known)
+        devices = _devices(narrow, heads, collector)
+        made["device"] = _stored(_ordinals(_first_of(columns.get("device"), devices), collector))
+        streams = _looked_up(narrow, [lane_number(head[2]) for head in heads], Storage.INT)
+        made["stream"] = _stored(_first_of(columns.get("stream"), streams))
     else:
         for column, position in (("pid", 1), ("tid", 2)):
             lanes = (head[position] for head in heads)
             numbers = [collector.lanes.get(as_text(lane), lane_number(lane)) for lane in lanes]
-            made[column] = _looked_up(codes, numbers, Storage.INT)
+            made[column] = _looked_up(narrow, numbers, Storage.INT)
     return made
 
 
-def _devices(codes: Codes, heads: list[Head], collector: Collector) -> NDArray[Any]:
+def _first_of(known: Table | None, other: Table) -> NDArray[np.int64]:
+    """What is known, and the other where it is null."""
+    numbers: Any = other.wide()
+    return numbers if known is None else np.where(known.wide() == NULL_INT, numbers, known.wide())
+
+
+def _devices(codes: NDArray[Any], heads: list[Head], collector: Collector) -> Table:
     """The GPU of each row as its pid tells."""
     return _looked_up(codes, [collector.declared.device_of(head[1]) for head in heads], Storage.INT)
 
@@ -127,16 +148,18 @@ def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
     known, other = _Distinct(gather, "known"), _Distinct(gather, "other")
     made: dict[str, Any] = {"other_args": categorical(other.codes, other.texts())}
     decoded = known.values([column for column in columns if column.recurs])
+    narrow = _narrowed(known.codes, max(map(len, decoded.values()), default=0))
     for column in columns:
         if column.name in decoded:
             values = decoded.pop(column.name)
             made[column.name] = (
                 categorical(known.codes, values)
                 if column.storage.interned
-                else _looked_up(known.codes, values, column.storage)
+                else _looked_up(narrow, values, column.storage)
             )
         elif any(column.name in group.buffers for group in gather.groups if column.raw):
-            made[column.name] = gather.numbers(column.name, column.storage)
+            whole = column.storage is Storage.INT
+            made[column.name] = gather.whole_numbers(column.name) if whole else gather.numbers(column.name)
     return made
 
 
@@ -183,10 +206,27 @@ class _Distinct:
         return made
 
 
-def _looked_up(codes: Codes, values: Sequence[Any], storage: Storage) -> NDArray[Any]:
+def _narrowed(codes: Codes, size: int) -> NDArray[Any]:
+    """Codes below a size, as narrow as that allows."""
+    return codes.astype(np.min_scalar_type(-size - 1), copy=False)
+
+
+def _looked_up(codes: NDArray[Any], values: Sequence[Any], storage: Storage) -> Table:
     """values[codes], null for None and for code -1."""
     dtype, null = _NULLS[storage]
-    return np.array([null if value is None else value for value in values] + [null], dtype).take(codes)
+    table: Any = np.array([null if value is None else value for value in values] + [null], dtype)
+    return Table(codes, table)
+
+
+def _stored(numbers: NDArray[np.int64]) -> NDArray[np.int64] | Narrow:
+    """The numbers in 32 bits where all fit."""
+    null = numbers == NULL_INT
+    known = numbers[~null]
+    if len(known) and not NULL_INT32 < known.min() <= known.max() <= _MAX_INT32:
+        return numbers
+    narrow = numbers.astype(np.int32)
+    narrow[null] = NULL_INT32
+    return Narrow(narrow)
 
 
 def categorical(codes: Codes, texts: Sequence[str | None]) -> Coded:

@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, pick, sums_of
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.model.trace import ints
+from traceanalyzer.model.trace import ints, ints_at
 from traceanalyzer.report.page.places import entries_of, rows_of, rows_within
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.steps import Steps
@@ -123,7 +123,8 @@ def _threads(events: Events, findings: Sequence[Finding]) -> list[int]:
         on = nesting.thread[calls]
         launched = np.bincount(on[on >= 0], minlength=count).astype(np.int64)
     wanted = {finding.thread for finding in findings}
-    tid = np.array([int(events.tid[of[0]]) if len(of) else -1 for of in nesting.thread_rows], np.int64)
+    first = np.array([of[0] if len(of) else -1 for of in nesting.thread_rows], np.int64)
+    tid = ints_at(events.trace.lanes.cpu, "tid", first)
     named = np.isin(tid, [one for one in wanted if one is not None])
     order = np.lexsort((tid, -rows, ~named, -launched))[:_THREADS]
     useful = [int(i) for i in order if launched[i] or named[i] or not launched.any()]

@@ -10,7 +10,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import ints
+from traceanalyzer.model.trace import ints, ints_at
 from traceanalyzer.report.page.bars import cpu_kinds
 from traceanalyzer.report.page.chosen import Chosen
 from traceanalyzer.report.page.places import around
@@ -72,7 +72,7 @@ class Writer:
         place = np.full(len(self.events.nesting.thread) + 1, -1, np.int64)
         for _, rows in kept.threads:
             if len(rows):
-                tid = int(self.events.tid[rows[0]])
+                tid = int(ints_at(self.events.trace.lanes.cpu, "tid", rows[:1])[0])
                 levels = self._calls(rows)
                 tracks.append(Track("thread", None, tid, levels, first, len(rows)))
                 place[rows] = np.arange(first, first + len(rows))

@@ -22,7 +22,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.texts import Texts, shifted
-from traceanalyzer.model.trace import ints, matching
+from traceanalyzer.model.trace import ints, ints_at, matching
 from traceanalyzer.report.page.places import around
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views.events import Events
@@ -236,7 +236,7 @@ def _spans(events: Events, rows: Rows) -> _Spans:
     start, end, tid, names = (
         nesting.start_ns[rows],
         nesting.end_ns[rows],
-        events.tid[rows],
+        ints_at(events.trace.lanes.cpu, "tid", rows),
         _names(events, rows),
     )
     kind = np.where(nesting.annotation[rows], 1, 2)

@@ -14,7 +14,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import ints
+from traceanalyzer.model.trace import ints, ints_at
 from traceanalyzer.report.page.bars import Bar, cpu_bars, gpu_bars
 from traceanalyzer.report.page.places import rows_of, rows_within
 from traceanalyzer.rule.views.events import Events
@@ -145,7 +145,7 @@ def _threads(events: Events, finding: Finding, place: _Place) -> list[tuple[int,
     for thread, rows in enumerate(nesting.thread_rows):
         inside = rows_within(events, thread, place.start_ns, place.end_ns)
         if len(inside):
-            tid = int(events.tid[rows[0]])
+            tid = int(ints_at(events.trace.lanes.cpu, "tid", rows[:1])[0])
             found.append(((tid != finding.thread, thread not in own, -len(inside), tid), tid, inside))
     wanted = [one for one in sorted(found, key=lambda one: one[0]) if not (one[0][0] and one[0][1])]
     chosen = wanted[:_THREADS] or sorted(found, key=lambda one: one[0])[:1]

@@ -12,7 +12,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import matching
+from traceanalyzer.model.trace import ints_at, matching
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.rule.views.selection import Selection, cached_readonly
 
@@ -55,11 +55,16 @@ class Calls(Selection):
 
     @cached_readonly
     def start_ns(self) -> Rows:
-        return pick(self.events.nesting.start_ns, self._rows)
+        return self._of_rows(self.events.nesting.start_ns)
 
     @cached_readonly
     def end_ns(self) -> Rows:
-        return pick(self.events.nesting.end_ns, self._rows)
+        return self._of_rows(self.events.nesting.end_ns)
+
+    def _of_rows(self, column: Rows) -> Rows:
+        """A column of `trace.cpu`; the column itself where these are all of its rows."""
+        every = self._rows is self.events.calls and len(column) == len(self._rows)
+        return column if every else pick(column, self._rows)
 
     @property
     def self_ns(self) -> Rows:
@@ -69,7 +74,7 @@ class Calls(Selection):
     @property
     def thread(self) -> Rows:
         """The operating system's thread."""
-        return pick(self.events.tid, self._rows)
+        return ints_at(self.events.trace.lanes.cpu, "tid", self._rows)
 
     @cached_readonly
     def step(self) -> Rows:

@@ -24,7 +24,6 @@ class Events:
 
     Attributes:
         work: None where no device was recorded.
-        tid: int64 (rows of trace.cpu,), the operating system's thread.
         calls: int64, rows of `trace.cpu` on a thread: all that `Calls` has.
     """
 
@@ -33,7 +32,6 @@ class Events:
     steps: Steps
     user_code: UserCode
     work: DeviceWork | None
-    tid: Rows
     calls: Rows
     _cached: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -42,7 +40,7 @@ class Events:
         cls, trace: Trace, nesting: Nesting, steps: Steps, user_code: UserCode, work: DeviceWork | None
     ) -> Self:
         calls = np.flatnonzero(nesting.thread >= 0)
-        return cls(trace, nesting, steps, user_code, work, user_code.row_tid, calls)
+        return cls(trace, nesting, steps, user_code, work, calls)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` makes, once: most rules begin with the same views, whose properties are kept."""
