@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows, among, distinct, grouped, numbered, pick, sums_of
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.timeline.boundaries import Boundaries
+from traceanalyzer.timeline.nesting import Nesting
 
 close = st.lists(st.integers(-5, 30), max_size=40)
 spread = st.lists(st.sampled_from([NULL_INT, -7, 0, 3, 2**40, 2**62]), max_size=40)
@@ -54,11 +57,13 @@ def test_no_row_picks_what_is_missing(some: Rows) -> None:
     st.lists(st.integers(-2, 70), min_size=1, max_size=8),
     st.sampled_from(["left", "right"]),
 )
-def test_edges_around_instants(rows: list[tuple[int, int, int]], instants: list[int], side: str) -> None:
+def test_edges_around_instants(
+    rows: list[tuple[int, int, int]], instants: list[int], side: Literal["left", "right"]
+) -> None:
     trace = TraceBuilder()
     for start, dur, tid in rows:
         trace.op("aten::mm", start, dur, tid=tid)
-    edges = Analysis(trace.load()).index(Boundaries)
+    edges = Boundaries.of(Analysis(trace.load()).index(Nesting))
     never = np.iinfo(np.int64)
     for lane, tid in enumerate(sorted({tid for *_, tid in rows})):
         marks = {at for start, dur, of in rows if of == tid for at in (start, start + dur)}

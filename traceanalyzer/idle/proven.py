@@ -10,7 +10,7 @@ from traceanalyzer.idle.evidence import Evidence
 from traceanalyzer.idle.pieces import Proof
 from traceanalyzer.idle.recurrence import recurring_calls
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.trace import matching
 from traceanalyzer.timeline.names import LAUNCH
 
@@ -73,7 +73,7 @@ def long_call(evidence: Evidence) -> Iterator[Proof]:
 def host_work(evidence: Evidence) -> Iterator[Proof]:
     """Ops that work on the CPU and launch nothing."""
     rows = evidence.stalled_calls.host_work
-    for thread in distinct(evidence.nesting.thread[rows]).tolist():
+    for thread in distinct(pick(evidence.nesting.thread, rows)).tolist():
         yield _calls(evidence, rows[evidence.nesting.thread[rows] == thread], thread)
 
 

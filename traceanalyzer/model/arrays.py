@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +12,22 @@ Rows = NDArray[np.int64]
 Ns = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Small = NDArray[np.int32]  # rows or threads that are kept for every row of a lane: half the memory
 Value = TypeVar("Value", bound=np.generic)
 
 _TABLE_PER_VALUE = 4  # entries: a table of 9 bytes each is cheaper to pass over than the values to hash
 
 
-def pick(values: NDArray[Value], rows: Rows, missing: int = -1) -> NDArray[Value]:
-    """values[rows], and `missing` where the row is -1; also where there are no values at all."""
+@overload
+def pick(values: Rows | Small, rows: Rows | Small, missing: int = -1) -> Rows: ...
+@overload
+def pick(values: NDArray[Value], rows: Rows | Small, missing: int = -1) -> NDArray[Value]: ...
+def pick(values: NDArray[Any], rows: Rows | Small, missing: int = -1) -> NDArray[Any]:
+    """values[rows], and `missing` where the row is -1; also where there are no values at all. `Small` becomes int64."""
+    wide = np.dtype(np.int64) if values.dtype == np.int32 else values.dtype
     if len(values) == 0:
-        return np.full(len(rows), missing, values.dtype)
-    picked = values[rows]
+        return np.full(len(rows), missing, wide)
+    picked = values[rows].astype(wide, copy=False)
     picked[rows < 0] = missing  # cheaper than a longer copy of the column for every few rows
     return picked
 
@@ -94,7 +100,7 @@ def _close(values: Rows, size: int) -> tuple[Rows, int]:
         return values, 1
     low, high = (0, size - 1) if size else (int(values.min()), int(values.max()))
     if high - low < _TABLE_PER_VALUE * len(values):
-        return (values if low == 0 else values - low), high - low + 1
+        return (values if low == 0 else values - low).astype(np.int64, copy=False), high - low + 1
     code, found = numbered(values)
     return code, len(found)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, starts_of_runs, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, Small, distinct, pick, starts_of_runs, sums_of
 
 _LEVELS = 64  # that rows climb one by one: real ones are nested a dozen deep
 
@@ -152,7 +152,7 @@ def subtree_sums(parent: Rows, values: Rows) -> Rows:
     return sums
 
 
-def inherited(parent: Rows, marked: Mask) -> Rows:
+def inherited(parent: Rows | Small, marked: Mask) -> Rows:
     """Nearest marked row among each row and what is around it, -1 for none; int64 of shape (rows,)."""
     jump = np.where(marked, np.arange(len(parent)), parent)
     going = np.flatnonzero((jump >= 0) & ~marked[jump])
@@ -163,7 +163,7 @@ def inherited(parent: Rows, marked: Mask) -> Rows:
     return jump
 
 
-def nearest_marked(parent: Rows, marked: Mask, rows: Rows) -> Rows:
+def nearest_marked(parent: Rows | Small, marked: Mask, rows: Rows) -> Rows:
     """As `inherited`, of some rows only, -1 for none or where the row is -1; int64 of the rows' shape.
 
     They climb level by level, which is cheaper than passing over all rows; what is nested very deeply is left to it.
@@ -180,7 +180,7 @@ def nearest_marked(parent: Rows, marked: Mask, rows: Rows) -> Rows:
     return found
 
 
-def outermost(parent: Rows, op: Rows) -> Rows:
+def outermost(parent: Rows | Small, op: Rows | Small) -> Rows:
     """For each row the last that is reached by going from op to the op around it, -1 for none; int64 (rows,).
 
     Args:

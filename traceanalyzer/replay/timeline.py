@@ -102,7 +102,7 @@ def threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows, low: in
 
 def _within(nesting: Nesting, thread: int, low: int, high: int) -> Rows:
     first, last = np.searchsorted(nesting.thread_start_ns[thread], (low, high))
-    return nesting.thread_rows[thread][first:last]
+    return nesting.thread_rows[thread][first:last].astype(np.int64)
 
 
 def _main(nesting: Nesting, steps: Steps, launches: Rows) -> int:

@@ -15,7 +15,7 @@ _NEVER = np.iinfo(np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Starts and ends of the rows of each thread, in order.
+    """Starts and ends of the rows of each thread, in order: no index, since the ends are sorted faster than kept.
 
     Attributes:
         starts, ends: per thread as in `Nesting`, int64 ns, sorted.
@@ -25,7 +25,8 @@ class Boundaries:
     ends: tuple[Rows, ...]
 
     @classmethod
-    def build(cls, nesting: Nesting) -> Self:
+    def of(cls, nesting: Nesting) -> Self:
+        """Of all threads."""
         ends = tuple(np.sort(nesting.end_ns[rows]) for rows in nesting.thread_rows)
         return cls(nesting.thread_start_ns, ends)
 

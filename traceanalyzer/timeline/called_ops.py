@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, pick
+from traceanalyzer.model.arrays import Mask, Rows, Small, pick
 from traceanalyzer.model.containment import followed
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.nesting import Nesting
@@ -28,11 +27,11 @@ class CalledOps:
         row: the outermost op above the innermost one that is or contains the row, with only library ops between.
     """
 
-    row: NDArray[np.int32]
+    row: Small
 
     def of(self, rows: Rows) -> Rows:
         """The op of some rows; -1 stays."""
-        return pick(self.row, rows).astype(np.int64)
+        return pick(self.row, rows)
 
     def or_self(self, rows: Rows) -> Rows:
         """The op of some rows, and the row itself where it is in none."""

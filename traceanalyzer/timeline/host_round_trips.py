@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, among, distinct, grouped
+from traceanalyzer.model.arrays import Mask, Rows, among, distinct, grouped, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.timeline.called_ops import CalledOps
@@ -80,7 +80,7 @@ class HostRoundTrips:
         order = np.argsort(work.call_start_ns[down], kind="stable")
         down, up = down[order], up[order]
         first, last = (called.or_self(work.call[entries]) for entries in (down, up))
-        start, end, thread = nesting.start_ns, nesting.end_ns, nesting.thread[first]
+        start, end, thread = nesting.start_ns, nesting.end_ns, pick(nesting.thread, first)
         following = _following(nesting, thread, end[last])
         return cls(down, up, start[first], end[first], start[last], end[last], following, thread)
 

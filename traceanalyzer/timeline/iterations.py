@@ -76,7 +76,7 @@ def _outermost(
     telling &= matching(cpu, "name", lambda name: any(one.search(name) for one in wanted))
     telling |= nesting.annotation | matching(cpu, "category", "cpu_op".__eq__)
     telling[syncs.row[syncs.profiler]] = False
-    rows = nesting.thread_rows[thread]
+    rows = nesting.thread_rows[thread].astype(np.int64)
     around = np.append(_around(nesting, marks), True)  # the last stands for no parent
     free = rows[telling[rows] & ~around[rows] & around[nesting.parent[rows]]]
     mark = np.searchsorted(marks.start_ns, nesting.start_ns[free], side="right") - 1

@@ -10,9 +10,8 @@ from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, numbered, pick
+from traceanalyzer.model.arrays import Mask, Rows, Small, numbered, pick
 from traceanalyzer.model.containment import child_sums, inherited, nearest_reaching, outermost, thread_order
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.names import ANNOTATION
@@ -27,33 +26,33 @@ class Nesting:
 
     Attributes:
         start_ns, end_ns: int64.
-        thread: int64, dense number of (pid, tid); -1 for overhead rows.
-        parent: int64, row of the innermost containing row, -1 for none.
+        thread: int32, dense number of (pid, tid); -1 for overhead rows.
+        parent: int32, row of the innermost containing row, -1 for none.
         self_ns: int64, duration less the children's.
-        op: int64, row of the innermost cpu_op that is or contains the row, -1 for none.
+        op: int32, row of the innermost cpu_op that is or contains the row, -1 for none.
         annotation: bool, annotations; torch before 1.12 wrote those as ops, and their names tell.
-        thread_rows: per thread its rows as int64, by start, and the outer before the inner.
+        thread_rows: per thread its rows as int32, by start, and the outer before the inner.
         thread_start_ns: per thread the starts of those rows, int64.
     """
 
     start_ns: Rows
     end_ns: Rows
-    thread: Rows
-    parent: Rows
+    thread: Small
+    parent: Small
     self_ns: Rows
-    op: Rows
+    op: Small
     annotation: Mask
-    thread_rows: tuple[Rows, ...]
+    thread_rows: tuple[Small, ...]
     thread_start_ns: tuple[Rows, ...]
 
     @cached_property
-    def _outer_op(self) -> NDArray[np.int32]:
+    def _outer_op(self) -> Small:
         """`top_op` of every row, made when it is first asked for."""
         return outermost(self.parent, self.op).astype(np.int32)
 
     def top_op(self, rows: Rows) -> Rows:
         """Row of the outermost cpu_op that is or contains each of `rows`, -1 for none or where the row is -1."""
-        return pick(self._outer_op, rows).astype(np.int64)
+        return pick(self._outer_op, rows)
 
     def around(self, thread: int, starts: Rows, ends: Rows) -> Rows:
         """The innermost row of the thread that contains each interval [starts[i], ends[i]], -1 for none."""
@@ -86,9 +85,13 @@ class Nesting:
         parent[order] = pick(order, placed)
         own = dur - child_sums(parent, dur)
         bounds = np.searchsorted(ordered_thread, np.arange(1, thread.max(initial=-1) + 1))
-        by_thread = tuple(np.split(order, bounds)), tuple(np.split(start[order], bounds))
-        op = inherited(parent, is_op)
-        return cls(start, end, thread, parent, own, op, is_annotation, *by_thread)
+        by_thread = tuple(np.split(_small(order), bounds)), tuple(np.split(start[order], bounds))
+        op = _small(inherited(parent, is_op))
+        return cls(start, end, _small(thread), _small(parent), own, op, is_annotation, *by_thread)
+
+
+def _small(numbers: Rows) -> Small:
+    return numbers.astype(np.int32)
 
 
 def _threads(trace: Trace) -> Rows:

@@ -51,7 +51,7 @@ class ProfilerRows:
         return intervals.union(self.stall_start_ns, self.stall_end_ns)
 
     @classmethod
-    def build(cls, trace: Trace, nesting: Nesting, boundaries: Boundaries) -> Self:
+    def build(cls, trace: Trace, nesting: Nesting) -> Self:
         cpu = trace.lanes.cpu
         overhead = matching(cpu, "category", "overhead".__eq__)
         row = np.flatnonzero(overhead & matching(cpu, "name", PROFILER_OVERHEAD.match))
@@ -63,7 +63,8 @@ class ProfilerRows:
         may_stall &= ~waits & ~nesting.annotation
         stalled = np.full(len(row), -1, np.int64)
         stall_start, stall_end = start.copy(), start.copy()
-        for thread in range(int(nesting.thread.max(initial=-1)) + 1 if len(row) else 0):
+        boundaries = Boundaries.of(nesting) if len(row) else Boundaries((), ())
+        for thread in range(len(boundaries.starts)):
             _stall(nesting, boundaries, may_stall, thread, start, end, stalled, stall_start, stall_end)
         return cls(row, buffer, stalled, stall_start, stall_end)
 

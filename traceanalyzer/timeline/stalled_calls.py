@@ -64,7 +64,6 @@ class StalledCalls:
         cls,
         trace: Trace,
         nesting: Nesting,
-        boundaries: Boundaries,
         activity: Activity,
         syncs: SyncCalls,
         work: DeviceWork,
@@ -77,6 +76,7 @@ class StalledCalls:
         usable &= ~matching(trace.lanes.cpu, "name", GRAPH_LAUNCH.search)
         usable[syncs.row] = False
         usable[activity.rows["allocator"]] = False
+        boundaries = Boundaries.of(nesting)
         parts = [
             _of_thread(nesting, boundaries, thread) for thread in np.flatnonzero(activity.launching).tolist()
         ]
@@ -108,7 +108,7 @@ def _makes_calls(trace: Trace, nesting: Nesting) -> Mask:
     inside = call & ~matching(trace.lanes.cpu, "name", QUERY.search)
     reached = np.flatnonzero(inside)
     while len(reached):
-        above = nesting.parent[reached]
+        above = pick(nesting.parent, reached)
         above = above[above >= 0]
         above = above[~inside[above]]
         inside[above] = True
@@ -183,9 +183,8 @@ def _host_work(trace: Trace, nesting: Nesting, activity: Activity, alone: Mask) 
 def _viewing_ns(trace: Trace, nesting: Nesting, rows: Rows) -> Rows:
     """Own time of the views within each row, itself included; no row lies in another. int64, parallel to `rows`."""
     order = np.lexsort((nesting.start_ns[rows], nesting.thread[rows]))
-    thread, start, end = (
-        column[rows[order]] for column in (nesting.thread, nesting.start_ns, nesting.end_ns)
-    )
+    start, end = nesting.start_ns[rows[order]], nesting.end_ns[rows[order]]
+    thread = pick(nesting.thread, rows[order])
     found = np.zeros(len(rows), np.int64)
     views = np.flatnonzero(matching(trace.lanes.cpu, "name", VIEWING_OP.search))
     for one in distinct(thread).tolist():

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.device_work import find
@@ -63,7 +63,7 @@ class SyncCalls:
             row=row,
             start_ns=nesting.start_ns[row],
             end_ns=nesting.end_ns[row],
-            thread=nesting.thread[row],
+            thread=pick(nesting.thread, row),
             copy=copies[row],
             whole_device=whole,
             profiler=_profilers_own(trace, nesting, row, whole),

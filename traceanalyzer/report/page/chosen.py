@@ -93,7 +93,7 @@ def chosen(
 
 
 def _of_thread(events: Events, kept: _Kept, thread: int) -> Rows:
-    rows = events.nesting.thread_rows[thread]
+    rows = events.nesting.thread_rows[thread].astype(np.int64)
     return rows[kept.cpu[rows]]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at
 from traceanalyzer.report.page.bars import cpu_kinds
@@ -92,7 +92,7 @@ class Writer:
         """One thread's rows; returns how many levels they take."""
         events, cpu = self.events, self.events.trace.lanes.cpu
         level = np.minimum(around(events, rows, _mask(events, rows)), _LEVELS - 1)
-        op = events.nesting.op[rows]
+        op = pick(events.nesting.op, rows)
         names = Texts.column(cpu, "name", rows)
         kind = [self._kind(one) for one in cpu_kinds(events, rows, names)]
         lines = Texts.none(len(rows)) if self.said else events.user_code.around(rows)

@@ -142,10 +142,10 @@ def _threads(events: Events, finding: Finding, place: _Place) -> list[tuple[int,
     """(thread, its rows in the strip) of the thread of the occurrence, and of one more that launches or waits."""
     nesting, found = events.nesting, []
     own = set(nesting.thread[place.cpu].tolist())
-    for thread, rows in enumerate(nesting.thread_rows):
+    for thread in range(len(nesting.thread_rows)):
         inside = rows_within(events, thread, place.start_ns, place.end_ns)
         if len(inside):
-            tid = int(ints_at(events.trace.lanes.cpu, "tid", rows[:1])[0])
+            tid = int(ints_at(events.trace.lanes.cpu, "tid", inside[:1])[0])
             found.append(((tid != finding.thread, thread not in own, -len(inside), tid), tid, inside))
     wanted = [one for one in sorted(found, key=lambda one: one[0]) if not (one[0][0] and one[0][1])]
     chosen = wanted[:_THREADS] or sorted(found, key=lambda one: one[0])[:1]

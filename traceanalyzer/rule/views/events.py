@@ -25,6 +25,7 @@ class Events:
     Attributes:
         work: None where no device was recorded.
         calls: int64, rows of `trace.cpu` on a thread: all that `Calls` has.
+        entries: int64, all of `DeviceWork`: what `Work` has.
     """
 
     trace: Trace
@@ -33,6 +34,7 @@ class Events:
     user_code: UserCode
     work: DeviceWork | None
     calls: Rows
+    entries: Rows
     _cached: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -40,7 +42,8 @@ class Events:
         cls, trace: Trace, nesting: Nesting, steps: Steps, user_code: UserCode, work: DeviceWork | None
     ) -> Self:
         calls = np.flatnonzero(nesting.thread >= 0)
-        return cls(trace, nesting, steps, user_code, work, calls)
+        entries = np.arange(0 if work is None else len(work.row))
+        return cls(trace, nesting, steps, user_code, work, calls, entries)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` makes, once: most rules begin with the same views, whose properties are kept."""

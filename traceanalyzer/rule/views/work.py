@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, distinct, distinct_pairs
+from traceanalyzer.model.arrays import Mask, Rows, Value, distinct, distinct_pairs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import Texts
@@ -30,14 +30,17 @@ class Work(Selection):
     def build(cls, events: Events) -> Self:
         if events.work is None:
             raise Unavailable("no kernels, copies or memsets in the trace")
-        rows = np.arange(len(events.work.row))
-        every: Self = events.once(cls.__name__, lambda: cls(events, rows))
+        every: Self = events.once(cls.__name__, lambda: cls(events, events.entries))
         return every
 
     @property
     def _work(self) -> DeviceWork:
         assert self.events.work is not None
         return self.events.work
+
+    def _at(self, column: NDArray[Value]) -> NDArray[Value]:
+        """A column of `DeviceWork` at the entries; the column itself where these are all."""
+        return column if self._rows is self.events.entries else column[self._rows]
 
     @property
     def entries(self) -> Rows:
@@ -70,7 +73,7 @@ class Work(Selection):
     @cached_readonly
     def kind(self) -> Texts:
         """compute, communication, copy_h2d, copy_d2h, copy_p2p, copy_d2d, copy_other or memset."""
-        return Texts(self._work.kind[self._rows], np.array(KINDS, object))
+        return Texts(self._at(self._work.kind), np.array(KINDS, object))
 
     def of_kind(self, *kinds: str) -> Self:
         """The pieces of these kinds."""
@@ -87,40 +90,40 @@ class Work(Selection):
 
     @cached_readonly
     def start_ns(self) -> Rows:
-        return self._work.start_ns[self._rows]
+        return self._at(self._work.start_ns)
 
     @cached_readonly
     def end_ns(self) -> Rows:
-        return self._work.end_ns[self._rows]
+        return self._at(self._work.end_ns)
 
     @cached_readonly
     def device(self) -> Rows:
         """GPU ordinal within the process."""
-        return self._work.device[self._rows]
+        return self._at(self._work.device)
 
     @cached_readonly
     def stream(self) -> Rows:
-        return self._work.stream[self._rows]
+        return self._at(self._work.stream)
 
     @cached_readonly
     def step(self) -> Rows:
         """Position of the step that launched it."""
-        return self.events.steps.of_work[self._rows]
+        return self._at(self.events.steps.of_work)
 
     @cached_readonly
     def launch(self) -> Calls:
         """The call that started it."""
-        return Calls(self.events, self._work.call[self._rows])
+        return Calls(self.events, self._at(self._work.call))
 
     @cached_readonly
     def in_graph(self) -> Mask:
         """Started together with other work by one call: a CUDA graph."""
-        return self._work.shared[self._rows]
+        return self._at(self._work.shared)
 
     @cached_readonly
     def op(self) -> Calls:
         """The innermost op that launched it."""
-        return Calls(self.events, self._work.op[self._rows])
+        return Calls(self.events, self._at(self._work.op))
 
     @cached_readonly
     def outer_op(self) -> Calls:
@@ -155,7 +158,7 @@ class Work(Selection):
     @cached_readonly
     def delay_ns(self) -> Rows:
         """work.start - launch.start; the least int64 where the launch is not in the trace."""
-        return self._work.delay_ns[self._rows]
+        return self._at(self._work.delay_ns)
 
     def beside_ns(self) -> Rows:
         """How long work of another stream of the same device ran beside each piece."""
