@@ -101,6 +101,20 @@ def test_what_all_ranks_do_is_one_finding_with_the_saving_of_the_job(
     assert abs(found[0].saving.share - share) <= 0.1
 
 
+def test_work_on_the_host_is_said_with_the_copies_that_it_needs(shared: Shared) -> None:
+    """One change does away with both: metrics of the logits, which rank 0 copies to the host."""
+    report = reported_pair(shared, "ranks2/rank0_metrics.bad")
+    first = report.findings[0]
+    assert (first.rule, first.cause, first.evidence["copied_bytes"]) == ("straggler", "host-work", 3 << 20)
+    assert "on the CPU, to which 3.00 MiB are copied" in first.message
+    assert first.advice.startswith("Compute it on the device")
+    (copy,) = (one for one in report.findings if one.rule == "exposed-copy")
+    assert copy.fault == first.fault
+    for name in ("ranks/hiccup.bad", "ranks2/loader.bad"):
+        (other,) = (one for one in reported_pair(shared, name).findings if one.rule == "straggler")
+        assert "copied" not in other.message
+
+
 def test_what_is_reduced_one_by_one_goes_with_its_read_backs(shared: Shared) -> None:
     reduced, read = reported_pair(shared, "ranks/loss_reduce.bad").findings[:2]
     assert (reduced.rule, read.rule) == ("needless-collectives", "implicit-sync")

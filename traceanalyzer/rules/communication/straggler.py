@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.units import format_ns
+from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.replay.behind import LATE_SHARE, Behind, names_of
 from traceanalyzer.replay.hours import gap_of
-from traceanalyzer.rule import Calls, Claims, Hits, LostTime, rule
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 
 _NAMED = 3  # ops in a message
 _LOADS = "enumerate(DataLoader)"
+_COPIED_BYTES = 4_096  # to the host in a step, before its ops there: fewer are single values; chosen
+_RARELY = "do it rarely, on a thread or in another process"
+_ON_DEVICE = f"Compute it on the device and read back the result alone. Or {_RARELY}."
+_ELSEWHERE = f"Move that work out of this rank's loop: {_RARELY}, or share it among the ranks."
 
 
-@rule(since="0.2", claims=Claims.CATCH_ALL, causes=("host-pause", "host-work", "late-input", "more-work"))
-def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
+@rule(
+    since="0.2",
+    claims=Claims.CATCH_ALL,
+    causes=("host-pause", "host-work", "late-input", "more-work"),
+)
+def straggler(calls: Calls, work: Work, behind: Behind | None) -> Iterator[Hits]:
     """One rank does what its peers do not, and they wait for it.
 
     What it looks for: CPU time of one rank in ops, or in Python before an op, that its peers do not spend, or only a
@@ -35,24 +45,38 @@ def straggler(calls: Calls, behind: Behind | None) -> Iterator[Hits]:
         return
     names = list(behind.cpu_ns)
     more, usual = sum(behind.cpu_ns.values()), sum(behind.peers_ns.get(name, 0.0) for name in names)
+    found = Calls(calls.events, behind.rows)
+    copied = _copied_bytes(found, work)
+    copies = copied >= _COPIED_BYTES and gap_of(names[0]) is None
     yield Hits(
-        occurrences=Calls(calls.events, behind.rows),
+        occurrences=found,
         named_by=gap_of(names[0]) or names[0],
         cause=_cause(behind, names[0]),
         lost=LostTime.none(),
         of_job=True,
         fix=behind.edit,
-        message=_message(behind, names, more, usual),
-        advice="Move that work out of this rank's loop: do it rarely, on a thread or in another process, or "
-        "share it among the ranks.",
+        message=_message(behind, names, more, usual, copied if copies else 0),
+        advice=_ON_DEVICE if copies else _ELSEWHERE,
         evidence={
             "more_ns": round(more),
             "peers_ns": round(usual),
             "ops": {name: round(ns) for name, ns in behind.cpu_ns.items()},
             "waits_ns": round(behind.waits_ns),
             LATE_SHARE: behind.late_share,
+            **({"copied_bytes": copied} if copies else {}),
         },
     )
+
+
+def _copied_bytes(found: Calls, work: Work) -> int:
+    """Bytes copied to the host in the median step before ops that launch nothing; 0 where they launch."""
+    if len(found) == 0 or len(found.launched()[0]):
+        return 0
+    last = {step: int(end) for step, end in zip(found.step.tolist(), found.end_ns.tolist(), strict=True)}
+    copies = work.of_kind("copy_d2h")
+    begun = np.array([last.get(step, -1) for step in copies.step.tolist()], np.int64)
+    before = copies[(copies.launch.start_ns < begun) & (copies.launch.thread == found.thread[0])]
+    return int(np.median([before.bytes[before.step == step].sum() for step in last]))
 
 
 def _cause(behind: Behind, first: str) -> str:
@@ -60,11 +84,13 @@ def _cause(behind: Behind, first: str) -> str:
         return "late-input"
     if gap_of(first):
         return "host-pause"
-    return "more-work" if behind.computes_more else "host-work"
+    longer = behind.compute_ns - behind.peers_compute_ns >= sum(behind.cpu_ns.values())
+    return "more-work" if behind.computes_more and longer else "host-work"
 
 
-def _message(behind: Behind, names: list[str], more: float, usual: float) -> str:
+def _message(behind: Behind, names: list[str], more: float, usual: float, copied: int) -> str:
     where = f"in Python before {gap_of(names[0])}" if gap_of(names[0]) else f"in {names_of(names, _NAMED)}"
+    where += f" on the CPU, to which {format_bytes(copied)} are copied" if copied else ""
     said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}, the others {_ms(usual)}"
     if behind.computes_more:
         said += f"; its GPU computes {_ms(behind.compute_ns)}, theirs {_ms(behind.peers_compute_ns)}"
