@@ -101,6 +101,13 @@ def test_what_all_ranks_do_is_one_finding_with_the_saving_of_the_job(
     assert abs(found[0].saving.share - share) <= 0.1
 
 
+def test_a_pause_is_one_fault_whoever_names_it(shared: Shared) -> None:
+    """As what its peers do not do, and as a gap without an op."""
+    first, second = reported_pair(shared, "ranks/hiccup.bad").findings[:2]
+    assert (first.rule, second.rule) == ("straggler", "host-gap")
+    assert first.fault == second.fault
+
+
 def test_work_on_the_host_is_said_with_the_copies_that_it_needs(shared: Shared) -> None:
     """One change does away with both: metrics of the logits, which rank 0 copies to the host."""
     report = reported_pair(shared, "ranks2/rank0_metrics.bad")

@@ -53,8 +53,13 @@ class Footprint:
         return cls(cpu, work, dropped, ~edited.alive, woken)
 
     def holds(self, other: Footprint) -> bool:
-        """Whether most of what the other drops is dropped by this; what the other only quickens is another change."""
-        inside = other.cpu_ns[self.dropped].sum() + other.work_ns[self.dead & other.dead].sum()
+        """Whether most of what the other drops, and of the gaps that it shrinks, goes by this, too.
+
+        What the other only quickens is another change.
+        """
+        both = ~(self.dropped | other.dropped)  # of these `cpu_ns` is what gaps shrink by
+        inside = other.cpu_ns[self.dropped].sum() + np.minimum(self.cpu_ns, other.cpu_ns)[both].sum()
+        inside += other.work_ns[self.dead & other.dead].sum()
         return bool(inside >= _INSIDE * max(other.cpu_ns.sum() + other.work_ns.sum(), 1.0))
 
     def leads_to(self, other: Footprint, launch: NDArray[np.int64]) -> bool:
