@@ -38,7 +38,7 @@ from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_replay import served
 from tests.rules.test_partly_used import head, select
 from tests.rules.test_recomputation import anomaly_mode
-from tests.rules.test_reordered_work import forecast, propagated, upsampled
+from tests.rules.test_reordered_work import forecast, propagated, sampled, searched, upsampled
 from tests.rules.test_stalled_threads import paused
 from tests.rules.test_unfused_optimizer import stepping
 from traceanalyzer.model.analysis import Analysis
@@ -229,6 +229,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     ],
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
+    "repeated-preparation": [lambda: program(searched())],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],
     "strided-access": [lambda: program(component([27648, 9]))],
@@ -244,6 +245,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
             *(f"aten::_foreach_{op}_" for op in ("add", "mul", "lerp", "addcmul", "div", "addcdiv"))
         ),
     ],
+    "whole-after-topk": [lambda: program(sampled())],
 }
 
 

@@ -1,4 +1,4 @@
-"""Work that another order of the same ops saves: a layer that narrows comes too late, a prefix is computed again."""
+"""Work that another place in the program saves: a layer that comes too late, a prefix or a table made again."""
 
 from __future__ import annotations
 
@@ -149,3 +149,75 @@ def test_decoding_without_a_cache_computes_earlier_positions_again() -> None:
 
 def test_attention_in_both_directions_changes_earlier_positions() -> None:
     assert found(program(decoded(causal=False)), "recomputed-prefix") == []
+
+
+def searched(*more: Op, rows: int = 3_000_000) -> list[Op]:
+    """Queries compared with a table that is normalised first."""
+    table = [rows, 256]
+    return [
+        *more,
+        Op("aten::linear", GEMM, 30, [[32, 512], [256, 512]], ["c10::BFloat16"] * 2),
+        Op("aten::linalg_vector_norm", SUM, 880, [table, [], []], ["c10::BFloat16", "Scalar", "ScalarList"]),
+        Op("aten::clamp_min", MOVE, 4, [[rows, 1], []], ["c10::BFloat16", "Scalar"]),
+        Op("aten::div", MOVE, 2_000, [table, table], ["c10::BFloat16"] * 2),
+        Op("aten::mm", GEMM, 415, [[32, 256], [256, rows]], ["c10::BFloat16"] * 2),
+        Op("aten::topk", SUM, 760, [[32, rows], []], ["c10::BFloat16", "Scalar"]),
+    ]
+
+
+def test_a_table_that_no_kernel_of_a_step_can_have_written_is_normalised_once() -> None:
+    (one,) = found(program(searched()), "repeated-preparation")
+    assert one.by == "3000000x256"
+    assert "no other kernel of a step runs long enough to have written it" in one.message
+    assert one.cost_ns == 6 * (880 + 4 + 2_000) * 1_000
+
+
+def test_a_table_that_may_have_changed_is_normalised_again() -> None:
+    table = [3_000_000, 256]
+    long = Op("aten::op_of_a_library", MOVE, 400, [[7, 7]], ["c10::BFloat16"])
+    rows = Op(
+        "aten::index_copy_",
+        MOVE,
+        3,
+        [table, [], [8], [8, 256]],
+        ["c10::BFloat16", "Scalar", LONG, "c10::BFloat16"],
+    )
+    part = Op("aten::slice", MOVE, 3, [table, [], []], ["c10::BFloat16", "Scalar", "Scalar"])
+    for more in (long, rows, part):
+        assert found(program(searched(more)), "repeated-preparation") == []
+    assert found(program(searched(rows=200_000)), "repeated-preparation") == []
+
+
+def sampled(*last: Op, kept: int = 50, length: int = 128_256, masked: bool = True) -> list[Op]:
+    """Top-k, then top-p over the whole vocabulary."""
+    whole = [64, length]
+    first = Op("aten::lt", MOVE, 20, [whole, [64, 1]], [F32, F32])
+    return [
+        Op("aten::linear", GEMM, 500, [[64, 1_536], [length, 1_536]], [F32, F32]),
+        Op("aten::topk", SUM, 130, [whole, [], []], [F32, "Scalar", "Scalar"], scalars=["", str(kept), "-1"]),
+        *([first] if masked else []),
+        Op(
+            "aten::masked_fill",
+            MOVE,
+            20,
+            [whole, whole, []],
+            [F32, "bool", "Scalar"],
+            scalars=["", "", "-inf"],
+        ),
+        Op("aten::sort", SUM, 700, [whole, []], [F32, "Scalar"], scalars=["", "-1"]),
+        Op("aten::cumsum", SUM, 200, [whole, []], [F32, "Scalar"], scalars=["", "-1"]),
+        *last,
+        Op("aten::multinomial", SUM, 100, [[64, 9], []], [F32, "Scalar"]),
+    ]
+
+
+def test_what_topk_has_left_is_sorted_without_the_rest() -> None:
+    (one,) = found(program(sampled()), "whole-after-topk")
+    assert "topk keeps 50 of 128,256 elements of each row" in one.message
+    assert one.cost_ns == 6 * (20 + 20 + 700 + 200 - 4 * 5) * 1_000
+
+
+def test_rows_that_topk_does_not_mask_or_that_a_product_reads_stay_whole() -> None:
+    product = Op("aten::matmul", GEMM, 100, [[64, 128_256], [128_256, 64]], [F32, F32])
+    for ops in (sampled(masked=False), sampled(kept=32_000), sampled(length=1_024), sampled(product)):
+        assert found(program(ops), "whole-after-topk") == []

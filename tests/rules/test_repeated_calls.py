@@ -65,6 +65,8 @@ def test_experts_that_count_their_rows_on_the_device_are_a_loop_however_much_the
     assert one.confidence is Confidence.MEDIUM
     assert "each on as many rows as the GPU counts first, for which the CPU waits" in one.message
     assert one.advice.startswith("Sort the rows by group once")
+    (boxes,) = of_rule(loop([*EXPERT, "torchvision::nms"], 6, kernel=GEMM, dims=_rows), "repeated-calls")
+    assert "batched_nms" in boxes.advice
     fixed_sizes = loop(["aten::index_select", *EXPERT[1:]], 6, kernel=GEMM, dims=_rows)
     assert of_rule(fixed_sizes, "repeated-calls") == []
 

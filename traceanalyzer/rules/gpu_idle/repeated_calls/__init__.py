@@ -15,7 +15,6 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, li
 from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
     HEAVY,
-    SORT_ONCE,
     advised,
     first_of,
     launched_kind,
@@ -157,7 +156,7 @@ def _hits(
         + " of {kernel} each time"
         + (", each on as many rows as the GPU counts first, for which the CPU waits" if sized else "")
         + (", at {lines}" if lines else ""),
-        advice=SORT_ONCE if sized else advised(largest.names, largest.copies),
+        advice=advised(largest.names, largest.copies, sized=sized),
         evidence={
             "ops": listed(largest.names),
             "members": len(largest.names),

@@ -8,10 +8,6 @@ from collections import Counter
 HEAVY = re.compile(
     r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|(layer|batch|group|instance|rms)_norm|NormB"
 )
-SORT_ONCE = (
-    "Sort the rows by group once (argsort), read all sizes at once (bincount(...).tolist()), and give each repeat its "
-    "slice; or use one grouped product for all."
-)
 _SLICES = re.compile(r"::(slice|narrow)$|SliceBackward")
 _TABLES = re.compile(r"::embedding(_bag)?$|Embedding\w*Backward")
 
@@ -38,8 +34,19 @@ def first_of(names: tuple[str, ...]) -> str:
     return f"{first} and {len(others)} more" if others else first
 
 
-def advised(names: tuple[str, ...], copies: bool) -> str:
-    """How one call does it for all repeats, in the imperative."""
+def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False) -> str:
+    """How one call does it for all repeats, in the imperative.
+
+    Args:
+        sized: each repeat works on as many rows as the device counts first.
+    """
+    if "torchvision::nms" in names:
+        return "Use torchvision.ops.batched_nms: one call for the boxes of all classes."
+    if sized:
+        return (
+            "Sort the rows by group once (argsort), read all sizes at once (bincount(...).tolist()), and give each "
+            "repeat its slice; or use one grouped product for all."
+        )
     if names == ("aten::zero_",):
         return "Set gradients to None instead of zero: zero_grad(set_to_none=True) launches nothing."
     if any(map(HEAVY.search, names)):

@@ -1,0 +1,109 @@
+"""Whole rows are worked on after topk has left a few of their elements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import tensors
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.timeline.names import VIEWING_OP
+
+Shape = tuple[int, ...]
+
+_COMPARES = re.compile(r"^aten::(lt|le|gt|ge)$")
+_MASKS = re.compile(r"^aten::(masked_fill|where|index_put|scatter)_?$")
+_PRODUCTS = re.compile(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm)$")
+_FILLS = re.compile(r"^aten::(full|zeros|ones|empty)_like$")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_row_elements: int = limit(4_096, "minimum row length; the work on shorter rows is little; chosen")
+    max_kept_share: float = limit(0.125, "maximum share of a row that topk leaves; chosen")
+    near_ops: int = limit(6, "number of ops from topk to the mask, without views; chosen")
+    floor_ns: int = limit(5_000, "time of a sort, scan or softmax of few elements; H200, torch 2.11")
+    min_gpu_share: float = limit(0.03, "minimum share of GPU time on such rows; less gains little; chosen")
+
+
+@rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.02, limits=Limits)
+def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """Whole rows are sorted, scanned or normalised after topk has left a few of their elements.
+
+    What it looks for: topk of rows of 4,096 elements or more that keeps at most an eighth; a comparison of the same
+    rows with one number each, and a mask by its result; and the ops after it that take tensors of that shape.
+    Why it costs: all but k elements of a row are masked, but sorts, scans and softmax pass over them.
+    Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then sort, softmax and cumsum of it for
+    top-p sampling. Good: values, indices = scores.topk(50); top-p and the draw on `values`, then indices.gather.
+    How sure: shapes, k and the order of ops are recorded; that the mask leaves topk's choice follows: medium.
+    When it is wrong: the rows are compared with another number than topk gave. Rows that a product reads are left
+    out.
+    Saving: work on whole rows in proportion to k, at least 5 us each.
+    Source: top_k_top_p_filtering in Hugging Face's transformers; torch.topk returns sorted values.
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0)]
+    if not any(ops.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: record_shapes=True shows the length of rows")
+    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
+    ops = ops[~ops.name.meets(VIEWING_OP.search)]
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    chosen, part, kept = np.zeros(len(ops), bool), np.ones(len(ops)), (0, 0)
+    for at in np.flatnonzero(ops.name.one_of("aten::topk")).tolist():
+        shape, count = _kept(signatures[number[at]])
+        if not shape or shape[-1] < limits.min_row_elements or count > limits.max_kept_share * shape[-1]:
+            continue
+        later = _later(at, number, signatures, shape, limits)
+        chosen[later], part[later] = True, count / shape[-1]
+        kept = (count, shape[-1]) if len(later) else kept
+    owner = work.op.index_of_enclosing(ops[chosen]) if chosen.any() else np.full(len(work), -1, np.int64)
+    for device, found in work[owner >= 0].by_device():
+        share = found.total_ns / max(work[work.device == device].total_ns, 1)
+        if share < limits.min_gpu_share:
+            continue
+        needed = not_below(found.dur_ns * part[chosen][owner[found.entries]], found, limits.floor_ns)
+        yield Hits(
+            **quicker(found, needed),
+            message="topk keeps {kept} of {length} elements of each row, the others are masked, and then {ops} work on "
+            "the whole rows: {gpu} of GPU time{where}",
+            advice="Work on the values that topk returns, which are sorted, and look up the chosen index at the end: "
+            "indices.gather(-1, choice).",
+            confidence=Confidence.MEDIUM,
+            evidence={**told(found), "gpu_share": share, "kept": kept[0], "length": kept[1]},
+        )
+
+
+def _kept(op: Signature) -> tuple[Shape, int]:
+    """(shape of what topk chooses from, how many it keeps) along the last dimension; nothing where it is another."""
+    try:
+        shape, count, dim = op.shape(0), int(op.scalar(1)), int(op.scalar(2))
+    except (LookupError, TypeError, ValueError):
+        return (), 0
+    return (shape, count) if dim in (-1, len(shape) - 1) and count > 0 else ((), 0)
+
+
+def _later(at: int, number: Rows, signatures: list[Signature], shape: Shape, limits: Limits) -> list[int]:
+    """Positions of the ops after topk that compare, mask and then pass over whole rows; none where no mask is seen."""
+    following = [signatures[which] for which in number[at + 1 : at + 65].tolist()]
+    near = following[: limits.near_ops]
+    rows = (*shape[:-1], 1)
+    compared = next(
+        (i for i, op in enumerate(near) if _COMPARES.match(op.name) and tensors(op) == [shape, rows]), None
+    )
+    if compared is None or not any(
+        _MASKS.match(op.name) and shape in tensors(op) for op in near[compared + 1 :]
+    ):
+        return []
+    end = compared
+    while end < len(following) and (shape in tensors(following[end]) or _FILLS.match(following[end].name)):
+        end += 1
+    taking = following[compared:end]
+    return (
+        [] if any(_PRODUCTS.match(op.name) for op in taking) else list(range(at + 1 + compared, at + 1 + end))
+    )
