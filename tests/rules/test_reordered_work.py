@@ -221,3 +221,28 @@ def test_rows_that_topk_does_not_mask_or_that_a_product_reads_stay_whole() -> No
     product = Op("aten::matmul", GEMM, 100, [[64, 128_256], [128_256, 64]], [F32, F32])
     for ops in (sampled(masked=False), sampled(kept=32_000), sampled(length=1_024), sampled(product)):
         assert found(program(ops), "whole-after-topk") == []
+
+
+def frames(depth: int = 1) -> list[Op]:
+    """Channels and frames swapped by a copy, and a convolution of the volume."""
+    copied = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>(int)"
+    before, after = [2, 12, 256, 64, 64], [2, 256, 12, 64, 64]
+    return [
+        Op("aten::copy_", copied, 70, [after, before, []], [F32, F32, "Scalar"], inside="aten::contiguous"),
+        Op(
+            "aten::cudnn_convolution",
+            GEMM,
+            300,
+            [after, [256, 256, depth, 3, 3]],
+            [F32, F32],
+            inside="aten::conv3d",
+        ),
+    ]
+
+
+def test_frames_are_folded_into_the_batch_where_a_kernel_spans_one() -> None:
+    (one,) = found(program(frames()), "strided-copy")
+    assert one.cause == "single-frames"
+    assert one.message.startswith("conv3d with a kernel of one frame reads channels before frames")
+    (other,) = found(program(frames(depth=3)), "strided-copy")
+    assert other.cause == "transposition"

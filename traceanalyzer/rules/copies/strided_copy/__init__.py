@@ -9,11 +9,13 @@ import numpy as np
 
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropWork, Resize
+from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rules.copies.strided_copy.copy_texts import TEXTS
 from traceanalyzer.rules.copies.strided_copy.growing_buffers import appended, appends
 from traceanalyzer.rules.copies.strided_copy.repetitions import most_often, repetitions
+from traceanalyzer.rules.copies.strided_copy.single_frames import around_single_frames
 from traceanalyzer.rules.copies.strided_copy.slice_writes import writes_slices
 from traceanalyzer.timeline import kernel_families as families
 
@@ -34,12 +36,13 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=tuple(TEXTS))
-def strided_copy(work: Work, limits: Limits) -> Iterator[Hits]:
+def strided_copy(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Tensors are copied only to change their layout in memory.
 
     What it looks for: copies between equal dtypes that are not plain memcpys: one side is transposed, sliced or
     expanded (contiguous, clone, reshape, copy_); and concatenations (cat, stack). Separate causes: a buffer that grows
-    by cat, and data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor).
+    by cat, data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor), and copies with
+    the sizes of the input of a conv3d whose kernel spans one frame (1x3x3).
     Why it costs: they read and write all data, transposed copies at a quarter of the memory's rate, before the next
     work can begin.
     Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a buffer of
@@ -54,11 +57,13 @@ def strided_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     growing = appends(work, joined, limits.grown_times)
     moved, often = work[copied], repetitions(work[copied])
     transposed = (often == 1) & ~writes_slices(moved)
+    frames = transposed & around_single_frames(moved, inputs)
     for cause, found in (
         ("growing-buffer", work[growing]),
         ("concatenation", work[joined & ~growing & (work.op.there | ~growing.any())]),
         ("repetition", moved[often != 1]),
-        ("transposition", moved[transposed]),
+        ("single-frames", moved[frames]),
+        ("transposition", moved[transposed & ~frames]),
     ):
         least = limits.min_moved_share if cause == "transposition" else limits.min_gpu_share
         for device, own in found.by(found.device):

@@ -17,6 +17,12 @@ TEXTS = {
         "Let the next op broadcast: expand() without contiguous(), instead of repeat. For attention with fewer key "
         "heads than query heads: {F.scaled_dot_product_attention}(enable_gqa=True), or the queries of a group as rows.",
     ),
+    "single-frames": (
+        "conv3d with a kernel of one frame reads channels before frames, and tensors are rewritten in that order "
+        "and back {times_a_step} ({ops})",
+        "Fold the frames into the batch: conv2d of (batch x frames, channels, height, width), with weight.squeeze(2), "
+        "gives the same without a copy.",
+    ),
     "transposition": (
         "tensors are rewritten with their dimensions in another order {times_a_step} ({ops})",
         "Keep the layout that the next op reads: drop .contiguous() and .clone() where a view is enough, or create "
