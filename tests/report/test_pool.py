@@ -20,9 +20,11 @@ from tests.read.test_merged import labelled, rank_trace
 from tests.read.test_merged import written as write_merged
 from traceanalyzer import Report, diagnose, load_job
 from traceanalyzer.cli import ranks as ranks_of_commands
+from traceanalyzer.read.cache import _hash
 from traceanalyzer.read.folders import layout_of
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
+from traceanalyzer.report.kept_answers import Kept
 from traceanalyzer.report.of_rank import Asked, Whole
 from traceanalyzer.report.rank_pool import Lost, Pool, Task, done, in_pool
 from traceanalyzer.report.rank_states import RankFile, States, packed
@@ -199,3 +201,53 @@ def test_a_finding_is_the_same_after_its_way_between_processes(shared: Shared) -
     assert sum(len(packed(one)) for one in sent) < 0.8 * sum(
         len(packed(pickle.dumps(one))) for one in findings
     )
+
+
+class _Broken(Exception):
+    """The run ends here."""
+
+
+class _Until(_Counting):
+    """Ends after so many answers."""
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__()
+        self.left, self.asked = most, 0
+
+    def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
+        if self.left is not None and self.asked + len(tasks) > self.left:
+            raise _Broken
+        self.asked += len(tasks)
+        return super().run(tasks, told)
+
+
+def test_a_job_that_was_broken_off_goes_on(
+    job: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it was; and a second time nothing is asked, until a file changes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    whole = _Until()
+    expected = pooled(whole, job)
+    for left in (6, 14, 22):
+        with pytest.raises(_Broken):
+            pooled(Kept(_Until(left)), job)
+    last = _Until()
+    assert pooled(Kept(last), job) == expected
+    assert 0 < last.asked <= whole.asked - 20
+    none = _Until(0)
+    assert pooled(Kept(none), job) == expected
+    assert none.asked == 0
+
+    (kept,) = (Path(os.environ["XDG_CACHE_HOME"]) / "traceanalyzer").glob(
+        f"{_hash(job / 'rank3.json')}-*.answers"
+    )
+    kept.write_bytes(kept.read_bytes()[:-10])  # the machine went down while it wrote
+    torn = _Until()
+    assert pooled(Kept(torn), job) == expected
+    assert torn.asked > 0
+
+    os.utime(job / "rank1.json", ns=(1, 1))
+    changed = _Until()
+    assert pooled(Kept(changed), job) == expected
+    assert 0 < changed.asked < whole.asked
+    assert len(list(kept.parent.glob("*.answers"))) == len(UNEVEN)

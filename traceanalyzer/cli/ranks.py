@@ -104,6 +104,10 @@ def _in_pool(
         tell_of_iterations(ranks.iterations, [str(file) for file in layout.files])
         return say(ranks, view)
 
+    if cache:
+        from traceanalyzer.report.kept_answers import Kept
+
+        pool = Kept(pool)
     template = RankFile(window=window, cache=cache, jobs=max(_cores() // len(layout.files), 1))
     with told_ranks(quiet) as progress:
         return in_pool(pool, layout, template, told, progress)

@@ -34,7 +34,7 @@ def introduce(ranks: Ranks) -> JobView | None:
     every = [rank for rank in ranks.all if rank is not None]
     # Kernels that wait for other ranks are communication, before anything else is made of them.
     names = waiting_together(ranks.each(kernels, dict.fromkeys(every)))
-    found = ranks.each(runs, dict.fromkeys(every), names)
+    found = ranks.each(runs, dict.fromkeys(every), tuple(sorted(names)))
     own = told_apart({rank: one for rank, (one, _) in found.items()})
     waits = measured(own) if len(own) > 1 else {}
     if not waits:
@@ -76,12 +76,12 @@ def kernels(analysis: Analysis, _: None, __: None) -> RankKernels:
     return RankKernels.of(analysis.trace, analysis.index(DeviceWork))
 
 
-def runs(analysis: Analysis, _: None, names: frozenset[str]) -> tuple[CollectiveRuns, int]:
+def runs(analysis: Analysis, _: None, names: tuple[str, ...]) -> tuple[CollectiveRuns, int]:
     """(the rank's collectives, base time of its file); kernels of these names are communication."""
     if names:
         with suppress(Unavailable):
             work = analysis.index(DeviceWork)
-            analysis.provide(with_waiting(analysis.trace, work, names))
+            analysis.provide(with_waiting(analysis.trace, work, frozenset(names)))
     return analysis.index(CollectiveRuns), analysis.trace.meta.base_time_ns
 
 

@@ -38,7 +38,7 @@ _META_KEY = b"traceanalyzer.meta"
 
 def cached(path: Path, read: Callable[[Path], Trace]) -> Trace:
     """The trace from the cache, or read and then kept there; a cache that cannot be used costs nothing else."""
-    place = _place(path)
+    place = place_of(path, ".arrow")
     trace = _opened(place, path) if place else None
     if trace is not None or place is None:
         return trace or read(path)
@@ -50,14 +50,14 @@ def cached(path: Path, read: Callable[[Path], Trace]) -> Trace:
     return trace
 
 
-def _place(path: Path) -> Path | None:
-    """Where the trace in its present state is kept; None for what has no state, such as a pipe."""
+def place_of(path: Path, suffix: str) -> Path | None:
+    """Where something of the file in its present state is kept; None for what has no state, such as a pipe."""
     if not path.is_file():
         return None
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
     state = path.stat()
     parts = (state.st_size, state.st_mtime_ns, SCHEMA_VERSION, __version__)
-    return Path(home, "traceanalyzer", f"{_hash(path.resolve())}-{_hash(parts)}.arrow")
+    return Path(home, "traceanalyzer", f"{_hash(path.resolve())}-{_hash(parts)}{suffix}")
 
 
 def _hash(what: object) -> str:
