@@ -8,14 +8,19 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from traceanalyzer.cli.app import run
 
 REPOSITORY = Path(__file__).parents[2]
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="no torch")  # imported by programs alone
 
 LOOP = """
 import sys, torch

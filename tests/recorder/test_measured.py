@@ -17,11 +17,11 @@ from statistics import median
 import pytest
 
 from tests.chosen import ALL
-from tests.recorder.programs import left_in, recorded, trace_of
+from tests.recorder.programs import left_in, needs_torch, recorded, trace_of
 from traceanalyzer.model.measured import RECORDING
 from traceanalyzer.recorder.session import BLOCKS
 
-pytest.importorskip("torch")
+pytestmark = needs_torch
 
 _CLOSE = 0.02  # of the step
 _TRIES = 5

@@ -6,15 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from tests.recorder.programs import LOOP, left_in, recorded, steps_of, trace_of
+from tests.groups import with_torch
+from tests.recorder.programs import LOOP, left_in, needs_torch, recorded, steps_of, trace_of
 from traceanalyzer.model.measured import RECORDING
 from traceanalyzer.recorder.session import _detaches_from_graphs
 
-torch = pytest.importorskip("torch")
+pytestmark = needs_torch
 
 
 def test_a_plain_loop_is_recorded_timed_and_diagnosed(tmp_path: Path) -> None:
@@ -28,7 +30,7 @@ def test_a_plain_loop_is_recorded_timed_and_diagnosed(tmp_path: Path) -> None:
     assert all(0 < ms < 10_000 for ms in told["before_ms"] + told["after_ms"])
     assert told["unit"] == "optimizer step"
     assert told["command"] == ["train.py"]
-    assert told["torch"] == torch.__version__
+    assert told["torch"] == version("torch")
     assert steps_of(tmp_path / "trace.json.gz") == 3
 
 
@@ -220,11 +222,13 @@ def test_a_command_that_is_not_there_and_a_file_that_is(tmp_path: Path) -> None:
     assert (tmp_path / "trace.json.gz").read_text() == "kept"
 
 
+@with_torch
 @pytest.mark.parametrize(
     ("cuda", "detaches"), [(None, False), ("12.5", False), ("12.6", True), ("13.0", True)]
 )
 def test_the_tracer_is_detached_from_programs_with_graphs_where_cuda_bears_it(
     monkeypatch: pytest.MonkeyPatch, cuda: str | None, detaches: bool
 ) -> None:
+    torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.version, "cuda", cuda)
     assert _detaches_from_graphs() is detaches
