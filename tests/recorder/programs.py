@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 from unittest import mock
 
@@ -60,7 +63,8 @@ def recorded(
     """
     (folder / "train.py").write_text(program if real else NO_COMPILER + program)
     env = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
-    whole = ["record", *QUICK, *options, "--", *(words or (sys.executable, "train.py"))]
+    usual = (sys.executable, "train.py") if real else (*preloaded(), "train.py")
+    whole = ["record", *QUICK, *options, "--", *(words or usual)]
     if not real:
         return _called(folder, whole, env)
     return subprocess.run(
@@ -72,6 +76,20 @@ def recorded(
         env={**os.environ, **env},
         timeout=240,
     )
+
+
+@cache
+def preloaded() -> tuple[str, ...]:
+    """What runs a program in a fork of a process that has imported torch: see tests/recorder/preloaded.py."""
+    script, folder = str(REPOSITORY / "tests" / "recorder" / "preloaded.py"), TemporaryDirectory()
+    address = f"{folder.name}/socket"
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen([sys.executable, script, address], stdin=subprocess.DEVNULL, env=env)
+    for last in (folder.cleanup, server.wait, server.kill):  # in the other order
+        atexit.register(last)
+    while not Path(address).exists() and server.poll() is None:
+        time.sleep(0.05)
+    return sys.executable, "-I", script, address
 
 
 def _called(folder: Path, whole: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:

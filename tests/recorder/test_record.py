@@ -144,7 +144,10 @@ def test_a_child_that_trains_is_recorded(method: str, tmp_path: Path) -> None:
         f"if __name__ == '__main__':\n    p = mp.get_context('{method}').Process(target=train)\n"
         "    p.start(); p.join()\n"
     )
-    done = recorded(tmp_path, program)
+    started = (
+        (sys.executable, "train.py") if method == "spawn" else ()
+    )  # such a child starts as its parent did
+    done = recorded(tmp_path, program, words=started)
     assert done.returncode == 0, done.stderr
     assert steps_of(tmp_path / "trace.json.gz") == 3
 
