@@ -83,7 +83,12 @@ LIMITS = """
 - Long measurements run at lower clocks than a short recording: GPU-bound steps of large GEMMs are said 5 to 15 % too
   short, the savings hardly.
 - One rank alone keeps the durations of its collectives as traced, and with them its waiting for slower ranks.
-- Contention by another process cannot be told from few steps; power throttling is not modelled.
+- Contention by another process cannot be told from few steps; power throttling is not modelled. Where a fix takes away
+  idle time of the device, its large GEMMs then take 3 to 16 % longer, all other kernels as long as before: savings are
+  said 7 to 9 points too large (`ranks2/loader`, `ranks/hiccup`).
+- Threads of one process run at different speeds by chance: the same calls take 0.3 to 1.5 times as long on the thread
+  of the backward pass as on that of the forward pass (56 recordings of `ranks` and `ranks2`). Where a fix leaves the
+  CPU to set the pace, its saving is off by as much (`ranks/imbalance`, `ranks2/rank0_metrics`).
 - A compiled step is an estimate of which only the sign should be trusted.
 """
 
