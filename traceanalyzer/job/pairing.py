@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.job.runs import OF_ONE_SIZE, CollectiveRuns
 from traceanalyzer.model.arrays import Mask, Rows, starts_of_runs
 
 _SLACK_NS = (
@@ -21,6 +21,7 @@ _SLACK_NS = (
 )
 
 _MOST = 0.75  # of the pairs run at once: then the order is right; 0.85 of exchanges in two kernels, DeepEP on 8 H200
+_ENDS_NS = 50_000  # ends of one collective on its ranks: they differ by 35 us, 2 H200
 _EXECUTIONS = 4  # of fewer who takes part is chance
 _MOST_ENDS = (
     0.9  # of the collectives of one group that end together on its ranks; a rank may be descheduled; chosen
@@ -50,11 +51,13 @@ def partners(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Row
 def told_apart(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveRuns]:
     """The same with groups that have neither name nor ranks told apart by who takes part: they end together.
 
-    Of each collective and size the ranks are split where that gives groups of one size, else they stay one group.
+    Of each collective and size the ranks are split where that gives groups of one size, or some that are in step and
+    cannot be told apart; else they stay one group. What ranks leave once their own data has moved tells nothing.
     """
     groups = {rank: one.group.copy() for rank, one in runs.items()}
     kinds = [
-        {(what, int(count)) for what, count, group in _kinds(one) if group == ""} for one in runs.values()
+        {(what, count) for what, count, group in _kinds(one) if group == "" and what in OF_ONE_SIZE}
+        for one in runs.values()
     ]
     for what, count in sorted(set().union(*kinds), key=str):
         chosen = {
@@ -72,19 +75,20 @@ def _kinds(one: CollectiveRuns) -> Iterator[tuple[str, int, str | None]]:
 
 
 def _members(ends: Mapping[int, Rows]) -> list[list[int]]:
-    """Ranks whose collectives end together; none where not all ranks are in groups of one size."""
+    """Ranks whose collectives end together; none where a group is no multiple of the smallest, or of one rank."""
     count = min(map(len, ends.values()))
     groups: list[list[int]] = []
     for rank, own in sorted(ends.items()):
         for group in groups:
             apart = own[-count:] - ends[group[0]][-count:]
-            if (abs(apart - round(float(np.median(apart)))) <= _SLACK_NS).mean() >= _MOST_ENDS:
+            if (abs(apart - round(float(np.median(apart)))) <= _ENDS_NS).mean() >= _MOST_ENDS:
                 group.append(rank)
                 break
         else:
             groups.append([rank])
-    sizes = {len(group) for group in groups}
-    return groups if count >= _EXECUTIONS and len(groups) > 1 and len(sizes) == 1 and min(sizes) > 1 else []
+    least = min(map(len, groups))
+    split = len(groups) > 1 < least and all(len(group) % least == 0 for group in groups)
+    return groups if split and count >= _EXECUTIONS else []
 
 
 def at_once(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: Rows) -> Mask:

@@ -19,7 +19,7 @@ from traceanalyzer.timeline.step_marks import StepMarks
 
 _APART = frozenset({"broadcast", "reduce", "send", "recv", "scatter", "gather"})
 """In these a rank may be done before the last one has come: a broadcast's root, a sender. In all others none is."""
-_OF_ONE_SIZE = frozenset(
+OF_ONE_SIZE = frozenset(
     {"allreduce", "allgather", "reducescatter"}
 )  # on all ranks; an all-to-all need not be
 
@@ -80,7 +80,7 @@ class CollectiveRuns:
             work.end_ns[entry],
             what,
             np.where(_known(pairs), pairs, _groups(trace, work, entry)),
-            np.where(np.isin(what, list(_OF_ONE_SIZE)), np.maximum(sent, received), -1),
+            np.where(np.isin(what, list(OF_ONE_SIZE)), np.maximum(sent, received), -1),
             np.where(_known(pairs), -1, _numbers(trace, work, entry, "comm_seq")),
             _step_numbers(marks, entry),
         )
