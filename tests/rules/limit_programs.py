@@ -38,7 +38,14 @@ from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_replay import served
 from tests.rules.test_partly_used import head, select
 from tests.rules.test_recomputation import anomaly_mode
-from tests.rules.test_reordered_work import forecast, propagated, sampled, searched, upsampled
+from tests.rules.test_reordered_work import (
+    forecast,
+    linear_attention,
+    propagated,
+    sampled,
+    searched,
+    upsampled,
+)
 from tests.rules.test_stalled_threads import paused
 from tests.rules.test_unfused_optimizer import stepping
 from traceanalyzer.model.analysis import Analysis
@@ -227,6 +234,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
         lambda: pipeline([FORWARD, FORWARD, BACK, BACK]),
         lambda: pipeline([FORWARD, BACK], compute=600 * US),
     ],
+    "product-order": [lambda: program(linear_attention())],
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
     "repeated-preparation": [lambda: program(searched())],

@@ -18,7 +18,8 @@ from traceanalyzer.timeline.names import VIEWING_OP
 
 _RECURRENT = ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu")
 _ATTENTION = "aten::scaled_dot_product_attention"
-_LAYERS = (*_RECURRENT, _ATTENTION, "aten::linear")
+_SIGNALS = "aten::conv1d"  # of (batch, channels, positions): the last dimension grows
+_LAYERS = (*_RECURRENT, _ATTENTION, _SIGNALS, "aten::linear")
 _CARRY = (
     "Carry the state over: run the layer once on what is known, keep what it returns (h, c), and then feed it the "
     "new element alone."
@@ -27,6 +28,8 @@ _CACHE = (
     "Keep the keys and values of earlier positions (a KV cache, use_cache=True), and feed only the new position: "
     "what lies before it does not change."
 )
+
+_REACH = "Keep the last elements that the kernels reach, and feed only these and the new one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +62,10 @@ class _Growth:
 def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A sequence grows from call to call, and all of it is computed again each time.
 
-    What it looks for: linear, recurrent (LSTM, GRU) or attention layers whose calls take an input that is longer by
-    the same number each time, all other sizes equal, at least six times in a row; and cat or slices that make these
-    lengths. Work on tensors of these lengths counts. Recurrent layers in both directions and attention without a
-    causal mask do not count: there a new element changes the earlier results.
+    What it looks for: linear, conv1d, recurrent (LSTM, GRU) or attention layers whose calls take an input that is
+    longer by the same number each time, all other sizes equal, at least six times in a row; and cat or slices that make
+    these lengths. Work on tensors of these lengths counts. Recurrent layers in both directions and attention without a
+    causal mask do not count: there a new element changes the earlier results. A conv1d changes only the last ones.
     Why it costs: the results for the earlier elements are those of the call before.
     Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, draw(out[:, -1:])], 1); generating text
     without a KV cache. Good: out, state = lstm(last, state); keys and values of earlier positions kept.
@@ -102,13 +105,13 @@ def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits
 def _hits(found: Work, needed: np.ndarray, grown: list[_Growth], share: float) -> Hits:
     names = [one.op.name for one in grown]
     recurrent = any(name in _RECURRENT for name in names)
-    sure = recurrent or _ATTENTION in names
+    sure = recurrent or _ATTENTION in names or _SIGNALS in names
     most = max(grown, key=lambda one: (_LAYERS.index(one.op.name) < len(_RECURRENT), len(one.lengths)))
     return Hits(
         **quicker(found, needed),
         message="{layer} runs on a sequence that grows by {new} from call to call, from {shortest} to {longest}, and "
         "computes all of it again each time: {gpu} of GPU time in work on such sequences{where}",
-        advice=_CARRY if recurrent else _CACHE,
+        advice=_CARRY if recurrent else _REACH if _SIGNALS in names else _CACHE,
         confidence=Confidence.MEDIUM if sure else Confidence.LOW,
         evidence={
             **told(found),
@@ -127,7 +130,8 @@ def _growing(number: Rows, signatures: list[Signature], limits: Limits) -> list[
     for which, op in enumerate(signatures):
         shapes = tensors(op)
         if op.name in _LAYERS and shapes and not (op.name in _RECURRENT and op.scalars[-2:-1] == ("True",)):
-            for axis in range(len(shapes[0]) - 1):
+            last = len(shapes[0]) - 1
+            for axis in (last,) if op.name == _SIGNALS else range(last):
                 rest = str([_masked(shape, shapes[0][axis]) for shape in shapes])
                 groups.setdefault((op.name, axis, rest), {})[which] = shapes[0][axis]
     found = []

@@ -1,0 +1,141 @@
+"""Two matrix products in a row, whose other order takes far fewer operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.roofline.tensor_types import tensors
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import not_below, quicker
+
+Shape = tuple[int, ...]
+
+_PRODUCTS = ("aten::mm", "aten::bmm")
+_SCALINGS = ("aten::mul", "aten::mul_", "aten::div", "aten::div_", "aten::copy_")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_operations_share: float = limit(
+        0.25, "maximum operations in the other order, over those of both products; chosen"
+    )
+    min_gpu_share: float = limit(
+        0.05, "minimum share of GPU time in such products; less gains little; chosen"
+    )
+    floor_ns: int = limit(2_000, "minimum time of a kernel, however few its operations; H200, torch 2.11")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two products in a row: the shapes of three matrices in their order, and what the first makes.
+
+    Attributes:
+        between: shape of the first product's result.
+        operations, share: of the other order, over those of this; share is of operations or of bytes, if that is more.
+    """
+
+    matrices: tuple[Shape, Shape, Shape]
+    between: Shape
+    operations: float
+    share: float
+
+
+@rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
+def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+    """Two matrix products in a row take far fewer operations in the other order.
+
+    What it looks for: a product (mm, bmm) of the forward pass that reads the result of the product right before it,
+    scaled by one number at most, where multiplying the other two matrices first takes at most a quarter of the
+    operations. No other op of the forward pass takes a tensor of that shape.
+    Why it costs: products are associative, but (A B) C first makes a matrix of A's rows and B's columns.
+    Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b) of narrow a. Good: q @ (k.T @ v); (x @ a) @ b.
+    How sure: shapes and order of all kernels are recorded; that the second reads the first's result follows: medium.
+    When it is wrong: the second product reads another matrix of that shape.
+    Saving: both products, what scales their result, and products of the same shapes in the backward pass, by
+    operations or by bytes, whichever is more.
+    Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.
+    """
+    if not any(op.dims for op in inputs.signatures):
+        raise Unavailable("no shapes recorded: record_shapes=True shows what is multiplied")
+    forward = work[work.kind.one_of("compute") & ~work.outer_op.name.matches("^autograd::")]
+    ordered = forward[np.lexsort((forward.start_ns, forward.stream, forward.device))]
+    scaling = np.array([_scales(op) for op in inputs.signatures])[inputs.number[ordered.entries]]
+    number = inputs.number[ordered[~scaling].entries]
+    readers: dict[Shape, set[int]] = {}
+    for which in set(number.tolist()):
+        for shape in tensors(inputs.signatures[which]):
+            readers.setdefault(shape, set()).add(which)
+    pairs = {}
+    for first, second in set(zip(number[:-1].tolist(), number[1:].tolist(), strict=True)):
+        pair = _pair(inputs.signatures[first], inputs.signatures[second])
+        alone = pair is not None and readers[pair.between] == {second}
+        if pair is not None and alone and pair.operations <= limits.max_operations_share:
+            pairs[pair.between] = pair
+    for pair in pairs.values():
+        chosen = inputs.meets(lambda op, pair=pair: _is_of(op, pair))  # type: ignore[misc]
+        for device, found in work[chosen & work.kind.one_of("compute")].by_device():
+            share = found.total_ns / max(work[work.device == device].total_ns, 1)
+            if share >= limits.min_gpu_share:
+                needed = not_below(np.asarray(found.dur_ns * pair.share), found, limits.floor_ns)
+                yield _hits(pair, found, needed, share)
+
+
+def _hits(pair: _Pair, found: Work, needed: np.ndarray, share: float) -> Hits:
+    first, second, third = ("x".join(map(str, shape)) for shape in pair.matrices)
+    return Hits(
+        **quicker(found, needed),
+        named_by="x".join(map(str, pair.between)),
+        message=f"products of {first}, {second} and {third} go through {{by}}, with {{times}} times the operations of "
+        "the other order: {gpu} of GPU time{where}",
+        advice="Multiply in the other order: q @ (k.T @ v) instead of (q @ k.T) @ v. The result is the same.",
+        confidence=Confidence.MEDIUM,
+        evidence={**told(found), "gpu_share": share, "times": 1 / pair.operations},
+    )
+
+
+def _sizes(op: Signature) -> tuple[int, int, int, int] | None:
+    """(batch, rows, inner, columns) of a product; None for other ops."""
+    shapes = tensors(op) if op.name in _PRODUCTS else []
+    if len(shapes) != 2 or len(shapes[0]) != len(shapes[1]) or shapes[0][-1] != shapes[1][-2]:
+        return None
+    return math.prod(shapes[0][:-2]), shapes[0][-2], shapes[0][-1], shapes[1][-1]
+
+
+def _pair(first: Signature, second: Signature) -> _Pair | None:
+    """The second product reads what the first makes, as far as shapes tell; None where it does not."""
+    one, two = _sizes(first), _sizes(second)
+    if one is None or two is None or one[0] != two[0] or first.types != second.types:
+        return None
+    batch, rows, inner, columns = one
+    (left, right), (head, tail) = tensors(first), tensors(second)
+    between = (*left[:-1], columns)
+    if head == between:
+        now, other, result = (left, right, tail), two[3], rows * two[3]
+    elif tail == between:
+        now, other, result = (head, left, right), two[1], columns * two[1]
+    else:
+        return None
+    share = inner * other * (rows + columns) / (rows * columns * (inner + other))
+    always = sum(math.prod(shape) for shape in now) + batch * result
+    moved = (always + 2 * batch * inner * other) / (always + 2 * batch * rows * columns)
+    return _Pair(now, between, share, min(max(share, moved), 1.0))
+
+
+def _scales(op: Signature) -> bool:
+    """A copy, or all elements times one number."""
+    return op.name in _SCALINGS and len({shape for shape in tensors(op) if math.prod(shape) > 1}) == 1
+
+
+def _is_of(op: Signature, pair: _Pair) -> bool:
+    """Work on the large matrix, or a product that makes it; also transposed."""
+    large = {pair.between, (*pair.between[:-2], pair.between[-1], pair.between[-2])}
+    sizes = _sizes(op)
+    makes = sizes is not None and (*tensors(op)[0][:-1], sizes[3]) in large
+    return makes or bool(large & set(tensors(op)))
