@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import json
 import re
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.cli.commands import call, refused
 from traceanalyzer.cli.config import read_config
 from traceanalyzer.cli.gate import known_findings
 from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.finding import Severity
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 PLACED = FIXTURES / "implicit-sync" / "bad.json.gz"  # low, at capture/workloads/reading_back.py(19)
@@ -58,9 +60,33 @@ def test_sarif_holds_the_findings_with_a_line() -> None:
     assert place["region"]["startLine"] == 19
     names = [result["partialFingerprints"]["traceanalyzer/v1"] for result in results]
     assert len(set(names)) == len(names)
-    assert [document["runs"][0]["tool"]["driver"]["rules"][r["ruleIndex"]]["id"] for r in results] == [
-        r["ruleId"] for r in results
-    ]
+
+
+@pytest.mark.parametrize("folder", ["implicit-sync", "host-round-trip", "repeated-calls"])  # with stacks
+def test_what_sarif_says_of_a_finding_is_what_the_report_says(folder: str) -> None:
+    """Every field against the JSON, whose own numbers are held against the trace."""
+    trace = FIXTURES / folder / "bad.json.gz"
+    report = json.loads(output(trace, "--format", "json"))
+    levels = {"high": "error", "medium": "warning", "low": "note", "info": "none"}
+    expected = []
+    for one in report["findings"]:
+        line = next(iter((one["evidence"] or {}).get("lines") or ()), None)
+        if line is not None:
+            file, number = line.partition("): ")[0].rsplit("(", 1)
+            said = f"{one['message']}. {one['advice']}"
+            saving = None if one["saving"] is None else one["saving"]["share"]
+            properties = one["severity"], one["cause"], saving
+            expected.append((one["rule"], levels[one["severity"]], said, file, int(number), *properties))
+    found = []
+    run = json.loads(output(trace, "--format", "sarif"))["runs"][0]
+    for one in run["results"]:
+        place = one["locations"][0]["physicalLocation"]
+        where = place["artifactLocation"]["uri"], place["region"]["startLine"]
+        values = [one["properties"][name] for name in ("severity", "cause", "saving")]
+        found.append((one["ruleId"], one["level"], one["message"]["text"], *where, *values))
+        assert run["tool"]["driver"]["rules"][one["ruleIndex"]]["id"] == one["ruleId"]
+    assert expected
+    assert found == expected
 
 
 def test_sarif_is_read_by_a_model_of_its_schema() -> None:
@@ -179,3 +205,12 @@ def test_any_table_is_read_or_refused(text: str, tmp_path: Path) -> None:
     )
     with contextlib.suppress(BadOption):
         read_config(tmp_path, datetime.date(2026, 1, 1))
+
+
+def test_a_baseline_knows_the_worst_of_equal_findings_in_any_order(tmp_path: Path) -> None:
+    """Ranks have the same finding, at one worse than at another."""
+    finding = {"rule": "exposed-copy", "cause": "pageable", "by": None, "evidence": {}}
+    for severities in itertools.permutations(("high", "low", "info")):
+        path = tmp_path / "known.json"
+        path.write_text(json.dumps({"findings": [{**finding, "severity": one} for one in severities]}))
+        assert list(known_findings(path).values()) == [Severity.HIGH.rank], severities

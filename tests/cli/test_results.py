@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -21,6 +22,8 @@ from tests.job.ranks import Reductions
 from traceanalyzer import diagnose
 from traceanalyzer.cli import export
 from traceanalyzer.job import ranks as here
+from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.read.folders import layout_of
 from traceanalyzer.read.load import load_file
 from traceanalyzer.render.data import results
@@ -252,3 +255,14 @@ def test_jobs_and_results_may_be_in_a_bucket(job: Path, in_memory: str, tmp_path
 
 def test_frames_do_not_go_into_a_bucket(job: Path) -> None:
     assert "frames go to this machine" in refused("export", job, "memory://bucket/frames")
+
+
+def test_what_is_0_is_said_and_only_what_is_not_known_is_null() -> None:
+    """Columns of the collectives against the index that they are of: the first has number 0 in step 0."""
+    analysis = Analysis(Reductions(STEPS, seq=True).traces()[0].load())
+    made = rank_tables(analysis, None, {analysis.trace.meta.source: "here"})
+    table, runs = pq.read_table(io.BytesIO(made.tables["collectives"])), analysis.index(CollectiveRuns)
+    assert 0 in runs.seq.tolist()
+    for name in ("seq", "step", "elements", "start_ns", "end_ns"):
+        known = [value if value >= 0 else None for value in getattr(runs, name).tolist()]
+        assert table[name].to_pylist() == known, name

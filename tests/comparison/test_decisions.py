@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from traceanalyzer.comparison.exact import _word
 from traceanalyzer.comparison.functions import functions_told
-from traceanalyzer.comparison.result import Word
+from traceanalyzer.comparison.gates import broken, gates_of
+from traceanalyzer.comparison.result import Counted, Word
 from traceanalyzer.comparison.rows import _side
 from traceanalyzer.comparison.shown import source_line
 
@@ -51,3 +53,13 @@ def test_of_several_gpus_the_line_of_sources_has_the_first() -> None:
         names=["a.json"], ranks=[0], rank=0, captures=1, gpus=["H100", "A100"], steps=1
     )
     assert source_line(side) == "a.json, H100, 1 step"
+
+
+def test_a_counter_breaks_its_gate_where_every_step_has_more_than_it_may() -> None:
+    """However far the means are apart: steps of one program differ. Of steps that overlap nothing is known."""
+    for width, new_width, apart, most in product(range(0, 7, 3), range(0, 7, 3), range(-1, 5), range(4)):
+        base, new = (2, 2 + width), (2 + width + apart, 2 + width + apart + new_width)
+        means = (base[0] + base[1]) / 2, (new[0] + new[1]) / 2
+        one = Counted("launches", *means, base, new, _word((base, new), means))
+        found: Any = SimpleNamespace(axes=SimpleNamespace(exact=[one]))
+        assert bool(broken(found, gates_of([f"launches={most}"]))) is (apart > most), (base, new, most)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,3 +64,19 @@ def test_the_tail_of_a_file_that_was_cut_is_not_recorded(tmp_path: Path) -> None
     whole, cut = (pieces(load(tmp_path / name), work=-1) for name in ("trace.json", "cut.json"))
     assert whole == {"tail": sum(whole.values())}
     assert cut == {"not-recorded": sum(whole.values())}
+
+
+@pytest.mark.parametrize("kernel_first", [False, True])
+def test_at_the_head_no_call_is_charged_for_what_it_may_have_waited_for(kernel_first: bool) -> None:
+    """A copy's call of 80 us before the first work that was recorded: work before it would not be in the file."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000_000)
+    if kernel_first:
+        trace.op("aten::mm", 1_000, 8_000)
+        trace.launch("cudaLaunchKernel", 2_000, 5_000, 1)
+        trace.kernel(8_000, 1_000, 1)
+    trace.op("aten::copy_", 10_000, 100_000)
+    trace.launch("cudaMemcpyAsync", 12_000, 90_000, 2)
+    trace.memcpy(90_000, 10_000, 2, name="Memcpy HtoD (Pageable -> Device)")
+    found = pieces(trace, work=int(kernel_first))
+    assert bool({"synchronisation", "blocking-upload"} & found.keys()) is kernel_first

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.job.ranks import Reductions, job_of
+from tests.cli.commands import call
+from tests.job.ranks import TRANSFER, US, Reductions, job_of
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.render.data.json import render_json
@@ -61,3 +62,19 @@ def test_culprits_are_named_by_number_and_each_uneven_rank_has_its_own_part(tmp_
     document = json.loads(render_json(report))
     assert document["job"]["slowdown"]["by_rank"]["7"] == alone[7]
     assert "times as long as with even ranks (S)" in render_text(report, verbose=True)
+
+
+@pytest.mark.parametrize(("named", "peer"), [((4,), 3), ((4, 2), 3), ((0,), 1), ((3, 1), 0)])
+def test_ranks_are_replaced_by_the_median_of_the_others(
+    named: tuple[int, ...], peer: int, tmp_path: Path
+) -> None:
+    """By what each takes alone: 300 us, 500, 700, 900 and 2,000, of ranks 2, 0, 3, 1 and 4."""
+    took = {0: 500, 1: 900, 2: 300, 3: 700, 4: 2_000}
+    for rank, trace in Reductions({rank: (us,) * 6 for rank, us in took.items()}).traces().items():
+        trace.write(tmp_path / f"rank{rank}.json")
+    options = [option for rank in named for option in ("--as-peers", rank)]
+    report = json.loads(call("diagnose", tmp_path, *options, "--format", "json").stdout)
+    (step,) = report["job"]["as_peers"].values()
+    assert f"with the program of rank {peer} in place of theirs" in step["basis"]
+    longest = max(us for rank, us in took.items() if rank not in named)
+    assert step["unprofiled_ns"] == pytest.approx(longest * US + TRANSFER, rel=0.05)

@@ -10,7 +10,7 @@ import pytest
 
 from traceanalyzer.job.loads import Load
 from traceanalyzer.job.pairing import _apart_ns
-from traceanalyzer.job.rates import _Collective, _rate
+from traceanalyzer.job.rates import _Collective, _rate, bus_factor
 from traceanalyzer.timeline.device_work import KINDS
 
 
@@ -57,3 +57,16 @@ def test_a_rate_is_of_the_median_size() -> None:
             every[-1].add(rank, 0, 100, size, 0, None)
     rate = _rate(every, None)
     assert (rate.bytes, rate.size, rate.count) == (12, 2, 3)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8, 512])
+def test_what_crosses_a_link_is_what_nccl_tests_say(ranks: int) -> None:
+    """Counted on a ring: a rank keeps its own n-th part of what all exchange, and an all-reduce goes around twice."""
+    kept = 1 / ranks
+    crosses = {
+        **dict.fromkeys(("allgather", "reducescatter", "alltoall"), 1 - kept),
+        **dict.fromkeys(("broadcast", "reduce", "send", "recv"), 1.0),
+        "allreduce": 2 * (1 - kept),
+    }
+    assert {name: bus_factor(name, ranks) for name in crosses} == pytest.approx(crosses)
+    assert {bus_factor(name, 1) for name in crosses} == {0.0}

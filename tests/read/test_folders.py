@@ -157,3 +157,11 @@ def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
 )
 def test_ranks_of_names(name: str, rank: int | None) -> None:
     assert rank_of_name(name) == rank
+
+
+def test_what_declares_no_rank_is_no_copy_of_another(tmp_path: Path) -> None:
+    """Two ranks that do the same at the same time look alike where neither says which it is."""
+    for name in ("first.json", "second.json"):
+        write(tmp_path / name)
+    job = load_job(tmp_path)
+    assert (sorted(job), job.skipped) == ([0, 1], ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from tests.examples import examples
 from tests.read.raw_events import LATE_US, kernel, of, op
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.read.columns.quirks import durations_ns
 
 
 @pytest.mark.parametrize("ts", [LATE_US, str(LATE_US), f" {LATE_US} "])
@@ -64,6 +66,16 @@ def test_an_impossible_duration_is_0_and_counted(dur: float) -> None:
     trace = of(op(dur=dur))
     assert trace.cpu["dur_ns"].tolist() == [0]
     assert trace.meta.anomalies == {"impossible duration of cpu_op, taken as 0": 1}
+
+
+LONGEST_NS = 7_889_238 * 10**9  # a base period: baseTimeNanoseconds is a multiple of it
+
+
+@examples(200)
+@given(st.lists(st.integers(0, 10**12) | st.sampled_from([0, 1, 999, 1_000, LONGEST_NS]), min_size=1))
+def test_every_duration_that_can_be_is_kept_and_none_of_them_is_counted(ns: list[int]) -> None:
+    found, impossible = durations_ns(np.array([one / 1_000 for one in ns]))
+    assert (found.tolist(), impossible) == (ns, 0)
 
 
 def test_whole_microseconds_are_said() -> None:

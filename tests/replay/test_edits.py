@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.loaded import analysed
+from tests.recorded import FIXTURES
 from tests.replay.programs import STEP_NS, Loop, forecast, program, replay
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edited_program import EditedProgram
@@ -139,6 +141,18 @@ def test_aside_takes_work_out_of_its_streams_way() -> None:
     first = built.work.entry[::10]
     assert saved(built, MoveToSideStream(first)) == pytest.approx(151_000, rel=0.01)
     assert saved(built, MoveToSideStream(first, 5_000_000.0)) < 0  # then the side stream is the step
+
+
+def test_what_goes_aside_waits_for_nothing_and_nothing_waits_for_it() -> None:
+    """Both ends of every edge between streams, one after the other."""
+    built = analysed(FIXTURES / "exposed-copy" / "good.json.gz").index(Program)
+    to, source = built.work.edge_to, built.work.edge_from
+    assert len(to)
+    for moved in np.union1d(to, source):
+        edited = EditedProgram(built)
+        MoveToSideStream(built.work.entry[[moved]]).apply(edited)
+        assert (edited.edges == ((to != moved) & (source != moved))).all()
+        assert (edited.stream[moved], edited.streams) == (built.work.streams, built.work.streams + 1)
 
 
 def test_gaps_shrink_to_the_usual_one() -> None:

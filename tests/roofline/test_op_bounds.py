@@ -142,9 +142,15 @@ def test_a_device_needs_and_reaches() -> None:
 def test_what_work_reaches_stays_below_the_peak() -> None:
     for peaks in known_devices():
         for arithmetic, peak in peaks.tflops.items():
-            reached = peaks.reached_tflops("matmul", arithmetic)
-            assert reached is not None
-            assert 0 < reached < peak
+            products = peaks.reached_tflops("matmul", arithmetic)
+            assert products is not None
+            for reached in (
+                products,
+                *(peaks.reached_tflops(kind, arithmetic) for kind in ("conv", "attention")),
+            ):
+                assert reached is None or 0 < reached < peak
+            if peaks.best_bf16 is not None and arithmetic in ("bf16", "fp16"):
+                assert products <= peaks.best_bf16  # what nobody has measured is not said to be usual
         assert peaks.reached_tflops("matmul", "fp4") is None
         assert peaks.best_bf16 is None or peaks.best_bf16 < peaks.tflops["bf16"]
 

@@ -6,7 +6,6 @@ import pytest
 
 from tests.rules.hosts import MS, Shared, alarms, said_by
 from tests.rules.loops import Loop, annotated, loop_of
-from traceanalyzer import Trace
 
 SINGLE, MULTI = (
     f"enumerate(DataLoader)#_{kind}DataLoaderIter.__next__" for kind in ("SingleProcess", "MultiProcessing")
@@ -50,12 +49,19 @@ def test_the_advice_fits_the_iterator(name: str) -> None:
     assert "num_workers=0" not in found.advice
 
 
-def test_workers_that_fell_back_once_are_info_and_those_that_do_again_and_again_are_not() -> None:
-    def stalled(which: set[int]) -> Trace:
-        return loop_of(lambda loop, n: annotated(MULTI, 5 * MS if n in which else 50_000)(loop, n), steps=12)
+@pytest.mark.parametrize(
+    ("which", "recurs"),
+    [({5, 6}, False), ({3, 7, 11}, True), ({*range(3, 8)}, False), ({*range(3, 9)}, True)],
+)
+def test_workers_that_fell_back_once_are_info_and_those_that_do_again_and_again_are_not(
+    which: set[int], recurs: bool
+) -> None:
+    """Of twelve steps; half of them are no episode, though in a row."""
 
-    assert alarms(stalled({5, 6}), "dataloader-stall") == []
-    assert len(alarms(stalled({3, 7, 11}), "dataloader-stall")) == 1
+    def body(loop: Loop, number: int) -> None:
+        annotated(MULTI, 5 * MS if number in which else 50_000)(loop, number)
+
+    assert len(alarms(loop_of(body, steps=12), "dataloader-stall")) == recurs
 
 
 def collating(loop: Loop, number: int) -> None:

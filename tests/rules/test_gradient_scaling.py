@@ -43,10 +43,11 @@ def test_bfloat16_has_no_scaler(shared: Callable[[str], Path]) -> None:
     assert diagnose(trace, select=["gradient-scaling"]).findings == ()
 
 
-def scaling(*, major: int = 9, between: int = 1) -> Program:
+def scaling(*, capability: tuple[int, int] = (9, 0), between: int = 1) -> Program:
     """Four steps; the scale is inverted, some ops later the gradients are checked."""
     program = Program()
-    program.trace = TraceBuilder(devices=[{**H200, "computeMajor": major}])
+    major, minor = capability
+    program.trace = TraceBuilder(devices=[{**H200, "computeMajor": major, "computeMinor": minor}])
     for number in range(4):
         program.step(number)
         program.kernel()
@@ -67,6 +68,8 @@ def test_the_ops_on_the_scale_belong_to_it() -> None:
     assert whole.cost_ns >= 4 * 100_000
 
 
-def test_a_device_without_bfloat16_needs_it() -> None:
-    (scaler,) = found(scaling(major=7).trace, "gradient-scaling")
-    assert scaler.severity is Severity.INFO
+@pytest.mark.parametrize(("capability", "info"), [((7, 5), True), ((8, 0), False), ((9, 0), False)])
+def test_a_device_without_bfloat16_needs_it(capability: tuple[int, int], info: bool) -> None:
+    """The A100 (8.0) is the first that has it."""
+    (scaler,) = found(scaling(capability=capability).trace, "gradient-scaling")
+    assert (scaler.severity is Severity.INFO) is info

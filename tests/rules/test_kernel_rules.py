@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import H200
+from tests.builder import H200, TraceBuilder
 from tests.loaded import selected
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, Op, found, program
 from traceanalyzer import Finding
@@ -207,3 +207,25 @@ def test_the_number_of_tokens_beside_a_vocabulary_is_not_to_be_padded() -> None:
     op = Op("aten::addmm", kernel, 200, [[30522], [141, 512], [512, 30522]], [BF16] * 3)
     (one,) = found(program([op]), "misaligned-gemm")
     assert (one.evidence["sizes"], one.advice) == ([30522], "Pad the dimension from 30522 to 30528.")
+
+
+@pytest.mark.parametrize(
+    "leaks", [("aten::add", "aten::sub", "aten::mul"), ("aten::mul", "aten::mul", "aten::add")]
+)
+def test_float64_enters_with_the_first_op_of_the_last_step(leaks: tuple[str, ...]) -> None:
+    """Earlier steps may do once what the loop does not; that op's line is the one to mend."""
+    trace, both = (
+        TraceBuilder(record_shapes=1),
+        {"Input Dims": [[4096], [4096]], "Input type": ["double", "float"]},
+    )
+    for step, leak in enumerate(leaks):
+        trace.step(step, step * 1_000_000, 999_000)
+        for place, (op, args) in enumerate([(leak, both), ("aten::div", both)]):
+            at, number = step * 1_000_000 + place * 400_000 + 10_000, 2 * step + place + 1
+            trace.op(op, at, 20_000, **args)
+            trace.launch("cudaLaunchKernel", at + 5_000, 5_000, number)
+            trace.kernel(
+                at + 15_000, 300_000, number, name="void at::native::vectorized_elementwise_kernel<4>"
+            )
+    (one,) = found(trace.load(), "float64-math")
+    assert one.evidence["first_op"] == leaks[-1]

@@ -106,6 +106,18 @@ def test_all_of_it_is_info(shared_trace: Path) -> None:
     assert severities <= {Severity.INFO}
 
 
+# -- lane-offset ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("delay_ns", "early"), [(-1, 160), (0, 0), (1, 0)])
+def test_only_what_starts_before_its_launch_is_early(delay_ns: int, early: int) -> None:
+    trace = stepped()
+    for call in [event for event in trace.events if event["name"] == "cudaLaunchKernel"]:
+        trace.kernel(round(call["ts"] * 1_000) + delay_ns, 4 * US, call["args"]["correlation"])
+    found = _found(trace.load(), "lane-offset")
+    assert {cause: one.count for cause, one in found.items()} == ({"clock-error": early} if early else {})
+
+
 # -- throttling -------------------------------------------------------------------------------------------------------
 
 
