@@ -16,6 +16,8 @@ from tests.chosen import one_of_each_writer
 from tests.conftest import SHARED, shared_names
 from tests.groups import last
 from tests.loaded import analysed, reported
+from tests.recorded import SHOWING
+from tests.recorded import name_of as fixture_name
 from traceanalyzer import Finding, Report, Saving, Severity
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
@@ -111,14 +113,24 @@ def idle_share(analysis: Analysis, step_ns: float) -> float:
 
 @pytest.mark.of_shared(wanted=one_of_each_writer)
 def test_no_nanosecond_is_claimed_twice(shared_trace: Path) -> None:
-    analysis = analysed(shared_trace)
+    check_claims(shared_trace)
+
+
+@pytest.mark.parametrize("path", SHOWING, ids=fixture_name)
+def test_no_nanosecond_of_a_fixture_is_claimed_twice(path: Path) -> None:
+    """Nearly every rule has one."""
+    check_claims(path)
+
+
+def check_claims(path: Path) -> None:
+    analysis = analysed(path)
     scope = scope_of(analysis, analysis.trace.meta.rank)
     all_pending = settled(list(_pending(analysis)), (scope.start_ns, scope.end_ns))
     for device in {pending.device for pending in all_pending}:
         owned = [pending.own for pending in all_pending if pending.device == device]
         together = intervals.union(*map(np.concatenate, zip(*owned, strict=True)))
         assert intervals.length(together) == sum(map(intervals.length, owned))
-        said = sum(found.cost_ns for found in reported(shared_trace).findings if found.device == device)
+        said = sum(found.cost_ns for found in reported(path).findings if found.device == device)
         assert said <= intervals.length(together)
 
 
