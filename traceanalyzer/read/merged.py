@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from traceanalyzer.model.arrays import distinct_pairs
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.schema import CALL_CATEGORIES
@@ -67,7 +68,7 @@ def refuse_unmarked(trace: Trace) -> None:
     )  # most traces have one, which is found without sorting
     if len(pids) == 0:
         return
-    pairs = np.unique(np.stack([ints(trace.lanes.cpu, "correlation")[calls], pid]), axis=1)[0]
+    pairs, _ = distinct_pairs(ints(trace.lanes.cpu, "correlation")[calls], pid)
     pairs = pairs[(pairs != NULL_INT) & (pairs != 0)]
     shared = len(pairs) - len(np.unique(pairs))
     if shared:

@@ -60,13 +60,13 @@ class Nesting:
         if thread < 0:
             return found
         at = np.searchsorted(self.thread_start_ns[thread], starts, side="right") - 1
-        inside = np.flatnonzero(at >= 0)
-        found[inside] = self.thread_rows[thread][at[inside]]
-        while True:
-            short = np.flatnonzero((found >= 0) & (self.end_ns[found] < ends))
-            if len(short) == 0:
-                return found
-            found[short] = self.parent[found[short]]
+        going = np.flatnonzero(at >= 0)
+        row = self.thread_rows[thread][at[going]]
+        while len(going):
+            found[going] = row
+            short = np.flatnonzero((row >= 0) & (self.end_ns[row] < ends[going]))
+            going, row = going[short], self.parent[row[short]]
+        return found
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
