@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.rules.kernel_programs import BF16, NVJET, Op, found, program
 
 WHOLE = [8, 512, 32_000]
@@ -42,3 +44,24 @@ def test_what_is_read_whole_beside_the_slice_is_used() -> None:
     loss = Op("aten::log_softmax", SMALL, 100, [WHOLE, []], [BF16, "Scalar"])
     assert found(program(head(select("", 1, -1), [8, 32_000], loss)), "partly-used") == []
     assert found(program(head(None, WHOLE)), "partly-used") == []
+
+
+def mean(dims: str) -> Op:
+    return Op(
+        "aten::mean", SMALL, 20, [WHOLE, [], []], [BF16, "ScalarList", "Scalar"], scalars=["", dims, "False"]
+    )
+
+
+def test_rows_are_averaged_before_the_product() -> None:
+    (one,) = found(program(head(mean("[1]"), [8, 32_000])), "partly-used")
+    assert one.cause == "averaged"
+    assert "computed for all rows once a step, and then averaged over them" in one.message
+    assert one.cost_ns == pytest.approx(6 * 900e3 * (1 - 1 / 512))
+    gate = [Op("aten::sigmoid", SMALL, 1, [[8, 32_000]], [BF16])] * 10
+    gated = [
+        *head(mean("[1]"), [8, 32_000]),
+        *gate,
+        Op("aten::mul", SMALL, 90, [WHOLE, [8, 1, 32_000]], [BF16] * 2),
+    ]
+    for ops in (head(mean("[1, 2]"), [8]), head(mean("[-1]"), [8, 512]), gated):
+        assert found(program(ops), "partly-used") == []

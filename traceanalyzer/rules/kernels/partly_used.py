@@ -1,7 +1,8 @@
-"""A product is computed whole, and a small part of it is used."""
+"""A product is computed for all rows, and a few of them, or their mean, are used."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.timeline.names import VIEWING_OP
 
 Shape = tuple[int, ...]
+_GATED = 3  # times as many ops: what is averaged for a gate is read whole after the gate's layers
+_MEANS = ("aten::mean", "aten::sum")
 _PRODUCTS = r"^aten::(linear|matmul|mm|addmm|bmm)$"
 
 
@@ -34,14 +37,15 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
+@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits, causes=("averaged",))
 def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A matrix product is computed for all rows, and then a slice of it is taken.
 
     What it looks for: a product of known shapes whose first reader takes at most a quarter of the result (select,
-    slice). No other op, except views, takes a tensor of the whole shape before the next such product.
-    Why it costs: the rest of the product is computed for nothing.
-    Bad: lm_head(hidden)[:, -1]. Good: lm_head(hidden[:, -1:]).
+    slice), or their mean or sum over rows (`averaged`). No other op, except views, takes a tensor of the whole shape
+    before the next such product.
+    Why it costs: the rest of the product is computed for nothing; the mean of products is the product of the mean.
+    Bad: lm_head(hidden)[:, -1]; linear(x).mean(1). Good: lm_head(hidden[:, -1:]); linear(x.mean(1)).
     How sure: shapes and slice bounds are recorded; that the slice is of this result follows from its shape. So
     confidence is medium.
     When it is wrong: another tensor of the same shape is sliced, and this one is read by code without recorded ops.
@@ -55,26 +59,35 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     ops = ops[order]
     number, signatures = signatures_of(ops.events.trace, ops.rows)
     products = np.flatnonzero(ops.name.matches(_PRODUCTS))
-    used = np.ones(len(ops))
+    used, averaged = np.ones(len(ops)), np.zeros(len(ops), bool)
     views = ops.name.meets(VIEWING_OP.search)
     for which in np.unique(number[products]).tolist():
         result, same = _result(signatures[which]), products[number[products] == which]
         if result is not None:
             tried = same[: limits.calls].tolist()
-            used[same] = max(_used(result, at, number, signatures, views, limits) for at in tried)
-    few = ops[used <= limits.max_used_share]
-    owner = work.op.index_of_enclosing(few) if len(few) else np.full(len(work), -1, np.int64)
-    chosen = (owner >= 0) & work.kind.one_of("compute")
-    parts = used[used <= limits.max_used_share]
-    for device, found in work[chosen].by_device():
-        part = parts[owner[found.entries]]
+            kept = [_used(result, at, number, signatures, views, limits) for at in tried]
+            used[same], averaged[same] = max(part for part, _ in kept), all(mean for _, mean in kept)
+    for cause in ("", "averaged"):
+        few = (used <= limits.max_used_share) & (averaged == bool(cause))
+        if few.any():
+            yield from _hits(cause, ops[few], used[few], work, limits)
+
+
+def _hits(cause: str, few: Calls, used: np.ndarray, work: Work, limits: Limits) -> Iterator[Hits]:
+    owner = work.op.index_of_enclosing(few)
+    for device, found in work[(owner >= 0) & work.kind.one_of("compute")].by_device():
+        part = used[owner[found.entries]]
         if found.total_ns < limits.min_gpu_share * work[work.device == device].total_ns:
             continue
         yield Hits(
             **quicker(found, found.dur_ns * part),
-            message="matrix products are computed for all rows {times_a_step}, but only {kept} of the "
-            "result is used: {spent} of GPU time{where}",
-            advice="Slice the rows before the product, not after it: head(hidden[:, -1:]) instead of "
+            cause=cause,
+            message="matrix products are computed for all rows {times_a_step}, "
+            + ("and then averaged over them" if cause else "but only {kept} of the result is used")
+            + ": {spent} of GPU time{where}",
+            advice="Average the rows before the product: linear(x.mean(1)) instead of linear(x).mean(1)."
+            if cause
+            else "Slice the rows before the product, not after it: head(hidden[:, -1:]) instead of "
             "head(hidden)[:, -1].",
             confidence=Confidence.MEDIUM,
             evidence={
@@ -100,20 +113,37 @@ def _result(op: Signature) -> Shape | None:
 
 def _used(
     whole: Shape, at: int, number: Rows, signatures: list[Signature], views: np.ndarray, limits: Limits
-) -> float:
-    """Share of a result that the next ops take; 1 where an op reads all of it, or nothing shows."""
-    seen, part = 0, 1.0
+) -> tuple[float, bool]:
+    """(share of a result that the next ops take, whether as a mean); 1 where an op reads all, or nothing shows."""
+    seen, part, mean = 0, 1.0, False
     for later in range(at + 1, min(at + 1 + 8 * limits.near_ops, len(number))):
+        if mean and number[later] == number[at]:
+            break
         op = signatures[int(number[later])]
         reads = any(isinstance(dims, list) and tuple(_flat(dims)) == whole for dims in op.dims)
-        if reads and not views[later]:
-            return 1.0
         if reads and part == 1.0:
-            part = _kept(op, whole)
+            part = _kept(op, whole) if views[later] else _averaged(op, whole)
+            mean = not views[later]
+            if mean and part == 1.0:
+                return 1.0, False
+        elif reads and not views[later]:
+            return 1.0, False
         seen += not views[later]
-        if seen >= limits.near_ops:
+        if seen >= limits.near_ops * (_GATED if mean else 1):
             break
-    return part
+    return part, mean
+
+
+def _averaged(op: Signature, whole: Shape) -> float:
+    """One over the rows that a mean or sum joins; 1 of other ops, and where it joins columns as well."""
+    if op.name not in _MEANS:
+        return 1.0
+    try:
+        joined = op.scalar(1)
+        dims = {int(dim) % len(whole) for dim in (joined if isinstance(joined, list) else [joined])}
+    except (LookupError, TypeError, ValueError):
+        return 1.0
+    return 1.0 if len(whole) - 1 in dims else 1 / math.prod(whole[dim] for dim in dims)
 
 
 def _flat(dims: list[object]) -> list[int]:
