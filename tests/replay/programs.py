@@ -53,7 +53,7 @@ class Loop:
         for number, begin in enumerate(self.begins):
             self.trace.step(number, begin, step_ns)
         self._correlation = 0
-        self._free: dict[int, int] = {}
+        self._queued: list[tuple[int, int, int, int]] = []  # launch's end, stream, duration, correlation
 
     def op(self, name: str, at: int, kernel_ns: int, *, stream: int = 7, dur: int = OP_NS) -> list[int]:
         """An op of `dur` in every step that launches a kernel in its middle; event ids of the ops."""
@@ -67,9 +67,7 @@ class Loop:
         """One call, and the kernel that it starts."""
         self._correlation += 1
         self.trace.launch(name, start, CALL_NS, correlation=self._correlation)
-        begin = max(start + CALL_NS, self._free.get(stream, 0) + 1_000)
-        self._free[stream] = begin + work_ns
-        self.trace.kernel(begin, work_ns, correlation=self._correlation, stream=stream)
+        self._queued.append((start + CALL_NS, stream, work_ns, self._correlation))
 
     def sync(self, at: int, dur: int, name: str = "cudaDeviceSynchronize") -> None:
         """A synchronisation in every step."""
@@ -78,5 +76,11 @@ class Loop:
             self.trace.launch(name, begin + at, dur, correlation=self._correlation)
 
     def load(self) -> Trace:
-        """The trace."""
+        """The trace: what was launched runs in the order of its launches."""
+        free: dict[int, int] = {}
+        for launched, stream, work_ns, correlation in sorted(self._queued):
+            begin = max(launched, free.get(stream, 0) + 1_000)
+            free[stream] = begin + work_ns
+            self.trace.kernel(begin, work_ns, correlation=correlation, stream=stream)
+        self._queued.clear()
         return self.trace.load()

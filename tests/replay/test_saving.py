@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,7 +13,7 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, DropSpans, Edit, MoveToSideStream, Resize, Scale
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
-from traceanalyzer.replay.saving import LEAST, Forecast
+from traceanalyzer.replay.saving import LEAST, Forecast, _drained_ns
 
 
 def loop(kernel_ns: int, **header: object) -> Trace:
@@ -176,3 +179,16 @@ def test_merged_edits_save_what_the_single_ones_do(cpu_bound: Forecast) -> None:
     tops = np.unique(program.segments.top_op[program.segments.top_op >= 0])
     single = cpu_bound.saving([Drop([row]) for row in tops[::2].tolist()])
     assert single == cpu_bound.saving([Drop(tops[::2])])
+
+
+def test_a_queue_that_earlier_steps_filled_is_their_time() -> None:
+    """The CPU is 20 ns ahead when the sampled steps begin, and waits for all of it before the last mark ends."""
+    steps: Any = SimpleNamespace(
+        cpu_start_ns=np.array([0, 5, 15, 25]),
+        cpu_end_ns=np.array([5, 15, 25, 55]),
+        bounds_ns={0: np.array([5, 25, 35, 45, 55])},
+    )
+    sample: Any = SimpleNamespace(steps=np.array([1, 2, 3]))
+    assert _drained_ns(steps, sample) == 20  # 50 on the CPU, 30 on the device
+    ahead: Any = SimpleNamespace(steps=np.array([0]))
+    assert _drained_ns(steps, ahead) == 0  # the queue grows: that is the CPU's time as it is

@@ -91,7 +91,7 @@ def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], 
     said = verdict_of(samples.trace(step=step, together=samples.estimate(9 * MS)), graded(HIGH))
     assert said.limit == (
         f"not clear: {words} (the GPU is idle for 0 to 10 % of the step); "
-        "time a step without the profiler and pass --step-ms"
+        "measure the step without the profiler and run again with --step-ms MS"
     )
     healthy = verdict_of(samples.trace(step=step), [], [Cost("aten::mm", "gpu", 9 * MS, 0.5)])
     assert healthy.fix == "no certain saving"

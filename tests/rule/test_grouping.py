@@ -215,7 +215,7 @@ def test_severity_is_the_share_that_is_saved_where_it_was_replayed() -> None:
 def test_a_fix_that_makes_the_step_longer_is_not_advised() -> None:
     (found,) = findings([kernels((0, 50 * MS))], saving=Saving(-9, -12, 3, -0.3, -0.4, 0.1, "replayed"))
     assert found.severity is Severity.INFO
-    assert found.advice == "Not worth it here: the replayed step gets longer. Elsewhere: a."
+    assert found.advice == "Not worth it here: the predicted step gets 9 ns longer. Elsewhere: a."
     (found,) = findings([kernels((0, 50 * MS))], saving=Saving(-1, -2, 3, -0.001, -0.002, 0.1, "replayed"))
     assert found.advice == "a."
 

@@ -32,7 +32,7 @@ class OtherProgram:
             Unavailable: always; the job gives it.
         """
         raise Unavailable(
-            "one rank's trace alone, or stages of a pipeline: other ranks run other programs there"
+            "needs the traces of several ranks that run the same program (stages of a pipeline do not)"
         )
 
     @classmethod

@@ -23,6 +23,7 @@ from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.run import Bound, Step, run, run_at
+from traceanalyzer.replay.sample import Sample
 from traceanalyzer.replay.slowdown import Slowdown
 from traceanalyzer.timeline.steps import Steps
 
@@ -240,14 +241,26 @@ def _replays(edited: EditedProgram, slowdown: Slowdown) -> tuple[Step, Step, Ste
 def _traced_ns(steps: Steps, program: Program) -> float:
     """Mean of the sampled steps, as the replay's step is one: on the busiest device, or on the CPU where it is longer.
 
-    A single step has no next one: it lasts until its work is done.
+    Of the CPU without what it waits for work that earlier steps have queued, as before the last mark's end: that is
+    their time. A single step has no next one: it lasts until its work is done.
     """
     sample = program.sample
     if len(steps) == 1:
         begin = max(int(steps.cpu_start_ns[0]), steps.window_start_ns)
         return float(max(int(steps.cpu_end_ns[0]), program.work.end_ns) - begin)
     on_device = [np.mean(steps.durations_ns(device)[sample.steps]) for device in steps.bounds_ns]
-    return float(max([np.mean(steps.durations_ns()[sample.steps]), *on_device]))
+    on_cpu = np.mean(steps.durations_ns()[sample.steps]) - _drained_ns(steps, sample) / len(sample)
+    return float(max([on_cpu, *on_device]))
+
+
+def _drained_ns(steps: Steps, sample: Sample) -> int:
+    """By how much less the device is behind the CPU after the sampled steps than before them."""
+    marks, ends = (
+        np.append(steps.cpu_start_ns, steps.cpu_end_ns[-1:]),
+        [sample.steps[0], sample.steps[-1] + 1],
+    )
+    behind = [np.maximum(bounds[ends] - marks[ends], 0) for bounds in steps.bounds_ns.values()]
+    return max((int(before - after) for before, after in behind if before > after), default=0)
 
 
 def _solve(program: Program, wanted_ns: float) -> Slowdown:

@@ -220,7 +220,10 @@ def _whom(ranks: Sequence[RankReport], culprits: Sequence[int]) -> str:
     if latest.last_share < _SURE or latest.holding_up_ns < _MUCH * recorded:
         return "no rank holds up the others"
     predicted = max((rank.predicted_waiting_ns or 0 for rank in ranks), default=0)
+    peers = [rank.rank for rank in ranks if rank is not latest]
+    others = f"rank {peers[0]} waits" if len(peers) == 1 else "the others wait"
     return (
-        f"recorded, the others wait {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}, which does the "
-        f"same work as its peers; predicted without the profiler: {format_ns(predicted)}"
+        f"predicted without the profiler, ranks wait {format_ns(predicted)} a step for each other; as recorded, "
+        f"{others} {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}, which does the same work: probably "
+        "the profiler's doing"
     )

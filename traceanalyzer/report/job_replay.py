@@ -12,7 +12,7 @@ import numpy as np
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.measured import GIVEN, MeasuredStep, measured_step
 from traceanalyzer.replay.behind import Behind, More, behind
@@ -43,9 +43,10 @@ def replayed_together(
     """
     every = dict.fromkeys(sorted(view.waits))
     _sample_alike(ranks, every)
-    held = {rank: float(ns.sum()) for rank, ns in view.held_up_ns().items()}
-    told = ranks.each(hours, every, None)
-    waits_ns = {rank: held[rank] / max(steps, 1) for rank, (_, steps, _) in told.items()}
+    by_call = view.held_up_ns()
+    held = {rank: float(ns.sum()) for rank, ns in by_call.items()}
+    told = ranks.each(hours, {rank: (view.waits[rank].entry, by_call[rank]) for rank in every})
+    waits_ns = {rank: held_ns for rank, (_, held_ns, _) in told.items()}
     step_ns = {rank: took_ns for rank, (_, _, took_ns) in told.items()}
     more = behind({rank: one for rank, (one, _, _) in told.items()}, waits_ns, step_ns)
     if view.pipelined:  # its stages may compute more
@@ -103,13 +104,17 @@ def replay_these(analysis: Analysis, _: None, numbers: Rows) -> None:
     analysis.provide(JointSteps(numbers))
 
 
-def hours(analysis: Analysis, _: None, __: None) -> tuple[Hours, int, float]:
-    """(what the rank's steps go to, how many steps were recorded, how long the median one took in ns)."""
-    found, steps = (
-        Hours.of(analysis.trace, analysis.index(DeviceWork), analysis.index(Program)),
-        analysis.index(Steps),
-    )
-    return found, steps.working, float(np.median(steps.durations_ns(min(steps.bounds_ns, default=None))))
+def hours(analysis: Analysis, held: tuple[Rows, Floats], _: None) -> tuple[Hours, float, float]:
+    """(what the rank's steps go to, what the others wait for it in the mean step, how long the median step is; ns).
+
+    Args:
+        held: entries of `DeviceWork`, and what the others wait for the rank in each.
+    """
+    work, steps = analysis.index(DeviceWork), analysis.index(Steps)
+    (entry, held_ns), found = held, Hours.of(analysis.trace, work, analysis.index(Program))
+    in_steps = float(held_ns[steps.of_work[entry] >= 0].sum())
+    took_ns = float(np.median(steps.durations_ns(min(steps.bounds_ns, default=None))))
+    return found, in_steps / max(steps.working, 1), took_ns
 
 
 def know(analysis: Analysis, more: More, _: None) -> None:

@@ -86,6 +86,8 @@ def _joined(found: Finding, group: Group, forecast: JobForecast | None, *, job: 
         if one.rank is not None:
             costs[one.rank] += one.cost_per_step_ns
     found = replace(found, ranks=tuple(costs), cost_by_rank_ns=tuple(costs.values()))
+    if len(set(costs.values())) > 1 and found.rank is not None:
+        found = replace(found, message=f"on rank {found.rank}, {found.message}")
     if found.saving is not None and forecast is not None:
         return _regraded(found, forecast.saving(_fixes(group), found.saving))
     return replace(found, severity=in_job(found, None)) if job and found.saving is None else found

@@ -12,6 +12,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.claims import Claims, PendingFinding
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.locations import event_ids, spans_of
@@ -22,7 +23,7 @@ from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.severity import adds, severity_of
 from traceanalyzer.rule.views import Calls, IdleTime
 
-_NOT_HERE = "Not worth it here: the replayed step gets longer. Elsewhere: "
+_NOT_HERE = "Not worth it here: the predicted step gets {more} longer. Elsewhere: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def finding_of(
         severity=severity_of(hits, share, saving, idle_share),
         confidence=hits.confidence,
         message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps)),
-        advice=_NOT_HERE * adds(saving) + _advice(pending, scope, evidence),
+        advice=_not_here(saving) + _advice(pending, scope, evidence),
         rank=scope.rank,
         device=place.device,
         stream=place.stream,
@@ -148,6 +149,12 @@ def _advice(pending: PendingFinding, scope: Scope, evidence: Mapping[str, Any]) 
     hits = pending.hits
     caller = "" if hits.info else user_frame_hint(hits.occurrences, pending.which, evidence)
     return as_recorded(hits.advice, scope.dialect) + caller
+
+
+def _not_here(saving: Saving | None) -> str:
+    """Before the advice where following it makes the step longer: by how much."""
+    longer = saving is not None and adds(saving)
+    return _NOT_HERE.format(more=format_ns(-saving.step_ns)) if saving is not None and longer else ""
 
 
 def _owning(pending: PendingFinding) -> tuple[PendingFinding, Rows]:

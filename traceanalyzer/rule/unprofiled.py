@@ -25,7 +25,10 @@ def is_busy(forecast: Forecast | None) -> bool:
 
 def busy_advice(advice: str) -> str:
     """Where the device is busy without the profiler: nothing to do, and what to do if that turns out wrong."""
-    return f"Nothing to do if the GPU is busy without the profiler, as predicted. Else: {advice[0].lower()}{advice[1:]}"
+    return (
+        "Nothing to do: predicted without the profiler, the GPU is busy. If you measure idle time without it: "
+        f"{advice[0].lower()}{advice[1:]}"
+    )
 
 
 def idle_words(forecast: Forecast) -> str:

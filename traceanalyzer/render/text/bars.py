@@ -13,6 +13,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
+_LEGEND = "Idle time is under one cause each; a finding may hold a part of several."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {
@@ -31,6 +32,7 @@ _GLYPHS = {
 }
 _OTHER_GLYPH = "■"
 _STYLES = {"compute": "green", "communication": "magenta", "copy": "cyan", "memset": "cyan", IDLE: "dim"}
+_BEFORE = ("dispatching", "launch-latency")  # causes whose op is the one that the device waited for
 _LEAST_SHARE = 0.005  # of the window: less is left out where there is little room
 _LABELS = 22  # columns of the names at least: with these, those of two devices stand below one another
 
@@ -58,6 +60,8 @@ def device_bar(
         text = f" {label:<{room}}{_amount(ns, time.length_ns)}"
         text += _named(ops, page.width - len(text) - 5)
         page.lines.append(f"  {page.styled(_glyph(name), _style(name)) if name else ' '}{text}")
+    if causes and rank is None:
+        page.put(_LEGEND, indent=2, style="dim")
 
 
 def _largest(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: int) -> list[Row]:
@@ -75,7 +79,12 @@ def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
     largest = sorted(time.idle_ns.items(), key=lambda found: (-found[1], found[0]))
     for name, ns in largest[:LARGEST_CAUSES]:
         if ns:
-            yield in_words(name), ns, ops.get(name, [])[:NAMED_OPS]
+            named = ops.get(name, [])[:NAMED_OPS]
+            yield (
+                in_words(name),
+                ns,
+                [f"before {op}" for op in named[:1] if name in _BEFORE] + named[name in _BEFORE :],
+            )
     rest = sum(ns for _, ns in largest[LARGEST_CAUSES:])
     if rest:
         yield "other causes", rest, []

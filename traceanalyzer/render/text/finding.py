@@ -42,18 +42,18 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
 
 
 def put_short(page: Page, number: int, finding: Finding, report: Report, lines: int) -> None:
-    """The same in at most so many lines: one is the title, the second the beginning of what happened."""
+    """The same in at most so many lines: one is the title, the last what to do, if there are three."""
     fault = _fault(number, report)
     _title(page, number, finding, report, fault)
     lines = lines if fault is None or number == fault.findings[0] else min(lines, 2)
     left = lines - len(page.lines)
     if left < 1:
         return
-    put_fitted(page, short_ops(finding.message), min(left, 2), indent=3)
+    put_fitted(page, short_ops(finding.message), min(max(left - 1, 1), 2), indent=3)
     left = lines - len(page.lines)
     if left < 1:
         return
-    put_fitted(page, f"-> {finding.advice}", min(left, 2), indent=3, hang=3)
+    put_fitted(page, f"-> {finding.advice}", min(left, 2), indent=3, hang=3, whole=True)
     amounts = _amounts(finding, fault, _step(finding, report))
     if amounts and len(page.lines) < lines:
         put_fitted(page, amounts, 1, indent=3, style="dim")
@@ -79,7 +79,11 @@ def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fau
     if fault is not None:
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]
-        right = grade(together) if number == first else f"fixed with {first}"
+        right = (
+            f"{grade(together)} with {listed(fault.findings[1:])}"
+            if number == first
+            else f"fixed with {first}"
+        )
     whose = _whose(finding, report)
     room = max(page.width - len(right) - len(f"{number}    {whose}"), 20)
     title = f"{number}  {_name(finding, room, max(page.width - _BESIDE, _LEAST_BY))}{whose}"

@@ -17,9 +17,22 @@ def short_paths(text: str) -> str:
     return _PATH.sub(r"\1", text)
 
 
-def put_fitted(page: Page, text: str, lines: int, *, indent: int = 0, hang: int = 0, style: str = "") -> None:
-    """Put the text in at most so many lines; what is left out shows as three dots."""
-    for shorter in _shorter(short_paths(text), lines * (page.width - indent)):
+def put_fitted(
+    page: Page,
+    text: str,
+    lines: int,
+    *,
+    indent: int = 0,
+    hang: int = 0,
+    style: str = "",
+    whole: bool = False,
+) -> None:
+    """Put the text in at most so many lines; what is left out shows as three dots.
+
+    Args:
+        whole: cut after a sentence wherever one fits, however short: half a sentence of advice is none.
+    """
+    for shorter in _shorter(short_paths(text), lines * (page.width - indent), 0.0 if whole else _ENOUGH):
         trial = Page(page.width)
         trial.put(shorter, indent=indent, hang=hang)
         if len(trial.lines) <= lines and max(map(len, trial.lines)) <= page.width:
@@ -27,12 +40,15 @@ def put_fitted(page: Page, text: str, lines: int, *, indent: int = 0, hang: int 
     page.put(shorter, indent=indent, hang=hang, style=style)
 
 
-def _shorter(text: str, room: int) -> list[str]:
-    """The text, then ever shorter beginnings of it: those that end with a sentence, clauses, and words."""
+def _shorter(text: str, room: int, enough: float) -> list[str]:
+    """The text, then ever shorter beginnings of it: those that end with a sentence, clauses, and words.
+
+    Clauses that end within parentheses are none.
+    """
     sentences, clauses, words = (
         [text[: end.start()].rstrip(" .;:,") + " ..." for end in reversed(list(pattern.finditer(text)))]
         for pattern in (_SENTENCES, _ENDS, re.compile(" "))
     )
-    long = [one for one in sentences if len(one) > _ENOUGH * room]
-    half = [one for one in clauses if len(one) > _ENOUGH * room]
+    long = [one for one in sentences if len(one) > enough * room]
+    half = [one for one in clauses if len(one) > _ENOUGH * room and one.count("(") == one.count(")")]
     return [text, *long, *half, *words, text[: max(room // 2, 20)]]

@@ -99,7 +99,7 @@ def _rules(page: Page, outcomes: Sequence[Outcome], listed: Collection[str], *, 
         if concerned:
             page.pair("rules", f"{len({outcome.rule for outcome in concerned})} {status}")
         for why, (rules, ranks) in _by_reason(concerned).items():
-            where = f" ({_ranks(ranks)})" if several else ""
+            where = f" ({_ranks(ranks)})" if several and None not in ranks else ""
             page.put(f"{', '.join(rules)}{where}: {why}", indent=11, hang=3)
 
 

@@ -74,11 +74,14 @@ def _on(rank: int | None) -> str:
 def put_ranks(page: Page, job: JobReport) -> None:
     """A line per rank: its step, who waits, and its clock; of many ranks those that stand out."""
     rows = [_TITLES, *(_row(rank) for rank in _shown(job))]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(_TITLES))]
+    filled = [at for at in range(len(_TITLES)) if any(row[at] for row in rows[1:])]
+    rows = [tuple(row[at] for at in filled) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     page.blank()
     for place, row in enumerate(rows):
         line = "  ".join(f"{cell:>{size}}" for cell, size in zip(row, widths, strict=True))
         page.lines.append(page.styled(line[: page.width], "dim") if not place else line[: page.width])
+    page.put(_LEGEND, style="dim")
     left = len(job.ranks) - len(rows) + 1
     if left > 0:
         page.put(f"and {left} ranks between these; `--rank N` shows one rank alone", style="dim")
@@ -96,7 +99,11 @@ def slowdown_lines(found: Slowdown) -> Iterator[str]:
             yield f"    with one uneven {name} alone: {said}"
 
 
-_TITLES = ("rank", "recorded", "alone", "waits", "holds up", "clock off by", "drift", "+-")
+_TITLES = ("rank", "recorded", "waits", "holds up", "predicted alone", "clock off by", "drift", "+-")
+_LEGEND = (
+    "recorded: median step, and a step's waiting for others, and theirs for it; predicted alone: the step without "
+    "profiler and waiting"
+)
 
 
 def _shown(job: JobReport) -> Sequence[RankReport]:
@@ -116,9 +123,9 @@ def _row(rank: RankReport) -> tuple[str, ...]:
     return (
         str(rank.rank),
         format_ns(steps[len(steps) // 2]) if steps else "",
-        "" if rank.alone_ns is None else format_ns(rank.alone_ns),
         format_ns(rank.waiting_ns),
         format_ns(rank.holding_up_ns),
+        "" if rank.alone_ns is None else format_ns(rank.alone_ns),
         ""
         if clock is None
         else format_ns(clock.offset_ns)

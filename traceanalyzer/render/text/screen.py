@@ -24,7 +24,7 @@ MOST_LINES = 60  # of the screen at 80 columns
 _ROWS = 8  # of the table of time
 _DEVICES, _RANKS = 4, 3  # more are named in one line
 _FAILED = 3  # rules that are named
-_SIZES = (1, 2, 5)  # lines of a finding
+_SIZES = (1, 3, 5)  # lines of a finding
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
 

@@ -22,7 +22,7 @@ def put_trace(page: Page, trace: TraceReport, *, several: bool) -> None:
     if not known and not busy:
         page.pair("device", f"none: {unavailable.get('busy', 'no event of a GPU')}")
     page.pair("window", _window(trace))
-    page.pair("steps", _steps(trace.steps, unavailable.get("steps", "unknown")))
+    page.pair("steps", _steps(trace.steps, unavailable.get("steps", "unknown")) + _recorded(trace))
     if trace.steps is not None and trace.steps.cold is not None:
         page.pair("cold start", _cold(trace.steps.cold))
     page.pair("events", f"{meta.events:,} read")
@@ -58,6 +58,15 @@ def _steps(steps: StepsSummary | None, why: str) -> str:
     empty = f"; {steps.empty} more launched nothing" if steps.empty else ""
     cut = f"; {steps.cut} more cut by --window" if steps.cut else ""
     return f"{_times(times)}{busy} ({steps.source}){empty}{cut}"
+
+
+def _recorded(trace: TraceReport) -> str:
+    """What the recorded step of the verdict is, where it is another number than the median."""
+    steps, step = trace.steps, trace.step
+    if steps is None or step is None or step.traced_ns == (steps.steady or steps.every).median_ns:
+        return ""
+    sampled = step.basis.partition(" replayed")[0]
+    return f"; the recorded step of {format_ns(step.traced_ns)} is the mean of those replayed, {sampled}"
 
 
 def _cold(times: StepTimes) -> str:

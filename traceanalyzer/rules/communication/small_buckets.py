@@ -102,12 +102,12 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, widened: Calls, limi
         return
     left = _joined_ns(sizes, as_made, took, bucket) * (1 - limits.gain_share * late)
     gone, needless = found if late else found[surplus], _calls_of(found[surplus])
-    total, hooks = format_bytes(round(sizes.sum() / steps)), "DistributedDataParallel reduces"
-    how = ", each converted to a wider type first" if len(widened) else ""
+    total, sent = (format_bytes(round(each.sum() / steps)) for each in (as_made, sizes))
+    how = f", converted to a wider type first ({sent})" if len(widened) else ""
     what = (
-        f"{total} of gradients are reduced one by one after the backward pass{how},"
+        f"{total} of gradients are reduced one by one after the backward pass{how}, in"
         if late
-        else f"{hooks} {total} in"
+        else f"DistributedDataParallel reduces {total} in"
     )
     yield Hits(
         occurrences=gone,
@@ -115,7 +115,8 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, widened: Calls, limi
         lost=LostTime.none(),
         fix=(Resize(found[~surplus].entries, left), Drop(widened.joined((needless, widened)).rows)),
         confidence=Confidence.MEDIUM,
-        message=f"{what} {count:.0f} all-reduces a step: {needed:.0f} bucket{'s' if needed > 1 else ''} would do",
+        message=f"{what} {count:.0f} all-reduces a step: {needed:.0f} bucket{'s' if needed > 1 else ''} of "
+        f"{format_bytes(limits.usual_bytes)} would do",
         advice="Let DistributedDataParallel reduce them: in buckets, during the backward pass"
         + (", in their own type." if len(widened) else ".")
         if late

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
+from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.replay.behind import LATE_SHARE, Behind, names_of
@@ -14,6 +16,7 @@ from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 
 _NAMED = 3  # ops in a message
 _LOADS = "enumerate(DataLoader)"
+_BY_WORKERS = "Load in other processes: DataLoader(num_workers=4 or more). Else: "
 _COPIED_BYTES = 4_096  # to the host in a step, before its ops there: fewer are single values; chosen
 _RARELY = "do it rarely, on a thread or in another process"
 _ON_DEVICE = f"Compute it on the device and read back the result alone. Or {_RARELY}."
@@ -25,7 +28,7 @@ _ELSEWHERE = f"Move that work out of this rank's loop: {_RARELY}, or share it am
     claims=Claims.CATCH_ALL,
     causes=("host-pause", "host-work", "late-input", "more-work"),
 )
-def straggler(calls: Calls, work: Work, behind: Behind | None) -> Iterator[Hits]:
+def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads | None) -> Iterator[Hits]:
     """One rank does what its peers do not, and they wait for it.
 
     What it looks for: CPU time of one rank in ops, or in Python before an op, that its peers do not spend, or only a
@@ -37,15 +40,17 @@ def straggler(calls: Calls, work: Work, behind: Behind | None) -> Iterator[Hits]
     When it is wrong: a host that is slower in everything is not found; pipeline stages run different programs.
     Source: measured on two H200 with torch 2.11: late input, a pause in every third step, metrics on rank 0.
     """
+    if behind is None and loads is not None:
+        raise Unavailable("no rank does more than its peers, as far as they can be compared")
     if behind is None:
-        raise Unavailable(
-            "only one rank's trace, or no rank stands out; pass the traces of all ranks to compare them"
-        )
+        raise Unavailable("only one rank's trace: pass the traces of all ranks to compare them")
     if not behind.cpu_ns:
         return
     names = list(behind.cpu_ns)
     more, usual = sum(behind.cpu_ns.values()), sum(behind.peers_ns.get(name, 0.0) for name in names)
     found = Calls(calls.events, behind.rows)
+    loading = calls[calls.name.matches(f"^{re.escape(_LOADS)}")]
+    loads_data = len(found) > 0 and bool(found.inside(loading).all())
     copied = _copied_bytes(found, work)
     copies = copied >= _COPIED_BYTES and gap_of(names[0]) is None
     yield Hits(
@@ -55,8 +60,15 @@ def straggler(calls: Calls, work: Work, behind: Behind | None) -> Iterator[Hits]
         lost=LostTime.none(),
         of_job=True,
         fix=behind.edit,
-        message=_message(behind, names, more, usual, copied if copies else 0),
-        advice=_ON_DEVICE if copies else _ELSEWHERE,
+        message=_message(
+            behind,
+            names,
+            more,
+            usual,
+            copied if copies else 0,
+            ", inside the DataLoader's __next__" * loads_data,
+        ),
+        advice=_BY_WORKERS * loads_data + (_ON_DEVICE if copies else _ELSEWHERE),
         evidence={
             "more_ns": round(more),
             "peers_ns": round(usual),
@@ -88,10 +100,10 @@ def _cause(behind: Behind, first: str) -> str:
     return "more-work" if behind.computes_more and longer else "host-work"
 
 
-def _message(behind: Behind, names: list[str], more: float, usual: float, copied: int) -> str:
+def _message(behind: Behind, names: list[str], more: float, usual: float, copied: int, inside: str) -> str:
     where = f"in Python before {gap_of(names[0])}" if gap_of(names[0]) else f"in {names_of(names, _NAMED)}"
     where += f" on the CPU, to which {format_bytes(copied)} are copied" if copied else ""
-    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}, the others {_ms(usual)}"
+    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}{inside}; the others {_ms(usual)}"
     if behind.computes_more:
         said += f"; its GPU computes {_ms(behind.compute_ns)}, theirs {_ms(behind.peers_compute_ns)}"
     return said + (f"; they wait {_ms(behind.waits_ns)} a step for it" if behind.waits_ns else "")

@@ -18,6 +18,14 @@ _MOVES = (
     r"|_foreach_copy_|split_with_sizes_copy|slice_scatter|select_scatter|slice_backward|select_backward|index_copy_)$"
 )
 _GATHERS = r"^aten::(index_select|gather|take|take_along_dim|embedding|index|_unsafe_index)$"
+_AVOID = (
+    "Find the op that needs this layout or dtype and create the data that way; or use a view; or let {torch.compile} "
+    "fuse conversions into their readers. Strided views save less than predicted, because their readers run slower."
+)
+_READ_IN_PLACE = (
+    "Let {torch.compile} fuse them into the ops that read the result, or let one op read by index (a sparse product, "
+    "embedding_bag). Often gathers are the work itself."
+)
 _OVERWRITES = "aten::_fft_c2r"  # cuFFT writes into the spectrum, which torch copies before
 _MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of forward
 
@@ -74,11 +82,10 @@ def _hits(op: str, found: Work, share: float, gathers: bool) -> Hits:
         cause="gathers" if gathers else "copies",
         info=gathers,
         fix=DropWork(found.entries),
-        message="{by} moves or converts data and computes nothing: {gpu} of GPU time, {times_a_step}, in "
-        "{kernels}{where}",
-        advice="Find the op that needs this layout or dtype and create the data that way; or use a view; or "
-        "let {torch.compile} fuse conversions and gathers into their readers. Strided views save less than "
-        "predicted, because their readers run slower.",
+        message="{by} "
+        + ("picks elements by index" if gathers else "moves or converts data")
+        + " and computes nothing: {gpu} of GPU time, {times_a_step}, in {kernels}{where}",
+        advice=_READ_IN_PLACE if gathers else _AVOID,
         confidence=Confidence.LOW,
         evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns},
     )

@@ -95,7 +95,7 @@ def _hits(kind: str, found: Work, gpu: Gpu, share: float, left_out: bool, limits
     return Hits(
         **quicker(found, not_below(needed, found, limits.floor_ns)),
         cause=kind,
-        message="float32 {what} {times_a_step} without tensor cores: {gpu} of GPU time, in "
+        message="float32 {what} without tensor cores: {gpu} of GPU time, in kernels that run {times_a_step}: "
         f"{{kernels}}{{where}}; {_SAID[target]} is about {{speedup}} times as fast{guess}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,

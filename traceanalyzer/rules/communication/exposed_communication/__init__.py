@@ -96,8 +96,8 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             named_by=name,
             cause="waiting",
             lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
-            message="{by} {times_a_step}: this rank waits for {late} in {waiting} of {took}, and computes "
-            "nothing meanwhile",
+            message="{by} {times_a_step}: of the {took} in total that these calls take, this rank waits {waiting} for "
+            "{late} and computes nothing meanwhile",
             advice=who_is_late(arrivals.last[late], late_ns[late]),
             max_severity=_HINT,
             evidence={
@@ -117,8 +117,12 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
         fix=_without(found) if perhaps_needless(kind, found) else Resize(found.entries, left),
         confidence=Confidence.MEDIUM,
         message="{by} {times_a_step}: "
-        + ("the whole transfer ({transfer}) runs" if whole else "{exposed} of the transfer ({transfer}) run")
-        + " while the GPU computes nothing",
+        + (
+            "the whole transfer ({transfer} in total)"
+            if whole
+            else "{exposed} of {transfer} of transfer in total"
+        )
+        + " runs while the GPU computes nothing",
         advice=advice(kind, found),
         evidence={
             "all_ns": found.total_ns,
@@ -171,8 +175,8 @@ def _probably(
         fix=() if peers else Resize(found.entries, found.dur_ns - gain * moved),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
         message="{by} {times_a_step}: "
-        + ("the whole time ({all}) passes" if whole else "{exposed} of {all} pass")
-        + " while the GPU computes nothing"
+        + ("the whole time ({all} in total)" if whole else "in total {exposed} of {all}")
+        + " passes while the GPU computes nothing"
         + perhaps_late(kind, waiting=waiting, peers=peers),
         advice=remedy(kind, found, peers=peers, alone=alone),
         max_severity=_HINT if peers else Severity.HIGH,

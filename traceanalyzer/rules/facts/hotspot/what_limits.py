@@ -60,8 +60,8 @@ _FEW_CHANNELS = (
     "Use {channels_last} for model and images: in channels first, a norm has one block per channel."
 )
 _ADVICE = {
-    "compute": "Near the device's peak: only a smaller dtype or less work helps.",
-    "memory": "Near the memory's peak: fuse it with its neighbours, or move fewer bytes.",
+    "compute": "Bound by arithmetic: only a smaller dtype or less work helps.",
+    "memory": "Bound by memory: fuse it with its neighbours, or move fewer bytes.",
     "below-bounds": "Neither compute nor memory is near its limit: profile it with ncu or rocprof-compute.",
 }
 LIMITS = (

@@ -57,11 +57,14 @@ class Limits:
     )
 
 
-_MEASURE = "Time a step without the profiler and pass --step-ms: that tells whether the GPU idles."
+_MEASURE = (
+    "Measure the step without the profiler and run again with --step-ms MS: that tells whether the GPU idles."
+)
+_MINOR = "Nothing to do here: launching explains too little of the idle time or of the window. If it grows: "
 _LOOP = " If the repeats are independent, stack their inputs and run them as one batch."
 _NO_FAULT = {
     "profiled-only": "; without the profiler the GPU is probably busy",
-    "small-part": "; that is too small a part of the idle time or of the window",
+    "small-part": "; that is {share} of the window",
     "unsure": "",
 }
 
@@ -125,8 +128,8 @@ def launch_bound(
         confidence=remedy.sure,
         message=("{loop} launches {loop_launches} of " if part else "the CPU launches ")
         + f"{{kernels}} kernel{'s' if count != 1 else ''} a step"
-        + f" ({'median ' * (count > 1)}{{kernel}}"
-        + (", one launch per {launch}" if pace else "")
+        + f" ({'median ' * (count > 1)}kernel {{kernel}}"
+        + ("; one launch every {launch}" if pace else "")
         + "), and the GPU waits for the launches: before {ops}"
         + (", at {lines}" if lines else "")
         + _doubt(cause, forecast),
@@ -158,6 +161,8 @@ def _advice(advice: str, cause: str, forecast: Forecast | None) -> str:
     """The remedy, after what comes first: other idle time, or the user's own time, which tells if the GPU idles."""
     if cause == "profiled-only":
         return busy_advice(advice)
+    if cause == "small-part":
+        return f"{_MINOR}{advice[0].lower()}{advice[1:]}"
     if cause != "unsure" or forecast is None or forecast.step.measured:
         return advice
     return f"{_MEASURE} If it does: {advice[0].lower()}{advice[1:]}"

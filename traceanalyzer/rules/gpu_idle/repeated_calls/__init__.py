@@ -17,7 +17,7 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
     HEAVY,
     advised,
     first_of,
-    launched_kind,
+    launched,
     listed,
 )
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, repeats_of
@@ -99,7 +99,7 @@ def _how_sure(loop: Repeats, limits: Limits, sized: bool) -> Confidence | None:
     """None where it is no loop that could be one call."""
     names = loop.names
     heavy, selects = any(map(HEAVY.search, names)), any(map(_SELECTS.search, names))
-    gains_nothing = loop.launches < loop.count or loop.kernel_ns > limits.max_kernel_ns
+    gains_nothing = loop.launches < loop.count or loop.mean_ns > limits.max_kernel_ns
     if gains_nothing:
         return None
     if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):
@@ -142,7 +142,8 @@ def _hits(
     largest = max(loops, key=lambda loop: loop.launches)
     grown = batched_work(work, at.start_ns, ends, group, gpus, limits.kernel_floor_ns)
     lines = at.line.or_else(at.annotation).sums(ends - at.start_ns)
-    each = largest.launches / largest.count
+    copies = round(largest.moves / largest.count, 1)
+    kernels = round((largest.launches - largest.moves) / largest.count, 1)
     return Hits(
         occurrences=at,
         named_by=next(iter(lines), None) or first_of(largest.names),
@@ -151,9 +152,9 @@ def _hits(
         confidence=sure,
         message="{ops}: "
         + ("the same {members} ops " if len(largest.names) > 1 else "")
-        + "{times_a_step}, launching {launches} "
-        + launched_kind(one=round(each, 1) == 1, copies=largest.copies, only_copies=largest.only_copies)
-        + " of {kernel} each time"
+        + "{times_a_step}, launching "
+        + launched(kernels, copies)
+        + " each time"
         + (", each on as many rows as the GPU counts first, for which the CPU waits" if sized else "")
         + (", at {lines}" if lines else ""),
         advice=advised(largest.names, largest.copies, sized=sized),
@@ -161,8 +162,11 @@ def _hits(
             "ops": listed(largest.names),
             "members": len(largest.names),
             "repeats": largest.count,
-            "launches": round(each, 1),
+            "launches": round(largest.launches / largest.count, 1),
+            "kernels": kernels,
             "kernel_ns": int(largest.kernel_ns),
+            "copies": copies,
+            "copy_ns": int(largest.move_ns),
             "lines": lines,
         },
     )

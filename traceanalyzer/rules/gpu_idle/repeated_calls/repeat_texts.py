@@ -21,11 +21,11 @@ def listed(names: tuple[str, ...]) -> str:
     return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
 
 
-def launched_kind(*, one: bool, copies: bool, only_copies: bool = False) -> str:
-    """What each repeat launches."""
-    if only_copies:
-        return "copy" if one else "copies"
-    return ("kernel or copy" if one else "kernels and copies") if copies else ("kernel" if one else "kernels")
+def launched(kernels: float, copies: float) -> str:
+    """What each repeat launches on average: the end of a message with fields for kernels, copies and their times."""
+    said = [f"{{kernels}} kernel{'s' * (kernels != 1)} of {{kernel}}"] if kernels else []
+    said += [f"{{copies}} {'copy' if copies == 1 else 'copies'} of {{copy}}"] if copies else []
+    return " and ".join(said)
 
 
 def first_of(names: tuple[str, ...]) -> str:

@@ -34,8 +34,8 @@ class Repeats:
         ends_ns: int64 (repeats,), where each repeat ends: the last one with its last op, others with the next.
         names: the ops of one repeat, in order.
         launches, copies: pieces of work that the loop launched, and whether copies to the device are among them.
-        only_copies: whether all of them are copies, of whatever direction.
-        kernel_ns: their mean duration.
+        moves: how many of them are copies, of whatever direction.
+        mean_ns, move_ns: mean duration of all of them, and of these.
         collected: it takes apart what comes before it or puts together what it made: unbind, split; stack, cat.
         exact: every repeat launches the same kernels on the same grids.
         dims: the inputs' shapes of the ops as recorded, repeat after repeat.
@@ -46,8 +46,9 @@ class Repeats:
     names: tuple[str, ...]
     launches: int
     copies: bool
-    only_copies: bool
-    kernel_ns: float
+    moves: int
+    mean_ns: float
+    move_ns: float
     collected: bool
     exact: bool
     dims: Texts
@@ -61,6 +62,11 @@ class Repeats:
     def key(self) -> tuple[str, ...]:
         """Equal for loops of the same ops, wherever the first repeat began."""
         return tuple(sorted(self.names))
+
+    @property
+    def kernel_ns(self) -> float:
+        """Mean duration of what is no copy, 0 of none."""
+        return (self.mean_ns * self.launches - self.move_ns * self.moves) / max(self.launches - self.moves, 1)
 
     @property
     def shapes_change(self) -> bool:
@@ -111,8 +117,9 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
             names=tuple(map(str, names[members[0]].values())),
             launches=len(own),
             copies=bool(copying[own].any()),
-            only_copies=len(own) > 0 and bool(moving[own].all()),
-            kernel_ns=float(durations[own].mean()) if len(own) else 0.0,
+            moves=int(moving[own].sum()),
+            mean_ns=float(durations[own].mean()) if len(own) else 0.0,
+            move_ns=float(durations[own][moving[own]].mean()) if moving[own].any() else 0.0,
             collected=bool(gathers[low:high].any()),
             exact=_exact(kernel[own], (last - first)[members].sum(axis=1)),
             dims=dims[members.ravel()],

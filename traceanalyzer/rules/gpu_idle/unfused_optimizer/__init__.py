@@ -106,9 +106,9 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
         cause="foreach" if now.foreach else "loop",
         lost=LostTime.joined([LostTime.launched_by(idle, marks), needless]),
         fix=Replace(marks.start_ns, marks.end_ns, np.tile(gpu_ns[:, None] / kernels, kernels), cpu_ns),
-        message="{by}.step() launches {launches} kernels of {kernel} on average {times_a_step}, "
-        + ("in {passes} passes over all parameters" if now.foreach else "parameter by parameter ({tensors})")
-        + ": {cpu} of CPU time and {gpu} of GPU time each time",
+        message="{by}.step() launches {launches} kernels {times_a_step} ("
+        + ("{passes} passes over all parameters" if now.foreach else "{passes} for each of {tensors} parameters")
+        + ", {kernel} on average): {cpu} of CPU time and {gpu} of GPU time each time",
         advice=now.advice(kind),
         evidence={
             "launches": round(len(work) / len(marks)),

@@ -15,7 +15,7 @@ _WHOLE = (
 _MOST = 0.5  # of the time: the minimum for one function to name the pause; chosen
 _LINE = "Move it out of the loop, do it rarely, or hand it to another thread or process."
 _SPREAD = (
-    "None of the functions called there takes most of the time: move those out that need not run in every step. "
+    "No single function called there takes most of it: move those out that need not run in every step. "
     "{torch.compile} or a CUDA graph removes most of the rest."
 )
 _UNKNOWN = (
@@ -45,7 +45,7 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     calls_ns = found.calls_ns(line, _WHOLE) if line else np.empty(0, np.int64)
     if alone := len(calls_ns) > 0:
         evidence |= {"gap_ns": int(np.median(calls_ns)), "largest_ns": int(calls_ns.max())}
-    each = " (at most {largest})" if len(found) > 1 else ""
+    each = " (median; at most {largest})" if len(found) > 1 else ""
     if alone:
         said = "{by} runs {times_a_step}, {gap}" + (each or " long")
     else:
@@ -60,7 +60,7 @@ def _where(evidence: Mapping[str, Any], line: str | None, *, alone: bool) -> str
     other = next(iter(inner), line) != line
     if alone:
         return ", with most of that time in {functions}" if other else ""
-    return ", mostly within {by}" + (": in {functions}" if other or len(inner) > 1 else "")
+    return ", within {by}" + (": {functions}" if other or len(inner) > 1 else "")
 
 
 def _advice(evidence: Mapping[str, Any], *, alone: bool) -> str:
