@@ -79,6 +79,18 @@ def test_neighbours_are_summed_after_the_layer_that_narrows_them() -> None:
     assert "in work that could be 7.81 times narrower" in one.message
 
 
+def test_means_of_neighbours_and_sparse_products_are_sums_too() -> None:
+    counts = Op("aten::clamp", MOVE, 3, [[80_000], [], []], [F32, "Scalar", "Scalar"])
+    mean = Op("aten::div", MOVE, 30, [[80_000, 500], [80_000, 1]], [F32, F32])
+    *sums, layer = propagated(counts)
+    (one,) = found(program([*sums, counts, mean, layer]), "late-projection")
+    assert one.cause == "aggregated"
+    sparse = Op("aten::_sparse_mm", SUM, 2_000, [[80_000, 80_000], [80_000, 500]], [F32, F32])
+    (one,) = found(program([sparse, layer]), "late-projection")
+    assert (one.cause, one.by) == ("aggregated", "80000x500")
+    assert one.cost_ns == pytest.approx(6e3 * 2_000 * (1 - 64 / 500), rel=0.01)
+
+
 def test_messages_that_are_not_linear_or_fewer_than_their_sources_stay() -> None:
     relu = Op("aten::relu", MOVE, 100, [[1_280_000, 500]], [F32])
     for ops in (propagated(relu), propagated(narrow=400), propagated(nodes=1_000_000)):

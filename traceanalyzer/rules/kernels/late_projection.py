@@ -23,6 +23,7 @@ Shape = tuple[int, ...]
 _UPSAMPLING = "aten::upsample_"
 _GATHERS = r"^aten::(index_select|index|gather)$"
 _SUMS = r"^aten::(index_add_?|scatter_add_?|index_reduce_?|scatter_reduce_?)$"
+_SPARSE = ("aten::_sparse_mm", "aten::_sparse_addmm", "aten::spmm")
 _LAYERS = frozenset(
     f"aten::{name}"
     for name in ("linear", "addmm", "mm", "matmul", "conv1d", "conv2d", "conv3d", "convolution")
@@ -37,7 +38,10 @@ class Limits:
         0.5, "maximum width after the layer over that before; more saves little; chosen"
     )
     min_times: float = limit(2.0, "minimum ratio of elements after upsampling or gathering to those before")
-    near_ops: int = limit(4, "number of ops between gathering and summing, without views; chosen")
+    near_ops: int = limit(
+        8,
+        "number of ops between gathering and summing, and between that and the layer, without views; chosen",
+    )
     min_gpu_share: float = limit(
         0.05, "minimum share of GPU time in the wide work; less gains little; chosen"
     )
@@ -50,7 +54,7 @@ class _Late:
 
     Attributes:
         maker: the op that makes them.
-        wide: their shape, of which any work counts.
+        wide: their shape, of which any work counts; empty for a sparse product, which makes none.
         narrower: width after the layer over width before.
         fewer: rows or pixels before over those after; 1 where the layer does not work on them.
     """
@@ -76,7 +80,7 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
 
     What it looks for: a 1x1 convolution or linear layer to at most half the channels that is the only reader of an
     upsampled tensor; and such a layer right after rows were gathered (index_select, x[index]) at least twice as often
-    as there are rows, scaled by one number each if at all, and summed (index_add, scatter_add).
+    as there are rows, scaled by one number each if at all, and summed (index_add, scatter_add, a sparse product).
     Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the order does not
     matter to the result. With the layer first, all that work and its backward pass have fewer channels.
     Bad: classifier(interpolate(x, size)); linear(index_add(x[source])). Good: interpolate(classifier(x), size); the
@@ -112,7 +116,7 @@ def _hits(one: _Late, found: Work, needed: np.ndarray, share: float) -> Hits:
     return Hits(
         **quicker(found, needed),
         cause=one.cause,
-        named_by="x".join(map(str, one.wide)),
+        named_by="x".join(map(str, one.wide or tensors(one.maker)[-1])),
         message=(
             "{maker} makes {by} with {wide} channels"
             if upsampled
@@ -151,27 +155,32 @@ def _upsampled(ops: Calls, number: Rows, signatures: list[Signature], limits: Li
 
 
 def _aggregated(ops: Calls, number: Rows, signatures: list[Signature], limits: Limits) -> Iterator[_Late]:
-    """What is gathered, scaled row by row, summed, and narrowed."""
-    sums = ops.name.matches(_SUMS)
+    """What is gathered, scaled row by row, summed, and narrowed; or multiplied by a sparse matrix, and narrowed."""
     gathers = ops.name.matches(_GATHERS)
     seen = set()
-    for at in np.flatnonzero(sums).tolist():
-        begin = max(at - limits.near_ops, 0)
-        source = next((i for i in range(at - 1, begin - 1, -1) if gathers[i]), None)
-        after = next((i for i in range(at + 1, len(number)) if not _scales(signatures[number[i]])), None)
-        chain = (
-            () if source is None or after is None else (*number[source : at + 1].tolist(), int(number[after]))
-        )
-        if not chain or chain in seen:
+    for at in np.flatnonzero(ops.name.matches(_SUMS) | ops.name.one_of(*_SPARSE)).tolist():
+        summed, last = signatures[number[at]], min(at + 1 + limits.near_ops, len(number))
+        sparse = summed.name in _SPARSE
+        rows = (*tensors(summed)[0][:1], *tensors(summed)[-1][1:]) if sparse else tensors(summed)[0]
+        later = (signatures[which] for which in number[at + 1 : last].tolist())
+        layer = next((op for op in later if rows in tensors(op) and not _scales(op)), None)
+        widths = _narrows(layer, limits) if layer is not None and tensors(layer)[0] == rows else None
+        source = next((i for i in range(at - 1, max(at - limits.near_ops, 0) - 1, -1) if gathers[i]), None)
+        if widths is None or (source is None and not sparse):
             continue
-        seen.add(chain)
-        maker, *between, summed, layer = (signatures[which] for which in chain)
-        widths = _narrows(layer, limits)
+        between = () if sparse else tuple(number[source:at].tolist())
+        if (number[at], widths, between) in seen:
+            continue
+        seen.add((number[at], widths, between))
+        if sparse:
+            yield _Late("aggregated", summed, (), widths, widths[1] / widths[0], 1.0)
+            continue
+        maker, *others = (signatures[which] for which in between)
         wide = _gathered(maker, tensors(summed))
-        if widths and wide and all(map(_scales, between)) and tensors(layer)[0] in tensors(summed)[:1]:
-            rows = max(tensors(layer)[0][0], tensors(maker)[0][0])
-            if wide[1] == widths[0] and wide[0] >= limits.min_times * rows:
-                yield _Late("aggregated", maker, wide, widths, min(2 * widths[1] / widths[0], 1.0), 1.0)
+        if wide is None or not all(_scales(op) for op in others if wide in tensors(op)):
+            continue
+        if wide[1] == widths[0] and wide[0] >= limits.min_times * max(rows[0], tensors(maker)[0][0]):
+            yield _Late("aggregated", maker, wide, widths, min(2 * widths[1] / widths[0], 1.0), 1.0)
 
 
 def _gathered(maker: Signature, summed: list[Shape]) -> Shape | None:
@@ -211,7 +220,7 @@ def _left(one: _Late, op: Signature) -> float:
         op.name == one.maker.name
         and shapes[:1] == tensors(one.maker)[:1]
         and op.scalars[1:2] == one.maker.scalars[1:2]
-    )
+    ) or (not one.wide and op.name in _SPARSE and tensors(one.maker)[-2:] == shapes[-2:])
     if not makes and one.wide not in shapes:
         return 1.0
     needed = bound_of(op) if op.dims else None
