@@ -13,6 +13,7 @@ import pytest
 from tests.loaded import reported
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
+from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.report.costs import _exposed_ns, _of_steps, _unprofiled
 from traceanalyzer.report.verdict import verdict_of
 
@@ -62,6 +63,15 @@ def test_no_more_is_idle_without_the_profiler_than_was_while_recording() -> None
     assert _unprofiled(given, 150.0, {"while memory is allocated": 6.0})[1] == {
         "while memory is allocated": 6.0
     }
+
+
+@pytest.mark.parametrize(("gpu_ns", "loading", "launching"), [(40.0, 50.0, 10.0), (70.0, 30.0, 0.0)])
+def test_loading_takes_as_long_without_the_profiler(gpu_ns: float, loading: float, launching: float) -> None:
+    """Of 100 ns the device leaves 60, or 30: the 50 of loading come first, since the profiler stretches launches."""
+    known = SimpleNamespace(step=SimpleNamespace(unprofiled_ns=100.0), base=[SimpleNamespace(gpu_ns=gpu_ns)])
+    given: Any = SimpleNamespace(index=lambda _: known)
+    idle = {TEXTS["data-loading"].idle: 50.0, TEXTS["dispatching"].idle: 80.0}
+    assert list(_unprofiled(given, gpu_ns, idle)[1].values()) == pytest.approx([loading, launching])
 
 
 def test_an_allocation_of_the_first_step_alone_limits_no_step(shared: Callable[[str], Path]) -> None:

@@ -24,6 +24,10 @@ from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
 
 LARGEST = 3
+# Idle time that the profiler does not make longer: few events for its length (replay/slowdown.py).
+_AS_RECORDED = frozenset(
+    TEXTS[cause].idle for cause in ("data-loading", "host-work", "allocator", "compilation", "module-loading")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +36,14 @@ class Cost:
 
     Attributes:
         name: an op, a kernel without op, or why nothing ran: "while data is loaded".
-        kind: whether a device was at work ("gpu"), or exchanged data with others ("communication"), or not ("idle").
+        kind: whether a device was at work ("gpu"), exchanged data with others ("communication") or with the host
+            ("copy"), or did nothing ("idle").
         step_ns: its time in a step on the first device.
         share: of the step (0 to 1).
     """
 
     name: str
-    kind: Literal["gpu", "communication", "idle"]
+    kind: Literal["gpu", "communication", "copy", "idle"]
     step_ns: float
     share: float
 
@@ -54,7 +59,7 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     GPU time is as traced, and told once: a copy beside a kernel takes nothing of the step; where it was measured how
     long collectives wait for other ranks, that is left out, as the replay leaves it out. Of several steps those count
     that are replayed: what happens once, in a first step or where a graph is captured, is no step's. Idle time is
-    what the replay leaves of it, split as the causes of the traced idle time are: the profiler stretches it. Empty
+    what the replay leaves of it: what the profiler does not stretch as recorded, the rest split as recorded. Empty
     where the trace has no work on a device.
     """
     try:
@@ -66,11 +71,20 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     waits = analysis.resolve({"waits": Need(CollectiveWaits, optional=True)})["waits"]
     took_ns = np.minimum(_exposed_ns(every), without_waiting(every, waits))
     of_step, shared = _of_steps(every), every.kind.one_of("communication")
-    times = _gpu_ns(every[of_step & ~shared], took_ns[of_step & ~shared], len(usual))
+    copied = every.kind.one_of("copy_h2d", "copy_d2h")
+    own, moved = of_step & ~shared & ~copied, of_step & copied
+    times = _gpu_ns(every[own], took_ns[own], len(usual))
+    copies = _gpu_ns(every[moved], took_ns[moved], len(usual))
     exchanged = _exchanged_ns(every[of_step & shared], took_ns[of_step & shared], len(usual))
     idle_ns = _idle_ns(idle[(idle.device == device) & np.isin(idle.step, usual)], steps, len(usual))
-    step_ns, idle_ns = _unprofiled(analysis, sum(times.values()) + sum(exchanged.values()), idle_ns)
+    step_ns, idle_ns = _unprofiled(
+        analysis, sum(map(sum, (times.values(), copies.values(), exchanged.values()))), idle_ns
+    )
     found = [Cost(name, "gpu", ns, ns / step_ns) for name, ns in times.items()]
+    found += [
+        Cost(f"{name}, copying over the link to the host", "copy", ns, ns / step_ns)
+        for name, ns in copies.items()
+    ]
     found += [Cost(name, "communication", ns, ns / step_ns) for name, ns in exchanged.items()]
     found += [Cost(name, "idle", ns, ns / step_ns) for name, ns in idle_ns.items()]
     return tuple(sorted((cost for cost in found if cost.step_ns > 0), key=_order)[:count])
@@ -153,5 +167,10 @@ def _unprofiled(
     step_ns = forecast.step.unprofiled_ns
     # The busiest stream may do nothing while another works: no more is idle than was.
     left = min(max(step_ns - forecast.base[0].gpu_ns, 0.0), traced)
-    # Where a recording is cut, a step may have more work than the replayed ones: shares are never of less than that.
-    return max(step_ns, busy_ns, 1.0), {name: ns * left / max(traced, 1.0) for name, ns in idle_ns.items()}
+    as_recorded = sum(ns for name, ns in idle_ns.items() if name in _AS_RECORDED)
+    kept = min(left / max(as_recorded, 1.0), 1.0)
+    rest = max(left - as_recorded, 0.0) / max(traced - as_recorded, 1.0)
+    # Where a recording is cut, a step may have more work than the replayed ones: shares are never of less than it.
+    return max(step_ns, busy_ns, 1.0), {
+        name: ns * (kept if name in _AS_RECORDED else rest) for name, ns in idle_ns.items()
+    }

@@ -24,10 +24,10 @@ _SETTLES = "measure the step without the profiler and run again with --step-ms M
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
 _KINDS = {
-    "gpu": ("gpu", "communication"),
+    "gpu": ("gpu", "communication", "copy"),
     "communication": ("communication",),
     "cpu": ("idle",),
-    "wait": ("idle", "communication"),
+    "wait": ("idle", "communication", "copy"),
 }
 _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {
