@@ -49,7 +49,7 @@ def triaged(
     """Faults that ask for something before those that do not, so that the numbers of what is listed have no holes.
 
     Of faults that are worth much the first findings stand before what else these remove, and evidence that is worth
-    little stands after the next fault.
+    little stands after the next fault; that of who holds up a job follows at once: it says why.
 
     Args:
         leading: rules whose faults stand before all others.
@@ -61,7 +61,8 @@ def triaged(
     every = [fault for own in faults for fault in own]
     turns = {
         number: -1
-        if leads(findings[number - 1], leading)
+        if leads(findings[fault.findings[0] - 1], leading)
+        and findings[number - 1].severity is not Severity.INFO
         else max(
             turn_of(findings[fault.findings[0] - 1].rule, fault.severity),
             min(turn_of(findings[number - 1].rule, findings[number - 1].severity), 1),
