@@ -16,7 +16,7 @@ from traceanalyzer.render.words.savings import amount_words, cost_words, finding
 def test_the_verdict_and_the_three_largest_findings_are_on_the_first_screen() -> None:
     for width in (80, 120):
         lines = render_text(samples.replayed(), width=width).splitlines()
-        last = next(at for at, line in enumerate(lines) if line.startswith("device 0"))
+        last = next(at for at, line in enumerate(lines) if line.startswith("window on device 0"))
         assert last <= 24
         assert lines[3].startswith("Step   25.0 ms recorded, 18.0 ms predicted")
         assert [line[:2] for line in lines[:last] if line[:1].isdigit()][-3:] == ["1 ", "2 ", "3 "]

@@ -208,3 +208,20 @@ def test_as_many_steps_are_replayed_as_fit(
 ) -> None:
     monkeypatch.setattr("traceanalyzer.replay.sample._MAX_ROWS", most)
     assert _middle(np.arange(1, usable + 1), np.full(usable, 10)).tolist() == run
+
+
+@pytest.mark.parametrize(("others", "waits"), [(0, 3), (1, 3), (2, 0), (8, 0)])
+def test_gaps_that_end_with_the_device_are_waits_where_most_of_their_place_do(
+    others: int, waits: int
+) -> None:
+    """No call is recorded; a loader without workers decodes for as long whatever the device does."""
+    loop = Loop(step_ns=20_000_000)
+    loop.op("aten::mm", 100_000, 5_000_000)
+    pauses = [6_000_000 + number * 1_500_000 for number in range(others)]
+    for begin in loop.begins:
+        start = begin + 5_150_000
+        for pause in pauses:
+            loop.trace.op("aten::div", start, begin + pause - start)
+            start = begin + pause + 1_200_000
+        loop.trace.op("aten::div", start, begin + 19_990_000 - start)
+    assert (program(loop.load()).waits.row < 0).sum() == waits

@@ -82,7 +82,7 @@ def test_an_allocation_of_the_first_step_alone_limits_no_step(shared: Callable[[
 
 def test_what_waits_for_other_ranks_is_limited_by_that(shared: Callable[[str], Path]) -> None:
     report = reported(shared("jobs/torchrec_sleep/rank0"))
-    assert report.traces[0].summary.limit.endswith("of the step is sendrecv with other ranks")
+    assert report.traces[0].summary.limit.endswith("of the predicted step is sendrecv with other ranks")
     assert (report.findings[0].rule, report.findings[0].cause) == ("exposed-communication", "waiting")
 
 

@@ -28,7 +28,7 @@ def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_giv
     assert verdict_of(head, graded(HIGH, HIGH, HIGH, INFO)) == Verdict(
         "25.0 ms recorded, 18.0 ms predicted without the profiler (17.0 to 19.0)",
         "the CPU",
-        "1 to 3 (scheduler-gap first): leaves about 9.00 ms a step (-50 %)",
+        "1 to 3 (scheduler-gap first): leaves about 9.00 of 18.0 ms a step (-50 %)",
     )
     units = samples.estimate(900_000, low_ns=800_000, high_ns=1_100_000)
     assert verdict_of(replace(head, step=units), []).step.endswith("(800 µs to 1.10 ms)")
@@ -41,7 +41,8 @@ def test_a_finding_without_a_predicted_saving_is_named_beside_the_fix() -> None:
     first, second = graded(HIGH, HIGH)
     fix = verdict_of(head, [first, replace(second, saving=None)]).fix
     assert (
-        fix == "1 (scheduler-gap): leaves about 9.00 ms a step (-50 %); what 2 would save cannot be predicted"
+        fix
+        == "1 (scheduler-gap): leaves about 9.00 of 18.0 ms a step (-50 %); what 2 would save cannot be predicted"
     )
 
 
@@ -75,7 +76,7 @@ def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
 )
 def test_every_bound_has_words(bound: str, words: str) -> None:
     said = verdict_of(samples.trace(step=samples.estimate(bound=bound)), []).limit
-    assert said.startswith(f"{words}: the time goes to ")
+    assert said.startswith(f"{words}: the recorded time goes to ")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], 
     step = samples.estimate(bound="cpu", bounds=bounds, gpu_ns=171 * MS // 10)
     said = verdict_of(samples.trace(step=step, together=samples.estimate(9 * MS)), graded(HIGH))
     assert said.limit == (
-        f"not clear: {words} (the GPU is idle for 0 to 10 % of the step); "
+        f"not clear: {words} (the GPU is idle for 0 to 10 % of the predicted step); "
         "measure the step without the profiler and run again with --step-ms MS"
     )
     healthy = verdict_of(samples.trace(step=step), [], [Cost("aten::mm", "gpu", 9 * MS, 0.5)])
@@ -125,7 +126,7 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     first, second = graded(HIGH, HIGH)
     assert verdict_of(head, [replace(first, saving=None), second]).fix == (
         "begin with 1 (scheduler-gap), whose saving cannot be predicted; "
-        "2 (scheduler-gap): leaves about 9.00 ms a step (-50 %)"
+        "2 (scheduler-gap): leaves about 9.00 of 18.0 ms a step (-50 %)"
     )
     same = replace(head, together=head.step)
     assert verdict_of(same, [replace(first, saving=None)]).fix == "begin with 1 (scheduler-gap)"
@@ -133,7 +134,9 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
 
 def test_parts_that_round_to_nothing_are_left_out() -> None:
     time = samples.accounting(parts_ns={"compute": 997 * MS, "memset": MS, "idle:tail": 2 * MS})
-    assert verdict_of(samples.trace(accounting=(time,)), []).limit == "the time goes to compute (100 %)"
+    assert (
+        verdict_of(samples.trace(accounting=(time,)), []).limit == "the recorded time goes to compute (100 %)"
+    )
 
 
 def test_without_a_replay_the_step_is_the_recorded_one() -> None:
@@ -149,7 +152,7 @@ def test_without_a_replay_the_step_is_the_recorded_one() -> None:
 def test_where_nothing_is_wrong_the_largest_costs_are_told() -> None:
     assert verdict_of(samples.trace(), graded(INFO)) == Verdict(
         "25.0 ms recorded",
-        "the time goes to idle time, data loading (50 %), compute (35 %), idle time, launch-bound (12 %)",
+        "the recorded time goes to idle time, data loading (50 %), compute (35 %), idle time, launch-bound (12 %)",
         "nothing found that needs a fix",
     )
 
@@ -175,13 +178,13 @@ def test_a_trace_without_a_device_is_not_judged() -> None:
 def test_numbers_are_those_of_the_findings(severities: list[Severity], words: str) -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     said = verdict_of(head, graded(*severities)).fix
-    assert said == f"{words} (scheduler-gap first): leaves about 9.00 ms a step (-50 %)"
+    assert said == f"{words} (scheduler-gap first): leaves about 9.00 of 18.0 ms a step (-50 %)"
 
 
 def test_findings_of_other_ranks_are_theirs() -> None:
     head = samples.trace(1, step=samples.estimate(), together=samples.estimate(9 * MS))
     said = verdict_of(head, [*graded(HIGH, rank=0), *graded(HIGH, rank=1)]).fix
-    assert said == "2 (scheduler-gap): leaves about 9.00 ms a step (-50 %)"
+    assert said == "2 (scheduler-gap): leaves about 9.00 of 18.0 ms a step (-50 %)"
 
 
 COSTS = (
@@ -194,8 +197,8 @@ COSTS = (
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
-        ("gpu", "the GPU: 60 % of the step is aten::mm"),
-        ("cpu", "the CPU: for 20 % of the step the GPU is idle while data is loaded"),
+        ("gpu", "the GPU: 60 % of the predicted step is aten::mm"),
+        ("cpu", "the CPU: for 20 % of the predicted step the GPU is idle while data is loaded"),
     ],
 )
 def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, words: str) -> None:
@@ -205,7 +208,9 @@ def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, 
 
 def test_where_nothing_is_wrong_ops_and_reasons_are_told() -> None:
     said = verdict_of(samples.trace(step=samples.estimate(bound="gpu")), graded(INFO), COSTS)
-    assert said.limit == "the GPU: the time goes to aten::mm (60 %), idle while data is loaded (20 %)"
+    assert (
+        said.limit == "the GPU: the predicted step goes to aten::mm (60 %), idle while data is loaded (20 %)"
+    )
     assert said.fix == "nothing found that needs a fix"
 
 
@@ -224,17 +229,17 @@ def test_communication_that_bounds_the_gpu_is_named() -> None:
     costs = (Cost("allreduce with other ranks", "communication", 9e6, 0.5), *COSTS)
     head = samples.trace(step=samples.estimate(bound="gpu"), together=samples.estimate(9 * MS))
     said = verdict_of(head, graded(HIGH), costs).limit
-    assert said == "the GPU: 50 % of the step is allreduce with other ranks"
+    assert said == "the GPU: 50 % of the predicted step is allreduce with other ranks"
 
 
 def test_a_choice_that_takes_much_of_the_step_is_said_though_nothing_is_to_fix() -> None:
     head = samples.trace(step=samples.estimate())
     choice = replace(graded(INFO)[0], rule="recomputation")
     assert verdict_of(head, [choice]).fix.endswith(
-        "1 (recomputation) may be deliberate and costs 50 % of the step"
+        "1 (recomputation) may be deliberate and costs 50 % of the predicted step"
     )
     assert verdict_of(head, [replace(choice, rule="float64-math", cause="throughout")]).fix.endswith(
-        "1 (float64-math) may be deliberate and costs 50 % of the step"
+        "1 (float64-math) may be deliberate and costs 50 % of the predicted step"
     )
     assert verdict_of(head, graded(INFO)).fix == "nothing found that needs a fix"
 
@@ -244,7 +249,7 @@ def test_a_choice_that_costs_more_than_any_fault_comes_before_them() -> None:
     fault = graded(HIGH)[0]
     choice = replace(graded(INFO)[0], rule="float64-math", cause="throughout", rank=fault.rank)
     dear = replace(choice, saving=replace(samples.saving(), share=0.6))
-    first = "2 (float64-math) may be deliberate and costs 60 % of the step: decide that first; 1 "
+    first = "2 (float64-math) may be deliberate and costs 60 % of the predicted step: decide that first; 1 "
     assert verdict_of(head, [fault, dear]).fix.startswith(first)
     assert "decide that first" not in verdict_of(head, [fault, choice]).fix
 

@@ -52,8 +52,8 @@ def test_few_elements_that_take_as_long_as_many_wait(few_ns: int, cause: str, wa
     assert (one.cause, one.evidence["waiting_ns"]) == (cause, waiting_ns)
 
 
-def first_late(first_ns: int) -> TraceBuilder:
-    """Four steps of eight all-reduces of 600 µs, but for the first of each."""
+def first_late(first_ns: int, steps: int = 4) -> TraceBuilder:
+    """Four steps of eight all-reduces of 600 µs, but for the first of the first `steps` of them."""
     trace = TraceBuilder()
     for number in range(32):
         step, at = divmod(number, 8)
@@ -63,7 +63,7 @@ def first_late(first_ns: int) -> TraceBuilder:
         args = {"Collective name": "allreduce", "In msg nelems": 4_000_000, "Out msg nelems": 4_000_000}
         trace.op("record_param_comms", begun + 10 * US, 20 * US, **args)
         trace.launch("cudaLaunchKernel", begun + 15 * US, 5 * US, number + 1)
-        took = 600 * US if at else first_ns
+        took = 600 * US if at or step >= steps else first_ns
         trace.kernel(begun + 25 * US, took, number + 1, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
     return trace
 
@@ -80,6 +80,14 @@ def first_late(first_ns: int) -> TraceBuilder:
 def test_the_first_of_a_step_waits_and_the_others_transfer(first_ns: int, counts: dict[str, int]) -> None:
     trace = first_late(first_ns)
     assert {one.cause: one.count for one in of_rule(trace, "exposed-communication")} == counts
+
+
+def test_what_waits_in_one_step_of_several_is_no_finding_of_its_own() -> None:
+    """The other ranks' recordings begin later."""
+    assert [one.cause for one in of_rule(first_late(1_700 * US, steps=1), "exposed-communication")] == [
+        "transfer"
+    ]
+    assert len(of_rule(first_late(1_700 * US, steps=2), "exposed-communication")) == 2
 
 
 @pytest.mark.parametrize("name", ["ranks/moe_a2a.bad.rank1", "ranks/imbalance.fixed.rank1"])

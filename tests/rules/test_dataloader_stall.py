@@ -6,6 +6,7 @@ import pytest
 
 from tests.rules.hosts import MS, Shared, alarms, said_by
 from tests.rules.loops import Loop, annotated, loop_of
+from traceanalyzer import Severity
 
 SINGLE, MULTI = (
     f"enumerate(DataLoader)#_{kind}DataLoaderIter.__next__" for kind in ("SingleProcess", "MultiProcessing")
@@ -19,13 +20,15 @@ def test_a_loader_without_workers_stalls_each_step(name: str, shared: Shared) ->
     assert "num_workers" in found.advice
 
 
-def test_a_loader_saves_what_the_same_program_with_workers_saves(shared: Shared) -> None:
-    """The recorded step falls from 176 to 133 ms with four workers: 24 % of it."""
+def test_a_loader_beside_a_busy_device_saves_what_the_same_program_with_workers_saves(shared: Shared) -> None:
+    """The recorded step falls from 176 to 133 ms with four workers, 24 % of it, and the device works 102 of them.
+
+    Without the profiler the CPU is quicker, and what it has queued hides most of the loader: nothing is sure.
+    """
     (found,) = alarms(shared("public/kineto_v100_resnet50_nw0"), "dataloader-stall")
-    assert (found.by, found.count) == (SINGLE, 6)
+    assert (found.by, found.count, found.severity) == (SINGLE, 6, Severity.LOW)
     assert found.saving is not None
-    assert found.saving.low_share < 0.24 < found.saving.high_share
-    assert found.saving.share == pytest.approx(0.24, abs=0.06)
+    assert found.saving.low_share <= 0 < found.saving.share < 0.24 < found.saving.high_share < 0.3
 
 
 def test_the_saving_of_loading_elsewhere_is_near_the_truth(shared: Shared) -> None:

@@ -174,16 +174,19 @@ class Forecast:
     def _surely_busy_ns(self, left: EditedProgram, edits: Sequence[Edit]) -> float:
         """What the device still has to do in a step, however much the edits save: no step is shorter.
 
-        Work that edits change may take any time, communication waits for other ranks. Where the CPU alone does less,
-        all other work stays, with the gaps between what is queued: then no more is saved than the device idles.
+        Work that edits change may take any time, and the true fix may reach as much again; communication waits for
+        other ranks. Where the CPU alone does less, all other work stays, with the gaps between what is queued: then
+        no more is saved than the device idles.
         """
         program = self.program
         stays = left.alive & ~program.work.communication & (left.stream == program.work.stream)
         stays &= left.dur_ns >= program.work.dur_ns
         of_cpu = {edit.kind for edit in edits} <= {"drop"}
-        taken_ns = left.dur_ns + left.gap_ns if of_cpu else _LEFT_ALONE * left.dur_ns
-        busy = np.bincount(left.stream, np.where(stays, taken_ns, 0.0))
-        return float(busy.max(initial=0.0)) / (len(program.sample) * program.sample.part)
+        gaps_ns = left.gap_ns if of_cpu else 0.0
+        busy_ns = np.bincount(left.stream, np.where(stays, left.dur_ns + gaps_ns, 0.0))
+        changed_ns = float(program.work.dur_ns[~stays & ~program.work.communication].sum())
+        may_go_ns = 0.0 if of_cpu else np.minimum(changed_ns, (1 - _LEFT_ALONE) * busy_ns)
+        return float((busy_ns - may_go_ns).max(initial=0.0)) / (len(program.sample) * program.sample.part)
 
     def _residuals(self, edits: Sequence[Edit]) -> tuple[float, float]:
         """How far below and above the truth may be, per sqrt(s (1 - s))."""

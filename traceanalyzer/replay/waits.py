@@ -29,6 +29,9 @@ _UNRECORDED_NS = (
 _WOKEN_NS = (
     100_000  # from the awaited end to the next event where the call is not recorded; 27 to 59 us, V100
 )
+_MOSTLY = (
+    0.5  # of the long gaps of one place; all of them in waits for events, 4 % in a loader's decoding, V100
+)
 _FREES = (
     "cudaFree",
     "hipFree",
@@ -196,7 +199,10 @@ def _copies(rows: Rows, nesting: Nesting, order: _Order, call: Rows, pageable: M
 
 
 def _unrecorded(trace: Trace, timeline: Timeline, gap: Mask, work: DeviceWork, device: SteadyWork) -> _Part:
-    """Long gaps that end just after work that was launched before them; twice or more after kernels of one name."""
+    """Long gaps that end just after work that was launched before them; twice or more after kernels of one name.
+
+    Most long gaps of a place do: a program that decodes image after image ends some of them so by chance.
+    """
     at = np.flatnonzero(gap & (timeline.end_ns - timeline.start_ns >= _UNRECORDED_NS))
     start, end = timeline.start_ns[at], timeline.end_ns[at]
     by_end = np.argsort(work.end_ns, kind="stable")
@@ -206,6 +212,9 @@ def _unrecorded(trace: Trace, timeline: Timeline, gap: Mask, work: DeviceWork, d
     waited = launched & (tail <= _WOKEN_NS)
     code = codes_at(trace.lanes.gpu, "name", work.row[waited_for])
     waited &= np.bincount(code[waited], minlength=int(code.max(initial=0)) + 1)[code] > 1
+    place, first = grouped([codes_at(trace.lanes.cpu, "name", timeline.row[at])])
+    every, found = np.bincount(place), np.bincount(place[waited], minlength=len(first))
+    waited &= (found >= _MOSTLY * every)[place]
     kind, _ = grouped([work.device, work.stream])
     stream_of = np.full(int(kind.max(initial=0)) + 1, -1, np.int64)
     stream_of[kind[device.entry]] = device.stream

@@ -52,10 +52,10 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     cold = next((finding for finding in wrong.values() if kind_of(finding.rule) is Kind.ONCE), None)
     if cold is not None and cold.severity is Severity.HIGH:
         return _cold(trace, cold)
-    goes_to = _telling(trace, costs) if wrong else _goes_to(costs) or _largest(trace)
+    goes_to = _telling(trace, costs) if wrong else _goes_to(trace, costs) or _largest(trace)
     limit = ": ".join(part for part in (_limit(trace), goes_to) if part)
     fix = _fixes(trace, wrong) if wrong else _NOTHING_SURE if trace.step and trace.step.open else _NOTHING
-    possible, (choice, costs_share) = _possible(trace, numbered), _choice(numbered)
+    possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
     parts = [fix, possible, choice]
     if costs_share > max((found.saving.share for found in wrong.values() if found.saving), default=1.0):
         parts = [f"{choice}: decide that first", fix, possible]
@@ -111,7 +111,7 @@ def _limit(trace: TraceReport) -> str:
         return _BOUNDS.get(step.bound, step.bound)
     low, high = (round(100 * share) for share in step.idle_shares)
     either = (", or " if "wait" in step.bounds else " or ").join(map(_BOUNDS.__getitem__, step.bounds))
-    return f"not clear: {either} (the GPU is idle for {low} to {high} % of the step)"
+    return f"not clear: {either} (the GPU is idle for {low} to {high} % {_of_step(trace)})"
 
 
 def _settled(trace: TraceReport) -> str:
@@ -143,14 +143,21 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     one = next((cost for cost in costs if kinds is None or cost.kind in kinds), None)
     if one is None or one.share < _LEAST_SHARE:
         return ""
-    share = f"{_percent(one.share)} of the step"
+    share = f"{_percent(one.share)} {_of_step(trace)}"
     return f"for {share} the GPU is {one.words}" if one.kind == "idle" else f"{share} is {one.words}"
 
 
-def _goes_to(costs: Sequence[Cost]) -> str:
+def _of_step(trace: TraceReport) -> str:
+    """Which step a share is of."""
+    if trace.step is None:
+        return "of the recorded step"
+    return "of the step" if trace.step.measured else "of the predicted step"
+
+
+def _goes_to(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """Where nothing is wrong: what the step goes to."""
     named = [f"{cost.words} ({_percent(cost.share)})" for cost in costs if cost.share >= _LEAST_SHARE]
-    return f"the time goes to {', '.join(named)}" if named else ""
+    return f"{_of_step(trace).removeprefix('of ')} goes to {', '.join(named)}" if named else ""
 
 
 def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
@@ -168,7 +175,7 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
     return f"possible: {number} ({rule}), up to {_percent(min(share, 1.0))}" if share >= _DEAR else ""
 
 
-def _choice(findings: Mapping[int, Finding]) -> tuple[str, float]:
+def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, float]:
     """(what is no fault but takes a large part of the step, how much): checkpoints, float64 throughout."""
     large = {
         number: finding.saving.share
@@ -181,7 +188,9 @@ def _choice(findings: Mapping[int, Finding]) -> tuple[str, float]:
         return "", 0.0
     number = next(iter(large))
     share = large[number]
-    said = f"{number} ({findings[number].rule}) may be deliberate and costs {_percent(share)} of the step"
+    said = (
+        f"{number} ({findings[number].rule}) may be deliberate and costs {_percent(share)} {_of_step(trace)}"
+    )
     return said, share
 
 
@@ -214,7 +223,7 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     best = wrong[replayed[0]].rule + (" first" if len(replayed) > 1 else "")
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
-    gives = f"leaves about {format_ns(then_ns)} a step (-{_percent(saved)})"
+    gives = f"leaves about {format_span(then_ns, now_ns, 'of')} a step (-{_percent(saved)})"
     gives = "saves almost nothing" if Severity.of(saved) is Severity.INFO else gives
     later = [number for number in wrong if number not in (first, *replayed)]
     unknown = f"; what {listed(later)} would save cannot be predicted" if later else ""
@@ -247,7 +256,7 @@ def _largest(trace: TraceReport) -> str:
         for name, ns in sums.most_common(LARGEST)
         if ns >= _LEAST_SHARE * whole
     ]
-    return f"the time goes to {', '.join(named)}" if named else ""
+    return f"the recorded time goes to {', '.join(named)}" if named else ""
 
 
 def _part(name: str) -> str:

@@ -46,7 +46,9 @@ def device_bar(
     """
     if apart:
         page.blank()
-    label = f"device {time.device}" if rank is None else f"rank {rank}, device {time.device}"
+    label = (
+        f"window on device {time.device}" if rank is None else f"window on rank {rank}, device {time.device}"
+    )
     cells = bar(list(time.classes_ns.values()), page.width - len(label) - 2)
     drawn = (
         page.styled(_glyph(name) * n, _style(name)) for name, n in zip(time.classes_ns, cells, strict=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.replay.edits import Drop, DropWork, Resize
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
@@ -146,6 +147,8 @@ def _estimated(
         limits.waiting_times * arrivals.transfer_ns, arrivals.transfer_ns + limits.min_late_ns
     )
     late = found.dur_ns > least_ns
+    if len(distinct(found.step[late])) == 1 < len(distinct(found.step)):
+        late[:] = False  # in the first step other ranks begin to record, in another it is a hiccup
     if (
         found.total_ns > limits.waiting_times * arrivals.transfer_ns.sum()
         or name.split(" ")[0] in ALL_WAITING
