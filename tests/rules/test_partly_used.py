@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import BF16, NVJET, Op, found, program
+from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
 
 WHOLE = [8, 512, 32_000]
 SMALL = "void at::native::reduce_kernel<512, 1, at::native::argmax>(float)"
@@ -65,3 +65,12 @@ def test_rows_are_averaged_before_the_product() -> None:
     ]
     for ops in (head(mean("[1, 2]"), [8]), head(mean("[-1]"), [8, 512]), gated):
         assert found(program(ops), "partly-used") == []
+
+
+def test_a_sum_of_products_of_different_matrices_stays() -> None:
+    types, shape = [F32, F32], [512, 12, 32]
+    product = Op("aten::bmm", NVJET, 900, [[512, 12, 4_096], [512, 4_096, 32]], types)
+    total = Op(
+        "aten::sum", SMALL, 20, [shape, [], []], [F32, "ScalarList", "Scalar"], scalars=["", "[0]", "False"]
+    )
+    assert found(program([product, total]), "partly-used") == []

@@ -10,6 +10,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
@@ -66,6 +67,10 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         if result is not None:
             tried = same[: limits.calls].tolist()
             kept = [_used(result, at, number, signatures, views, limits) for at in tried]
+            if _batched(
+                signatures[which]
+            ):  # a mean over products of different matrices is none of their mean
+                kept = [(1.0 if mean else part, mean) for part, mean in kept]
             used[same], averaged[same] = max(part for part, _ in kept), all(mean for _, mean in kept)
     for cause in ("", "averaged"):
         few = (used <= limits.max_used_share) & (averaged == bool(cause))
@@ -109,6 +114,11 @@ def _result(op: Signature) -> Shape | None:
         return (*a[:-1], b[-1]) if len(a) >= 2 and len(b) >= 2 and a[-1] == b[-2] else None
     except (LookupError, ValueError):
         return None
+
+
+def _batched(op: Signature) -> bool:
+    """Whether it multiplies by several matrices."""
+    return op.name != "aten::linear" and any(len(shape) > 2 for shape in tensors(op)[1:])
 
 
 def _used(
