@@ -13,6 +13,11 @@ from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.savings import finding_name
 from traceanalyzer.report.triage import Triage
 
+_INTERVALS = (
+    "Savings are predicted. Their interval holds what is uncertain of the step and of the fix, so it can exceed the "
+    "time that a finding took in the recording."
+)
+
 
 def footer(page: Page, report: Report, parts: Triage) -> None:
     """Nothing that was left out goes unsaid: what the profiler itself did, and what is too little to act on."""
@@ -32,6 +37,8 @@ def footer(page: Page, report: Report, parts: Triage) -> None:
             page.pair("events", prefix + problem)
         for damage in trace.meta.damage:
             page.pair("damage", prefix + damage.message)
+    if any(finding.saving is not None for finding in report.findings):
+        page.put(_INTERVALS, style="dim")
     page.put(times_count_from(report), style="dim")
 
 

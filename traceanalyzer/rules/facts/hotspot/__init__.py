@@ -19,6 +19,7 @@ from traceanalyzer.rules.facts.hotspot.what_limits import LIMITS, TRANSFER, Boun
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
 
+_APART = 0.1  # of its time a step: so far from the mean of all steps it is said which count; chosen
 # What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
 _COMPILED = r"^Torch-Compiled Region|CompiledFunction|^## Call CompiledFxGraph"
 _NO_USERS = (
@@ -61,7 +62,8 @@ def hotspot(
     for _, own in within.by(within.device):
         names = called_names(own)
         counts = _counts(own, usual)
-        took_ns = np.where(counts, without_waiting(own, waits), 0)
+        own_ns = without_waiting(own, waits)
+        took_ns = np.where(counts, own_ns, 0)
         op = next(iter(names.sums(took_ns)), None)
         if op is None:
             continue
@@ -77,7 +79,10 @@ def hotspot(
             if not bound.kind and found.outer_op.name.matches(_COMPILED).any():
                 bound = _compiled(found, forecast)
             alone = "without the profiler" if forecast else "as recorded"
-            yield _hits(short_op(op), every, found, bound, gpu_ns, min(share, 1.0), alone)
+            mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
+            apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
+            of_which = f" (mean of the {len(usual)} of {len(steps)} steps that are judged)" if apart else ""
+            yield _hits(short_op(op), every, found, bound, gpu_ns, min(share, 1.0), alone, of_which)
 
 
 def _counts(work: Work, usual: NDArray[np.int64]) -> Mask:
@@ -103,7 +108,9 @@ def _compiled(found: Work, forecast: Forecast | None) -> Bound:
     )
 
 
-def _hits(op: str, every: Work, found: Work, bound: Bound, gpu_ns: int, share: float, alone: str) -> Hits:
+def _hits(
+    op: str, every: Work, found: Work, bound: Bound, gpu_ns: int, share: float, alone: str, of_which: str
+) -> Hits:
     """Points at `every` piece; what is said is of those `found` in the usual steps."""
     lines = found.line.sums(found.dur_ns)
     users = found[~found.launch.annotation.matches(_NO_USERS)]
@@ -114,7 +121,8 @@ def _hits(op: str, every: Work, found: Work, bound: Bound, gpu_ns: int, share: f
         named_by=op,
         cause=bound.kind,
         lost=LostTime.none(),
-        message=f"{{by}} takes {{gpu}} of GPU time a step, {{part}} of the step {alone}{where}: {bound.words}",
+        message=f"{{by}} takes {{gpu}} of GPU time a step{of_which}, {{part}} of the step {alone}{where}: "
+        + bound.words,
         advice=bound.advice,
         evidence={
             "gpu_ns": gpu_ns,
