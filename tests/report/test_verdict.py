@@ -28,7 +28,7 @@ def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_giv
     assert verdict_of(head, graded(HIGH, HIGH, HIGH, INFO)) == Verdict(
         "25.0 ms recorded, 18.0 ms predicted without the profiler (17.0 to 19.0)",
         "the CPU",
-        "1 to 3 (scheduler-gap first): leaves about 9.00 of 18.0 ms a step (-50 %)",
+        "1 to 3, in this order (scheduler-gap first): together leave about 9.00 of 18.0 ms a step (-50 %)",
     )
     units = samples.estimate(900_000, low_ns=800_000, high_ns=1_100_000)
     assert verdict_of(replace(head, step=units), []).step.endswith("(800 µs to 1.10 ms)")
@@ -118,7 +118,10 @@ def test_a_device_as_busy_as_the_cpu_is_no_less_the_bound() -> None:
 
 def test_fixes_that_save_nothing_say_so() -> None:
     head = samples.trace(step=samples.estimate(18 * MS), together=samples.estimate(18 * MS - 50_000))
-    assert verdict_of(head, graded(HIGH, HIGH)).fix == "1 and 2 (scheduler-gap first): saves almost nothing"
+    assert (
+        verdict_of(head, graded(HIGH, HIGH)).fix
+        == "1 and 2, in this order (scheduler-gap first): save almost nothing"
+    )
 
 
 def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
@@ -178,7 +181,10 @@ def test_a_trace_without_a_device_is_not_judged() -> None:
 def test_numbers_are_those_of_the_findings(severities: list[Severity], words: str) -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     said = verdict_of(head, graded(*severities)).fix
-    assert said == f"{words} (scheduler-gap first): leaves about 9.00 of 18.0 ms a step (-50 %)"
+    assert (
+        said
+        == f"{words}, in this order (scheduler-gap first): together leave about 9.00 of 18.0 ms a step (-50 %)"
+    )
 
 
 def test_findings_of_other_ranks_are_theirs() -> None:
@@ -198,7 +204,10 @@ COSTS = (
     ("bound", "words"),
     [
         ("gpu", "the GPU: 60 % of the predicted step is aten::mm"),
-        ("cpu", "the CPU: for 20 % of the predicted step the GPU is idle while data is loaded"),
+        (
+            "cpu",
+            "the CPU: for 20 % of the predicted step the GPU is idle while data is loaded (largest cause)",
+        ),
     ],
 )
 def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, words: str) -> None:

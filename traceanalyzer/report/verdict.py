@@ -53,7 +53,8 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     if cold is not None and cold.severity is Severity.HIGH:
         return _cold(trace, cold)
     goes_to = _telling(trace, costs) if wrong else _goes_to(trace, costs) or _largest(trace)
-    limit = ": ".join(part for part in (_limit(trace), goes_to) if part)
+    between = "; " if trace.step is not None and trace.step.open else ": "
+    limit = between.join(part for part in (_limit(trace), goes_to) if part)
     fix = _fixes(trace, wrong) if wrong else _NOTHING_SURE if trace.step and trace.step.open else _NOTHING
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
     parts = [fix, possible, choice]
@@ -144,7 +145,11 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     if one is None or one.share < _LEAST_SHARE:
         return ""
     share = f"{_percent(one.share)} {_of_step(trace)}"
-    return f"for {share} the GPU is {one.words}" if one.kind == "idle" else f"{share} is {one.words}"
+    return (
+        f"for {share} the GPU is {one.words} (largest cause)"
+        if one.kind == "idle"
+        else f"{share} is {one.words}"
+    )
 
 
 def _of_step(trace: TraceReport) -> str:
@@ -220,14 +225,16 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     begin = (
         "" if first in replayed else f"begin with {first} ({top.rule}), whose saving cannot be predicted; "
     )
-    best = wrong[replayed[0]].rule + (" first" if len(replayed) > 1 else "")
+    several = len(replayed) > 1
+    which = f"{listed(replayed)}{', in this order' * several} ({wrong[replayed[0]].rule}{' first' * several})"
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
-    gives = f"leaves about {format_span(then_ns, now_ns, 'of')} a step (-{_percent(saved)})"
-    gives = "saves almost nothing" if Severity.of(saved) is Severity.INFO else gives
+    left = f"about {format_span(then_ns, now_ns, 'of')} a step (-{_percent(saved)})"
+    gives = f"{'together leave' if several else 'leaves'} {left}"
+    gives = f"save{'s' * (not several)} almost nothing" if Severity.of(saved) is Severity.INFO else gives
     later = [number for number in wrong if number not in (first, *replayed)]
     unknown = f"; what {listed(later)} would save cannot be predicted" if later else ""
-    return f"{begin}{listed(replayed)} ({best}): {gives}{unknown}"
+    return f"{begin}{which}: {gives}{unknown}"
 
 
 def _percent(share: float) -> str:
