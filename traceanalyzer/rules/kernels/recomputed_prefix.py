@@ -136,6 +136,8 @@ def _growing(number: Rows, signatures: list[Signature], limits: Limits) -> list[
                 groups.setdefault((op.name, axis, rest), {})[which] = shapes[0][axis]
     found = []
     for lengths in groups.values():
+        if len(set(lengths.values())) < limits.min_lengths:
+            continue
         size = np.array([lengths.get(which, 0) for which in range(len(signatures))])[number]
         changes = np.diff(size[size > 0])
         more = changes[changes > 0]
