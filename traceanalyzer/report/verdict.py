@@ -229,12 +229,21 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     which = f"{listed(replayed)}{', in this order' * several} ({wrong[replayed[0]].rule}{' first' * several})"
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
-    left = f"about {format_span(then_ns, now_ns, 'of')} a step (-{_percent(saved)})"
+    left = f"about {format_span(then_ns, now_ns, 'of')} a step (-{_percent(saved)}{_then(trace)})"
     gives = f"{'together leave' if several else 'leaves'} {left}"
     gives = f"save{'s' * (not several)} almost nothing" if Severity.of(saved) is Severity.INFO else gives
     later = [number for number in wrong if number not in (first, *replayed)]
     unknown = f"; what {listed(later)} would save cannot be predicted" if later else ""
     return f"{begin}{which}: {gives}{unknown}"
+
+
+def _then(trace: TraceReport) -> str:
+    """What limits the step once all is fixed, where that is the CPU still."""
+    before, after = trace.step, trace.together
+    if before is None or after is None or before.open or "gpu" in (before.bound, after.bound):
+        return ""
+    idle = after.bound == "cpu" and after.gpu_ns < (1 - MIN_OPEN_SHARE) * after.unprofiled_ns
+    return "; then the CPU limits" if idle else ""
 
 
 def _percent(share: float) -> str:

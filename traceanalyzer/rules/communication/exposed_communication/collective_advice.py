@@ -25,8 +25,8 @@ _JOIN = (
     "Join many collectives into one: larger DistributedDataParallel buckets (bucket_cap_mb), or one flat tensor "
     "where you call them yourself. "
 )
-_PARTS = "If the next op can work on this rank's part alone, the collective is not needed (the saving assumes that). "
-_PARTS += (
+_PARTS = (
+    "Let the next op work on this rank's part alone, if it can: then no collective is needed (as the saving assumes). "
     "Else use fewer and larger ones, or split the batch: one half computes while the other is exchanged."
 )
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."

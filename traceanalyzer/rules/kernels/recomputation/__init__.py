@@ -52,9 +52,9 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             fix=Drop(again.rows),
             message="checkpoints repeat the forward pass in backward, {in_steps}: it takes {gpu} of GPU "
             "time, in {repeated}",
-            advice="This saves memory, so it may be deliberate. With memory to spare, checkpoint fewer "
-            "blocks, or only large activations that are cheap to recompute "
-            "(torch.utils.checkpoint.create_selective_checkpoint_contexts).",
+            advice="With memory to spare, checkpoint fewer blocks, or only large activations that are cheap to "
+            "recompute (torch.utils.checkpoint.create_selective_checkpoint_contexts). Checkpoints save memory: they "
+            "may be deliberate.",
             evidence={
                 **told(spent),
                 "gpu_share": spent.total_ns / work.total_ns,
