@@ -24,11 +24,14 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Two workers in processes of their own; a nanny begins another where one ends."""
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit="2GiB"
-    ) as made:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Two workers in processes of their own; a nanny begins another where one ends.
+
+    Their folder is their own, too: clusters that share one wait for each other's lock.
+    """
+    workers = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "2GiB"}
+    folder = str(tmp_path_factory.mktemp("workers"))
+    with distributed.LocalCluster(**workers, dashboard_address=None, local_directory=folder) as made:
         yield made
 
 
@@ -40,9 +43,8 @@ def job(tmp_path: Path) -> Path:
 
 
 def pids(cluster: Any) -> list[int]:
-    """Of the workers that live."""
-    with distributed.Client(cluster, set_as_default=False) as client:
-        return list(client.run(os.getpid).values())
+    """Of the workers that live, as their nannies know them: a worker that has just ended answers nobody."""
+    return [nanny.pid for nanny in cluster.workers.values()]
 
 
 @pytest.mark.parametrize("when", [0, 2, 10])
