@@ -122,6 +122,33 @@ def test_work_on_the_host_is_said_with_the_copies_that_it_needs(shared: Shared) 
         assert "copied" not in other.message
 
 
+def test_a_loader_that_holds_up_one_rank_is_said_with_one_number_of_waiting(shared: Shared) -> None:
+    """The findings count the waits of steps, as the table of ranks does: 5.91 ms a step with those outside of them."""
+    report = reported_pair(shared, "ranks2/loader.bad")
+    first = report.findings[0]
+    assert report.job is not None
+    held_ns = max(one.holding_up_ns for one in report.job.ranks)
+    assert (first.rule, first.evidence["waits_ns"]) == ("straggler", pytest.approx(held_ns, abs=1))
+    assert "inside the DataLoader's __next__" in first.message
+    assert first.advice.startswith("Load in other processes: DataLoader(num_workers=4 or more)")
+    both = next(one for one in report.findings if one.ranks == (0, 1) and one.cause == "transfer")
+    assert both.message.startswith("on rank 1, allreduce 6 times a step")  # rank 0 has less than half of it
+
+
+def test_widened_gradients_are_said_with_the_bytes_that_they_have(shared: Shared) -> None:
+    """Ten of 9,437,184 floats a step, and their biases: twice the bytes of the gradients in bfloat16."""
+    report = reported_pair(shared, "ranks2/fp32_grads.bad")
+    first = report.findings[0]
+    assert first.message == (
+        "180 MiB of gradients are reduced one by one after the backward pass, converted to a wider type first "
+        "(360 MiB), in 20 all-reduces a step: 8 buckets of 25.0 MiB would do"
+    )
+    assert report.job is not None
+    assert report.job.step is not None
+    longest = max(max(one.dur_ns[1:]) for one in report.job.ranks)
+    assert report.job.step.traced_ns <= longest  # the last mark, which waits for the whole queue, is 9.7 ms
+
+
 def test_what_is_reduced_one_by_one_goes_with_its_read_backs(shared: Shared) -> None:
     reduced, read = reported_pair(shared, "ranks/loss_reduce.bad").findings[:2]
     assert (reduced.rule, read.rule) == ("needless-collectives", "implicit-sync")

@@ -89,7 +89,7 @@ def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
         lost=LostTime.uncovered(found, work.of_kind("compute")),
         fix=DropWork(found.entries),
         message="every micro step reduces the gradients: {times_a_step} of {reductions} without need; "
-        "{total} of it is not overlapped",
+        "in total {total} of it is not overlapped",
         advice="Run all but the last micro step under model.no_sync().",
         evidence={"reductions": round(every), "ops": found.outer_op.name.sums(found.dur_ns)},
     )

@@ -61,7 +61,7 @@ def _hits(found: Work, left: Floats, rows: Rows, whole: Rows, limits: Limits) ->
     return Hits(
         **quicker(found, not_below(found.dur_ns * np.minimum(left, 1.0), found, limits.floor_ns)),
         message="a CUDA graph for {captured} rows is replayed for {fewest} to {most} (median {median}): "
-        "{spent} of GPU time, mostly for unused rows, in {kernels}",
+        "{spent} of GPU time in total, mostly for unused rows, in {kernels}",
         advice="Capture graphs for a few sizes, such as powers of two, and replay the smallest that fits.",
         confidence=Confidence.MEDIUM,
         evidence={

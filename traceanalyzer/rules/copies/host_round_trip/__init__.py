@@ -67,7 +67,7 @@ def host_round_trip(
             lost=_lost(down, up, work, idle, start, end),
             fix=Replace(start, end, passes_ns[:, None], limits.op_ns),
             message=f"data goes to the host, through {worker}, and back to the GPU {{times_a_step}}, {{moved}} in "
-            "total: the GPU loses {total}, of this {copies} in the copies"
+            "total: the GPU loses {total} in total, of this {copies} in the copies"
             + (", at {lines}" if lines else ""),
             advice=f"Do {what} on the device, with torch on the CUDA tensor: one kernel, no copy, no wait.",
             confidence=Confidence.HIGH if op else Confidence.MEDIUM,
