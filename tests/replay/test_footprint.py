@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.replay.programs import OP_NS, STEP_NS, Loop, program, replay
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.edits import CapOps, Drop, DropSpans, Edit, Resize, ShrinkGaps
-from traceanalyzer.replay.footprint import Footprint
+from traceanalyzer.replay.edits import CapOps, Drop, DropSpans, Edit, MoveToSideStream, Resize, ShrinkGaps
+from traceanalyzer.replay.footprint import WHOLLY, Footprint
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Fuse
 from traceanalyzer.rule.severity import graded
@@ -148,3 +148,37 @@ def saving(share: float, low: float) -> Saving:
 )
 def test_severity_asks_both_ends(share: float, low: float, severity: str) -> None:
     assert graded(0.5, saving(share, low)) == severity
+
+
+def prepared() -> Trace:
+    """100 us of an op on the host, then the launch that copies what it made; later an op that launches by itself."""
+    loop = Loop()
+    for begin in loop.begins:
+        loop.trace.op("aten::div_", begin + 10_000, 100_000)
+    loop.op("aten::copy_", 112_000, 50_000)
+    loop.op("aten::mm", 200_000, 30_000)
+    return loop.load()
+
+
+def test_host_work_right_before_a_copy_is_moved_aside_prepares_it() -> None:
+    trace = prepared()
+    built = program(trace)
+    kernels = built.work.entry.reshape(-1, 2)
+    starts = np.sort(trace.cpu["start_ns"].to_numpy()[rows(trace, "aten::div_")])
+    made = taken(built, DropSpans(starts, starts + 100_000))
+    assert made.prepares(taken(built, MoveToSideStream(kernels[:, 0])), built.launch)
+    assert not made.prepares(taken(built, MoveToSideStream(kernels[:, 1])), built.launch)
+    assert not made.prepares(taken(built, Resize(kernels[:, 0], 1_000.0)), built.launch)
+    # Where something stays, others make the data, and the copies are still needed.
+    loaded = taken(built, DropSpans(starts, starts + 100_000, leaving_ns=5_000.0))
+    assert not loaded.prepares(taken(built, MoveToSideStream(kernels[:, 0])), built.launch)
+
+
+def test_of_a_part_that_another_drops_most_is_not_all(trace: Trace, built: Program) -> None:
+    """Two thirds of the work and of the ops: most of it, but not wholly."""
+    starts = np.sort(trace.cpu["start_ns"].to_numpy()[rows(trace, "aten::mm")]).reshape(-1, 3)
+    two = taken(built, DropSpans(starts[:, 0], starts[:, 0] + 60_000))
+    three = taken(built, Drop(rows(trace, "aten::mm")))
+    assert two.holds(three)
+    assert not two.holds(three, WHOLLY)
+    assert three.holds(three, WHOLLY)

@@ -52,6 +52,16 @@ CASES = [
         3 * 10 + 5 * 72,
     ),
     (signature("scatter_add_", [[4], [], [5], [5]], [F32, "Scalar", LONG, F32]), "scatter", 5 * (12 + 8)),
+    (  # a product with a one-hot matrix, which is written and read
+        signature("index_add_", [[4, 64], [], [1024], [1024, 64], []], [F32, "Scalar", LONG, F32, "Scalar"]),
+        "row scatter",
+        1024 * 64 * 4 + 1024 * 8 + 2 * 1024 * 4 * 4,
+    ),
+    (  # few for each of the rows
+        signature("index_add_", [[64, 64], [], [1024], [1024, 64], []], [F32, "Scalar", LONG, F32, "Scalar"]),
+        "row scatter",
+        3 * 1024 * 64 * 4 + 1024 * 8,
+    ),
     (
         signature("embedding_dense_backward", [[5, 8], [5], []], [F32, LONG, "Scalar"], "", "", "3"),
         "scatter",

@@ -48,6 +48,18 @@ def test_several_ops_of_one_function_are_one_finding() -> None:
     assert "at most" not in found.message
 
 
+def test_several_ops_without_stacks_are_named_by_the_longest() -> None:
+    def body(loop: Loop, _: int) -> None:
+        for op, ns in (("aten::index_select", 2 * MS), ("aten::copy_", 3 * MS // 2), ("aten::div_", MS)):
+            loop.host_op(op, ns)
+
+    (found,) = alarms(loop_of(body), "host-hotspot")
+    assert (found.by, found.count, found.confidence) == ("aten::index_select", 6, Confidence.HIGH)
+    assert list(found.evidence["ops"]) == ["aten::index_select", "aten::copy_", "aten::div_"]
+    assert found.evidence["host_ns"] >= 6 * 4.5 * MS
+    assert "compute on the CPU" in found.message
+
+
 def test_one_op_that_is_most_of_its_function_keeps_its_name() -> None:
     (found,) = alarms(loop_of(_ranking(lambda _: MS // 5)), "host-hotspot")
     assert found.by == "aten::argsort"

@@ -178,3 +178,25 @@ def test_the_switch_of_distributions_is_named_only_where_they_run(shared: Shared
         branches = [one for one in _report(shared(name)).findings if one.cause == "branch"]
         assert branches
         assert not any("validate_args" in one.advice for one in branches)
+
+
+@pytest.mark.parametrize(
+    ("after", "cause"),
+    [("", "result"), ("aten::mm", "copy-to-host"), ("Optimizer.step#Adam.step", "copy-to-host")],
+)
+def test_what_a_step_reads_last_is_its_result_unless_it_trains(after: str, cause: str) -> None:
+    program = Program()
+    for number in range(5):
+        program.step(number)
+        for _ in range(3):
+            program.kernel()
+        if "Optimizer" in after:
+            program.trace.annotation(after, program.now, 30 * US)
+            program.kernel("aten::_fused_adam_")
+        program.copy(PINNED_TO_HOST, 4, 2 * US, ("aten::to", "aten::copy_"))
+        program.copy(PINNED_TO_HOST, 4, 2 * US, ("aten::to", "aten::copy_"))
+        if after == "aten::mm":
+            program.kernel()
+    (read,) = found(program.trace, "implicit-sync")
+    assert (read.cause, read.count) == (cause, 10)
+    assert (read.severity is Severity.INFO) == (cause == "result")

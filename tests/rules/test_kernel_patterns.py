@@ -59,6 +59,14 @@ def test_a_reduction_and_its_row_belong_to_the_chain() -> None:
     assert one.evidence["kernels_in_chains"] == 30
 
 
+@pytest.mark.parametrize(("kind", "kernels"), [("LogSoftMaxForward", 18), ("SoftMaxForward", 0)])
+def test_the_softmax_of_a_loss_is_fused_with_what_is_around_it(kind: str, kernels: int) -> None:
+    kernel = f"void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, {kind}Epilogue>(float)"
+    ops = [*pointwise(BIG), Op("aten::_log_softmax", kernel, 60, BIG[:1], [F32]), *pointwise(BIG)]
+    told = found(program([*ops, Op("aten::mm", NVJET, 100)]), "unfused-pointwise")
+    assert sum(one.evidence["kernels_in_chains"] for one in told) == kernels
+
+
 def test_another_size_begins_another_chain() -> None:
     half = [[2048, 4096], [2048, 4096]]
     ops = [*pointwise(BIG, BIG), *(Op("aten::add", ADD, 40, half, [F32, F32]) for _ in range(2))]

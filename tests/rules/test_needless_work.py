@@ -196,6 +196,23 @@ def test_float64_throughout_is_a_choice_and_mixed_types_are_a_fault() -> None:
     assert (one.cause, str(one.severity)) == ("", "medium")
 
 
+@pytest.mark.parametrize(("times", "saved"), [(1, 0.5), (2, 0.125)])
+def test_half_the_bytes_are_half_the_time_only_at_the_memorys_rate(times: int, saved: float) -> None:
+    """What takes twice as long as memory needs computes places, which stay: a quarter of the gain is left."""
+    at_rate = 2 * 8 * 4096 * 4096 / 4_800 / 0.87 / US
+    kernel = "void at::native::roll_cuda_kernel<double>(double const*, double*, long)"
+    roll = Op(
+        "aten::roll",
+        kernel,
+        round(times * at_rate),
+        [[4096, 4096], [], []],
+        ["double", "ScalarList", "ScalarList"],
+    )
+    narrow = Op("aten::mul", ADD, 10, [FIELD, FIELD], [F32, F32])
+    (one,) = found(program([roll, narrow]), "float64-math")
+    assert one.cost_ns == pytest.approx(6 * saved * roll.dur * US, rel=0.03)
+
+
 def unshaped(*kernels: str) -> list[Op]:
     return [Op("aten::op", f"void at::native::{kernel}", 500, grid=65_536) for kernel in kernels]
 

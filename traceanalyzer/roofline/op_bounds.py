@@ -55,6 +55,7 @@ _LONG = 8  # bytes of an index
 _SORTED = 64  # bytes that sorting an index moves, with its place; as long as it takes on an H100
 _FEW_CHANNELS = 8
 _FFT_WORTH = 10  # times fewer operations: FFTs wait for memory, direct convolutions for arithmetic
+CONTENDED = 64  # additions into one place: more of them wait for each other; index_add_, H200
 _WIDE = 32  # elements of a row from which on its addresses lie together
 
 # What reads all of its inputs, by kind; its result is as large as the first of them unless it is a reduction.
@@ -164,9 +165,22 @@ def _scatter(op: Signature) -> OpCost:
 
 
 def _index_add(op: Signature) -> OpCost:
-    """index_add_(target, dim, index, source): whole rows."""
-    kind = "row scatter" if math.prod(op.shape(3)) >= _WIDE * math.prod(op.shape(2)) else "scatter"
-    return OpCost(kind, None, 3 * op.bytes(3) + op.bytes(2))
+    """index_add_(target, dim, index, source): whole rows; into few of them as a product with a one-hot matrix."""
+    rows, values = math.prod(op.shape(2)), math.prod(op.shape(3))
+    kind = "row scatter" if values >= _WIDE * rows else "scatter"
+    added = OpCost(kind, None, 3 * op.bytes(3) + op.bytes(2))
+    places = next((into for into, of in zip(op.shape(0), op.shape(3), strict=True) if into != of), rows)
+    one_hot = 2 * rows * places * op.item_bytes(3)  # written, and read by the product
+    product = OpCost(
+        "row scatter", 2 * values * places, op.bytes(3) + op.bytes(2) + one_hot, ARITHMETIC.get(op.types[3])
+    )
+    contended = rows >= CONTENDED * max(places, 1) and _memory_time(product) < _memory_time(added)
+    return product if contended else added
+
+
+def _memory_time(cost: OpCost) -> float:
+    """In bytes at the device's peak."""
+    return (cost.bytes or 0) / REACHED[cost.kind]
 
 
 def _index_put(op: Signature) -> OpCost:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.replay.footprint import Footprint
+from traceanalyzer.replay.footprint import WHOLLY, Footprint
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
 from traceanalyzer.rule.claims import Claims, PendingFinding
 from traceanalyzer.rule.severity import of_fault
@@ -50,24 +50,31 @@ def faults_of(
         all_pending: parallel to the findings, what each was made of.
         forecast: None where the program cannot be replayed: every finding is a fault of its own.
     """
-    number = _groups(all_pending, findings, forecast)
+    number, partly = _groups(all_pending, findings, forecast)
     savings: list[Saving | None] = []
     severities = []
     for fault in range(max(number, default=-1) + 1):
         members = [i for i, own in enumerate(number) if own == fault]
-        saving, severity = _joint([(all_pending[i], findings[i]) for i in members], forecast)
+        saving, severity = _joint(
+            [(all_pending[i], findings[i]) for i in members],
+            [edit for i in members if i not in partly for edit in all_pending[i].hits.edits()],
+            forecast,
+        )
         savings.append(saving)
         severities.append(severity)
     return FaultOf(tuple(number), tuple(savings), tuple(severities))
 
 
 def _joint(
-    members: Sequence[tuple[PendingFinding, Finding]], forecast: Forecast | None
+    members: Sequence[tuple[PendingFinding, Finding]], edits: Sequence[Edit], forecast: Forecast | None
 ) -> tuple[Saving | None, Severity]:
-    """(what fixing all saves, how severe that is); of a single finding its own, and never less than one of them."""
+    """(what fixing all saves, how severe that is); of a single finding its own, and never less than one of them.
+
+    Args:
+        edits: of the members but for those of which another drops a part only: the rest of them is another change.
+    """
     if len(members) == 1 or forecast is None:  # without a forecast every fault is of one finding
         return members[0][1].saving, members[0][1].severity
-    edits = [edit for pending, _ in members for edit in pending.hits.edits()]
     own = (found.saving for _, found in members if found.saving is not None)
     # What comes on top of other findings' fixes may be worth more there than with these alone.
     saving = max((forecast.saving(edits), *own), key=lambda one: one.share)
@@ -80,24 +87,26 @@ def _joint(
 
 def _groups(
     all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None
-) -> list[int]:
-    root = list(range(len(findings)))
+) -> tuple[list[int], set[int]]:
+    """(the fault of each finding, the findings of which a part is of another change)."""
+    root, partly = list(range(len(findings))), set[int]()
     if forecast is not None:
-        for one, other in _linked(all_pending, findings, forecast):
+        linked, partly = _linked(all_pending, findings, forecast)
+        for one, other in linked:
             low, high = sorted((root[one], root[other]))
             root = [low if own == high else own for own in root]
     known: dict[int, int] = {}
-    return [known.setdefault(own, len(known)) for own in root]
+    return [known.setdefault(own, len(known)) for own in root], partly
 
 
 def _linked(
     all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast
-) -> list[tuple[int, int]]:
-    """Pairs of findings, by position, that one change removes.
+) -> tuple[list[tuple[int, int]], set[int]]:
+    """(pairs of findings, by position, that one change removes; those of which it removes a part).
 
     What compiles the step fuses its chains as well, but for those that a change of the program removes.
     """
-    specific = _removed_together(all_pending, findings, forecast)
+    specific, partly = _removed_together(all_pending, findings, forecast)
     removed = {i for pair in specific for i in pair}
     compiled = [
         (i, other)
@@ -106,13 +115,13 @@ def _linked(
         if _made_of(pending, Compile) and _made_of(second, Fuse) and other not in removed
         if not (pending.hits.info or second.hits.info)
     ]
-    return compiled + specific
+    return compiled + specific, partly
 
 
 def _removed_together(
     all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast
-) -> list[tuple[int, int]]:
-    """Pairs of specific findings, of which one drops most of what the other does, or leads to it."""
+) -> tuple[list[tuple[int, int]], set[int]]:
+    """(pairs of specific findings, one of which drops most of what the other does, or leads to it; those partly so)."""
     known = ((i, found.saving) for i, found in enumerate(findings))
     worth = {i: saving.share for i, saving in known if saving is not None and saving.share >= _LEAST}
     chosen = [
@@ -120,20 +129,22 @@ def _removed_together(
     ]
     chosen = sorted(chosen, key=lambda i: (-worth[i], i))[:_MOST]
     if len(chosen) < 2:
-        return []
+        return [], set()
     program = forecast.program
     prints = {i: Footprint.of(program, all_pending[i].hits.edits()) for i in chosen}
-    found = []
+    found, partly = [], set[int]()
     for place, one in enumerate(chosen):
         for other in chosen[place + 1 :]:
             first, second = prints[one], prints[other]
-            linked = first.holds(second) or second.holds(first)
-            linked = (
-                linked or first.leads_to(second, program.launch) or second.leads_to(first, program.launch)
-            )
+            inside = first.holds(second)
+            if inside and not first.holds(second, WHOLLY):
+                partly.add(other)
+            linked = inside or second.holds(first)
+            for this, that in ((first, second), (second, first)):
+                linked |= this.leads_to(that, program.launch) or this.prepares(that, program.launch)
             if linked or _same_loop(all_pending[one], all_pending[other]):
                 found.append((one, other))
-    return found
+    return found, partly
 
 
 def _made_of(pending: PendingFinding, kind: type[Edit]) -> bool:

@@ -35,6 +35,7 @@ REDUCTION = re.compile(
 EAGER_REDUCTION = re.compile(r"at::native::reduce_kernel|^reduce_kernel|RowwiseMoments")
 FILL = re.compile(r"FillFunctor|fill_kernel|memset", _I)
 SOFTMAX = re.compile(r"softmax", _I)
+LOG_SOFTMAX = re.compile(r"LogSoftMax(For|Back)ward")  # of a loss; attention has plain ones
 
 # Kernels that only move or convert. A copy between equal types is a memcpy where both sides are contiguous, and else
 # the plain elementwise kernel; conversions have an own name or the unrolled kernel.

@@ -233,6 +233,8 @@ class HostCalls(CallsAfterCpuGaps):
     def subject(self, most: float, alone: float) -> Texts:
         """The op that takes most of each stretch, else the user's function, as where it has several such ops.
 
+        Where no function is known, ops that take most of it together are named by the longest.
+
         Args:
             most: share of a stretch, by which an op is what it is about.
             alone: share of the ops of a function, by which one op is what it does.
@@ -244,7 +246,9 @@ class HostCalls(CallsAfterCpuGaps):
         order = np.argsort(spent, kind="stable")
         main = np.full(len(self), -1, np.int64)
         main[stretch[first[order]]] = order  # what is assigned last, the longest, stays
-        one = np.append(spent, 0)[main] >= most * self.dur_ns
+        together = sums_of(stretch, ops.dur_ns, len(self))
+        taken = np.where(line.code >= 0, np.append(spent, 0)[main], together)
+        one = (main >= 0) & (taken >= most * self.dur_ns)
         one &= ~_has_several(line.code, ops, stretch, alone)
         code = np.append(ops.name.code[first], -1)[np.where(one, main, -1)]
         return Texts(code, ops.name.names).or_else(line)

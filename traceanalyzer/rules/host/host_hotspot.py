@@ -63,7 +63,9 @@ def host_hotspot(
     charged = idle.charged_to("host-work").call.distinct()
     for key, where in found[often].by(by[often]):
         ops, _ = where.ops()
-        own = _with_head(ops[ops.name.one_of(key)], charged, key)
+        named = ops[ops.name.one_of(key)]
+        alone = named.total_ns >= limits.naming_share * ops.total_ns  # else it is the longest of several
+        own = _with_head(named if alone else named[:0], charged, key)
         at: Calls = own if len(own) else where
         stalled = bool(len(own)) and bool(VIEWING_OP.search(key))
         at = at[at.dur_ns >= least_ns] if stalled else at
@@ -112,8 +114,12 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
         named_by=key,
         lost=lost,
         fix=DropSpans(at.start_ns, at.end_ns),
-        message=("{by} computes on the CPU" if computes else "code of {by} runs on the CPU between ops")
-        + (", with {ops}," if parts else "")
+        message=(
+            "{ops} compute on the CPU"
+            if key in parts
+            else ("{by} computes on the CPU" if computes else "code of {by} runs on the CPU between ops")
+            + (", with {ops}," if parts else "")
+        )
         + " {times_a_step}, "
         + ("median {typical}, longest {longest}, " if skewed else "")
         + "{host} in total"

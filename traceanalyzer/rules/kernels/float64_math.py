@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, distinct
+from traceanalyzer.model.arrays import Floats, Mask, distinct
 from traceanalyzer.roofline.gpus import Gpu, Gpus
+from traceanalyzer.roofline.op_bounds import bound_of, least_ns
 from traceanalyzer.roofline.op_work import shapes_of
 from traceanalyzer.roofline.other_units import first_of, speedup
 from traceanalyzer.roofline.signatures import Signature
@@ -40,6 +41,11 @@ _ALL = "every floating tensor is float64, which may be deliberate: "
 # Kernels that say what they compute in: the doubles among an op's inputs are others'.
 _OTHER_ARITHMETIC = r"[sh]gemm|_(s|bf|h)16|tf32|f32f32|Functor\w*<(float|c10::)|<float, float"
 
+_FULL_RATE = (
+    0.87  # of the memory peak, at which half the bytes take half the time: where, cat; H200, torch 2.11
+)
+_MOVES = frozenset({"transposition", "gather"})  # kinds of bounds that compute nothing but places
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -63,7 +69,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     When it is wrong: results need float64. If shapes are recorded, every floating tensor is float64 and none comes
     from the host, float64 counts as deliberate: the finding is info.
     Saving: products at the float32 rate (TF32 unless the trace shows it off), everything else at half the bytes, no
-    conversions to float64.
+    conversions to float64. What moves data below the memory's rate (roll, index_select) gains less: as many places stay
+    to be computed.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind
@@ -75,7 +82,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     for device, found in work[wide & ~name.matches("multi_tensor_apply")].by_device():
         leak = found[inputs.meets(mixes_float64)[found.entries]]
         casts = inputs.meets(widens_to_float64)[found.entries]
-        hits = _hits(found, casts, leak, gpus[device], tf32, limits)
+        at_peak_ns = _at_peak_ns(found, inputs, gpus[device])
+        hits = _hits(found, casts, leak, gpus[device], tf32, at_peak_ns, limits)
         yield (
             replace(
                 hits,
@@ -97,10 +105,27 @@ def _throughout(work: Work, inputs: WorkInputs) -> bool:
     return "double" in kinds and kinds.isdisjoint(NARROWER) and not uploaded.any()
 
 
-def _hits(found: Work, casts: Mask, leak: Work, gpu: Gpu, tf32: bool, limits: Limits) -> Hits:
+def _at_peak_ns(found: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
+    """What work that only moves data takes at the device's peak, ns; 0 of other work, and where that is not known."""
+    if gpu.peaks is None:
+        return np.zeros(len(found))
+    number = inputs.number[found.entries]
+    at_peak = np.zeros(len(inputs.signatures))
+    for one in distinct(number).tolist():
+        bound = bound_of(inputs.signatures[one])
+        if bound is not None and bound.kind in _MOVES:
+            at_peak[one] = least_ns(bound, gpu.peaks, None)
+    return np.asarray(at_peak[number])
+
+
+def _hits(
+    found: Work, casts: Mask, leak: Work, gpu: Gpu, tf32: bool, at_peak_ns: Floats, limits: Limits
+) -> Hits:
     times = speedup(gpu, "matmul", "fp64", (tf32 and first_of(gpu, "tf32")) or "fp32")
     product = found.name.matches(families.GEMM_OR_CONVOLUTION)
-    needed = np.where(product, 1 / (times or limits.unknown_speedup), limits.moving_share) * found.dur_ns
+    rate = np.where(at_peak_ns > 0, at_peak_ns / np.maximum(found.dur_ns, 1) / _FULL_RATE, 1.0)
+    moving = 1 - (1 - limits.moving_share) * np.minimum(rate, 1.0) ** 2  # what else takes time stays
+    needed = np.where(product, 1 / (times or limits.unknown_speedup), moving) * found.dur_ns
     first, source = _first(leak)
     where = f" ({first})" if first else ""
     return Hits(

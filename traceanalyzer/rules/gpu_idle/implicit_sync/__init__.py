@@ -46,12 +46,13 @@ def implicit_sync(
     How sure: the op holds the copy and the call that waits. Its cost is the idle time that the accounting charges to
     that call, the copy and the counting kernels. In a launch-bound loop the GPU would be idle anyway, and the saving
     is smaller. Reading a CPU tensor launches nothing and does not count.
-    When it is wrong: a value that decides the next step has to be read; then read it later or less often.
+    When it is wrong: a value that decides the next step has to be read; then read it later or less often. What a step
+    without backward reads last is its result: info, because only steps that follow each other gain.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]
     copies, waits = Work(work.events, values.copy), Calls(work.events, values.wait)
-    for (cause, op), found in ops.by(kinds_of(ops, values), _as_called(ops)):
+    for (cause, op), found in ops.by(kinds_of(ops, values, calls, work), _as_called(ops)):
         waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
         lines, idling = found.line.sums(found.dur_ns), idle.waited().call.inside(found).any()
@@ -78,6 +79,7 @@ def implicit_sync(
                 "longest_ns": longest,
                 "lines": lines,
             },
+            info=cause == "result",
         )
 
 

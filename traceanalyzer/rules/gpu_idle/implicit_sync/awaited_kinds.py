@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import texts_of
-from traceanalyzer.rule.views import Calls
+from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.timeline.awaited_values import AwaitedValues
 
 
@@ -29,6 +30,7 @@ class Awaited:
     only_reads: bool = False
 
 
+_TRAINS = r"^autograd::engine::|^Optimizer\.step#"
 _CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
 _MAYBE_CHECKS = " If torch.distributions checks its arguments there, turn that off (validate_args=False)."
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
@@ -74,6 +76,13 @@ KINDS = {
         "Create the value on the device (torch.full, torch.arange with device=), keep it there, or copy from pinned "
         "memory with non_blocking=True.",
     ),
+    "result": Awaited(
+        None,  # by what the step still launches: nothing
+        "waits for the result of the step, which trains nothing",
+        "If the step answers a request, keep it. If steps follow each other, launch the next one before you read this "
+        "result: copy it with non_blocking=True to pinned memory.",
+        only_reads=True,
+    ),
     "loss-scaling": Awaited(
         None,  # by the ops around it
         "is GradScaler's check for overflowed gradients, and waits for the answer",
@@ -94,11 +103,26 @@ def advice_of(kind: str, calls: Calls) -> str:
     return KINDS[kind].advice + _MAYBE_CHECKS * bool(calls.name.one_of("aten::all").any())
 
 
-def kinds_of(ops: Calls, values: AwaitedValues) -> Texts:
-    """Which of `KINDS` each op is: the first whose pattern its name has, but for those that are told otherwise."""
+def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Texts:
+    """Which of `KINDS` each op is: the first whose pattern its name has, but for those that are told otherwise.
+
+    Args:
+        calls, work: everything on the CPU and on the device.
+    """
     names = list(KINDS)
     patterns = [(number, kind.ops) for number, kind in enumerate(KINDS.values()) if kind.ops is not None]
     found = np.select([ops.name.matches(ops_) for _, ops_ in patterns], [number for number, _ in patterns])
+    if not calls.name.matches(_TRAINS).any():
+        read = np.flatnonzero(found == names.index("copy-to-host"))
+        found[read[_last(ops[read], work)]] = names.index("result")
     found[values.upwards] = names.index("copy-to-device")
     found[values.scaler] = names.index("loss-scaling")
     return Texts(found, np.array(names, object))
+
+
+def _last(read: Calls, work: Work) -> Mask:
+    """After which of these ops their step launches nothing but copies of other ones."""
+    others = work.launch[(work.launch.step >= 0) & ~work.launch.inside(read)]
+    last = np.zeros(max(int(read.step.max(initial=-1)), int(others.step.max(initial=-1))) + 2, np.int64)
+    np.maximum.at(last, others.step, others.start_ns)
+    return np.asarray((read.step >= 0) & (read.start_ns > last[read.step]))

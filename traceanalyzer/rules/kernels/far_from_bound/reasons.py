@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.roofline.op_bounds import CONTENDED
 from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 
 _FEW = 0.5  # of the multiprocessors: fewer blocks leave half of the device empty
-_MANY = 64  # additions into one place: more of them wait for each other; index_add_, H200
 _SHORT = 256  # elements of a row: a block of torch's norms has that many threads
 _ALONG_ONE = """sum mean amax amin argmax argmin prod norm linalg_vector_norm var std logsumexp all any max min cumsum
 cumprod logcumsumexp _softmax _log_softmax softmax log_softmax _softmax_backward_data _log_softmax_backward_data sort
@@ -59,7 +59,7 @@ def _contention(op: Signature, kind: str) -> str:
         added, places = math.prod(op.shape(2)) // max(math.prod(op.shape(0)[1:]), 1), op.shape(0)[0]
     else:
         return ""
-    if added < _MANY * max(places, 1):
+    if added < CONTENDED * max(places, 1):
         return ""
     return f"each of {places:,} rows takes about {added // max(places, 1):,} additions, one after the other"
 
