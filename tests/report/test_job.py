@@ -115,8 +115,8 @@ def test_work_on_the_host_is_said_with_the_copies_that_it_needs(shared: Shared) 
     assert (first.rule, first.cause, first.evidence["copied_bytes"]) == ("straggler", "host-work", 3 << 20)
     assert "on the CPU, to which 3.00 MiB are copied" in first.message
     assert first.advice.startswith("Compute it on the device")
-    copy = report.findings[1]
-    assert (copy.rule, copy.fault) == ("exposed-copy", first.fault)
+    evidence = {one.rule for one in report.findings[1:] if one.fault == first.fault}
+    assert evidence >= {"exposed-copy", "host-hotspot"}
     for name in ("ranks/hiccup.bad", "ranks2/loader.bad"):
         (other,) = (one for one in reported_pair(shared, name).findings if one.rule == "straggler")
         assert "copied" not in other.message
