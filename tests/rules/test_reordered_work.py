@@ -270,35 +270,3 @@ def test_frames_are_folded_into_the_batch_where_a_kernel_spans_one() -> None:
     assert one.message.startswith("conv3d with a kernel of one frame reads channels before frames")
     (other,) = found(program(frames(depth=3)), "strided-copy")
     assert other.cause == "transposition"
-
-
-def linear_attention(*between: Op, rows: int = 4_096) -> list[Op]:
-    """(q k) v: a matrix of all positions by all positions is in between."""
-    whole = [32, rows, rows]
-    return [
-        Op("aten::bmm", GEMM, 900, [[32, rows, 64], [32, 64, rows]], [F32, F32]),
-        *between,
-        Op("aten::bmm", GEMM, 900, [whole, [32, rows, 64]], [F32, F32]),
-        Op("aten::relu", MOVE, 20, [[32, rows, 64]], [F32]),
-    ]
-
-
-def test_three_matrices_are_multiplied_in_the_order_that_takes_fewer_operations() -> None:
-    scaled = Op("aten::mul", MOVE, 700, [[32, 4_096, 4_096], []], [F32, "double"])
-    for ops, spent in ((linear_attention(), 1_800), (linear_attention(scaled), 2_500)):
-        (one,) = found(program(ops), "product-order")
-        assert "go through 32x4096x4096, with 64 times the operations of the other order" in one.message
-        assert one.cost_ns == pytest.approx(6e3 * spent * (1 - 1 / 64), rel=0.03)
-    weights = [
-        Op("aten::mm", GEMM, 300, [[4_096, 16], [16, 4_096]], [F32, F32]),
-        Op("aten::mm", GEMM, 300, [[256, 4_096], [4_096, 4_096]], [F32, F32]),
-    ]
-    (one,) = found(program(weights), "product-order")
-    assert "products of 256x4096, 4096x16 and 16x4096 go through 4096x4096" in one.message
-
-
-def test_products_with_softmax_between_and_short_rows_keep_their_order() -> None:
-    softmax = Op("aten::_softmax", SUM, 300, [[32, 4_096, 4_096], [], []], [F32, "Scalar", "Scalar"])
-    reader = Op("aten::relu", MOVE, 20, [[32, 4_096, 4_096]], [F32])
-    for ops in (linear_attention(softmax), linear_attention(rows=128), [*linear_attention(), reader]):
-        assert found(program(ops), "product-order") == []

@@ -96,9 +96,6 @@ Once = Callable[[Sequence[str], Mapping[str, str]], Mapping[str, RankTables | Ex
 Written = Callable[[Path, bytes], None]
 
 
-# -- what one file says ----------------------------------------------------------------------------------
-
-
 def rank_tables(analysis: Analysis, _: None, made_from: Mapping[str, str]) -> RankTables:
     """What is asked of each file, wherever it is read; by its hash the tables say of which content they are."""
     source = analysis.trace.meta.source
