@@ -33,7 +33,9 @@ _GLYPHS = {
 _OTHER_GLYPH = "■"
 _STYLES = {"compute": "green", "communication": "magenta", "copy": "cyan", "memset": "cyan", IDLE: "dim"}
 _BEFORE = ("dispatching", "launch-latency")  # causes whose op is the one that the device waited for
+_OTHER = "other causes"
 _LEAST_SHARE = 0.005  # of the window: less is left out where there is little room
+_ROOM_FOR_OTHER = 6  # rows
 _LABELS = 22  # columns of the names at least: with these, those of two devices stand below one another
 
 
@@ -67,10 +69,18 @@ def device_bar(
 
 
 def _largest(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: int) -> list[Row]:
-    """The classes in their order, and then causes, that are the largest `most`; idle time is one of them."""
+    """The largest `most` of the classes in their order and then the causes; idle time is one.
+
+    Where there is room for it, all causes that are left out are one more.
+    """
     large = [row for row in (*rows, *causes) if row[2] >= _LEAST_SHARE * length_ns or row[1] == IDLE]
-    idle_first = sorted(large, key=lambda row: (row[1] != IDLE, -row[2]))
-    return [row for row in large if row in idle_first[:most]]
+    idle_first = sorted(large, key=lambda row: (row[1] != IDLE, row[0] == _OTHER, -row[2]))
+    kept = [row for row in large if row in idle_first[:most] and row[0] != _OTHER]
+    if most >= _ROOM_FOR_OTHER and any(cause not in kept for cause in causes):
+        kept = [row for row in kept if row in idle_first[: most - 1]]
+        rest = sum(ns for label, name, ns, ops in causes if (label, name, ns, ops) not in kept)
+        kept.append((_OTHER, "", rest, []))
+    return kept
 
 
 def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
@@ -89,7 +99,7 @@ def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
             )
     rest = sum(ns for _, ns in largest[LARGEST_CAUSES:])
     if rest:
-        yield "other causes", rest, []
+        yield _OTHER, rest, []
 
 
 def _named(ops: list[str], room: int) -> str:

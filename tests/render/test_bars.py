@@ -1,0 +1,30 @@
+"""Where time goes, in few rows: none of it is lost."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from traceanalyzer.model.report import IDLE
+from traceanalyzer.render.text.bars import _OTHER, _largest
+
+NS = st.integers(1, 10**9)
+
+
+@examples(200)
+@given(
+    st.lists(NS, max_size=4), st.lists(NS, min_size=1, max_size=5), st.integers(0, 10**6), st.integers(6, 8)
+)
+def test_causes_in_few_rows_are_still_all_idle_time(
+    busy: list[int], causes: list[int], other: int, most: int
+) -> None:
+    why = [(f"cause {k}", "", ns, ["aten::add"]) for k, ns in enumerate(causes)]
+    why += [(_OTHER, "", other, [])] if other else []
+    idle = sum(ns for _, _, ns, _ in why)
+    classes = [(f"class {k}", f"class {k}", ns, list[str]()) for k, ns in enumerate(busy)]
+    classes.append(("idle", IDLE, idle, []))
+    rows = _largest(classes, why, most, idle + sum(busy))
+    assert len(rows) <= most
+    assert ("idle", IDLE, idle, []) in rows
+    assert sum(ns for _, name, ns, _ in rows if not name) == idle
