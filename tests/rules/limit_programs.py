@@ -37,10 +37,10 @@ from tests.rules.test_needless_work import (
 from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_replay import served
 from tests.rules.test_partly_used import head, select
+from tests.rules.test_product_order import linear_attention
 from tests.rules.test_recomputation import anomaly_mode
 from tests.rules.test_reordered_work import (
     forecast,
-    linear_attention,
     propagated,
     sampled,
     searched,
