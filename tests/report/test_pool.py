@@ -143,6 +143,9 @@ def test_commands_use_processes_where_files_are_large(job: Path, monkeypatch: py
     assert len(begun) == len(OPTIONS)
     assert diagnosed(job, *OPTIONS[0], "--jobs", "1") == here[0]
     assert len(begun) == len(OPTIONS)
+    monkeypatch.setattr(ranks_of_commands, "_HERE_BYTES", 0)
+    assert diagnosed(job, *OPTIONS[0], "--jobs", "1") == here[0]
+    assert len(begun) == len(OPTIONS) + 1
 
 
 OPTIONS: tuple[tuple[str, ...], ...] = (

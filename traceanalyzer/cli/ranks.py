@@ -23,6 +23,7 @@ WORTH_BYTES = 48 << 20  # a process takes 0.7 s to begin, in which one core read
 _RANK_BYTES = (
     12  # times the plain bytes of a file: memory for the largest of a process's ranks; 3 to 10 in 2 to 11 MB
 )
+_HERE_BYTES = 4 << 30  # by this measure, for ranks in this process: of 512 ranks of 1.7 MB it held an eighth
 _BEGUN_BYTES = 150 << 20  # what a process holds before its first rank, 112 MiB, and a third more
 _SHARE = 0.6  # of the memory that is free, for all processes; chosen
 
@@ -142,7 +143,7 @@ def _processes(files: Sequence[Path], jobs: int | None) -> tuple[int, int | None
     if free is None:
         return (most, None) if most > 1 and sum(sizes) >= WORTH_BYTES else (0, None)
     free = int(_SHARE * free)
-    if sum(sizes) < WORTH_BYTES or (most == 1 and _RANK_BYTES * sum(sizes) < free):
+    if sum(sizes) < WORTH_BYTES or (most == 1 and _RANK_BYTES * sum(sizes) < min(free, _HERE_BYTES)):
         return 0, None
     most = max(min(most, free // (_BEGUN_BYTES + _RANK_BYTES * max(sizes))), 1)
     return most, free // most
