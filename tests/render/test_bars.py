@@ -27,4 +27,8 @@ def test_causes_in_few_rows_are_still_all_idle_time(
     rows = _largest(classes, why, most, idle + sum(busy))
     assert len(rows) <= most
     assert ("idle", IDLE, idle, []) in rows
-    assert sum(ns for _, name, ns, _ in rows if not name) == idle
+    shown = [ns for _, name, ns, _ in rows if not name]
+    if shown:
+        assert sum(shown) == idle
+    else:  # each is next to nothing, or busy classes take all rows
+        assert len(rows) == most or max(causes) < 0.005 * (idle + sum(busy))

@@ -71,12 +71,13 @@ def device_bar(
 def _largest(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: int) -> list[Row]:
     """The largest `most` of the classes in their order and then the causes; idle time is one.
 
-    Where there is room for it, all causes that are left out are one more.
+    Where there is room for it, the causes beside those shown are one more; if none is shown, there is none more.
     """
     large = [row for row in (*rows, *causes) if row[2] >= _LEAST_SHARE * length_ns or row[1] == IDLE]
     idle_first = sorted(large, key=lambda row: (row[1] != IDLE, row[0] == _OTHER, -row[2]))
     kept = [row for row in large if row in idle_first[:most] and row[0] != _OTHER]
-    if most >= _ROOM_FOR_OTHER and any(cause not in kept for cause in causes):
+    shown = [cause for cause in causes if cause in kept]
+    if most >= _ROOM_FOR_OTHER and 0 < len(shown) < len(causes):
         kept = [row for row in kept if row in idle_first[: most - 1]]
         rest = sum(ns for label, name, ns, ops in causes if (label, name, ns, ops) not in kept)
         kept.append((_OTHER, "", rest, []))
