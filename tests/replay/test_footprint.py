@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,16 @@ from hypothesis import strategies as st
 from tests.replay.programs import OP_NS, STEP_NS, Loop, program, replay
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.edits import CapOps, Drop, DropSpans, Edit, MoveToSideStream, Resize, ShrinkGaps
+from traceanalyzer.replay.edits import (
+    CapOps,
+    Drop,
+    DropSpans,
+    Edit,
+    MoveToSideStream,
+    Resize,
+    Scale,
+    ShrinkGaps,
+)
 from traceanalyzer.replay.footprint import WHOLLY, Footprint
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Fuse
@@ -69,6 +80,16 @@ def test_what_another_only_quickens_is_another_change(trace: Trace, built: Progr
     entries = built.work.entry
     dropped, quickened = taken(built, Drop(rows(trace, "aten::mm"))), taken(built, Resize(entries, 1_000.0))
     assert not dropped.holds(quickened)
+
+
+@pytest.mark.parametrize(("left", "does"), [(0.1, True), (0.2, False)])
+def test_what_leaves_a_tenth_of_a_kernel_does_for_what_drops_it(
+    trace: Trace, built: Program, left: float, does: bool
+) -> None:
+    """All pairs that are never written leave nothing of the pointwise kernels over them that could be fused."""
+    entries = built.work.entry
+    fused = taken(built, Fuse(entries, np.arange(len(entries)) // 3))
+    assert taken(built, Scale(entries, left)).holds(replace(fused, cpu_ns=0.0 * fused.cpu_ns)) is does
 
 
 def test_host_work_after_a_wait_belongs_to_it_up_to_the_next_launch(trace: Trace, built: Program) -> None:

@@ -57,6 +57,13 @@ CASES = [
         "row scatter",
         1024 * 64 * 4 + 1024 * 8 + 2 * 1024 * 4 * 4,
     ),
+    (  # a histogram: numbers that meet in few places are added in shared memory first
+        signature("index_add_", [[4], [], [1024], [1024], []], [F32, "Scalar", LONG, F32, "Scalar"]),
+        "histogram",
+        1024 * (4 + 8),
+    ),
+    (signature("scatter_add_", [[4], [], [256], [256]], [F32, "Scalar", LONG, F32]), "histogram", 256 * 12),
+    (signature("scatter_add_", [[4], [], [255], [255]], [F32, "Scalar", LONG, F32]), "scatter", 255 * 20),
     (  # few for each of the rows
         signature("index_add_", [[64, 64], [], [1024], [1024, 64], []], [F32, "Scalar", LONG, F32, "Scalar"]),
         "row scatter",

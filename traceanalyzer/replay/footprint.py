@@ -17,6 +17,9 @@ from traceanalyzer.replay.program import Program
 
 _SHRUNK_NS = 20_000.0  # taken from a gap by an edit that names it; less is the Python around what was dropped
 _INSIDE = 0.5  # share of what a fix takes, from which on another fix does for it; chosen
+_EMPTIED = (
+    0.9  # share of a kernel's time, from which on a fix leaves as little of it as one that drops it; chosen
+)
 WHOLLY = (
     0.75  # from which on the rest belongs to it: 0.85 to 0.99 in five programs, 0.55 where it did not; H200
 )
@@ -31,6 +34,7 @@ class Footprint:
         work_ns: float64 (work,), device time that they take.
         dropped: bool (segments,), segments that go.
         dead: bool (work,), work that goes.
+        emptied: bool (work,), work that goes or is left with a tenth of its time.
         woken: bool (segments,), segments after which the CPU no longer waits for the device.
         moved_ns: float64 (work,), duration of the work that goes to another stream, as traced.
         leaves: whether something takes CPU time in the place of what goes: others do it, such as a loader's workers.
@@ -40,6 +44,7 @@ class Footprint:
     work_ns: Floats
     dropped: Mask
     dead: Mask
+    emptied: Mask
     woken: Mask
     moved_ns: Floats
     leaves: bool
@@ -57,8 +62,9 @@ class Footprint:
         work = np.where(edited.alive, np.maximum(device.dur_ns - edited.dur_ns, 0.0), device.dur_ns)
         woken = np.zeros(len(dropped), bool)
         woken[program.waits.last[~edited.waits]] = True
+        emptied = ~edited.alive | (work >= _EMPTIED * np.maximum(device.dur_ns, 1))
         moved = np.where(edited.stream != device.stream, device.dur_ns, 0.0)
-        return cls(cpu, work, dropped, ~edited.alive, woken, moved, bool(edited.added_ns.any()))
+        return cls(cpu, work, dropped, ~edited.alive, emptied, woken, moved, bool(edited.added_ns.any()))
 
     def holds(self, other: Footprint, share: float = _INSIDE) -> bool:
         """Whether so much of what the other drops, and of the gaps that it shrinks, goes by this, too.
@@ -70,7 +76,7 @@ class Footprint:
         """
         both = ~(self.dropped | other.dropped)  # of these `cpu_ns` is what gaps shrink by
         inside = other.cpu_ns[self.dropped].sum() + np.minimum(self.cpu_ns, other.cpu_ns)[both].sum()
-        inside += other.work_ns[self.dead & other.dead].sum()
+        inside += other.work_ns[self.emptied & other.dead].sum()
         return bool(inside >= share * max(other.cpu_ns.sum() + other.work_ns.sum(), 1.0))
 
     def leads_to(self, other: Footprint, launch: NDArray[np.int64]) -> bool:

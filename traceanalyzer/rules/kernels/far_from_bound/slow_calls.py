@@ -8,6 +8,10 @@ SHAPE = (
     "Give the device more parallel work: more rows, another dimension, or split rows and combine the parts"
 )
 _PLACES = "Let fewer additions hit the same row: sum equal indices first, or add into several tables"
+_COUNTS = (
+    "Count with torch.histc or torch.bincount(index, weights): they add in each block's shared memory first, not one "
+    "after the other in the result"
+)
 _EQUAL = (
     "Equal indices are added one after the other: use F.embedding or index_select instead of table[index], and "
     "index_add_ instead of index_put_(accumulate=True); they add many at once"
@@ -37,6 +41,7 @@ _DEPTHWISE = (
 REMEDIES: Mapping[str, str] = {
     "scatter": _PLACES,
     "row scatter": _PLACES,
+    "histogram": _COUNTS,
     "indexed sum": _EQUAL,
     "indexed row sum": _EQUAL,
     "softmax": _ORDER,
