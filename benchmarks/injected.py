@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.delays import Delay, Rank, Shifted, shifted
 from benchmarks.recorded_job import EVENED, LATE, RecordedJob, between, jobs_in, marks_of
 from traceanalyzer import Report, diagnose, load_job
+from traceanalyzer.model.finding import Status
 
 KINDS = ("compute", "one op", "pause", "input", "link")
 SAID = {
@@ -140,7 +141,8 @@ def main() -> None:
                         total.setdefault(kind, []).append(hit)
                         if not hit:
                             told = [(f.rule, f.cause, f.ranks, f.severity.name) for f in report.findings[:2]]
-                            print(f"  {kind} on rank {rank}, {share:.0%}: {told}", flush=True)
+                            broken = {(o.rule, o.why) for o in report.outcomes if o.status is Status.FAILED}
+                            print(f"  {kind} on rank {rank}, {share:.0%}: {told}", *broken, flush=True)
             for file in Path(scratch).iterdir():
                 file.unlink()
     for kind, hits in total.items():

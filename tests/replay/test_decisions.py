@@ -17,7 +17,8 @@ from traceanalyzer.replay.steady_work import _edges, _gaps
 
 
 @pytest.mark.parametrize(
-    ("more_ns", "held_ns", "share"), [(5e6, 8e6, 0.25), (9e6, 8e6, 0.4), (-1.0, 8e6, 0.0), (5e6, -1.0, 0.0)]
+    ("more_ns", "held_ns", "share"),
+    [(5e6, 8e6, 0.25), (9e6, 8e6, 0.4), (-1.0, 8e6, 0.0), (5e6, -1.0, 0.0), (5e7, 4e7, 1.0)],
 )
 def test_others_wait_for_what_a_rank_takes_more_and_no_longer_than_they_did(
     more_ns: float, held_ns: float, share: float

@@ -141,6 +141,9 @@ def test_reducing_in_every_micro_step(shared: Shared) -> None:
 def test_reducing_values_one_by_one(shared: Shared) -> None:
     (one,) = found(shared("ranks/loss_reduce.bad.rank0"), "needless-collectives")
     assert (one.cause, one.by, one.count) == ("one-by-one", "c10d::allreduce_", 6 * 5)
+    assert "every hundred steps" in one.advice
+    assert one.saving is not None
+    assert one.saving.share > 0.25  # 31 % by the measured steps; with one left in each step 16 %
     assert found(shared("ranks/loss_reduce.fixed.rank0"), "needless-collectives") == []
 
 

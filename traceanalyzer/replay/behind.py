@@ -145,7 +145,7 @@ class AsPeers:
 
 def late_share(more_ns: float, held_ns: float, step_ns: float) -> float:
     """Share of the step that the others wait for what one rank takes more."""
-    return max(min(more_ns, held_ns), 0.0) / max(step_ns, 1.0)
+    return min(max(min(more_ns, held_ns), 0.0) / max(step_ns, 1.0), 1.0)
 
 
 def behind(

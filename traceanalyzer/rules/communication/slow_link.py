@@ -10,7 +10,7 @@ from traceanalyzer.job.links import RankLinks, SlowLink
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.replay.behind import LATE_SHARE
+from traceanalyzer.replay.behind import LATE_SHARE, late_share
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, rule
 from traceanalyzer.rule.collective_arrivals import without_waiting
@@ -72,7 +72,7 @@ def _hits(found: Work, link: SlowLink, transfer_ns: Rows, step_ns: float) -> Hit
             "what": link.collective or "exchanges",
             "part": f"{link.part:.0%}".replace("%", " %"),
             "more_ns": round(more),
-            "longer_share": link.part,
-            LATE_SHARE: more / step_ns if step_ns else 0.0,
+            "longer_times": 1 + link.part,
+            LATE_SHARE: late_share(more, more, step_ns) if step_ns else 0.0,
         },
     )
