@@ -76,6 +76,25 @@ def test_of_two_steps_the_much_longer_one_is_left_out() -> None:
     assert forecast(trace).program.sample.steps.tolist() == [1]
 
 
+@pytest.mark.parametrize(("before", "slow", "first"), [(False, False, 1), (True, False, 0), (True, True, 1)])
+def test_the_first_step_counts_where_the_recording_began_amid_the_step_before(
+    before: bool, slow: bool, first: int
+) -> None:
+    """What a cold start takes, the step before has taken; a first step that is slow all the same does not count."""
+    trace, number, at = TraceBuilder(), 0, 0
+    for step in range(-1 if before else 0, 4):
+        begun = at
+        for _ in range(120):
+            number += 1
+            trace.op("aten::mm", at, 25 * US)
+            trace.launch("cudaLaunchKernel", at + 10 * US, 5 * US, number)
+            trace.kernel(at + 18 * US, 10 * US, number)
+            at += 60 * US if slow and step == 0 else 30 * US
+        if step >= 0:
+            trace.step(step, begun, at - begun)
+    assert forecast(trace).program.sample.steps.tolist() == list(range(first, 4))
+
+
 def test_the_loader_comes_first_where_most_steps_wait_for_it() -> None:
     report = diagnose(training(slow={2, 3, 4, 5, 6, 7, 8}, loading=True).load())
     assert report.findings[0].rule == "dataloader-stall"

@@ -95,7 +95,7 @@ class Sample:
         if joint is not None and (same := np.isin(steps.number, joint.number)).any():
             return cls(np.flatnonzero(same), begin[same], end[same], 1.0, len(steps))
         working = end - begin - intervals.covered(loading, begin, end)
-        usual = _usual(working, steps.capturing)
+        usual = _usual(working, steps.capturing, warm=steps.warm)
         usable = _undisturbed(usual, *_paces(nesting, loading, begin, end))
         left = _left_out(end - begin, usable, steps.capturing)
         first, last = (_rows_before(nesting, edges[usable]) for edges in (begin, end))
@@ -109,18 +109,24 @@ class Sample:
         return cls(chosen, begin, end, 1.0, len(steps), disturbed=disturbed, left_out=left)
 
 
-def _usual(dur: Rows, capturing: Mask) -> Rows:
-    """Positions of steps that are neither empty, nor the first, nor hiccups, and capture no graph."""
+def _usual(dur: Rows, capturing: Mask, *, warm: bool) -> Rows:
+    """Positions of steps that are neither empty, nor a cold first one, nor hiccups, and capture no graph.
+
+    Args:
+        warm: whether the first is as warm as the others, if it is as quick.
+    """
     usable = np.flatnonzero((dur > 0) & ~capturing)
     if len(usable) == 0:
         return np.zeros(1, np.int64)
-    if len(usable) > 1 and usable[0] == 0:
+    if len(usable) > 1 and usable[0] == 0 and not (warm and dur[0] <= _SLOW * _median(dur[usable])):
         usable = usable[1:]
-    median = np.sort(dur[usable])[
-        (len(usable) - 1) // 2
-    ]  # of two steps the quicker: the other may be a hiccup
-    slow = dur[usable] > _SLOW * median
+    slow = dur[usable] > _SLOW * _median(dur[usable])
     return usable[~slow] if slow.mean() <= _RARE or slow.sum() <= 1 else usable
+
+
+def _median(dur: Rows) -> int:
+    """Of two the quicker: the other may be a hiccup."""
+    return int(np.sort(dur)[(len(dur) - 1) // 2])
 
 
 def _left_out(dur: Rows, usable: Rows, capturing: Mask) -> float:

@@ -53,6 +53,7 @@ class StepMarks:
         batch: int64 (steps,), requests in it as its mark says, -1 for unknown.
         capturing: bool (steps,), whether a CUDA graph is captured in it, which steps do not do again and again.
         known_ns: device -> ns from which on the recording tells what it did, as in `recording_edges`.
+        amid: whether the recording began amid a step, which launched work before the first mark.
     """
 
     whole_ns: tuple[int, int]
@@ -68,6 +69,7 @@ class StepMarks:
     batch: Ns
     capturing: Mask
     known_ns: Mapping[int, int]
+    amid: bool
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> Self:
@@ -95,6 +97,7 @@ class StepMarks:
             batch=np.array([batch for _, batch in told], np.int64),
             capturing=capturing,
             known_ns=known,
+            amid=work is not None and bool((of_work[work.call >= 0] < 0).any()),
         )
 
 

@@ -31,6 +31,7 @@ class Steps:
         phase, batch: (steps,), as in `StepMarks`.
         capturing: bool (steps,), whether a CUDA graph is captured in it, and in others none.
         cut: bool (steps,), whether the user's window leaves a part of it out on a device.
+        warm: whether the trace holds a step, or a part of one, before the first one.
     """
 
     window_start_ns: int
@@ -48,6 +49,7 @@ class Steps:
     batch: Ns
     capturing: Mask
     cut: Mask
+    warm: bool
 
     def __len__(self) -> int:
         return len(self.number)
@@ -117,6 +119,7 @@ class Steps:
             batch=marks.batch[chosen],
             capturing=marks.capturing[chosen],
             cut=_cut(marks, edges, first, last),
+            warm=first > 0 or marks.amid,
         )
 
 
