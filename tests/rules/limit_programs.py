@@ -16,6 +16,7 @@ from tests.rules.launches import loop
 from tests.rules.loops import loop_of
 from tests.rules.programs import Program
 from tests.rules.test_collectives import few_and_many, small_ones
+from tests.rules.test_computed_weight import adapted, weight_normed
 from tests.rules.test_copies_and_memory import allocating, converting
 from tests.rules.test_dataloader_stall import collating
 from tests.rules.test_dense_gradient import recommender
@@ -173,6 +174,7 @@ def updating(*ops: str, launches: int = 5) -> TraceBuilder:
 
 PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "allocator-thrash": [lambda: allocating(("cudaMalloc", "cudaFree"), range(6)).trace, spiking],
+    "computed-weight": [lambda: program(weight_normed()), lambda: program(adapted())],
     "dataloader-stall": [lambda: loop_of(collating)],
     "dense-dispatch": [lambda: program(slots())],
     "dense-gradient": [lambda: recommender(110_000, optimizer="Adagrad")],

@@ -1,0 +1,102 @@
+"""Weights that are computed from parameters in each call of a layer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
+
+POINTWISE = "void at::native::vectorized_elementwise_kernel<4>(float*)"
+NORM = "void at::native::weight_norm_fwd_first_dim_kernel<float, float>(float*)"
+CONV = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc"
+NODE = "autograd::engine::evaluate_function: "
+W, X = [2_048, 2_048], [8, 512, 2_048]
+ROWS = [2_048, 4_096], [4_096, 2_048]
+
+
+def linear(weight: list[int] = W, x: list[int] = X) -> Op:
+    return Op("aten::linear", NVJET, 90, [x, weight, []], [BF16, BF16, ""])
+
+
+def weight_normed() -> list[Op]:
+    """A convolution with weight norm, as it is served."""
+    shape = [512, 512, 7]
+    return [
+        Op("aten::_weight_norm", NORM, 40, [shape, [512, 1, 1], []], [F32, F32, "Scalar"]),
+        Op("aten::conv1d", CONV, 60, [[1, 512, 400], shape, [512], []], [F32, F32, F32, "ScalarList"]),
+        Op("aten::leaky_relu", POINTWISE, 5, [[1, 512, 400], []], [F32, "Scalar"]),
+    ]
+
+
+def adapted(*, trained: list[int] | None = None) -> list[Op]:
+    """W + s * B A of a linear layer, and its backward pass."""
+    leaf = trained or [2_048, 16]
+    return [
+        Op("aten::matmul", NVJET, 20, [[2_048, 16], [16, 2_048]], [BF16, BF16]),
+        Op("aten::mul", POINTWISE, 15, [W, []], [BF16, "double"]),
+        Op("aten::add", POINTWISE, 25, [W, W, []], [BF16, BF16, "Scalar"]),
+        linear(),
+        Op("aten::mm", NVJET, 90, [[4_096, 2_048], W], [BF16, BF16], inside=f"{NODE}MmBackward0"),
+        Op("aten::mm", NVJET, 90, list(ROWS), [BF16, BF16], inside=f"{NODE}MmBackward0"),
+        Op("aten::mul", POINTWISE, 15, [W, []], [BF16, "double"], inside=f"{NODE}MulBackward0"),
+        Op("aten::mm", NVJET, 20, [W, [2_048, 16]], [BF16, BF16], inside=f"{NODE}MmBackward0"),
+        Op("torch::autograd::AccumulateGrad", POINTWISE, 1, [leaf], [BF16]),
+    ]
+
+
+def unpacked() -> list[Op]:
+    return [
+        Op("aten::to", POINTWISE, 30, [W, []], ["signed char", "Scalar"]),
+        Op("aten::mul", POINTWISE, 30, [W, [2_048, 1]], [BF16, BF16]),
+        linear(x=[1, 1, 2_048]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ops", "cause", "spent_us", "said"),
+    [
+        (
+            weight_normed(),
+            "constant",
+            40,
+            "before 1 layers a step the layer's weight is computed, in aten::_weight_norm",
+        ),
+        (unpacked(), "quantised", 60, "integers are unpacked"),
+        (
+            [Op("aten::cat", POINTWISE, 30, [[[1_024, 2_048], [1_024, 2_048]], []], ["", ""]), linear()],
+            "constant",
+            30,
+            "in aten::cat",
+        ),
+    ],
+)
+def test_a_weight_that_is_the_same_in_each_call(ops: list[Op], cause: str, spent_us: int, said: str) -> None:
+    (one,) = found(program(ops), "computed-weight")
+    assert (one.cause, one.cost_ns) == (cause, 6_000 * spent_us)
+    assert said in one.message
+    assert one.saving is not None
+    assert one.saving.share > 0.1
+
+
+def test_gradients_of_a_whole_matrix_for_two_narrow_ones() -> None:
+    (one,) = found(program(adapted()), "computed-weight")
+    assert one.cause == "low-rank"
+    assert "product of inner size 16" in one.message
+    whole_ns = 6_000 * (20 + 15 + 25 + 90 + 15 + 20)  # but for the gradient of the layer's input
+    kept_ns = 6 * 6 * 4_096 * (2 * 2_048) * 2 / 4_800 / 0.6
+    assert one.cost_ns == pytest.approx(whole_ns - kept_ns, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        adapted(trained=W),  # all of the matrix is trained
+        [*weight_normed(), *adapted()[-1:]],  # weight norm in training: the weight changes
+        [linear(), *weight_normed()[1:]],  # no weight is computed
+        [*unpacked()[1:2], linear(x=W)],  # the input has the weight's shape
+        [Op("aten::to", POINTWISE, 30, [W, []], [F32, "Scalar"]), linear()],  # a conversion alone
+        [*unpacked(), *[linear()] * 3],  # chance: three of four such layers have none
+    ],
+)
+def test_weights_that_are_not_computed_or_must_be(ops: list[Op]) -> None:
+    assert found(program(ops), "computed-weight") == []

@@ -1,0 +1,189 @@
+"""A layer's weight is computed from parameters in each call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.replay.edits import DropSpans, Insert
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.op_bounds import REACHED
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rules.kernels.computed_weight.weight_chains import Chain, chains_of, matrix
+from traceanalyzer.timeline.names import VIEWING_OP
+
+_BACKWARD = r"^autograd::engine|Backward\d*$|^torch::autograd"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_calls_share: float = limit(
+        0.9, "minimum share of the calls of layers with such a weight; fewer are chance; chosen"
+    )
+    max_rank_share: float = limit(
+        0.25, "maximum inner size of a product that makes a weight, over the weight's smaller side; chosen"
+    )
+    min_gpu_share: float = limit(0.02, "minimum share of GPU time in it; less gains little; chosen")
+    passes: float = limit(
+        6.0,
+        "times that the narrow products and their sums move a layer's input and result; 4.8 and 6.0 on an H200",
+    )
+    cpu_ns: int = limit(
+        20_000, "CPU time of the ops that narrow products need more, forward and backward; H200, torch 2.11"
+    )
+
+
+@rule(
+    since="0.1",
+    claims=Claims.WORK,
+    specificity=2,
+    min_share=0.02,
+    limits=Limits,
+    causes=("constant", "quantised", "low-rank"),
+)
+def computed_weight(
+    calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits
+) -> Iterator[Hits]:
+    """A layer's weight is computed from parameters in each call.
+
+    What it looks for: linear layers and convolutions right after ops that take tensors of the weight's shape only
+    (also with dimensions of one), or narrow matrices whose product has that shape: weight norm, a low-rank update
+    W + B A, a mask, a scale, integers that are unpacked, parameters that are joined. Nine of ten calls of layers with
+    such weights have it.
+    Why it costs: where nothing is trained, the weight is the same in each call. Where W + B A is trained (LoRA),
+    backward also makes the gradient of the whole matrix, as large as in full training, only to get those of B and A.
+    Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm left on a model that only infers. Good: F.linear(x, W) +
+    s * F.linear(F.linear(x, A), B); remove_parametrizations(layer, "weight") after loading.
+    How sure: order and shapes are recorded, the tensors themselves are not: medium.
+    When it is wrong: activations that happen to have the shape of the next layer's weight; weights that another
+    process or an earlier op changes between calls.
+    Saving: all of these ops where nothing is trained. In training the forward pass, the gradients of the matrix and of
+    what made it, less
+    six passes over the input and the result of each layer, which narrow products need.
+    Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0) & ~calls.name.meets(VIEWING_OP.search)]
+    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
+    number, signatures = signatures_of(calls.events.trace, ops.rows)
+    if not any(op.dims for op in signatures):
+        raise Unavailable("no shapes recorded: record_shapes=True shows what makes a layer's weight")
+    chains = chains_of(ops, number, signatures, limits.min_calls_share)
+    trained = calls.name.matches(_BACKWARD).any()
+    for cause in ("low-rank",) if trained else ("constant", "quantised"):
+        own = [one for one in chains if trained or one.packed is (cause == "quantised")]
+        if trained:
+            own = [one for one in own if 0 < one.rank <= limits.max_rank_share * min(matrix(one.weight))]
+            yield from _low_rank(own, ops, number, signatures, calls, work, inputs, gpus, limits)
+        elif own:
+            yield from _constant(cause, own, ops, work, limits)
+
+
+def _constant(cause: str, chains: list[Chain], ops: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    first, last = np.array([one.first for one in chains]), np.array([one.layer for one in chains]) - 1
+    inside = np.zeros(len(ops), bool)
+    for one in chains:
+        inside[one.first : one.layer] = True
+    makes = ops[inside]
+    packed = cause == "quantised"
+    for device, found in work[work.launch.index_of_enclosing(makes) >= 0].by_device():
+        share = found.total_ns / max(work[work.device == device].total_ns, 1)
+        if share < limits.min_gpu_share:
+            continue
+        layers = len(chains) // max(len(np.unique(ops.step[first])), 1)
+        yield Hits(
+            occurrences=found,
+            cause=cause,
+            lost=LostTime.all_of(found),
+            fix=DropSpans(ops.start_ns[first], ops.end_ns[last]),
+            message="before {layers} layers a step "
+            + ("integers are unpacked to the layer's weight" if packed else "the layer's weight is computed")
+            + ", in {ops}, while nothing is trained: the weight is the same each time; {gpu} of GPU time{where}",
+            advice="Use kernels that read the packed weight (torchao or bitsandbytes under {torch.compile}), or unpack "
+            "it once if memory allows."
+            if packed
+            else "Compute the weight once after loading: remove_parametrizations or remove_weight_norm, "
+            "merge_and_unload of adapters, joined parameters kept.",
+            confidence=Confidence.MEDIUM,
+            evidence={**told(found), "layers": layers, "gpu_share": share},
+        )
+
+
+def _low_rank(
+    chains: list[Chain],
+    ops: Calls,
+    number: Rows,
+    signatures: list[Signature],
+    calls: Calls,
+    work: Work,
+    inputs: WorkInputs,
+    gpus: Gpus,
+    limits: Limits,
+) -> Iterator[Hits]:
+    weights = {one.weight for one in chains}
+    leaves = calls[calls.name.one_of("torch::autograd::AccumulateGrad")]
+    whole = {shape for op in signatures_of(calls.events.trace, leaves.rows)[1] for shape in tensors(op)}
+    weights -= whole  # all of the matrix is trained
+    chains = [one for one in chains if one.weight in weights]
+    if not chains:
+        return
+    inside = np.zeros(len(ops), bool)
+    for one in chains:
+        inside[one.first : one.layer] = True
+    large = weights | {shape[::-1] for shape in weights}
+    rows = {_rows(signatures[number[one.layer]]) for one in chains}
+    backward = work.outer_op.name.matches(_BACKWARD)
+    backward &= inputs.meets(lambda op: _of_gradient(op, large, rows))
+    for device, found in work[backward | (work.launch.index_of_enclosing(ops[inside]) >= 0)].by_device():
+        gbps = gpus.memory_gbps(np.array([device]))[0]
+        moved = sum(limits.passes * _bytes(signatures[number[one.layer]]) for one in chains)
+        keeps = min(moved / gbps / REACHED["elementwise"] / max(found.total_ns, 1), 1.0)
+        share = found.total_ns / max(work[work.device == device].total_ns, 1)
+        if share * (1 - keeps) < limits.min_gpu_share:
+            continue
+        less = quicker(found, np.asarray(found.dur_ns * keeps))
+        layers = ops[np.array([one.layer for one in chains])]
+        yield Hits(
+            occurrences=found,
+            lost=less["lost"],
+            fix=(*less["fix"], Insert(layers.rows, limits.cpu_ns)),
+            cause="low-rank",
+            message="before {layers} layers a step a product of inner size {rank} makes a matrix as large as the "
+            "weight, and backward makes its whole gradient: {gpu} of GPU time{where}",
+            advice="Apply the narrow matrices to the activations: F.linear(x, W) + s * F.linear(F.linear(x, A), B). "
+            "The result is the same, and no gradient of the whole matrix is made.",
+            confidence=Confidence.MEDIUM,
+            evidence={
+                **told(found),
+                "layers": len(layers) // max(len(np.unique(layers.step)), 1),
+                "rank": max(one.rank for one in chains),
+                "gpu_share": share,
+            },
+        )
+
+
+def _rows(layer: Signature) -> int:
+    """Rows of a linear layer's input."""
+    return math.prod(layer.shape(0)[:-1])
+
+
+def _bytes(layer: Signature) -> float:
+    """Of a linear layer's input and result."""
+    rows, (out, into) = _rows(layer), matrix(layer.shape(1))
+    return float(rows * (out + into) * layer.item_bytes(0))
+
+
+def _of_gradient(op: Signature, large: set[Shape], rows: set[int]) -> bool:
+    """Makes the gradient of such a matrix out of that many rows, or works on one without them."""
+    shapes = tensors(op)
+    if op.name == "aten::mm" and len(shapes) == 2 and shapes[0][1] in rows:
+        return (shapes[0][0], shapes[1][1]) in large
+    return any(shape in large for shape in shapes) and not any(set(shape) & rows for shape in shapes)

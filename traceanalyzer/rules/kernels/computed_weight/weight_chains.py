@@ -1,0 +1,132 @@
+"""Ops right before layers that make their weights, told by shapes."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rule.views import Calls
+
+_LAYERS = r"^aten::(linear|conv(_transpose)?[123]d)$"
+_PRODUCTS = ("aten::mm", "aten::matmul", "aten::linear")
+_JOINS = ("aten::cat", "aten::stack")
+_COPIES = re.compile(r"^aten::(_?to(_copy)?|copy_|clone|contiguous)$")
+_PACKED = frozenset({"signed char", "unsigned char", "int", "short int"})
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Ops right before a layer that make its weight.
+
+    Attributes:
+        first, layer: positions of the first op of it, and of the layer.
+        weight: its shape.
+        rank: inner size of a product among them; 0 of none.
+        packed: whether it unpacks integers.
+    """
+
+    first: int
+    layer: int
+    weight: Shape
+    rank: int
+    packed: bool
+
+
+def chains_of(ops: Calls, number: Rows, signatures: list[Signature], min_calls_share: float) -> list[Chain]:
+    """What makes the weights of layers, where nearly all layers with a weight of that shape have it."""
+    layers = np.flatnonzero(ops.name.matches(_LAYERS))
+    found, counts = dict[Shape, list[Chain]](), dict[Shape, int]()
+    for layer in layers.tolist():
+        weight = _weight(signatures[number[layer]])
+        if weight is None:
+            continue
+        counts[weight] = counts.get(weight, 0) + 1
+        chain = _before(layer, weight, ops.thread, number, signatures)
+        if chain is not None:
+            found.setdefault(weight, []).append(chain)
+    often = {weight for weight, own in found.items() if len(own) >= min_calls_share * counts[weight]}
+    return [one for weight in often for one in found[weight]]
+
+
+def _before(
+    layer: int, weight: Shape, thread: Rows, number: Rows, signatures: list[Signature]
+) -> Chain | None:
+    """The ops from the first that makes the weight up to the layer; None where nothing is computed."""
+    first, rank, packed, computes = layer, 0, False, False
+    at = layer - 1
+    while at >= 0 and thread[at] == thread[layer]:
+        op = signatures[number[at]]
+        inner = _inner(op, weight)
+        own = _broadcast(op, weight) and not re.match(_LAYERS, op.name)
+        whole = inner > 0 or _joins(op, weight) or (own and _is_whole(op, weight))
+        if not whole and (at == layer - 1 or not own):
+            break
+        if whole:
+            first, rank = at, max(rank, inner)
+            packed |= bool(_PACKED & set(op.types))
+            computes |= not _COPIES.search(op.name)
+        at -= 1
+    return Chain(first, layer, weight, rank, packed) if computes else None
+
+
+def _weight(op: Signature) -> Shape | None:
+    """Shape of a layer's weight; None where it is not known, or the input has it, too."""
+    try:
+        given, weight = op.shape(0), op.shape(1)
+    except LookupError:
+        return None
+    alike = _same(given, weight) or math.prod(given) == math.prod(weight)
+    return None if alike or len(weight) < 2 else weight
+
+
+def _same(shape: Shape, weight: Shape) -> bool:
+    """As many elements, and as many rows or columns."""
+    return math.prod(shape) == math.prod(weight) and (shape[:1] == weight[:1] or shape == weight[::-1])
+
+
+def _joins(op: Signature, weight: Shape) -> bool:
+    return op.name in _JOINS and _parts(tensors(op), weight)
+
+
+def _is_whole(op: Signature, weight: Shape) -> bool:
+    return any(_same(shape, weight) for shape in tensors(op))
+
+
+def _broadcast(op: Signature, weight: Shape) -> bool:
+    """All of its tensors have the weight's shape, or some dimensions of it left out or of one."""
+    return all(_same(shape, weight) or _fits(shape, weight) for shape in tensors(op)) and bool(op.dims)
+
+
+def _fits(shape: Shape, weight: Shape) -> bool:
+    if math.prod(shape) == shape[0] == weight[0]:  # one number for each row
+        return True
+    pairs = zip(shape[::-1], weight[::-1], strict=False)
+    return len(shape) <= len(weight) and all(size in (1, whole) for size, whole in pairs)
+
+
+def _parts(shapes: list[Shape], weight: Shape) -> bool:
+    """Tensors that fill the weight together, and differ from it in one dimension."""
+    parts = [shape for shape in shapes if len(shape) == len(weight)]
+    fills = sum(map(math.prod, parts)) == math.prod(weight) and len(parts) == len(shapes) > 1
+    return fills and all(sum(a != b for a, b in zip(one, weight, strict=True)) == 1 for one in parts)
+
+
+def _inner(op: Signature, weight: Shape) -> int:
+    """Inner size of a product of two matrices that has the weight's shape, either way round; 0 of others."""
+    shapes = tensors(op) if op.name in _PRODUCTS else []
+    if len(shapes) != 2 or any(len(shape) != 2 for shape in shapes) or len(weight) != 2:
+        return 0
+    (rows, inner), (other, columns) = shapes
+    if op.name == "aten::linear":
+        other, columns = columns, other
+    return inner if inner == other and {(rows, columns), (columns, rows)} & {weight} else 0
+
+
+def matrix(weight: Shape) -> tuple[int, int]:
+    return weight[0], math.prod(weight[1:])
