@@ -98,7 +98,7 @@ def _named(item: pytest.Item, names: set[str]) -> str | None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--update-findings` rewrites what tests/rules/test_fixtures.py compares with."""
+    """`--update-findings` rewrites what tests/rules/test_fixtures.py and tests/numbers compare with."""
     parser.addoption(
         "--update-findings",
         action="store_true",

@@ -1,0 +1,229 @@
+"""What the commands say of a trace, as documents whose numbers are kept.
+
+`python -m tests.numbers.documents KIND NAME` prints the numbers of one: before and after a change they can be compared.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import orjson
+import pyarrow.parquet as pq
+
+from tests.html.pages import parsed
+from tests.loaded import analysed, reported
+from tests.numbers.columns import columns_of
+from tests.numbers.programs import BUILT, CHANCES, JOBS, analysis_of, ranks_of
+from tests.perfetto.reader import read
+from tests.recorded import FIXTURES, TRACES, name_of
+from traceanalyzer.allocator.memory_ops import ops_by_memory
+from traceanalyzer.allocator.memory_view import MemoryView
+from traceanalyzer.comparison.compare import compare
+from traceanalyzer.job.introduce import introduce
+from traceanalyzer.job.ranks import Here
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.report import Report
+from traceanalyzer.render.data.comparison import comparison_document, comparison_markdown
+from traceanalyzer.render.data.facts import facts_fields
+from traceanalyzer.render.data.json import document
+from traceanalyzer.render.data.markdown import render_markdown
+from traceanalyzer.render.data.results import rank_tables
+from traceanalyzer.render.data.speedscope import render_speedscope
+from traceanalyzer.render.data.views import memory_fields, ops_fields
+from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.perfetto.chrome import to_chrome_events
+from traceanalyzer.render.perfetto.track_events import to_track_events
+from traceanalyzer.render.text.collectives import render_collectives
+from traceanalyzer.render.text.comparison import render_comparison
+from traceanalyzer.render.text.facts import render_facts
+from traceanalyzer.render.text.memory import render_memory
+from traceanalyzer.render.text.ops import ops_markdown, render_ops
+from traceanalyzer.render.text.report import render_text
+from traceanalyzer.render.text.table import TableSize, render_table
+from traceanalyzer.report.collectives import collectives_of_job
+from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.facts import facts_of
+from traceanalyzer.report.overlay.build import overlays_of
+from traceanalyzer.report.page.page import page_of
+from traceanalyzer.report.tables import idle_gaps, kernels, queue_depth
+from traceanalyzer.roofline.op_work import OpWork
+from traceanalyzer.torch_table.key_averages import key_averages
+from traceanalyzer.torch_table.printed import printed_table, sorted_rows
+
+RECORDED = [name_of(path) for path in TRACES]
+DRAWN = [*RECORDED[1::24], *BUILT[::16], *CHANCES[::6]]  # pages and overlays take longer than all else
+_ROWS = 200  # of a curve
+Ranked = Sequence[tuple[int | None, Analysis]]
+
+
+def analyses_of_name(name: str) -> Ranked:
+    """The trace or the ranks of this name."""
+    if name in JOBS:
+        return ranks_of(name)
+    analysis = analysed(FIXTURES / f"{name}.json.gz") if name in RECORDED else analysis_of(name)
+    return [(analysis.trace.meta.rank, analysis)]
+
+
+@cache
+def report_of_name(name: str) -> Report:
+    """What is diagnosed."""
+    if name in RECORDED:
+        return reported(FIXTURES / f"{name}.json.gz")
+    return report_of(analyses_of_name(name))
+
+
+def _one(name: str) -> Analysis:
+    return analyses_of_name(name)[0][1]
+
+
+def _diagnosed(name: str) -> Any:
+    """Without limits and rules that found nothing: a new one changes no number of a report."""
+    left_out = ("schema_version", "tool", "limits", "outcomes")
+    whole = document(report_of_name(name))
+    kept = {key: value for key, value in whole.items() if key not in left_out}
+    for trace in kept["traces"]:
+        del trace["source"]
+        trace["meta"] = replace(trace["meta"], source="")
+    return kept
+
+
+def _texts(name: str) -> Any:
+    """Without how many rules ran, for the same reason."""
+    report = report_of_name(name)
+    verbose = render_text(report, width=120, verbose=True).partition("\nrules ")[0]
+    screen = [line for line in render_text(report, width=80).splitlines() if " rules ran" not in line]
+    return {
+        "screen": screen,
+        "verbose": verbose.splitlines(),
+        "markdown": render_markdown(report).splitlines(),
+    }
+
+
+def _ops(name: str) -> Any:
+    return ops_fields(_one(name).index(OpWork))
+
+
+def _ops_texts(name: str) -> Any:
+    work = _one(name).index(OpWork)
+    return {"text": render_ops(work, width=120).splitlines(), "markdown": ops_markdown(work).splitlines()}
+
+
+def _memory(name: str) -> Any:
+    analysis = _one(name)
+    view, ops = analysis.index(MemoryView), ops_by_memory(analysis.trace)
+    text = render_memory(view, ops, origin_ns=analysis.trace.meta.origin_ns)
+    return {
+        **memory_fields(view, ops),
+        "curve": view.curve[:: 1 + len(view.curve) // _ROWS],
+        "text": text.splitlines(),
+    }
+
+
+def _facts(name: str) -> Any:
+    facts = facts_of(_one(name))
+    return {**facts_fields(facts), "text": render_facts(facts, width=120).splitlines()}
+
+
+def _table(name: str) -> Any:
+    averages = key_averages(_one(name).trace, by_input_shape=True, by_stack=2)
+    text = render_table(printed_table(averages, "cpu_time_total"), TableSize(40, 55))
+    return {"rows": sorted_rows(averages.rows, "self_cpu_time_total"), "text": text.splitlines()}
+
+
+def _frames(name: str) -> Any:
+    analysis = _one(name)
+    return {"kernels": kernels(analysis), "queue": queue_depth(analysis), "gaps": idle_gaps(analysis)}
+
+
+def _results(name: str) -> Any:
+    analysis = _one(name)
+    made = rank_tables(analysis, None, {analysis.trace.meta.source: ""}).tables
+    return {table: pq.read_table(io.BytesIO(content)).to_pydict() for table, content in made.items()}
+
+
+def _flames(name: str) -> Any:
+    return json.loads(render_speedscope({None: _one(name).trace}))["profiles"]
+
+
+def _page(name: str) -> Any:
+    """Numbers in the attributes of the page's elements: where they are drawn, and what they are exactly."""
+    page: dict[str, list[Any]] = {}
+    for one in parsed(render_html(page_of(report_of_name(name), analyses_of_name(name)))).elements:
+        kind = "_".join([one.name, *(one.attributes.get("class") or "").split()[:1]]).replace("-", "_")
+        for attribute, value in one.attributes.items():
+            if "/outcomes/" not in (one.attributes.get("data-path") or "") and attribute not in (
+                "id",
+                "class",
+                "content",
+                "href",
+                "d",
+            ):
+                page.setdefault(f"{kind}_{attribute}".replace("-", "_"), []).append(f"{value} .")
+    return page
+
+
+def _overlay(name: str) -> Any:
+    """The overlay as Perfetto's messages and as events of JSON."""
+    found = {}
+    for number, overlay in enumerate(overlays_of(report_of_name(name), analyses_of_name(name))):
+        drawn = read(b"".join(to_track_events(overlay)))
+        slices = [one for track in drawn.order for one in drawn.slices.get(track, ())]
+        counters = [drawn.counters[track] for track in drawn.order if track in drawn.counters]
+        events = [orjson.loads(one.strip(b",\n ")) for one in to_chrome_events(overlay)]
+        found[f"rank{number}"] = {"slices": slices, "counters": counters, "events": events}
+    return found
+
+
+def _compared(name: str) -> Any:
+    base = FIXTURES / f"{name}.json.gz"
+    found = compare(analysed(base).trace, analysed(base.with_name("good.json.gz")).trace)
+    text = [*render_comparison(found, width=120).splitlines(), *comparison_markdown(found).splitlines()]
+    kept = {
+        key: one for key, one in comparison_document(found).items() if key not in ("schema_version", "tool")
+    }
+    return {**kept, "text": text}
+
+
+def _collectives(name: str) -> Any:
+    ranked = dict(ranks_of(name))
+    found = collectives_of_job(Here(ranked), introduce(Here(ranked)))
+    return {"found": found, "text": render_collectives(found).splitlines()}
+
+
+KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
+    "diagnosed": (_diagnosed, [*RECORDED, *BUILT, *CHANCES, *JOBS]),
+    "texts": (_texts, [*RECORDED[::2], *BUILT[::2], *CHANCES[::2], *JOBS]),
+    "ops": (_ops, [*RECORDED[::3], *BUILT[::2], *CHANCES]),
+    "ops_texts": (_ops_texts, [*RECORDED[::12], *BUILT[::12], *CHANCES[::12]]),
+    "memory": (_memory, [*RECORDED[::2], *CHANCES]),
+    "facts": (_facts, [*RECORDED[::2], *BUILT[::2], *CHANCES]),
+    "table": (_table, [*RECORDED[::6], *CHANCES[::2]]),
+    "frames": (_frames, [*RECORDED[::6], *CHANCES[::2]]),
+    "results": (_results, [*RECORDED[::20], *CHANCES[::8]]),
+    "flames": (_flames, [*RECORDED[::8], *CHANCES[::4]]),
+    "page": (_page, [*DRAWN, *JOBS]),
+    "overlay": (_overlay, [*DRAWN, *JOBS]),
+    "compared": (_compared, [name for name in RECORDED if name.endswith("/bad")][::16]),
+    "collectives": (_collectives, [*JOBS]),
+}
+
+
+def columns(kind: str) -> Iterator[tuple[str, dict[str, list[str]]]]:
+    """(name, numbers) of every trace of which there is such a document."""
+    make, names = KINDS[kind]
+    for name in names:
+        with suppress(Unavailable):
+            yield name, columns_of(make(name))
+
+
+if __name__ == "__main__":
+    for column, values in columns_of(KINDS[sys.argv[1]][0](sys.argv[2])).items():
+        print(f"{column}: {', '.join(values)}")

@@ -1,0 +1,134 @@
+"""Built traces whose numbers are kept: programs of limits, traces of chance, and jobs of several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from random import Random
+from typing import TypeVar
+
+from tests.builder import PID, TraceBuilder
+from tests.idle.generated import CALLS, COPIES, KERNELS, MARKS, OPS, OVERHEADS
+from tests.job.ranks import Recording, Reductions
+from tests.rules.limit_programs import PROGRAMS, built
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.report.diagnosis import analyses_of
+
+US = 1_000
+_CHANCES = 24
+_SHAPES = ([[64, 64], [64, 64]], [[8, 128], [128, 32]], [[4, 3, 16, 16], [8, 3, 3, 3]], [[1_024]])
+_TYPES = ("float", "c10::BFloat16", "double", "long int")
+_WORK = (
+    *KERNELS,
+    "nvjet_sm90_tst_64x8_64x16_1x4_h_bz_TNT",
+    "void at::native::vectorized_elementwise_kernel<4, float>(int)",
+)
+
+BUILT = [f"built/{rule}/{number}" for rule, made in PROGRAMS.items() for number in range(len(made))]
+CHANCES = [f"chance/{seed}" for seed in range(_CHANCES)]
+T = TypeVar("T")
+Next = Callable[[], int]
+Streams = dict[tuple[int, int], int]
+"""(device, stream) -> when it is free"""
+
+
+@cache
+def analysis_of(name: str) -> Analysis:
+    """What the name says is built."""
+    return built(name) if name.startswith("built/") else Analysis(by_chance(int(name.split("/")[1])).load())
+
+
+def by_chance(seed: int) -> TraceBuilder:
+    """Steps of nested calls on two threads, with work on two devices, memory, stacks, waits and pauses.
+
+    Only `random()` and `randrange()` choose, which stay the same in all versions of Python.
+    """
+    rng, trace = Random(seed), TraceBuilder(record_shapes=1, profile_memory=1, with_stack=seed % 2)
+    numbers = iter(range(1, 10_000))
+    free = {(device, stream): 0 for device in (0, 1) for stream in (7, 13)}
+    clock = 0
+    for step in range(3 + seed % 4):
+        begin = clock
+        for _ in range(2 + rng.randrange(5)):
+            clock = _call(rng, trace, clock, numbers.__next__, free, depth=0)
+            clock += rng.randrange(3) * rng.randrange(30 * US)
+        if seed % 3:
+            trace.step(step, begin, clock - begin + rng.randrange(2))
+        if rng.random() < 0.3:
+            trace.overhead(_one_of(rng, OVERHEADS), clock, rng.randrange(20 * US))
+    if seed % 2:
+        trace.python("train.py(1): main", 0, clock, python_id=1)
+        trace.python("train.py(7): step", 0, clock // 2, python_id=2, parent=1)
+    return trace
+
+
+def _one_of(rng: Random, values: Sequence[T]) -> T:
+    return values[rng.randrange(len(values))]
+
+
+def _call(rng: Random, trace: TraceBuilder, at: int, number: Next, free: Streams, depth: int) -> int:
+    """An op with what is in it, from `at` on; when it ends."""
+    name, tid = _one_of(rng, OPS), PID if rng.random() < 0.9 else PID + 1
+    now, kind = at + rng.randrange(4 * US), rng.randrange(8)
+    if kind < 3 and depth < 3:
+        for _ in range(1 + rng.randrange(3)):
+            now = _call(rng, trace, now, number, free, depth + 1) + rng.randrange(2 * US)
+    elif kind < 7:
+        now = _launch(rng, trace, now, number(), free, tid)
+    else:
+        took = rng.randrange(90 * US)
+        trace.launch(_one_of(rng, CALLS), now, took, number(), tid=tid)
+        now += took
+    end = now + rng.randrange(5 * US)
+    if rng.random() < 0.8:
+        shapes = {"Input Dims": _one_of(rng, _SHAPES), "Input type": [_one_of(rng, _TYPES)] * 2}
+        trace.op(name, at, end - at, tid=tid, **(shapes if rng.random() < 0.7 else {}))
+    else:
+        trace.annotation(_one_of(rng, MARKS), at, end - at, tid=tid)
+    if rng.random() < 0.2:
+        size = (1 + rng.randrange(9)) << 20
+        trace.memory(at, size if rng.random() < 0.6 else -size, address=rng.randrange(6), allocated=size)
+    return end
+
+
+def _launch(rng: Random, trace: TraceBuilder, at: int, number: int, free: Streams, tid: int) -> int:
+    """A launch and its work, behind what its stream has; when the launch returns."""
+    took, sort = US + rng.randrange(9 * US), rng.randrange(10)
+    name = {0: "cudaMemcpyAsync", 1: "cudaMemsetAsync", 2: "cudaGraphLaunch"}.get(sort, "cudaLaunchKernel")
+    trace.launch(name, at, took, number, tid=tid)
+    device, stream = place = _one_of(rng, [*free])
+    for _ in range(3 if sort == 2 else 1):
+        begin = max(free[place], at + rng.randrange(12 * US))
+        long = rng.randrange(_one_of(rng, (2, 20 * US, 150 * US)))
+        free[place] = begin + long
+        where = {"device": device, "stream": stream}
+        if sort == 0:
+            trace.memcpy(begin, long, number, name=_one_of(rng, COPIES), size=rng.randrange(1 << 24), **where)
+        elif sort == 1:
+            trace.memset(begin, long, number, size=rng.randrange(1 << 16), **where)
+        elif sort != 3:  # the record of the work is lost
+            trace.kernel(
+                begin, long, number, name=_one_of(rng, _WORK), grid=(1 + rng.randrange(300), 1, 1), **where
+            )
+    return at + took
+
+
+JOBS: Mapping[str, Reductions] = {
+    "even": Reductions({0: (500,) * 5, 1: (510,) * 5}),
+    "one late": Reductions({0: (1_000,) * 5, 1: (1_700,) * 5, 2: (1_100,) * 5}),
+    "in turns": Reductions({0: (500, 300) * 4, 1: (500, 700) * 4}, seq=True),
+    "clocks": Reductions(
+        {0: (400, 420, 440, 410, 430, 400), 1: (600, 380, 620, 390, 640, 600)},
+        elements=(1 << 20, 1 << 16),
+        recordings={1: Recording(ahead_ns=7_654_321, first=1, drift_ppm=40.0)},
+    ),
+    "no marks": Reductions(
+        {0: (300,) * 6, 1: (900, 310) * 3, 2: (320,) * 6}, recordings={1: Recording(marked=False)}
+    ),
+}
+
+
+@cache
+def ranks_of(name: str) -> list[tuple[int | None, Analysis]]:
+    """The ranks of a job, which know of each other."""
+    return analyses_of({rank: trace.load() for rank, trace in JOBS[name].traces().items()})

@@ -1,0 +1,42 @@
+"""Every number that the commands say of recorded and built traces is the one that they said.
+
+`pytest tests/numbers --update-findings` writes tests/snapshots/numbers/KIND.json: of each column a digest with the
+first values, and of each trace one. A change shows in which columns of which traces; which values they are now,
+`python -m tests.numbers.documents KIND TRACE` prints.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.numbers.columns import digest, digest_of_all
+from tests.numbers.documents import KINDS, columns
+
+FOLDER = REPOSITORY / "tests/snapshots/numbers"
+_MOST = 30  # lines of a failure
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_are_those_that_were_said(kind: str, request: pytest.FixtureRequest) -> None:
+    whole: dict[str, list[str]] = {}
+    traces: dict[str, str] = {}
+    for name, found in columns(kind):
+        traces[name] = digest_of_all(found)
+        for column, values in found.items():
+            whole.setdefault(column, []).extend(values)
+    now = {"columns": {name: digest(whole[name]) for name in sorted(whole)}, "traces": traces}
+    path = FOLDER / f"{kind}.json"
+    if request.config.getoption("--update-findings"):
+        FOLDER.mkdir(exist_ok=True)
+        path.write_text(json.dumps(now, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    known = json.loads(path.read_text(encoding="utf-8"))
+    changed = [
+        f"{part} {name}: {known[part].get(name)} -> {now[part].get(name)}"
+        for part in ("columns", "traces")
+        for name in known[part] | now[part]
+        if known[part].get(name) != now[part].get(name)
+    ]
+    assert not changed, "\n".join([*changed[:_MOST], f"{len(changed)} in all"])
