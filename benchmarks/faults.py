@@ -239,6 +239,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "round6/peptide_graphs": ("implicit-sync",),
     "round6/phoneme_hmm": ("materialised-pairs",),
     "round6/portrait_gan": ("unused-gradient",),
+    "round6/video_denoiser": ("masked-attention",),
     "fixtures/activity-buffer-request": ("activity-buffer-request",),
     "fixtures/allocator-thrash": ("allocator-thrash",),
     "fixtures/cold-start": ("cold-start",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +33,25 @@ class Op:
     scalars: Sequence[str] = ()
 
 
-def program(ops: Sequence[Op], *, steps: int = 6, device: dict[str, Any] = H200) -> Trace:
-    """The same ops in each step, the device never idle."""
+def program(
+    ops: Sequence[Op],
+    *,
+    steps: int = 6,
+    device: dict[str, Any] = H200,
+    around: Mapping[int, tuple[str, int, dict[str, Any]]] | None = None,
+) -> Trace:
+    """The same ops in each step, the device never idle.
+
+    Args:
+        around: position of an op -> name of an op around so many from there on, and its inputs.
+    """
     trace, number, cpu, gpu = TraceBuilder(devices=[device], record_shapes=1), 0, 0, 0
     for step in range(steps):
         begin = cpu
-        for op in ops:
+        for place, op in enumerate(ops):
+            if around and place in around:
+                name, count, inputs = around[place]
+                trace.op(name, cpu, 11 * count * US - 1, **inputs)
             number, cpu = number + 1, cpu + op.pause * US
             shapes = {"Input Dims": list(op.dims), "Input type": list(op.types)} if op.dims else {}
             if op.strides:

@@ -68,14 +68,19 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
     guess = total * limits.fused_share_fp32 if fp32 else products * limits.fused_share
     fused = np.where(exact > 0, np.minimum(exact, total), guess)
     kept = fused / np.maximum(total, 1)
+    falls_back = found.outer_op.name.one_of("aten::scaled_dot_product_attention").any()
     both = " and {backward} backward" if backward.any() else ""
     return Hits(
         occurrences=found,
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[number]), np.int64)),
         fix=Fuse(found.entries, number, fused),
-        message=f"attention by hand, {{forward}} times forward{both}, {{spent}} in total: product, softmax and "
+        message=("scaled_dot_product_attention without a fused kernel" if falls_back else "attention by hand")
+        + f", {{forward}} times forward{both}, {{spent}} in total: product, softmax and "
         "product go through memory{where}",
-        advice="Use {F.scaled_dot_product_attention} (is_causal=True or attn_mask= for the mask): it never writes the "
+        advice="Ask why: `with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` tells what rules it out, "
+        "such as float64, a head size above 256 or no multiple of 8, or a mask that needs a gradient."
+        if falls_back
+        else "Use {F.scaled_dot_product_attention} (is_causal=True or attn_mask= for the mask): it never writes the "
         "matrix of queries by keys.",
         confidence=Confidence.HIGH if (exact > 0).any() else Confidence.MEDIUM,
         evidence={

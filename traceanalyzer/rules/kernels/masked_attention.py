@@ -1,0 +1,109 @@
+"""Attention takes a mask of queries by keys, which its kernels read and ops convert."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+
+_ATTENTION = "aten::scaled_dot_product_attention"
+_FUSED = r"^aten::_(cudnn|efficient|flash)_attention_(forward|backward)$"
+_MASK = 3  # position of the mask among the inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_queries: int = limit(
+        64, "minimum rows of the mask; a few queries read keys and values, not the mask; chosen"
+    )
+    forward_share: float = limit(
+        0.6, "kernels' time without the mask, over that with it, forward; 4,096 positions, H200"
+    )
+    backward_share: float = limit(
+        0.57, "kernels' time without the mask, over that with it, backward; 4,096 positions, H200"
+    )
+    min_gpu_share: float = limit(0.1, "minimum share of GPU time in masked attention; chosen")
+
+
+@rule(since="0.1", claims=Claims.PATTERN, min_share=0.03, limits=Limits)
+def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+    """Attention takes a mask of queries by keys that is the same for all heads.
+
+    What it looks for: scaled_dot_product_attention with a mask of at least 64 queries, the same for all heads, in fused
+    kernels, and the ops inside that convert or expand the mask; forward and backward.
+    Why it costs: with a mask, the flash kernels are ruled out, or read the mask for every head. A boolean mask is
+    converted again in each layer.
+    Bad: a padding mask where no sequence is padded; a causal mask instead of is_causal=True. Good: no mask, is_causal,
+    or sequences of different lengths as nested tensors; if it must be, one mask in the model's dtype for all layers.
+    How sure: the mask's shape is recorded, its values are not: whether it hides anything cannot be seen. So it is low.
+    When it is wrong: the mask hides something that is_causal does not.
+    Saving: not predicted, since the mask may be needed. The cost is the conversions, and what kernels take above the
+    same ones without a mask on an H200.
+    Source: F.scaled_dot_product_attention in PyTorch's documentation; measured on an H200 with torch 2.11.
+    """
+    if not any(op.dims for op in inputs.signatures):
+        raise Unavailable("no shapes recorded: record_shapes=True shows masks of attention")
+    outer = work.outer_op
+    masks = _masks(work, limits)
+    if not masks:
+        return
+    forward = outer.name.one_of(_ATTENTION) & outer.text("input_dims").meets(
+        lambda dims: _mask(Signature.parsed("", dims, None, None), limits) in masks
+    )
+    fused = work.op.name.matches(_FUSED)
+    pairs = {mask[-2:] for mask in masks}
+    behind = fused & inputs.meets(lambda op: any(s[-2:] in pairs for s in tensors(op)))
+    behind &= work.op.name.matches("backward")
+    if not (forward & fused).any():  # written by hand inside, which another rule names
+        return
+    for device, found in work[(forward | behind) & work.kind.one_of("compute")].by_device():
+        share = found.total_ns / max(work[work.device == device].total_ns, 1)
+        if share < limits.min_gpu_share:
+            continue
+        backward = found.op.name.matches("backward")
+        own = found.op.name.matches(_FUSED)
+        kept = np.where(own, np.where(backward, limits.backward_share, limits.forward_share), 0.0)
+        mask = max(masks, key=lambda shape: shape[-2:])
+        converts = found[~own]
+        yield Hits(
+            occurrences=found,
+            lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept), np.int64)),
+            message="attention takes a mask of {mask}, the same for all heads: {gpu} of GPU time{where}; {conversions} "
+            "of it in conversions of the mask. What the mask hides is not recorded",
+            advice="If nothing is hidden, pass no mask; if it is causal, is_causal=True; if it is padding, cut the "
+            "batch at its longest sequence. Else make it once in the model's dtype for all layers.",
+            confidence=Confidence.LOW,
+            max_severity=Severity.LOW,
+            evidence={
+                **told(found),
+                "mask": "x".join(map(str, mask)),
+                "conversions_ns": converts.total_ns,
+                "gpu_share": share,
+            },
+        )
+
+
+def _masks(work: Work, limits: Limits) -> set[Shape]:
+    """Shapes of the masks of all calls."""
+    calls = work.outer_op.name.one_of(_ATTENTION)
+    texts = work[calls].outer_op.text("input_dims").distinct()
+    found = (_mask(Signature.parsed("", text, None, None), limits) for text in texts)
+    return {mask for mask in found if mask is not None}
+
+
+def _mask(op: Signature, limits: Limits) -> Shape | None:
+    """Shape of a mask of queries by keys, the same for all heads; None of other calls."""
+    try:
+        query, key, mask = op.shape(0), op.shape(1), op.shape(_MASK)
+    except LookupError:
+        return None
+    whole = len(mask) >= 2 and mask[-2:] == (query[-2], key[-2]) and mask[-2] >= limits.min_queries
+    return mask if whole and (len(mask) < 3 or mask[-3] == 1) else None
