@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -38,7 +39,9 @@ from traceanalyzer.render.data.markdown import render_markdown
 from traceanalyzer.render.data.results import rank_tables
 from traceanalyzer.render.data.speedscope import render_speedscope
 from traceanalyzer.render.data.views import memory_fields, ops_fields
+from traceanalyzer.render.html.comparison import render_comparison_page
 from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.summary import summary_svg
 from traceanalyzer.render.perfetto.chrome import to_chrome_events
 from traceanalyzer.render.perfetto.track_events import to_track_events
 from traceanalyzer.render.text.collectives import render_collectives
@@ -49,7 +52,7 @@ from traceanalyzer.render.text.ops import ops_markdown, render_ops
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.text.table import TableSize, render_table
 from traceanalyzer.report.collectives import collectives_of_job
-from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.diagnosis import diagnose, report_of
 from traceanalyzer.report.facts import facts_of
 from traceanalyzer.report.overlay.build import overlays_of
 from traceanalyzer.report.page.page import page_of
@@ -61,6 +64,7 @@ from traceanalyzer.torch_table.printed import printed_table, sorted_rows
 RECORDED = [name_of(path) for path in TRACES]
 DRAWN = [*RECORDED[1::24], *BUILT[::16], *CHANCES[::6]]  # pages and overlays take longer than all else
 _ROWS = 200  # of a curve
+_PATH = re.compile(r"\S*/\S*\.json\S*")
 Ranked = Sequence[tuple[int | None, Analysis]]
 
 
@@ -86,13 +90,30 @@ def _one(name: str) -> Analysis:
 
 def _diagnosed(name: str) -> Any:
     """Without limits and rules that found nothing: a new one changes no number of a report."""
+    return _without_rules(report_of_name(name))
+
+
+def _without_rules(report: Report) -> Any:
     left_out = ("schema_version", "tool", "limits", "outcomes")
-    whole = document(report_of_name(name))
+    whole = document(report)
     kept = {key: value for key, value in whole.items() if key not in left_out}
     for trace in kept["traces"]:
         del trace["source"]
         trace["meta"] = replace(trace["meta"], source="")
     return kept
+
+
+def _lines(text: str) -> list[str]:
+    """Whole lines, words and all: of texts that are tables and no sentences of rules."""
+    return [line.strip().replace(" ", "_") for line in text.splitlines()]
+
+
+def _window(name: str) -> Any:
+    """The middle of the trace alone, with a step that the user measured."""
+    trace, whole = _one(name).trace, report_of_name(name).traces[0].window
+    quarter = whole.length_ns // 4
+    start, end = (at - trace.meta.origin_ns for at in (whole.start_ns + quarter, whole.end_ns - quarter))
+    return _without_rules(diagnose(trace, window=(start, end), step_ms=0.5))
 
 
 def _texts(name: str) -> Any:
@@ -113,7 +134,7 @@ def _ops(name: str) -> Any:
 
 def _ops_texts(name: str) -> Any:
     work = _one(name).index(OpWork)
-    return {"text": render_ops(work, width=120).splitlines(), "markdown": ops_markdown(work).splitlines()}
+    return {"text": _lines(render_ops(work, width=120)), "markdown": _lines(ops_markdown(work))}
 
 
 def _memory(name: str) -> Any:
@@ -135,7 +156,7 @@ def _facts(name: str) -> Any:
 def _table(name: str) -> Any:
     averages = key_averages(_one(name).trace, by_input_shape=True, by_stack=2)
     text = render_table(printed_table(averages, "cpu_time_total"), TableSize(40, 55))
-    return {"rows": sorted_rows(averages.rows, "self_cpu_time_total"), "text": text.splitlines()}
+    return {"rows": sorted_rows(averages.rows, "self_cpu_time_total"), "text": _lines(text)}
 
 
 def _frames(name: str) -> Any:
@@ -154,19 +175,24 @@ def _flames(name: str) -> Any:
 
 
 def _page(name: str) -> Any:
-    """Numbers in the attributes of the page's elements: where they are drawn, and what they are exactly."""
-    page: dict[str, list[Any]] = {}
-    for one in parsed(render_html(page_of(report_of_name(name), analyses_of_name(name)))).elements:
+    report = report_of_name(name)
+    whole = _attributes(render_html(page_of(report, analyses_of_name(name))))
+    return {"page": whole, "summary": _attributes(str(summary_svg(report)).encode())}
+
+
+def _attributes(html: bytes) -> Mapping[str, Sequence[str]]:
+    """Numbers in the attributes of the elements: where they are drawn, and what they are exactly; and how many."""
+    page: dict[str, list[str]] = {}
+    for one in parsed(html).elements:
+        if one.name == "wbr" or "/outcomes/" in (one.attributes.get("data-path") or ""):
+            continue  # where a path may be broken depends on where the file is
         kind = "_".join([one.name, *(one.attributes.get("class") or "").split()[:1]]).replace("-", "_")
+        page.setdefault(kind, []).append("")
         for attribute, value in one.attributes.items():
-            if "/outcomes/" not in (one.attributes.get("data-path") or "") and attribute not in (
-                "id",
-                "class",
-                "content",
-                "href",
-                "d",
-            ):
-                page.setdefault(f"{kind}_{attribute}".replace("-", "_"), []).append(f"{value} .")
+            if attribute not in ("id", "class", "content", "href", "d"):
+                page.setdefault(f"{kind}_{attribute}".replace("-", "_"), []).append(
+                    f"{_PATH.sub('', value or '')} ."
+                )
     return page
 
 
@@ -185,21 +211,23 @@ def _overlay(name: str) -> Any:
 def _compared(name: str) -> Any:
     base = FIXTURES / f"{name}.json.gz"
     found = compare(analysed(base).trace, analysed(base.with_name("good.json.gz")).trace)
-    text = [*render_comparison(found, width=120).splitlines(), *comparison_markdown(found).splitlines()]
+    text = [*_lines(render_comparison(found, width=120)), *_lines(comparison_markdown(found))]
+    page = _attributes(render_comparison_page(found))
     kept = {
         key: one for key, one in comparison_document(found).items() if key not in ("schema_version", "tool")
     }
-    return {**kept, "text": text}
+    return {**kept, "text": text, "page": page}
 
 
 def _collectives(name: str) -> Any:
     ranked = dict(ranks_of(name))
     found = collectives_of_job(Here(ranked), introduce(Here(ranked)))
-    return {"found": found, "text": render_collectives(found).splitlines()}
+    return {"found": found, "text": _lines(render_collectives(found))}
 
 
 KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "diagnosed": (_diagnosed, [*RECORDED, *BUILT, *CHANCES, *JOBS]),
+    "window": (_window, [*RECORDED[::12], *CHANCES[::3]]),
     "texts": (_texts, [*RECORDED[::2], *BUILT[::2], *CHANCES[::2], *JOBS]),
     "ops": (_ops, [*RECORDED[::3], *BUILT[::2], *CHANCES]),
     "ops_texts": (_ops_texts, [*RECORDED[::12], *BUILT[::12], *CHANCES[::12]]),

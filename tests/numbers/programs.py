@@ -7,7 +7,7 @@ from functools import cache
 from random import Random
 from typing import TypeVar
 
-from tests.builder import PID, TraceBuilder
+from tests.builder import H200, PID, TraceBuilder
 from tests.idle.generated import CALLS, COPIES, KERNELS, MARKS, OPS, OVERHEADS
 from tests.job.ranks import Recording, Reductions
 from tests.rules.limit_programs import PROGRAMS, built
@@ -22,6 +22,16 @@ _WORK = (
     *KERNELS,
     "nvjet_sm90_tst_64x8_64x16_1x4_h_bz_TNT",
     "void at::native::vectorized_elementwise_kernel<4, float>(int)",
+)
+
+_GPUS = (
+    {},
+    {"name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "numSms": 108},
+    {"name": "AMD Instinct MI300X", "numSms": 304},
+    {"name": "Tesla V100-SXM2-16GB", "computeMajor": 7, "numSms": 80},
+    {"name": ""},
+    {"name": "Graphics Card 9000"},
+    {"name": "Quadro RTX 6000", "computeMajor": 7, "computeMinor": 5, "numSms": 72},
 )
 
 BUILT = [f"built/{rule}/{number}" for rule, made in PROGRAMS.items() for number in range(len(made))]
@@ -41,9 +51,12 @@ def analysis_of(name: str) -> Analysis:
 def by_chance(seed: int) -> TraceBuilder:
     """Steps of nested calls on two threads, with work on two devices, memory, stacks, waits and pauses.
 
-    Only `random()` and `randrange()` choose, which stay the same in all versions of Python.
+    Only `random()` and `randrange()` choose, which stay the same in all versions of Python. The last two traces have
+    one lane only.
     """
-    rng, trace = Random(seed), TraceBuilder(record_shapes=1, profile_memory=1, with_stack=seed % 2)
+    rng, gpu = Random(seed), _GPUS[seed % len(_GPUS)]
+    devices = [{**H200, **gpu, "id": device} for device in (0, 1)]
+    trace = TraceBuilder(devices=devices, record_shapes=1, profile_memory=1, with_stack=seed % 2)
     numbers = iter(range(1, 10_000))
     free = {(device, stream): 0 for device in (0, 1) for stream in (7, 13)}
     clock = 0
@@ -59,6 +72,9 @@ def by_chance(seed: int) -> TraceBuilder:
     if seed % 2:
         trace.python("train.py(1): main", 0, clock, python_id=1)
         trace.python("train.py(7): step", 0, clock // 2, python_id=2, parent=1)
+    if seed >= _CHANCES - 2:
+        on_gpu = ("kernel", "gpu_memcpy", "gpu_memset")
+        trace.events = [one for one in trace.events if (one["cat"] in on_gpu) == (seed == _CHANCES - 1)]
     return trace
 
 
@@ -125,10 +141,17 @@ JOBS: Mapping[str, Reductions] = {
     "no marks": Reductions(
         {0: (300,) * 6, 1: (900, 310) * 3, 2: (320,) * 6}, recordings={1: Recording(marked=False)}
     ),
+    "mesh_tp": Reductions({0: (500,) * 4, 1: (700, 400) * 2}, seq=True),
+    "EXPERT_MODEL_PARALLEL_GROUP": Reductions({0: (90,) * 4, 1: (80,) * 4}),
 }
+"""Name, which two of the groups have as their description -> a job."""
 
 
 @cache
 def ranks_of(name: str) -> list[tuple[int | None, Analysis]]:
     """The ranks of a job, which know of each other."""
-    return analyses_of({rank: trace.load() for rank, trace in JOBS[name].traces().items()})
+    made = JOBS[name].traces()
+    for event in (event for trace in made.values() for event in trace.events):
+        if "_" in name and "Process Group Name" in event.get("args", {}):
+            event["args"]["Process Group Description"] = name
+    return analyses_of({rank: trace.load() for rank, trace in made.items()})

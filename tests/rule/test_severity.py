@@ -19,6 +19,13 @@ SHARES = (0.0, 0.004, 0.005, 0.02, 0.03, 0.05, 0.09, MIN_OPEN_SHARE, 0.5, 1.0)
 MOST = (Severity.HIGH, Severity.MEDIUM, Severity.INFO)
 
 
+def test_the_next_lower_severity_takes_less_and_info_has_none() -> None:
+    assert [one.below for one in Severity] == [*list(Severity)[1:], Severity.INFO]
+    assert [one.at_most(one.below) for one in Severity] == [one.below for one in Severity]
+    assert all(Severity.of(one.least_share) is one for one in Severity)
+    assert [Severity.of(one.least_share - 1e-9) for one in list(Severity)[:-1]] == list(Severity)[1:]
+
+
 @pytest.mark.parametrize("view", [IdleTime, Work])
 def test_without_a_saving_a_finding_is_as_severe_as_all_that_bounds_it_allows(view: type) -> None:
     """What it cost, what its rule allows, and for idle time how long the device idles without the profiler: where that
