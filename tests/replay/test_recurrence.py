@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.schedule import Schedule
+from traceanalyzer.replay.sent_block import SentBlock
 
 NEVER = -1e18
 
@@ -77,6 +81,19 @@ def test_stretches_are_as_good_as_single_pieces(schedule: Schedule, blocks: int)
     finishes = one_by_one(schedule, blocks + 1)
     mean = (finishes[-1] - finishes[0]) / blocks
     assert Block.of(schedule).period_ns(blocks, settled=-1.0) == pytest.approx(mean, abs=1e-6)
+
+
+@given(schedules(), st.integers(0, 3))
+def test_a_block_is_the_same_after_its_way_between_processes(schedule: Schedule, meets: int) -> None:
+    meet = np.full(len(schedule.stream), -1, np.int64)
+    meet[:: meets + 1] = np.arange(len(meet[:: meets + 1]))
+    block = Block.of(replace(schedule, meet=meet), meeting=True)
+    assert pickle.loads(pickle.dumps(SentBlock(block))).block == block
+
+
+def test_a_block_that_is_sent_has_whole_ns() -> None:
+    with pytest.raises(ValueError, match="whole ns"):
+        pickle.dumps(SentBlock(Block.of(regular(3, 1.25, 10.0, 20.0))))
 
 
 @given(schedules())

@@ -186,7 +186,7 @@ class _Counting:
         pass
 
 
-@pytest.mark.parametrize("name", ["ranks2/barrier.bad", "ranks2/rank0_metrics.bad", "ddp/straggler_cpu"])
+@pytest.mark.parametrize("name", ["ranks2/sync_bn.bad", "ranks2/rank0_metrics.bad", "ddp/straggler_cpu"])
 def test_a_rank_answers_at_most_fifty_kilobytes(name: str, tmp_path: Path, shared: Shared) -> None:
     paths = [shared(f"{name}.rank{rank}") for rank in (0, 1)]
     for path in paths:

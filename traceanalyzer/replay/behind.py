@@ -212,7 +212,7 @@ def _median_of_others(values: Floats) -> Floats:
     return np.asarray((low + high) / 2)
 
 
-def _same(own: Mapping[str, float], other: Mapping[str, float]) -> bool:
+def _same(own: Mapping[int, float], other: Mapping[int, float]) -> bool:
     """Whether most kernels are those of the other, as often."""
     alike = sum(times for name, times in own.items() if other.get(name) == times)
     return alike >= _SAME * sum(own.values()) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -26,7 +27,7 @@ class Hours:
         calls: name -> how many segments of it are in a step.
         pause, pause_ns: the longest gap of a step: its name in the first one, its length in the median one.
         compute_ns: of the device in a step.
-        kernels: name and grid -> how many of them compute in a step; grids tell how much they compute.
+        kernels: hash of name and grid -> how many of them compute in a step; grids tell how much they compute.
     """
 
     cpu_ns: Mapping[str, float]
@@ -34,7 +35,7 @@ class Hours:
     pause: str
     pause_ns: float
     compute_ns: float
-    kernels: Mapping[str, float]
+    kernels: Mapping[int, float]
 
     @classmethod
     def of(cls, trace: Trace, work: DeviceWork, program: Program) -> Self:
@@ -95,12 +96,14 @@ def gap_of(name: str) -> str | None:
     return name.removeprefix(_GAP) if name.startswith(_GAP) else None
 
 
-def _kernels(trace: Trace, work: DeviceWork, program: Program, steps: float) -> dict[str, float]:
+def _kernels(trace: Trace, work: DeviceWork, program: Program, steps: float) -> dict[int, float]:
     row = work.row[program.work.entry[~program.work.communication]]
     names, grids = (texts_of(trace.lanes.gpu, name) for name in ("name", "grid"))
     code, grid = codes_at(trace.lanes.gpu, "name", row), codes_at(trace.lanes.gpu, "grid", row)
     number, first = grouped([code, grid])
     pairs = zip(code[first].tolist(), grid[first].tolist(), np.bincount(number).tolist(), strict=True)
     return {
-        f"{names[a]} {grids[b]}": float(times) / steps for a, b, times in sorted(pairs) if a >= 0 and b >= 0
+        zlib.crc32(f"{names[a]} {grids[b]}".encode("utf-8", "replace")): float(times) / steps
+        for a, b, times in sorted(pairs)
+        if a >= 0 and b >= 0
     }

@@ -151,11 +151,11 @@ class JobForecast:
 
 
 def block_of(forecast: Forecast, edits: Sequence[Edit], side: Side) -> Block:
-    """The rank's program after the edits as it is replayed, without the profiler."""
+    """The rank's program after the edits as it is replayed, without the profiler; in whole ns, so that it is short."""
     edited = EditedProgram(forecast.program)
     for edit in merged(list(edits)):
         edit.apply(edited)
-    return Block.of(Schedules(edited).at(getattr(forecast.slowdown, side)), meeting=True)
+    return Block.of(Schedules(edited).at(getattr(forecast.slowdown, side), whole=True), meeting=True)
 
 
 def _together(blocks: Mapping[int, Block], forecasts: Mapping[int, RankForecast]) -> str:

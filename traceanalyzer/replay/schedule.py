@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,21 +66,26 @@ class Schedules:
         self._edges = _edges(edited, self._position)
         self._gap_ns = _gaps(edited, self._position)
 
-    def at(self, slowdown: float) -> Schedule:
-        """On a CPU without the profiler that slowed it so."""
+    def at(self, slowdown: float, *, whole: bool = False) -> Schedule:
+        """On a CPU without the profiler that slowed it so.
+
+        Args:
+            whole: in whole ns.
+        """
         edited, position, waits = self._edited, self._position, self._edited.program.waits
-        clock = np.concatenate(([0.0], np.cumsum(self.unprofiled_cpu(slowdown))))
+        ns: Callable[[Floats], Floats] = np.rint if whole else np.asarray
+        clock = np.concatenate(([0.0], np.cumsum(ns(self.unprofiled_cpu(slowdown)))))
         kept = np.flatnonzero(edited.waits)
         return Schedule(
             cpu_ns=float(clock[-1]),
             launch_ns=clock[self._launch],
             stream=edited.stream[position],
-            dur_ns=edited.dur_ns[position],
-            gap_ns=self._gap_ns,
-            latency_ns=edited.latency_ns[position],
+            dur_ns=ns(edited.dur_ns[position]),
+            gap_ns=ns(self._gap_ns),
+            latency_ns=ns(edited.latency_ns[position]),
             wait_after=np.searchsorted(self._launch, waits.last[kept], side="right"),
             wait_ns=clock[waits.last[kept] + 1],
-            wait_tail_ns=waits.tail_ns[kept],
+            wait_tail_ns=ns(waits.tail_ns[kept]),
             wait_streams=waits.streams[kept],
             edge_to=self._edges[0],
             edge_from=self._edges[1],

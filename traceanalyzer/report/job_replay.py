@@ -22,6 +22,7 @@ from traceanalyzer.replay.program import Program, loading
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.sample import JointSteps, Sample
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.replay.sent_block import SentBlock
 from traceanalyzer.replay.together import same_steps
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.rule.judging import Judgement
@@ -59,7 +60,7 @@ def replayed_together(
             raise Unavailable(reason)
 
     def made(fixes: Fixes, side: Side) -> dict[int, Block]:
-        return ranks.each(block, fixes, side)
+        return {rank: one.block for rank, one in ranks.each(block, fixes, side).items()}
 
     waited_for = _waited_for([*first, *more], forecasts, held)
     return JobForecast.of(forecasts, made, waited_for)
@@ -144,10 +145,10 @@ def forecast(analysis: Analysis, _: None, step_ms: float | None) -> RankForecast
     return RankForecast.of(kept)
 
 
-def block(analysis: Analysis, fixed: Sequence[int], side: Side) -> Block:
+def block(analysis: Analysis, fixed: Sequence[int], side: Side) -> SentBlock:
     """The rank's program once these of its findings are fixed."""
     edits = [edit for number in fixed for edit in analysis.index(Said).judged.fixes[number]] if fixed else []
-    return block_of(analysis.index(InJob).forecast, edits, side)
+    return SentBlock(block_of(analysis.index(InJob).forecast, edits, side))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Finding, Occurrence, Outcome, Severity
 from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.report import StepEstimate, TraceReport
+from traceanalyzer.model.short_numbers import numbers_of, short
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.costs import Cost, largest_costs
@@ -132,25 +133,43 @@ class Whole:
             np.array([getattr(one, name) for one in every], np.int64)
             for name in ("start_ns", "end_ns", "cost_ns")
         )
-        ids = np.array([event for one in every for event in one.event_ids], np.int64)
-        numbers = np.diff(start, prepend=0), end - start, end - start - cost, np.diff(ids, prepend=0)
+        numbers = start - np.append(0, end)[: len(end)], end - start, end - start - cost
+        counts = np.array([len(one.event_ids) for one in every], np.int64)
+        events = np.array([event for one in every for event in one.event_ids], np.int64)
+        shorts = [*map(short, (*numbers, counts, _apart(events, counts)))]
         places = [[getattr(one, name) for one in every] for name in _PLACES]
-        counts = [len(one.event_ids) for one in every]
-        return _whole, (replace(self.finding, occurrences=()), numbers, places, counts)
+        return _whole, (replace(self.finding, occurrences=()), shorts, places)
 
 
 _PLACES = ("device", "stream", "thread", "step")
 
 
-def _whole(
-    finding: Finding, numbers: Sequence[Rows], places: Sequence[Sequence[int | None]], counts: Sequence[int]
-) -> Whole:
-    apart, took, free, ids = numbers
-    start = np.cumsum(apart)
-    events: Iterator[int] = iter(np.cumsum(ids).tolist())
+def _whole(finding: Finding, numbers: Sequence[bytes], places: Sequence[Sequence[int | None]]) -> Whole:
+    apart, took, free, counts, events = map(numbers_of, numbers)
+    start = np.cumsum(apart + np.append(0, took)[: len(took)])
+    ids: Iterator[int] = iter(_together(events, counts).tolist())
     times = start.tolist(), (start + took).tolist(), (took - free).tolist()
-    own = (tuple(islice(events, count)) for count in counts)
+    own = (tuple(islice(ids, count)) for count in counts.tolist())
     return Whole(replace(finding, occurrences=tuple(map(Occurrence, *times, *places, own))))
+
+
+def _places(counts: Rows) -> Iterator[Rows]:
+    """Positions of the occurrences' first events, of their second ones, and so on: these are near each other."""
+    begins = np.cumsum(counts) - counts
+    for place in range(int(counts.max(initial=0))):
+        yield begins[counts > place] + place
+
+
+def _apart(events: Rows, counts: Rows) -> Rows:
+    return np.concatenate([events[:0], *(np.diff(events[at], prepend=0) for at in _places(counts))])
+
+
+def _together(apart: Rows, counts: Rows) -> Rows:
+    events, done = np.empty(len(apart), np.int64), 0
+    for at in _places(counts):
+        events[at] = np.cumsum(apart[done : done + len(at)])
+        done += len(at)
+    return events
 
 
 def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> dict[int, Whole]:
