@@ -44,7 +44,8 @@ def annotate(traces: tuple[Path, ...], output: Path, window: str | None, force: 
       .zip, .tar        trace and overlay in one archive, for Perfetto from v58 on
       .json, .json.gz   trace and overlay in one JSON, up to 256 MB, any version
 
-    Several TRACEs, or a folder, are the ranks of one job: they go into one archive, on one timeline.
+    Several TRACEs, or a folder, are the ranks of one job: they go into one archive, on one timeline. Where a rank's
+    clock drifts, the copy of its trace has the times of a clock that does not.
 
     \b
     Examples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -209,8 +210,10 @@ def _address(report: Report, overlays: Sequence[Overlay], number: int | None, pa
     pins = [track.name for track in overlay.slices if track.name == track_name(one.finding.severity)]
     pins += [track.name for track in overlay.slices if track.name.startswith("Idle")]
     tell(f"finding {shown_name(one.title)}")
-    within = (trace.window.start_ns, trace.window.end_ns)
-    view = View(one.finding, one.title, within, pins, offset_ns(overlays, overlay))
+    even = overlay.drift.evened
+    within = (even(trace.window.start_ns), even(trace.window.end_ns))
+    shown = replace(one.finding, start_ns=even(one.finding.start_ns), end_ns=even(one.finding.end_ns))
+    view = View(shown, one.title, within, pins, offset_ns(overlays, overlay))
     return viewer_address(file, view, page)
 
 

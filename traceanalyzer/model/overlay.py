@@ -6,7 +6,9 @@ A slice says what it is by position: many share a name and a few texts, so these
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Ns
 
@@ -64,6 +66,30 @@ class Counter:
         return f"Counter({self.name!r}, {len(self.at_ns):,})"
 
 
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What a trace's clock gains against the reference's of its job.
+
+    Attributes:
+        ppm: in microseconds a second; 0 for none.
+        at_ns: of the trace's times, where it is as far ahead as its `base_time_ns` says.
+    """
+
+    ppm: float = 0.0
+    at_ns: int = 0
+
+    def evened(self, ns: int) -> int:
+        """An instant of the trace as a clock without the drift tells it."""
+        return ns - round((ns - self.at_ns) * (self.ppm * 1e-6))
+
+    def all_evened(self, instants: Ns) -> Ns:
+        """The same of many."""
+        return np.asarray(instants - np.rint((instants - self.at_ns) * (self.ppm * 1e-6)).astype(np.int64))
+
+
+NO_DRIFT = Drift()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlay:
     """What is drawn beside one trace, in the order of drawing.
@@ -71,7 +97,8 @@ class Overlay:
     Attributes:
         rank: as the report calls it; None for a trace alone that declares none.
         source: the trace's file.
-        base_time_ns: what is added to the trace's times to get times since 1970, of a job's on one rank's clock.
+        base_time_ns: what is added to the times to get times since 1970, of a job's on one rank's clock.
+        drift: what the slices' and counters' times are without, and the trace's file with.
     """
 
     rank: int | None
@@ -79,6 +106,19 @@ class Overlay:
     base_time_ns: int
     slices: tuple[Slices, ...]
     counters: tuple[Counter, ...]
+    drift: Drift = NO_DRIFT
+
+    def evened(self, drift: Drift) -> Overlay:
+        """The overlay with the times of a clock without that drift."""
+        even = drift.all_evened
+        return replace(
+            self,
+            slices=tuple(
+                replace(one, start_ns=even(one.start_ns), end_ns=even(one.end_ns)) for one in self.slices
+            ),
+            counters=tuple(replace(one, at_ns=even(one.at_ns)) for one in self.counters),
+            drift=drift,
+        )
 
     def __repr__(self) -> str:
         return f"Overlay({self.source!r}, {sum(map(len, self.slices)):,} slices)"

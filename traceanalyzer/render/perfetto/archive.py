@@ -2,7 +2,8 @@
 
 The manifest is as https://perfetto.dev/docs/reference/perfetto-manifest has it (version 1, read from Perfetto v58 on).
 A trace in JSON has no clock that Perfetto knows, so each is pinned to its overlay's, and the overlays of a job's ranks
-to the earliest of them. The archives keep to what Perfetto reads: member names in ASCII, no zip64, no long names.
+to the earliest of them; a clock that drifts is evened in the trace itself. The archives keep to what Perfetto reads:
+member names in ASCII, no zip64, no long names.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import IO, Any, BinaryIO
 
 from traceanalyzer.model.overlay import Overlay
 from traceanalyzer.render.data.encode import INDENTED, to_json
+from traceanalyzer.render.perfetto.evened import evened
 from traceanalyzer.render.perfetto.track_events import to_track_events
 
 MANIFEST = "perfetto_manifest.json"
@@ -42,7 +44,7 @@ class Member:
 
     Attributes:
         overlay: what is drawn beside it.
-        blocks: gives the trace's JSON, block by block, byte for byte.
+        blocks: gives the trace's JSON, block by block.
     """
 
     overlay: Overlay
@@ -101,7 +103,7 @@ def _contents(members: Sequence[Member]) -> Iterator[tuple[str, Callable[[], Ite
     yield MANIFEST, lambda: [said]
     for position, (member, (trace, overlay)) in enumerate(zip(members, names, strict=True)):
         drawn = [*to_track_events(member.overlay, position)]
-        yield trace, member.blocks
+        yield trace, partial(evened, member.blocks, member.overlay.drift)
         yield overlay, partial(iter, drawn)
 
 

@@ -90,13 +90,14 @@ def _samples(counter: Counter) -> Iterator[bytes]:
 
 def _event(fields: Mapping[str, Any], start_ns: int, end_ns: int | None = None) -> bytes:
     """Times as decimals, exact to the nanosecond: a double of microseconds is not."""
-    times = b'{"ts":' + _us(start_ns)
+    times = b'{"ts":' + us(start_ns)
     if end_ns is not None:
-        times += b',"dur":' + _us(end_ns - start_ns)
+        times += b',"dur":' + us(end_ns - start_ns)
     return times + b"," + to_json(fields)[1:]
 
 
-def _us(ns: int) -> bytes:
+def us(ns: int) -> bytes:
+    """Microseconds as a decimal, exact to the nanosecond."""
     sign, size = ("-" if ns < 0 else ""), abs(ns)
     return f"{sign}{size // 1000}.{size % 1000:03d}".encode()
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.overlay import Overlay
+from traceanalyzer.model.overlay import NO_DRIFT, Drift, Overlay
 from traceanalyzer.model.report import Report
 from traceanalyzer.report.overlay.counters import busy_counters, memory_counters, queue_counters
 from traceanalyzer.report.overlay.evidence import evidence_tracks
@@ -24,31 +24,36 @@ def overlays_of(report: Report, analysed: Sequence[tuple[int | None, Analysis]])
     Args:
         analysed: what the report was made of.
     """
-    findings, ahead = numbered(report), _ahead_ns(report)
-    return tuple(_overlay(rank, analysis, findings, ahead.get(rank, 0)) for rank, analysis in analysed)
+    findings, clocks = numbered(report), _clocks(report)
+    return tuple(_overlay(rank, analysis, findings, *clocks.get(rank, _RIGHT)) for rank, analysis in analysed)
 
 
-def _ahead_ns(report: Report) -> dict[int | None, int]:
-    """Rank -> what its clock reads more than the reference's, where that is more than its uncertainty.
+_RIGHT = (0, NO_DRIFT)
 
-    In the middle of its window: Perfetto takes one offset for a file, and no drift.
+
+def _clocks(report: Report) -> dict[int | None, tuple[int, Drift]]:
+    """Rank -> what its clock reads more than the reference's in the middle of its window, and what it gains.
+
+    Of clocks that are off by more than their uncertainty.
     """
     known = {one.rank: one for one in report.job.ranks} if report.job else {}
-    found: dict[int | None, int] = {}
+    found: dict[int | None, tuple[int, Drift]] = {}
     for trace in report.traces:
         one = known.get(-1 if trace.rank is None else trace.rank)
-        if one is not None and one.clock is not None:
-            ahead = one.clock.ahead_within_ns(
-                one.base_ns + trace.window.start_ns, one.base_ns + trace.window.end_ns
-            )
-            found |= {trace.rank: ahead} if abs(ahead) > one.clock.uncertainty_ns else {}
+        if one is not None and (clock := one.clock) is not None:
+            middle_ns = (trace.window.start_ns + trace.window.end_ns) // 2
+            ahead = clock.ahead_within_ns(*[one.base_ns + middle_ns] * 2)
+            if abs(ahead) > clock.uncertainty_ns or clock.drift_ppm:
+                found[trace.rank] = ahead, Drift(clock.drift_ppm, middle_ns)
     return found
 
 
-def _overlay(rank: int | None, analysis: Analysis, findings: Sequence[Numbered], ahead_ns: int) -> Overlay:
+def _overlay(
+    rank: int | None, analysis: Analysis, findings: Sequence[Numbered], ahead_ns: int, drift: Drift
+) -> Overlay:
     own = [one for one in findings if one.finding.rank == rank]
     meta = analysis.trace.meta
-    return Overlay(
+    drawn = Overlay(
         rank=rank,
         source=meta.source,
         base_time_ns=meta.base_time_ns - ahead_ns,
@@ -64,6 +69,7 @@ def _overlay(rank: int | None, analysis: Analysis, findings: Sequence[Numbered],
             *_made(lambda: memory_counters(analysis)),
         ),
     )
+    return drawn.evened(drift) if drift.ppm else drawn
 
 
 def _made(make: Callable[[], Iterator[T]]) -> tuple[T, ...]:
