@@ -176,6 +176,7 @@ def updating(*ops: str, launches: int = 5) -> TraceBuilder:
 PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "allocator-thrash": [lambda: allocating(("cudaMalloc", "cudaFree"), range(6)).trace, spiking],
     "computed-weight": [lambda: program(weight_normed()), lambda: program(adapted())],
+    "data-movement": [patterns.reordering],
     "dataloader-stall": [lambda: loop_of(collating)],
     "dense-dispatch": [lambda: program(slots())],
     "dense-gradient": [lambda: recommender(110_000, optimizer="Adagrad")],

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builder import H200, TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
-from traceanalyzer import diagnose
+from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.model.short_names import short_kernel
@@ -197,6 +197,30 @@ def test_gathers_are_said_for_information() -> None:
     )
     (one,) = found(program([index, Op("aten::mm", NVJET, 100)]), "data-movement")
     assert (one.cause, one.severity) == ("gathers", Severity.INFO)
+
+
+def reordering(rows: int = 96, times: int = 4, *others: Op) -> Trace:
+    """A key/value cache of four layers whose rows follow the beams."""
+    select = Op(
+        "aten::index_select",
+        "void vectorized_gather_kernel<16, long>(char*)",
+        100,
+        [[96, 16, 1088, 64], [], [rows]],
+        [BF16, "Scalar", "long int"],
+        scalars=["", "0", ""],
+    )
+    return program([select] * times + [Op("aten::mm", NVJET, 400), *others])
+
+
+def test_state_that_is_put_in_another_order_again_and_again() -> None:
+    (one,) = found(reordering(), "data-movement")
+    assert (one.cause, one.severity) == ("reorderings", Severity.MEDIUM)
+    assert "4 times a step" in one.message
+    for other in (
+        reordering(rows=24),
+        reordering(times=3),
+    ):  # some of the rows; once for each of three tensors
+        assert [one.cause for one in found(other, "data-movement")] == ["gathers"]
 
 
 def test_a_net_yields_where_others_claimed_most_of_its_time() -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropWork
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import called_ops, told
 from traceanalyzer.timeline import kernel_families as families
+from traceanalyzer.timeline.names import VIEWING_OP
 
 # Ops that compute nothing: whatever kernel they launch, it moves data.
 _MOVES = (
@@ -26,6 +32,13 @@ _READ_IN_PLACE = (
     "Let {torch.compile} fuse them into the ops that read the result, or let one op read by index (a sparse product, "
     "embedding_bag). Often gathers are the work itself."
 )
+_KEEP_ORDER = (
+    "Keep the order in a small index, and apply it when the result is read; or reorder only the part in which the rows "
+    "differ: rows that are copies of each other, and parts that are not filled yet, need no reordering."
+)
+_KEEPS = (
+    r"^aten::(index_select|index_copy_|copy_|clone|cat|zero_|fill_|to|b?mm|matmul|.*attention.*)$|^autograd::"
+)
 _OVERWRITES = "aten::_fft_c2r"  # cuFFT writes into the spectrum, which torch copies before
 _MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of forward
 
@@ -35,14 +48,27 @@ class Limits:
     min_gpu_share: float = limit(
         0.10, "minimum share of GPU time in one op's copies; on healthy H200 traces only gathers reach it"
     )
+    min_row_bytes: int = limit(
+        65_536, "minimum size of a row of a tensor of which all rows are reordered: state, not items; chosen"
+    )
+    min_times: int = limit(
+        4, "minimum number of reorderings a step; a shuffle of the data is once a step; chosen"
+    )
 
 
-@rule(since="0.1", claims=Claims.CATCH_ALL, min_share=0.03, limits=Limits, causes=("gathers", "copies"))
+@rule(
+    since="0.1",
+    claims=Claims.CATCH_ALL,
+    min_share=0.03,
+    limits=Limits,
+    causes=("reorderings", "gathers", "copies"),
+)
 def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 
     What it looks for: copies, conversions, concatenations, gathers, pads and expansions, whatever their kernels are
-    called, summed by the op that the user called.
+    called, summed by the op that the user called; apart those that take as many large rows as there are, again and
+    again in a step, and with which nothing computes: state, such as a key/value cache in beam search, is reordered.
     Why it costs: moving data computes nothing; each pass reads and writes all of it.
     Bad: a layout, dtype or order that every op changes back. Good: data in the layout that its readers need.
     Transposing copies and concatenations belong to strided-copy. The copy of the spectrum in an inverse real transform
@@ -63,29 +89,62 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     moving &= ~work.kind.one_of("memset", "copy_h2d", "copy_d2h", "communication")
     moving &= ~work.outer_op.name.matches(_MIRRORS)
     moving &= ~work.op.inside(calls[calls.name.one_of(_OVERWRITES)])
-    yield from _by_op(work, work[moving & ~gathers], limits, gathers=False)
-    yield from _by_op(work, work[moving & gathers], limits, gathers=True)
+    selects = calls[calls.name.one_of("aten::index_select")]
+    number, signatures = signatures_of(calls.events.trace, selects.rows)
+    computed = _computed(calls)
+    state = [_reorders(op, limits) and tensors(op)[0] not in computed for op in signatures]
+    selects = selects[np.array(state, bool)[number]]
+    reorders = gathers & work.op.inside(selects)
+    often = np.bincount(work.step[reorders & (work.step >= 0)]).max(initial=0) >= limits.min_times
+    reorders &= often
+    yield from _by_op(work, work[moving & ~gathers], limits, "copies")
+    yield from _by_op(work, work[moving & reorders], limits, "reorderings")
+    yield from _by_op(work, work[moving & gathers & ~reorders], limits, "gathers")
 
 
-def _by_op(work: Work, found: Work, limits: Limits, *, gathers: bool) -> Iterator[Hits]:
+def _computed(calls: Calls) -> set[Shape]:
+    """Shapes of tensors that ops compute with, element by element: a step of such a computation is no state."""
+    ops = calls[calls.is_top_op & ~calls.name.meets(VIEWING_OP.search) & ~calls.name.matches(_KEEPS)]
+    return {shape for op in signatures_of(calls.events.trace, ops.rows)[1] for shape in tensors(op)}
+
+
+def _reorders(op: Signature, limits: Limits) -> bool:
+    """index_select of as many rows as there are, each of them large: state, in another order."""
+    try:
+        table, index, along = op.shape(0), op.shape(2), op.scalars[1]
+        row_bytes = math.prod(table[1:]) * op.item_bytes(0)
+    except LookupError:
+        return False
+    large = len(table) > 2 and row_bytes >= limits.min_row_bytes
+    return large and along in ("0", "") and index == table[:1]
+
+
+def _by_op(work: Work, found: Work, limits: Limits, cause: str) -> Iterator[Hits]:
     for device, mine in found.by(found.device):
         whole = max(work[work.device == device].total_ns, 1)
         for op, some in mine.by(called_ops(mine)):
             if some.total_ns >= limits.min_gpu_share * whole:
-                yield _hits(op, some, some.total_ns / whole, gathers)
+                yield _hits(op, some, some.total_ns / whole, cause)
 
 
-def _hits(op: str, found: Work, share: float, gathers: bool) -> Hits:
+_DOES = {
+    "copies": "moves or converts data",
+    "gathers": "picks elements by index",
+    "reorderings": "puts all rows of a tensor in another order, again and again,",
+}
+_ADVICE = {"copies": _AVOID, "gathers": _READ_IN_PLACE, "reorderings": _KEEP_ORDER}
+
+
+def _hits(op: str, found: Work, share: float, cause: str) -> Hits:
     return Hits(
         occurrences=found,
         named_by=op,
-        cause="gathers" if gathers else "copies",
-        info=gathers,
+        cause=cause,
+        info=cause == "gathers",
         fix=DropWork(found.entries),
-        message="{by} "
-        + ("picks elements by index" if gathers else "moves or converts data")
-        + " and computes nothing: {gpu} of GPU time, {times_a_step}, in {kernels}{where}",
-        advice=_READ_IN_PLACE if gathers else _AVOID,
+        message=f"{{by}} {_DOES[cause]} and computes nothing: {{gpu}} of GPU time, {{times_a_step}}, in "
+        "{kernels}{where}",
+        advice=_ADVICE[cause],
         confidence=Confidence.LOW,
         evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns},
     )
