@@ -45,8 +45,13 @@ def content(path: Path) -> tuple[dict[str, Any], list[Event]]:
 
 def case(seed: int) -> bytes:
     """The file of one case; the same for the same seed."""
+    return changed(seed, random.Random(seed // _SEEDS_OF_ONE).choice(sources()))
+
+
+def changed(seed: int, path: Path) -> bytes:
+    """The file that the seed makes of this trace."""
     rng = random.Random(seed)
-    header, events = content(random.Random(seed // _SEEDS_OF_ONE).choice(sources()))
+    header, events = content(path)
     some = _some(rng, events)
     header = {key: value for key, value in header.items() if rng.random() < 0.9}
     for _ in range(rng.choice((0, 1, 1, 2, 5, 20))):

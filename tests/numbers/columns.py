@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -62,6 +63,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
         words = value.split()
         yield from ((path, one) for one in (words if len(words) == 1 else _NUMBER.findall(value)))
     elif isinstance(value, float | np.floating):
-        yield path, "0" if abs(value) < _NOUGHT else f"{value:.{_DIGITS}g}"
+        known = "0" if abs(value) < _NOUGHT else f"{value:.{_DIGITS}g}"
+        yield path, "null" if math.isnan(value) else known
     else:
         yield path, "null" if value is None or value is pd.NA else str(value)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from tests.html.pages import parsed
 from tests.loaded import analysed, reported
 from tests.numbers.columns import columns_of
-from tests.numbers.programs import BUILT, CHANCES, JOBS, analysis_of, ranks_of
+from tests.numbers.programs import BROKEN, BUILT, CHANCES, CHANGED, JOBS, LAYOUTS, analysis_of, ranks_of
 from tests.perfetto.reader import read
 from tests.recorded import FIXTURES, TRACES, name_of
 from traceanalyzer.allocator.memory_ops import ops_by_memory
@@ -30,7 +30,7 @@ from traceanalyzer.comparison.compare import compare
 from traceanalyzer.job.introduce import introduce
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.errors import TraceAnalyzerError, Unavailable
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.data.comparison import comparison_document, comparison_markdown
 from traceanalyzer.render.data.facts import facts_fields
@@ -170,6 +170,15 @@ def _results(name: str) -> Any:
     return {table: pq.read_table(io.BytesIO(content)).to_pydict() for table, content in made.items()}
 
 
+def _read(name: str) -> Any:
+    """Every column of both lanes, and the account of what was read; or why it cannot be."""
+    try:
+        trace = _one(name).trace
+    except TraceAnalyzerError as problem:
+        return {"problem": type(problem).__name__}
+    return {"cpu": trace.cpu, "gpu": trace.gpu, "meta": replace(trace.meta, source="")}
+
+
 def _flames(name: str) -> Any:
     return json.loads(render_speedscope({None: _one(name).trace}))["profiles"]
 
@@ -227,7 +236,7 @@ def _collectives(name: str) -> Any:
 
 KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "diagnosed": (_diagnosed, [*RECORDED, *BUILT, *CHANCES, *JOBS]),
-    "window": (_window, [*RECORDED[::12], *CHANCES[::3]]),
+    "window": (_window, [*RECORDED[::24], *CHANCES[::5]]),
     "texts": (_texts, [*RECORDED[::2], *BUILT[::2], *CHANCES[::2], *JOBS]),
     "ops": (_ops, [*RECORDED[::3], *BUILT[::2], *CHANCES]),
     "ops_texts": (_ops_texts, [*RECORDED[::12], *BUILT[::12], *CHANCES[::12]]),
@@ -236,6 +245,8 @@ KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "table": (_table, [*RECORDED[::6], *CHANCES[::2]]),
     "frames": (_frames, [*RECORDED[::6], *CHANCES[::2]]),
     "results": (_results, [*RECORDED[::20], *CHANCES[::8]]),
+    "read": (_read, [*CHANGED, *BROKEN, *LAYOUTS, *CHANCES[::6]]),
+    "read_diagnosed": (_diagnosed, [*CHANGED[::3], *LAYOUTS[:1]]),
     "flames": (_flames, [*RECORDED[::8], *CHANCES[::4]]),
     "page": (_page, [*DRAWN, *JOBS]),
     "overlay": (_overlay, [*DRAWN, *JOBS]),
@@ -248,7 +259,7 @@ def columns(kind: str) -> Iterator[tuple[str, dict[str, list[str]]]]:
     """(name, numbers) of every trace of which there is such a document."""
     make, names = KINDS[kind]
     for name in names:
-        with suppress(Unavailable):
+        with suppress(TraceAnalyzerError, Unavailable):
             yield name, columns_of(make(name))
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from random import Random
-from typing import TypeVar
+from typing import TypeVar, cast, get_args
 
-from tests.builder import H200, PID, TraceBuilder
+from tests.builder import H200, PID, TraceBuilder, load_bytes
+from tests.fuzz.cases import changed
 from tests.idle.generated import CALLS, COPIES, KERNELS, MARKS, OPS, OVERHEADS
 from tests.job.ranks import Recording, Reductions
+from tests.layouts import Layout
+from tests.read.samples import everything
+from tests.recorded import FIXTURES
 from tests.rules.limit_programs import PROGRAMS, built
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.read.load import load_file
 from traceanalyzer.report.diagnosis import analyses_of
 
 US = 1_000
@@ -35,6 +40,17 @@ _GPUS = (
 )
 
 BUILT = [f"built/{rule}/{number}" for rule, made in PROGRAMS.items() for number in range(len(made))]
+_CHANGED = (
+    "exposed-copy",
+    "allocator-thrash",
+    "exposed-communication",
+    "implicit-sync",
+    "compile",
+    "host-hotspot",
+)
+CHANGED = [f"changed/{seed}" for seed in range(36)]
+BROKEN = [f"broken/{path.name}" for path in sorted((FIXTURES / "broken").glob("*.json*"))]
+LAYOUTS = [f"layout/{layout}" for layout in get_args(Layout)]
 CHANCES = [f"chance/{seed}" for seed in range(_CHANCES)]
 T = TypeVar("T")
 Next = Callable[[], int]
@@ -44,8 +60,23 @@ Streams = dict[tuple[int, int], int]
 
 @cache
 def analysis_of(name: str) -> Analysis:
-    """What the name says is built."""
-    return built(name) if name.startswith("built/") else Analysis(by_chance(int(name.split("/")[1])).load())
+    """What the name says is built, or read.
+
+    Raises:
+        TraceAnalyzerError: it cannot be read.
+    """
+    kind, _, which = name.partition("/")
+    match kind:
+        case "built":
+            return built(name)
+        case "broken":
+            return Analysis(load_file(FIXTURES / name))
+        case "layout":
+            return Analysis(everything().load(cast(Layout, which)))
+        case "changed":
+            path = FIXTURES / _CHANGED[int(which) % len(_CHANGED)] / "bad.json.gz"
+            return Analysis(load_bytes(changed(int(which), path)))
+    return Analysis(by_chance(int(which)).load())
 
 
 def by_chance(seed: int) -> TraceBuilder:
