@@ -27,12 +27,14 @@ def test_others_wait_for_what_a_rank_takes_more_and_no_longer_than_they_did(
 
 
 def test_of_work_that_moves_to_other_ranks_less_is_known_than_of_any_other() -> None:
-    forecast: Any = SimpleNamespace(base=[SimpleNamespace(bound="gpu")], wider=1.0)
+    forecast: Any = SimpleNamespace(wider=1.0)
+    left: Any = SimpleNamespace(waits=np.ones(0, bool))
     split, work = (
-        Forecast._residuals(forecast, [SimpleNamespace(kind=kind)]) for kind in ("balance", "work")
-    )  # type: ignore[list-item]
-    assert work == RESIDUAL["gpu", "work"]
-    assert split == (0.37, max(0.37, RESIDUAL["gpu", "host"][1]))
+        Forecast._residuals(forecast, [SimpleNamespace(kind=kind)], left)  # type: ignore[list-item]
+        for kind in ("balance", "work")
+    )
+    assert work == RESIDUAL["measured"]
+    assert split == (0.37, max(0.37, RESIDUAL["measured"][1]))
 
 
 @pytest.mark.parametrize(("calls", "share"), [(0, 0.0), (100_000, 0.7)])

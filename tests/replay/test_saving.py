@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 
 from tests.replay.programs import STEP_NS, Loop, forecast
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.edits import Drop, DropSpans, Edit, MoveToSideStream, Resize, Scale
+from traceanalyzer.replay.edits import Drop, DropSpans, DropWork, Edit, MoveToSideStream, Resize, Scale
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
-from traceanalyzer.replay.saving import LEAST, Forecast, _drained_ns
+from traceanalyzer.replay.saving import LEAST, Forecast, _drained_ns, evidence
 
 
 def loop(kernel_ns: int, **header: object) -> Trace:
@@ -98,12 +99,13 @@ def test_a_saving_lies_in_its_interval(gpu_bound: Forecast, cpu_bound: Forecast)
 
 def test_what_the_cpu_does_less_saves_no_more_than_the_device_idles() -> None:
     """A residual alone reaches beyond: nothing is known of the device, and the step is no shorter than its work."""
-    known = forecast(loop(12_000))
+    known = replace(forecast(loop(12_000)), wider=2.0)
     begins = known.program.sample.begin_ns
     pause = [DropSpans(begins + 600_000, begins + STEP_NS)]
     said = known.saving(pause)
     assert said.high_share == pytest.approx(known.step.idle_shares[1], abs=1e-4)
-    assert said.share + known._residuals(pause)[1] * np.sqrt(said.share * (1 - said.share)) > said.high_share
+    _, above = known._residuals(pause, known._edited(pause))
+    assert said.share + above * np.sqrt(said.share * (1 - said.share)) > said.high_share
     on_top = known.saving(pause, given=[Drop(np.arange(40, 80))])
     assert on_top.high_share < said.high_share
 
@@ -114,10 +116,31 @@ def test_what_changes_some_work_leaves_most_of_the_rest(gpu_bound: Forecast) -> 
         some = [Scale(entries[: int(len(entries) * part)], 0.5)]
         most = 1 - 0.8 * (1 - part) * 20 * 100_000 / gpu_bound.step.high_ns
         said = gpu_bound.saving(some)
-        unbounded = (
-            said.share + gpu_bound._residuals(some)[1] * np.sqrt(said.share * (1 - said.share)) + LEAST
-        )
+        above = gpu_bound._residuals(some, gpu_bound._edited(some))[1]
+        unbounded = said.share + above * np.sqrt(said.share * (1 - said.share)) + LEAST
         assert said.high_share == pytest.approx(min(unbounded, most), abs=1e-3)
+
+
+def test_what_stands_for_others_may_be_shorter_too(gpu_bound: Forecast) -> None:
+    """A fused kernel that takes longer than the first of its group is no work that the fix leaves alone."""
+    entries = gpu_bound.program.work.entry
+    fused = [Fuse(entries, np.zeros(len(entries), np.int64), [150_000.0])]
+    below = gpu_bound.saving([Fuse(entries, np.zeros(len(entries), np.int64), [50_000.0])])
+    assert gpu_bound.saving(fused).high_share == pytest.approx(below.high_share, abs=1e-3)
+
+
+def test_what_a_saving_rests_on_is_told_by_its_edits(gpu_bound: Forecast) -> None:
+    entries = gpu_bound.program.work.entry
+    resting = {
+        "measured": [Scale(entries, 0.5)],
+        "gone": [Scale(entries, 0.5), DropWork(entries[:1])],
+        "loops": [DropWork(entries[:1]), GraphLaunch()],
+    }
+    for group, edits in resting.items():
+        left = gpu_bound._edited(edits)
+        assert evidence(edits, left) == group
+        left.waits = np.zeros(1, bool)  # as where a wait was dropped
+        assert evidence(edits, left) == ("loops" if group == "loops" else "waits")
 
 
 def test_what_is_saved_on_top_of_other_edits_adds_up(cpu_bound: Forecast) -> None:

@@ -245,7 +245,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "repeated-preparation": [lambda: program(searched())],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],
-    "strided-access": [lambda: program(component([27648, 9]))],
+    "strided-access": [lambda: program(component([27648, 61]))],
     "throttling": [lambda: throttled(300.0, 60.0), lambda: throttled(500.0, 88.0)],
     "trace-health": [
         lambda: losing(lambda number: number % 4 != 0),

@@ -84,3 +84,14 @@ def test_the_copy_that_an_inverse_transform_makes_of_its_spectrum_is_nobody_s_to
     assert [one.by for one in found(program([copy, OTHER]), "data-movement")] == ["aten::fft_irfft"]
     torchs = Op("aten::copy_", "void direct_copy_kernel_cuda()", 500, inside="aten::_fft_c2r")
     assert found(program([torchs, OTHER]), "data-movement") == []
+
+
+def test_shifts_to_and_fro_are_one_finding() -> None:
+    """Whoever keeps the shifted order needs none of them: fftshift, ifftshift, and the gradient of either."""
+    kernel = "void at::native::roll_cuda_kernel<c10::complex<float> >(int)"
+    ops = [
+        Op("aten::roll", kernel, 500, inside=f"aten::fft_{name}", dims=[[64, 64]], types=["float"])
+        for name in ("fftshift", "ifftshift")
+    ]
+    (one,) = found(program([*ops, OTHER]), "data-movement")
+    assert (one.by, one.count) == ("aten::roll", 12)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.builder import H200, TraceBuilder
 from tests.loaded import selected
-from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, Op, found, program
+from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, US, Op, found, program
 from traceanalyzer import Finding
 from traceanalyzer.model.finding import Confidence, Severity
 
@@ -229,3 +229,24 @@ def test_float64_enters_with_the_first_op_of_the_last_step(leaks: tuple[str, ...
             )
     (one,) = found(trace.load(), "float64-math")
     assert one.evidence["first_op"] == leaks[-1]
+
+
+POINTWISE = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
+
+
+def test_complex_numbers_of_doubles_are_float64_as_well() -> None:
+    kind = "c10::complex<double>"
+    move = Op("aten::copy_", "Memcpy DtoD (Device -> Device)", 500, SQUARE, [kind, kind])
+    mixed = Op("aten::mul", POINTWISE, 100, SQUARE, [F32, F64])
+    (one,) = found(program([move, mixed]), "float64-math")
+    assert one.cost_ns == 6 * (250 + 50) * US
+
+
+@pytest.mark.parametrize(("kind", "share"), [(F64, 0.5), (F32, 0.0)])
+def test_a_fused_kernel_gains_as_much_as_it_waits_for_memory(kind: str, share: float) -> None:
+    """At half the memory's rate a quarter of the gain is left, as of other work."""
+    at_rate = 2 * 8 * SQUARE[0][0] * SQUARE[0][1] / 4_800 / 0.87 / US
+    fused = Op("triton_per_fused_add_0", "triton_per_fused_add_0", round(2 * at_rate), SQUARE, [kind] * 2)
+    mixed = Op("aten::mul", POINTWISE, 500, SQUARE, [F32, F64])
+    (one,) = found(program([fused, mixed]), "float64-math")
+    assert one.cost_ns == pytest.approx(6 * US * (250 + share / 4 * fused.dur), rel=0.01)

@@ -58,9 +58,9 @@ class Edit(Protocol):
     """A change of a program.
 
     Attributes:
-        kind: which residuals its saving's interval is taken from: "drop" where CPU time that was seen goes, "work"
-            where the device's work changes, "rewrite" where something that was not seen takes the place, "balance"
-            where it moves to other ranks.
+        kind: by which its saving's upper end is found: "drop" where CPU time that was seen goes, "work" where the
+            device's work changes, "rewrite" where something that was not seen takes the place, "balance" where it
+            moves to other ranks.
     """
 
     @property

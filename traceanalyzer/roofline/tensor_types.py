@@ -9,6 +9,7 @@ from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 
 Shape = tuple[int, ...]
 
+_DOUBLES = frozenset({"double", "c10::complex<double>"})
 NARROWER = frozenset({"float", "c10::Half", "c10::BFloat16", "c10::Float8_e4m3fn", "c10::Float8_e5m2"})
 
 
@@ -19,8 +20,8 @@ def tensor_types(op: Signature) -> set[str]:
 
 
 def has_float64(op: Signature) -> bool:
-    """Whether one of its tensors is of doubles."""
-    return "double" in tensor_types(op)
+    """Whether one of its tensors is of doubles, or of complex numbers of doubles."""
+    return not _DOUBLES.isdisjoint(tensor_types(op))
 
 
 def mixes_float64(op: Signature) -> bool:

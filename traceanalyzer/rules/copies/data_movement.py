@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
@@ -24,6 +25,9 @@ _MOVES = (
     r"|_foreach_copy_|split_with_sizes_copy|slice_scatter|select_scatter|slice_backward|select_backward|index_copy_)$"
 )
 _GATHERS = r"^aten::(index_select|gather|take|take_along_dim|embedding|index|_unsafe_index)$"
+_SHIFTS = (
+    "aten::roll"  # one order of the data, whichever op changes it to and fro: fftshift, ifftshift, gradients
+)
 _AVOID = (
     "Find the op that needs this layout or dtype and create the data that way; or use a view; or let {torch.compile} "
     "fuse conversions into their readers. Strided views save less than predicted, because their readers run slower."
@@ -122,9 +126,15 @@ def _reorders(op: Signature, limits: Limits) -> bool:
 def _by_op(work: Work, found: Work, limits: Limits, cause: str) -> Iterator[Hits]:
     for device, mine in found.by(found.device):
         whole = max(work[work.device == device].total_ns, 1)
-        for op, some in mine.by(called_ops(mine)):
+        for op, some in mine.by(_named(mine)):
             if some.total_ns >= limits.min_gpu_share * whole:
                 yield _hits(op, some, some.total_ns / whole, cause)
+
+
+def _named(found: Work) -> Texts:
+    """The op that the user called; of shifts the shift itself, because keeping one order removes all of them."""
+    own = found.op.name
+    return Texts(np.where(own.one_of(_SHIFTS), own.code, -1), own.names).or_else(called_ops(found))
 
 
 _DOES = {

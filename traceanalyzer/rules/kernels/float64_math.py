@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_bounds import bound_of, least_ns
 from traceanalyzer.roofline.op_work import shapes_of
 from traceanalyzer.roofline.other_units import first_of, speedup
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.roofline.tensor_types import (
     NARROWER,
     has_float64,
@@ -44,6 +45,7 @@ _OTHER_ARITHMETIC = r"[sh]gemm|_(s|bf|h)16|tf32|f32f32|Functor\w*<(float|c10::)|
 _FULL_RATE = (
     0.87  # of the memory peak, at which half the bytes take half the time: where, cat; H200, torch 2.11
 )
+_FUSED = re.compile("triton_")  # passes over its inputs, the results among them
 _MOVES = frozenset({"transposition", "gather"})  # kinds of bounds that compute nothing but places
 
 
@@ -69,8 +71,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     When it is wrong: results need float64. If shapes are recorded, every floating tensor is float64 and none comes
     from the host, float64 counts as deliberate: the finding is info.
     Saving: products at the float32 rate (TF32 unless the trace shows it off), everything else at half the bytes, no
-    conversions to float64. What moves data below the memory's rate (roll, index_select) gains less: as many places stay
-    to be computed.
+    conversions to float64. What moves data below the memory's rate (roll, index_select, fused kernels) gains less:
+    as many places stay to be computed.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind
@@ -106,15 +108,18 @@ def _throughout(work: Work, inputs: WorkInputs) -> bool:
 
 
 def _at_peak_ns(found: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
-    """What work that only moves data takes at the device's peak, ns; 0 of other work, and where that is not known."""
+    """ns that copies and fused kernels take at the device's peak; 0 of other work, and where that is not known."""
     if gpu.peaks is None:
         return np.zeros(len(found))
     number = inputs.number[found.entries]
     at_peak = np.zeros(len(inputs.signatures))
     for one in distinct(number).tolist():
-        bound = bound_of(inputs.signatures[one])
+        bound = bound_of(op := inputs.signatures[one])
         if bound is not None and bound.kind in _MOVES:
             at_peak[one] = least_ns(bound, gpu.peaks, None)
+        elif bound is None and _FUSED.match(op.name):
+            tensors = (i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i])
+            at_peak[one] = sum(map(op.bytes, tensors)) / gpu.peaks.gbps
     return np.asarray(at_peak[number])
 
 

@@ -18,7 +18,10 @@ from traceanalyzer.rule.quicker_work import quicker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    sector_bytes: int = limit(32, "bytes that memory delivers at once; CUDA C++ Best Practices Guide")
+    sector_bytes: int = limit(
+        64,
+        "bytes that memory delivers at once: strided copies reach its usual rate if 64 count, not 32; H200",
+    )
     min_times: float = limit(
         1.5, "minimum ratio of moved to used bytes; below it caches may make up for it; chosen"
     )
@@ -34,7 +37,7 @@ def strided_access(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[H
 
     What it looks for: pointwise ops and copies of a tensor without any contiguous dimension, by the recorded strides:
     one component of many, such as x[..., 0].
-    Why it costs: memory delivers 32 bytes at once, and only one number of them is used.
+    Why it costs: memory delivers 64 bytes at once, and only one number of them is used.
     Bad: state of shape (height, width, 9), and f[..., i] in each op. Good: (9, height, width), and f[i].
     How sure: strides are recorded. Cache hits from one component to the next are not known. So confidence is medium.
     When it is wrong: ops on all components together read whole sectors and profit from the present layout.
@@ -83,7 +86,9 @@ def _wasted(op: Signature, limits: Limits) -> float:
             continue
         item, size = ITEM_BYTES[kind], op.elements(position)
         if (apart := _least_stride(op, position)) > 1 and size >= limits.min_elements:
-            twice = 2 if position == 0 and op.name.endswith("_") and op.name != "aten::copy_" else 1
+            twice = (
+                2 if position == 0 and op.name.endswith("_") else 1
+            )  # what is written in part is read before
             more += twice * size * (min(apart * item, limits.sector_bytes) - item)
     return 1.0 + more / needed.bytes
 
