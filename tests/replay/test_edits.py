@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -256,3 +259,14 @@ def test_edits_know_their_kind() -> None:
     assert narrow.share == 0
     assert Drop([0]).kind == "drop"
     assert GraphLaunch().kind == "rewrite"
+
+
+def test_a_compiled_step_still_launches_its_collectives(shared: Callable[[str], Path]) -> None:
+    found = analysed(shared("ranks2/barrier.fixed.rank0")).index(Program)
+    edited = EditedProgram(found)
+    Compile(np.empty(0, np.int64)).apply(edited)
+    top, launches = found.segments.top_op, edited.launch[found.work.communication]
+    talking = np.isin(top, top[launches]) & (top >= 0)
+    assert talking.sum() > len(launches) > 0
+    assert edited.kept[talking].all()
+    assert edited.kept.mean() < 0.5

@@ -139,9 +139,11 @@ class Compile:
 
 
 def _staying(edited: EditedProgram) -> Mask:
-    """Segments that are no launching: waits, long gaps, calls for the driver's memory."""
-    segments = edited.program.segments
+    """Segments that are no launching, or launch collectives: waits, long gaps, calls for the driver's memory."""
+    segments, work = edited.program.segments, edited.program.work
     stays = segments.driver | segments.gap & (edited.cpu_ns > _LONG_GAP_NS)
+    talking = segments.top_op[edited.launch[edited.alive & work.communication]]
+    stays |= np.isin(segments.top_op, talking[talking >= 0])
     stays[edited.program.waits.segment[edited.waits]] = True
     return stays
 
