@@ -9,7 +9,8 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -62,7 +63,14 @@ from traceanalyzer.torch_table.key_averages import key_averages
 from traceanalyzer.torch_table.printed import printed_table, sorted_rows
 
 RECORDED = [name_of(path) for path in TRACES]
-DRAWN = [*RECORDED[1::24], *BUILT[::16], *CHANCES[::6]]  # pages and overlays take longer than all else
+
+
+def one_of(many: int, names: Sequence[str]) -> list[str]:
+    """One of so many names, the same whichever others there are."""
+    return [name for name in names if zlib.crc32(name.encode()) % many == 0]
+
+
+DRAWN = [*one_of(16, RECORDED), *one_of(16, BUILT), *one_of(6, CHANCES)]  # pages take longer than all else
 _ROWS = 200  # of a curve
 _PATH = re.compile(r"\S*/\S*\.json\S*")
 Ranked = Sequence[tuple[int | None, Analysis]]
@@ -236,31 +244,30 @@ def _collectives(name: str) -> Any:
 
 KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "diagnosed": (_diagnosed, [*RECORDED, *BUILT, *CHANCES, *JOBS]),
-    "window": (_window, [*RECORDED[::24], *CHANCES[::5]]),
-    "texts": (_texts, [*RECORDED[::2], *BUILT[::2], *CHANCES[::2], *JOBS]),
-    "ops": (_ops, [*RECORDED[::3], *BUILT[::2], *CHANCES]),
-    "ops_texts": (_ops_texts, [*RECORDED[::12], *BUILT[::12], *CHANCES[::12]]),
-    "memory": (_memory, [*RECORDED[::2], *CHANCES]),
-    "facts": (_facts, [*RECORDED[::2], *BUILT[::2], *CHANCES]),
-    "table": (_table, [*RECORDED[::6], *CHANCES[::2]]),
-    "frames": (_frames, [*RECORDED[::6], *CHANCES[::2]]),
-    "results": (_results, [*RECORDED[::20], *CHANCES[::8]]),
-    "read": (_read, [*CHANGED, *BROKEN, *LAYOUTS, *CHANCES[::6]]),
-    "read_diagnosed": (_diagnosed, [*CHANGED[::3], *LAYOUTS[:1]]),
-    "flames": (_flames, [*RECORDED[::8], *CHANCES[::4]]),
+    "window": (_window, [*one_of(24, RECORDED), *one_of(5, CHANCES)]),
+    "texts": (_texts, [*one_of(2, RECORDED), *one_of(2, BUILT), *one_of(2, CHANCES), *JOBS]),
+    "ops": (_ops, [*one_of(3, RECORDED), *one_of(2, BUILT), *CHANCES]),
+    "ops_texts": (_ops_texts, [*one_of(12, RECORDED), *one_of(12, BUILT), *one_of(12, CHANCES)]),
+    "memory": (_memory, [*one_of(2, RECORDED), *CHANCES]),
+    "facts": (_facts, [*one_of(2, RECORDED), *one_of(2, BUILT), *CHANCES]),
+    "table": (_table, [*one_of(6, RECORDED), *one_of(2, CHANCES)]),
+    "frames": (_frames, [*one_of(6, RECORDED), *one_of(2, CHANCES)]),
+    "results": (_results, [*one_of(20, RECORDED), *one_of(8, CHANCES)]),
+    "read": (_read, [*CHANGED, *BROKEN, *LAYOUTS, *one_of(6, CHANCES)]),
+    "read_diagnosed": (_diagnosed, [*one_of(3, CHANGED), LAYOUTS[0]]),
+    "flames": (_flames, [*one_of(8, RECORDED), *one_of(4, CHANCES)]),
     "page": (_page, [*DRAWN, *JOBS]),
     "overlay": (_overlay, [*DRAWN, *JOBS]),
-    "compared": (_compared, [name for name in RECORDED if name.endswith("/bad")][::16]),
+    "compared": (_compared, one_of(16, [name for name in RECORDED if name.endswith("/bad")])),
     "collectives": (_collectives, [*JOBS]),
 }
 
 
-def columns(kind: str) -> Iterator[tuple[str, dict[str, list[str]]]]:
+def columns(kind: str, names: Iterable[str]) -> Iterator[tuple[str, dict[str, list[str]]]]:
     """(name, numbers) of every trace of which there is such a document."""
-    make, names = KINDS[kind]
     for name in names:
         with suppress(TraceAnalyzerError, Unavailable):
-            yield name, columns_of(make(name))
+            yield name, columns_of(KINDS[kind][0](name))
 
 
 if __name__ == "__main__":
