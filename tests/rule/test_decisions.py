@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from tests.rule.grouped import MS, kernels, scope
-from traceanalyzer.rule import transfers
 from traceanalyzer.rule.claims import Claims, settled
 from traceanalyzer.rule.grouping import _typical, pending_of
 from traceanalyzer.rule.quicker_work import not_below
 from traceanalyzer.rule.registry import Rule, all_rules
 from traceanalyzer.rules.kernels.throttling.full_clock import after_ramp, usual_at_full_clock
+from traceanalyzer.timeline.transfers import at_most
 
 
 def rows(**columns: Any) -> Any:
@@ -90,12 +90,9 @@ def test_the_usual_occurrence_is_the_one_at_which_more_than_half_of_the_cost_is_
     assert _typical(np.array([9, 1, 1]), np.array([1, 7, 5]), steps) == 1
 
 
-def test_a_collective_moves_data_no_longer_than_at_the_best_rate_of_its_kernel(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_collective_moves_data_no_longer_than_at_the_best_rate_of_its_kernel() -> None:
     """Ten elements that take as long as a thousand waited: latency, and a hundredth of the thousand's time."""
-    monkeypatch.setattr(transfers, "_elements", lambda every: every.elements)
-    same = SimpleNamespace(code=np.zeros(3, np.int64))
-    every = rows(dur_ns=[1_000_000, 1_000_000, 2_000_000], device=[0, 0, 0], elements=[1_000, 10, 1_000])
-    every.name, every.text = same, lambda column: same
-    assert transfers.transfer_ns(every).tolist() == [1_000_000, 110_000, 1_000_000]
+    same, elements, took = (
+        np.array(one) for one in ([0, 0, 0], [1_000, 10, 1_000], [1_000_000, 1_000_000, 2_000_000])
+    )
+    assert at_most(same, same, same, elements, took).tolist() == [1_000_000, 110_000, 1_000_000]

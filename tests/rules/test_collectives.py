@@ -143,7 +143,8 @@ def test_reducing_values_one_by_one(shared: Shared) -> None:
     assert (one.cause, one.by, one.count) == ("one-by-one", "c10d::allreduce_", 6 * 5)
     assert "every hundred steps" in one.advice
     assert one.saving is not None
-    assert one.saving.share > 0.25  # 31 % by the measured steps; with one left in each step 16 %
+    assert one.saving.share > 0.18  # of this rank alone; 31 % by the measured steps, which the interval holds
+    assert one.saving.low_share < 0.31 < one.saving.high_share
     assert found(shared("ranks/loss_reduce.fixed.rank0"), "needless-collectives") == []
 
 

@@ -145,15 +145,16 @@ class Scale:
 
     kind: ClassVar[Kind] = "work"
     work: Ints
-    factor: float
+    factor: Floats | float
 
     def __post_init__(self) -> None:
         _check_rows(self.work)
-        _check_times("factor", self.factor)
+        _check_times("factor", self.factor, self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
-        edited.dur_ns[at[at >= 0]] *= self.factor
+        factor = np.broadcast_to(np.asarray(self.factor, np.float64), at.shape)
+        edited.dur_ns[at[at >= 0]] *= factor[at >= 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

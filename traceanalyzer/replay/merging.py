@@ -13,7 +13,9 @@ from traceanalyzer.replay.edits import Edit
 _JOINED = frozenset(
     {"rows", "work", "pointwise", "starts_ns", "ends_ns", "group"}
 )  # one value per thing that is edited
-_SHARED_OR_EACH = frozenset({"dur_ns", "work_ns"})  # a number or a row for all, or an array with one for each
+_SHARED_OR_EACH = frozenset(
+    {"dur_ns", "work_ns", "factor"}
+)  # a number or a row for all, or an array with one for each
 
 
 _EACH = "each"

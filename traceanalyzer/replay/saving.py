@@ -78,6 +78,8 @@ class Forecast:
         times = [step.ns for step in base]
         typical = base[0]
         basis = f"{program.sample.text} replayed; slowdown {slowdown.typical:.1f}, {slowdown.basis}"
+        if program.awaited >= LEAST:
+            basis += "; what collectives wait for is taken for other ranks' launching"
         traced = round(_traced_ns(steps, program))
         low, high = min(times) * (1 - STEP_RESIDUAL), max(times) * (1 + STEP_RESIDUAL)
         step = StepEstimate(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -90,6 +90,10 @@ class Segments:
         kind = codes_at(trace.lanes.cpu, "name", row) * _PARTS + np.minimum(rank_within(row), _PARTS - 1)
         driver = steady & ~_named(trace, call, STREAM_ORDERED)
         return cls(cpu, call, top, kind, gap, driver, slowed, usual)
+
+    def slower(self, times: float) -> Self:
+        """The same on a host that takes so many times as long for everything, as the profiler does."""
+        return replace(self, cpu_ns=self.cpu_ns * times, slowed=self.slowed.slower(times))
 
 
 def _of_rows(marked: Mask, rows: Rows) -> Mask:

@@ -9,9 +9,9 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.rule.hits import LostTime
-from traceanalyzer.rule.transfers import transfer_ns
 from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.transfers import transfer_ns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +29,9 @@ class Arrivals:
     @classmethod
     def of(cls, every: Work, waits: CollectiveWaits | None) -> Self:
         """Those of all collectives of a trace: an estimate is made by comparing them."""
-        estimate = np.minimum(transfer_ns(every), every.dur_ns)
+        events = every.events
+        assert events.work is not None
+        estimate = transfer_ns(events.trace, events.work, every.entries)
         if waits is None:
             return cls(estimate, np.full(len(every), -1, np.int64))
         waiting_ns, last = waits.of(every.entries)

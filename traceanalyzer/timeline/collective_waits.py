@@ -1,4 +1,4 @@
-"""What one rank's collectives wait for the other ranks; only the job measures it."""
+"""What one rank's collectives wait for the other ranks: only the job measures it, one rank alone can guess."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.transfers import transfer_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,14 @@ class CollectiveWaits:
             Unavailable: always.
         """
         raise Unavailable("only one rank's trace: pass those of all ranks to see who waits for whom")
+
+    @classmethod
+    def expected(cls, trace: Trace, work: DeviceWork) -> Self:
+        """Of a rank without its peers' traces: what collectives take beyond the quickest of their size."""
+        entry = np.flatnonzero((work.kind == KINDS.index("communication")) & (work.call >= 0))
+        waiting_ns = (work.end_ns - work.start_ns)[entry] - transfer_ns(trace, work, entry)
+        unknown = np.full(len(entry), -1, np.int64)
+        return cls(entry, waiting_ns, unknown, unknown, np.ones(len(entry), np.bool_))
 
     def of(self, entries: Rows) -> tuple[Rows, Rows]:
         """(waiting in ns, the rank that came last) of entries of `DeviceWork`; -1 both where it was not measured."""

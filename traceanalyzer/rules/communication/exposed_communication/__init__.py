@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence, Severity
-from traceanalyzer.replay.edits import Drop, DropWork, Resize
+from traceanalyzer.replay.edits import Drop, DropWork, Resize, Scale
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import Arrivals, parted
 from traceanalyzer.rule.collective_names import collective_names, collectives_of
@@ -175,7 +175,7 @@ def _probably(
         named_by=name,
         cause="waiting" if peers else "transfer",
         lost=lost,
-        fix=() if peers else Resize(found.entries, found.dur_ns - gain * moved),
+        fix=() if peers else Scale(found.entries, 1 - gain * moved / np.maximum(found.dur_ns, 1)),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
         message="{by} {times_a_step}: "
         + ("the whole time ({all} in total)" if whole else "in total {exposed} of {all}")

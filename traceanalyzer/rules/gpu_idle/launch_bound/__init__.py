@@ -62,6 +62,7 @@ _MEASURE = (
 )
 _MINOR = "Nothing to do here: launching explains too little of the idle time or of the window. If it grows: "
 _LOOP = " If the repeats are independent, stack their inputs and run them as one batch."
+_OTHERS = "; for {awaited_share} of the step it probably waits for other ranks that launch as slowly"
 _NO_FAULT = {
     "profiled-only": "; without the profiler the GPU is probably busy",
     "small-part": "; that is {share} of the window",
@@ -114,7 +115,8 @@ def launch_bound(
     unsure = remedy.saved is not None and remedy.saved.low_share < limits.min_sure_share
     busy, unsure = is_busy(forecast), unsure or only_profiled(forecast)
     least_ns = max(limits.min_idle_share * idle.total_ns, limits.min_window_share * steps.window_ns)
-    minor = found.total_ns < least_ns
+    awaited = 0.0 if forecast is None else forecast.program.awaited
+    minor = found.total_ns + awaited * steps.window_ns < least_ns
     cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
     kernels, pace = eager.of_kind("compute", "communication"), pace_ns(eager)
     lines = found.launch.line.sums(found.dur_ns)
@@ -132,6 +134,7 @@ def launch_bound(
         + ("; one launch every {launch}" if pace else "")
         + "), and the GPU waits for the launches: before {ops}"
         + (", at {lines}" if lines else "")
+        + (_OTHERS if awaited >= limits.min_window_share else "")
         + _doubt(cause, forecast),
         advice=_advice(advice, cause, forecast),
         evidence={
@@ -144,6 +147,7 @@ def launch_bound(
             "remedy": remedy.name,
             "busy_share": busy_share(forecast),
         }
+        | ({"awaited_share": awaited} if awaited else {})
         | ({"loop": part.words, "loop_launches": part.launches, "loop_part": part.share} if part else {}),
         info=cause in _NO_FAULT,
     )

@@ -1,0 +1,62 @@
+"""One rank without its peers' traces: what it waits for them while all launch is the profiler's doing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.replay.saving import Forecast
+
+US = 1_000
+
+
+def rank(*, op_us: int, waits_us: tuple[int, ...]) -> Forecast:
+    """Steps of 200 ops with a kernel of 5 us each, then an all-reduce of 100 us that waits, and the CPU for it.
+
+    Args:
+        op_us: what an op takes; a tenth of it is a pause.
+        waits_us: one per step.
+    """
+    trace, at, number = TraceBuilder(), 0, 0
+    for step, wait in enumerate(waits_us):
+        begun = at
+        for _ in range(200):
+            number += 1
+            trace.op("aten::add", at, op_us * US * 9 // 10)
+            trace.launch("cudaLaunchKernel", at + US, US, number)
+            trace.kernel(at + 3 * US, 5 * US, number)
+            at += op_us * US
+        number += 1
+        trace.op("c10d::allreduce_", at, 10 * US)
+        trace.launch("cudaLaunchKernel", at + US, US, number)
+        done = at + (103 + wait) * US
+        trace.kernel(at + 3 * US, done - at - 3 * US, number, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+        trace.launch("cudaStreamSynchronize", at + 12 * US, done - at - 10 * US, 100_000 + number)
+        at = done + 5 * US
+        trace.step(step, begun, at - begun)
+    return Analysis(trace.load()).index(Forecast)
+
+
+def test_a_rank_that_launches_all_the_time_waits_less_without_the_profiler() -> None:
+    made = rank(op_us=20, waits_us=(2_000, 0, 2_000, 2_000, 2_000))
+    quick = rank(op_us=20, waits_us=(0, 0, 0, 0, 0))
+    assert made.program.awaited == pytest.approx(1_500 / 5_600, abs=0.05)
+    assert "other ranks' launching" in made.step.basis
+    # The peers' launching is quickened as its own is: the recorded step and the predicted one have one ratio.
+    ratio = quick.step.unprofiled_ns / quick.step.traced_ns
+    assert made.step.unprofiled_ns / made.step.traced_ns == pytest.approx(ratio, abs=0.03)
+
+
+def test_a_rank_with_little_to_launch_waits_for_another_reason_and_as_long() -> None:
+    made = rank(op_us=6, waits_us=(4_000, 0, 4_000, 4_000, 4_000))
+    assert made.program.awaited == 0
+    assert "other ranks' launching" not in made.step.basis
+    assert made.step.unprofiled_ns >= 0.8 * made.step.traced_ns
+
+
+def test_steps_of_which_one_waits_longer_for_another_rank_s_recording_are_predicted_alike() -> None:
+    """The first step of other ranks begins late: two cuts of one recording say the same."""
+    early = rank(op_us=20, waits_us=(0, 2_500, 100, 100, 100, 100))
+    late = rank(op_us=20, waits_us=(100, 100, 100, 100))
+    assert early.step.unprofiled_ns == pytest.approx(late.step.unprofiled_ns, rel=0.15)
