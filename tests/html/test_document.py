@@ -120,7 +120,7 @@ def test_reports_of_every_kind_have_a_page() -> None:
         parsed(html.encode())
         assert html.count("<article") == len(report.findings)
     html = render_html(page_of(samples.replayed(), [(None, analysis)])).decode()
-    assert "Fixing it alone adds" in html
+    assert "Fixing it alone makes" in html
     assert "Fixing it saves almost nothing." in html
     assert "broken-rule" in html
 

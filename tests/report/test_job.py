@@ -113,7 +113,7 @@ def test_work_on_the_host_is_said_with_the_copies_that_it_needs(shared: Shared) 
     report = reported_pair(shared, "ranks2/rank0_metrics.bad")
     first = report.findings[0]
     assert (first.rule, first.cause, first.evidence["copied_bytes"]) == ("straggler", "host-work", 3 << 20)
-    assert "on the CPU, to which 3.00 MiB are copied" in first.message
+    assert "it copies 3.00 MiB to the host for that" in first.message
     assert first.advice.startswith("Compute it on the device")
     evidence = {one.rule for one in report.findings[1:] if one.fault == first.fault}
     assert evidence >= {"exposed-copy", "host-hotspot"}

@@ -80,7 +80,7 @@ def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
     ("bound", "words"),
     [
         ("gpu", "the GPU"),
-        ("wait", "the CPU and the GPU, which wait for each other"),
+        ("wait", "the CPU and the GPU in turn, each waiting for the other"),
         ("communication", "communication"),
     ],
 )
@@ -94,7 +94,7 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     [
         (("gpu", "cpu"), "the GPU or the CPU"),
         (("communication", "cpu"), "communication or the CPU"),
-        (("gpu", "wait"), "the GPU, or the CPU and the GPU, which wait for each other"),
+        (("gpu", "wait"), "the GPU, or the CPU and the GPU in turn, each waiting for the other"),
     ],
 )
 def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:
@@ -212,7 +212,8 @@ COSTS = (
         ("gpu", "the GPU: 60 % of the predicted step is aten::mm"),
         (
             "cpu",
-            "the CPU: for 20 % of the predicted step the GPU is idle while data is loaded (largest cause)",
+            "the CPU: the GPU is idle while data is loaded, 20 % of the predicted step: the largest part of its idle "
+            "time",
         ),
     ],
 )
@@ -224,7 +225,9 @@ def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, 
 def test_where_nothing_is_wrong_ops_and_reasons_are_told() -> None:
     said = verdict_of(samples.trace(step=samples.estimate(bound="gpu")), graded(INFO), COSTS)
     assert (
-        said.limit == "the GPU: the predicted step goes to aten::mm (60 %), idle while data is loaded (20 %)"
+        said.limit
+        == "the GPU: the largest parts of the predicted step are aten::mm (60 %), idle while data is loaded "
+        "(20 %)"
     )
     assert said.fix == "nothing found that needs a fix"
 

@@ -33,7 +33,7 @@ _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {
     "gpu": "the GPU",
     "cpu": "the CPU",
-    "wait": "the CPU and the GPU, which wait for each other",
+    "wait": "the CPU and the GPU in turn, each waiting for the other",
     "communication": "communication",
 }
 
@@ -77,7 +77,9 @@ def _step(trace: TraceReport) -> str:
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"the same predicted without the profiler ({span})"
-        left = f"; {_percent(step.left_out_share)} of the time is in excluded steps"
+        left = (
+            f"; {_percent(step.left_out_share)} of the time is in steps unlike the others, which are left out"
+        )
         told = takes if same else f"{alone} predicted without the profiler ({span})"
         return f"{traced} recorded, {told}{left if step.left_out_share >= MUCH else ''}"
     if trace.steps is not None and trace.steps.marked:
@@ -146,7 +148,7 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
         return ""
     share = f"{_percent(one.share)} {_of_step(trace)}"
     return (
-        f"for {share} the GPU is {one.words} (largest cause)"
+        f"the GPU is {one.words}, {share}: the largest part of its idle time"
         if one.kind == "idle"
         else f"{share} is {one.words}"
     )
@@ -162,7 +164,7 @@ def _of_step(trace: TraceReport) -> str:
 def _goes_to(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """Where nothing is wrong: what the step goes to."""
     named = [f"{cost.words} ({_percent(cost.share)})" for cost in costs if cost.share >= _LEAST_SHARE]
-    return f"{_of_step(trace).removeprefix('of ')} goes to {', '.join(named)}" if named else ""
+    return f"the largest parts {_of_step(trace)} are {', '.join(named)}" if named else ""
 
 
 def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:

@@ -51,7 +51,7 @@ def saving(card: Card) -> Html | None:
         return tag("p", "Fixing it saves almost nothing.", class_="saving")
     if found.share < 0:
         more = tag("data", format_ns(-found.step_ns), value=-found.step_ns, class_="derived")
-        return tag("p", "Fixing it alone adds ", more, " to ", _step(card), " a step.", class_="saving")
+        return tag("p", "Fixing it alone makes ", _step(card), " a step ", more, " longer.", class_="saving")
     bar = range_bar(found.share, found.low_share, found.high_share, "saving as a share of the step")
     return together((_saved(card, found), bar))
 

@@ -13,7 +13,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "Idle time is under one cause each; a finding may hold a part of several."
+_LEGEND = "Each idle moment has one cause above; findings may hold time of several."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

@@ -80,7 +80,7 @@ def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fau
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]
         right = (
-            f"{grade(together)} with {listed(fault.findings[1:])}"
+            grade(together, f" with {listed(fault.findings[1:])}")
             if number == first
             else f"fixed with {first}"
         )

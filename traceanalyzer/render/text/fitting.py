@@ -7,7 +7,7 @@ import re
 from traceanalyzer.render.text.page import Page
 
 _PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
-_ENDS = re.compile(r"(?<=[.;:,)]) ")
+_ENDS = re.compile(r"(?<=[.;:,)]) | (?=\()")
 _SENTENCES = re.compile(r"(?<=[.;]) ")
 _ENOUGH = 0.5  # of the room: a sentence that ends there is better than a clause that ends later
 
@@ -43,7 +43,7 @@ def put_fitted(
 def _shorter(text: str, room: int, enough: float) -> list[str]:
     """The text, then ever shorter beginnings of it: those that end with a sentence, clauses, and words.
 
-    Clauses that end within parentheses are none.
+    Within parentheses it is cut only if all before them is short.
     """
     sentences, clauses, words = (
         [text[: end.start()].rstrip(" .;:,") + " ..." for end in reversed(list(pattern.finditer(text)))]
@@ -51,4 +51,5 @@ def _shorter(text: str, room: int, enough: float) -> list[str]:
     )
     long = [one for one in sentences if len(one) > enough * room]
     half = [one for one in clauses if len(one) > _ENOUGH * room and one.count("(") == one.count(")")]
-    return [text, *long, *half, *words, text[: max(room // 2, 20)]]
+    closed = [one for one in words if len(one) > _ENOUGH * room and one.count("(") == one.count(")")]
+    return [text, *long, *half, *closed, *words, text[: max(room // 2, 20)]]

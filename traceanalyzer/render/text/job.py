@@ -101,8 +101,8 @@ def slowdown_lines(found: Slowdown) -> Iterator[str]:
 
 _TITLES = ("rank", "recorded", "waits", "holds up", "predicted alone", "clock off by", "drift", "+-")
 _LEGEND = (
-    "recorded: median step, and a step's waiting for others, and theirs for it; predicted alone: the step without "
-    "profiler and waiting"
+    "recorded: median step; waits: a step, in collectives, for the last rank, computing or not; holds up: what others "
+    "wait for it; predicted alone: a step without the profiler and without waiting"
 )
 
 

@@ -82,19 +82,14 @@ def _head(page: Page, report: Report, parts: Triage) -> None:
 
 
 def _what(trace: TraceReport) -> str:
-    """The devices, the steps and how long it is: `NVIDIA H200, 5 steps, 18.3 ms`."""
+    """The devices, the steps and how long it is: `NVIDIA H200, 5 steps in a window of 18.3 ms`."""
     known = Counter(device.name or "GPU" for device in trace.meta.devices)
     devices = [name if count == 1 else f"{count} x {name}" for name, count in known.items()]
     steps = trace.steps
     count = 0 if steps is None or not steps.marked else (steps.steady or steps.every).count
     whole = format_ns(trace.window.length_ns)
-    return ", ".join(
-        [
-            *devices,
-            *([f"{count:,} step{'s' * (count != 1)}"] if count else []),
-            f"{whole}, as asked for with --window" if trace.window.asked else whole,
-        ]
-    )
+    many = f"{count:,} step{'s' * (count != 1)} in a window of {whole}" if count else whole
+    return ", ".join([*devices, f"{many}, as asked for with --window" if trace.window.asked else many])
 
 
 def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:

@@ -22,7 +22,7 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
         return "fixing it saves almost nothing" + reaches * f", at most {format_ns(saving.high_ns)} a step"
     if saving.share < 0:
         whole = "the time of" if step is None else f"the {format_ns(step.unprofiled_ns)} of"
-        return f"fixing it alone adds {format_ns(-saving.step_ns)} to {whole} a step"
+        return f"fixing it alone makes {whole} a step {format_ns(-saving.step_ns)} longer"
     if step is None:
         return f"saves {format_ns(saving.step_ns)} a step"
     beyond = ", on top of the more specific findings" if saving.beyond else ""
@@ -80,18 +80,22 @@ def _plain(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-def grade(finding: Finding) -> str:
-    """What stands at the right margin: severity, and the share that it was graded by, with its interval."""
+def grade(finding: Finding, others: str = "") -> str:
+    """What stands at the right margin: severity, and the share that it was graded by, with its interval.
+
+    Args:
+        others: the findings that are fixed with it, ` with 2`.
+    """
     if finding.saving is None:
         costs = finding.severity is not Severity.INFO
         return str(finding.severity) + (f"  {format_share(finding.cost_share)} recorded" if costs else "")
     share, high = finding.saving.share, finding.saving.high_share
     if share < _NEXT_TO_NOTHING and (high < _WORTH_A_WORD or share < -_NEXT_TO_NOTHING):
-        return str(finding.severity) + "  saves nothing" * (finding.severity is not Severity.INFO)
+        return str(finding.severity) + f"  saves nothing{others}" * (finding.severity is not Severity.INFO)
     if share < _NEXT_TO_NOTHING:
-        return f"{finding.severity}  probably saves nothing ({_percents(finding.saving)})"
+        return f"{finding.severity}  probably saves nothing{others} ({_percents(finding.saving)})"
     sure = "" if finding.saving.low_share > 0 else ", not sure"
-    return f"{finding.severity}  saves {_two_digits(share)}{sure} ({_percents(finding.saving)})"
+    return f"{finding.severity}  saves {_two_digits(share)}{others}{sure} ({_percents(finding.saving)})"
 
 
 def _two_digits(share: float) -> str:

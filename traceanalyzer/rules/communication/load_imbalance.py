@@ -21,8 +21,8 @@ from traceanalyzer.rule.collective_names import collectives_of
 class Limits:
     min_more_share: float = limit(
         0.1,
-        "minimum excess over the others' compute time; equal work differs by up to 6 % between two H200, more "
-        "beside NCCL",
+        "minimum excess over the others' compute time; equal work differs by up to 6 % between two H200, by "
+        "more while NCCL runs",
     )
     min_step_share: float = limit(
         0.042,
@@ -54,7 +54,7 @@ def load_imbalance(
     number of tokens each.
     How sure: the times are measured; whether the reason is more work or a slower GPU is not. So confidence is medium.
     The saving replays this rank with the mean load and assumes that compute shrinks in proportion.
-    When it is wrong: pipeline stages may be as uneven as their layers.
+    When it is wrong: in pipeline parallelism stages with different layers differ on purpose.
     Source: measured on two H200 with torch 2.11: sequences of different lengths, tokens of different experts.
     """
     collectives_of(work)  # a trace without any is of no job, and that is the reason that helps

@@ -102,8 +102,11 @@ def _cause(behind: Behind, first: str) -> str:
 
 def _message(behind: Behind, names: list[str], more: float, usual: float, copied: int, inside: str) -> str:
     where = f"in Python before {gap_of(names[0])}" if gap_of(names[0]) else f"in {names_of(names, _NAMED)}"
-    where += f" on the CPU, to which {format_bytes(copied)} are copied" if copied else ""
-    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}{inside}; the others {_ms(usual)}"
+    where += " on the CPU" if copied else ""
+    said = (
+        f"rank {behind.rank} spends {_ms(more + usual)} a step {where}{inside}; the others spend {_ms(usual)}"
+    )
+    said += f"; it copies {format_bytes(copied)} to the host for that" if copied else ""
     if behind.computes_more:
         said += f"; its GPU computes {_ms(behind.compute_ns)}, theirs {_ms(behind.peers_compute_ns)}"
     return said + (f"; they wait {_ms(behind.waits_ns)} a step for it" if behind.waits_ns else "")

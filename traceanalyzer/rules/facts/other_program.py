@@ -44,7 +44,7 @@ def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits)
         lost=LostTime.none(),
         message=f"this rank runs {{different}} ops and kernels that {whose}: {{names}}; "
         "they take {cpu} of the time of its ops, and {gpu} of its GPU's",
-        advice="Look whether it is meant: work of rank 0 alone, other shapes of the inputs, another version or device.",
+        advice="Check whether it is intended: work of rank 0 alone, other shapes of inputs, another version or device.",
         evidence={
             "different": len(other.names),
             "names": {**ops.name.sums(ops.self_ns), **kernels.name.sums(kernels.dur_ns)},

@@ -38,7 +38,7 @@ class Limits:
         "minimum duration; the shortest cold start on an H200 took 2 ms, jitter of a step takes 0.5 ms",
     )
     min_whole_share: float = limit(
-        0.05, "minimum share of a window without normal steps; below it the window is warm enough"
+        0.05, "window without normal steps: minimum share of it that stalls take; below, it counts as warm"
     )
 
 
@@ -60,8 +60,9 @@ def cold_start(
     Why it costs: the device waits, but once per process, not per step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
     How sure: loading, compilation and allocation are recorded; the first use of a library is a call that takes many
-    times its usual time. Stalls that recur in half of the later steps are never a cold start. With normal steps in the
-    window it is info, because they do not pay it. A window without them is cold as a whole.
+    times its usual time. Stalls that recur in half of the later steps are never a cold start. If the window also holds
+    normal steps, the finding is info, since those steps are not slower. If it holds none, the whole window counts as
+    cold.
     When it is wrong: a program that gets new shapes again and again pays it again; record longer to see.
     Source: kineto issue 1020; measured on an H200 with torch 2.11 and on public traces of A100 and MI250.
     """

@@ -21,13 +21,15 @@ _WHOLE = 0.95  # of the time, in which the GPU is idle: said so, and not again a
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_stretch_ns: int = limit(
-        100_000, "minimum stretch without a launch; dispatching an op takes tens of us; twice with stacks"
+        100_000,
+        "minimum stretch without a launch, twice that if stacks are recorded; dispatching an op takes tens of us",
     )
     min_cost_share: float = limit(0.02, "minimum share of a normal step; below it a stretch is jitter, H200")
     min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
     naming_share: float = limit(0.5, "minimum share of a stretch for the op that names it; chosen")
     only_op_share: float = limit(
-        0.8, "minimum share of a function's ops for one op to name it; else the function does; chosen"
+        0.8,
+        "minimum share of a function's op time in one op for the finding to be named after that op; chosen",
     )
     skew_times: float = limit(2.0, "minimum ratio of the longest to the median for both to be shown; chosen")
 
@@ -38,17 +40,18 @@ def host_hotspot(
 ) -> Iterator[Hits]:
     """The CPU works on something itself while the GPU waits.
 
-    What it looks for: stretches without a launch, named after the op that takes most of the time without a call of the
-    CUDA runtime. If there is no such op, or several ops of one function share the time, the user's function is named.
+    What it looks for: stretches in which the CPU launches nothing. Each is named after the op that takes most of it
+    without a call of the CUDA runtime, or, if there is no such op or several ops of one function share the time, after
+    the user's function. Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting.
+    Time that a more specific rule explains is not counted here.
     Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting. Ranked by total
     time over all steps.
     Why it costs: the device is idle until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
-    A long view computes nothing: its thread was preempted, or waited for a lock.
+    If the op computes nothing (aten::view), its thread was preempted, or waited for a lock.
     How sure: an op without a runtime call works on the CPU; its time and the device's idle time are measured. Time
     counts for the innermost user frame, including library code it calls.
-    When it is wrong: more specific rules keep their time; this one takes the rest. A function in a single recorded
-    step is info, because one step cannot show that it recurs.
+    When it is wrong: a function in a single recorded step is info, because one step cannot show that it recurs.
     Source: measured on an H200 with torch 2.11.
     """
     into, leaving = stretches.by_autograd

@@ -51,7 +51,9 @@ _MOVES = frozenset({"transposition", "gather"})  # kinds of bounds that compute 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    floor_ns: int = limit(2_000, "minimum kernel time that half the bytes can shorten; H200, torch 2.11")
+    floor_ns: int = limit(
+        2_000, "kernels no longer than this are not shorter with half the bytes; H200, torch 2.11"
+    )
     moving_share: float = limit(0.5, "share of the time that memory-bound kernels need with half the bytes")
     unknown_speedup: float = limit(2.0, "speedup of products on devices without known peaks: half the bytes")
 

@@ -24,7 +24,9 @@ _COMPLEX = "c10::complex<"
 @dataclass(frozen=True, slots=True)
 class Limits:
     left_share: float = limit(0.5, "share of time that half of the spectrum needs; algebra")
-    floor_ns: int = limit(2_000, "minimum kernel time that half the numbers can shorten; H200, torch 2.11")
+    floor_ns: int = limit(
+        2_000, "kernels no longer than this are not shorter with half the numbers; H200, torch 2.11"
+    )
     min_elements: int = limit(
         1 << 16, "minimum size of a spectrum; smaller ones are bound by launches; chosen"
     )
@@ -38,8 +40,8 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     """Complex Fourier transforms work on real numbers.
 
     What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, and ifft, ifft2 or ifftn if the next op takes the
-    real part of the result. If no other complex transform has this shape, all work on complex tensors of the shape
-    counts.
+    real part of the result. Every op on complex tensors of that shape counts too, unless another, truly complex
+    transform has the same shape.
     Why it costs: the spectrum of real numbers has each value twice, once conjugated. The transforms, and every op on
     the spectrum, compute and move both.
     Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) * half,

@@ -28,7 +28,8 @@ class Limits:
         1.25, "minimum ratio to the usual time; 99 % of undisturbed kernels (H200) stay below 1.12"
     )
     usual_share: float = limit(
-        0.2, "quantile over the steps that counts as usual; a mode of a fifth of the steps still counts"
+        0.2,
+        "this quantile of the durations is the usual time, so that a fast mode of a fifth of the steps is found",
     )
     rare_share: float = limit(0.15, "up to this share slow executions are outliers; above it, a second mode")
     drift_times: float = limit(
@@ -36,7 +37,7 @@ class Limits:
         "minimum ratio of last to first steps for drift; clocks of undisturbed H200 traces move by up to 1.05",
     )
     max_beside_share: float = limit(
-        0.1, "maximum share of an execution beside other work of the program, which slows it"
+        0.1, "maximum overlap with other kernels of the program, as a share of an execution; they slow it"
     )
     min_lost_share: float = limit(0.001, "minimum share of kernel time that a kernel loses")
 
@@ -70,9 +71,9 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     Why it costs: the same work takes longer in some steps than it needs; other processes share the GPU, or clocks
     change. The mean over all executions hides it.
     Bad: a second process on the same GPU. Good: the GPU to yourself, locked clocks for benchmarks.
-    How sure: the durations are measured. Name, grid, block, place and recorded shapes agree. Where the number of
-    executions per step varies, shapes must have been recorded, since different shapes under one name are no variance;
-    without shapes the confidence is low if whole steps are slow: they may do other work.
+    How sure: the durations are measured. Name, grid, block, place and recorded shapes agree. If a kernel runs a
+    different number of times in each step, it is compared only if shapes are recorded: other shapes are other work. If
+    it runs equally often but shapes are missing and whole steps are slow, confidence is low.
     When it is wrong: data-dependent work (sparse, early exit) varies by nature.
     Source: the noise floors in the limits were measured on an H200 with torch 2.11.
     """

@@ -24,7 +24,9 @@ _ODD = r"align1(?!\d)|_a1_|aligna1_"
 class Limits:
     aligned_elements: int = limit(8, "elements of 2 bytes in a 16-byte load; CUTLASS, cuBLAS: align8")
     pad_to_elements: int = limit(64, "multiple that all tile sizes divide well; 50,257 becomes 50,304")
-    floor_ns: int = limit(5_000, "minimum product time that alignment can shorten; H200, torch 2.11")
+    floor_ns: int = limit(
+        5_000, "products no longer than this are not shorter when aligned; H200, torch 2.11"
+    )
     speedup: float = limit(
         3.5, "speedup of aligned over align2 kernels, if shapes are unknown; H200, torch 2.11, k = 4,002"
     )
@@ -43,8 +45,8 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. Without them cuBLAS uses kernels
     with an eighth (odd dimensions) to a third of the rate.
     Bad: a vocabulary of 50,257. Good: padded to 50,304; the additional rows are never used.
-    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, a slice or a view starts at
-    an odd offset. Float32 kernels, also called align1, do not count.
+    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, what is odd must be the start
+    address: a slice or a view with an odd offset. Float32 kernels, also called align1, do not count.
     When it is wrong: products too small to run faster when aligned.
     Saving: the product at the rate of aligned products on this device.
     Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an H200.

@@ -21,7 +21,9 @@ class Limits:
     min_half_share: float = limit(
         0.1, "minimum share of half precision in the products' time; then the program intends to use it"
     )
-    floor_ns: int = limit(5_000, "minimum product time that half precision can shorten; H200, torch 2.11")
+    floor_ns: int = limit(
+        5_000, "products no longer than this are not shorter in half precision; H200, torch 2.11"
+    )
     speedup: float = limit(2.0, "speedup of bfloat16 over TF32 on an unknown device: half the bits")
 
 

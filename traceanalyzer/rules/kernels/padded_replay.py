@@ -22,7 +22,9 @@ class Limits:
     )
     min_replays: int = limit(3, "minimum number of such replays; fewer may be a remainder; chosen")
     min_gpu_share: float = limit(0.05, "minimum share of GPU time in such replays; less gains little; chosen")
-    floor_ns: int = limit(2_000, "minimum kernel time that fewer rows can shorten; H200, torch 2.11")
+    floor_ns: int = limit(
+        2_000, "kernels no longer than this are not shorter with fewer rows; H200, torch 2.11"
+    )
 
 
 @rule(since="0.2", claims=Claims.WORK, min_share=0.03, limits=Limits)

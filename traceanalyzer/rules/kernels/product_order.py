@@ -24,7 +24,7 @@ _SCALINGS = ("aten::mul", "aten::mul_", "aten::div", "aten::div_", "aten::copy_"
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_operations_share: float = limit(
-        0.25, "maximum operations in the other order, over those of both products; chosen"
+        0.25, "maximum ratio of operations: the other order to this one; chosen"
     )
     min_gpu_share: float = limit(
         0.05, "minimum share of GPU time in such products; less gains little; chosen"
@@ -51,15 +51,17 @@ class _Pair:
 def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Two matrix products in a row take far fewer operations in the other order.
 
-    What it looks for: a product (mm, bmm) of the forward pass that reads the result of the product right before it,
-    scaled by one number at most, where multiplying the other two matrices first takes at most a quarter of the
-    operations. No other op of the forward pass takes a tensor of that shape.
+    What it looks for: two products (mm, bmm) in a row in the forward pass, (A B) C, with nothing between them but a
+    scaling by one number, where A (B C) takes at most a quarter of the operations. No other op of the forward pass
+    reads a tensor of A B's shape.
     Why it costs: products are associative, but (A B) C first makes a matrix of A's rows and B's columns.
-    Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b) of narrow a. Good: q @ (k.T @ v); (x @ a) @ b.
-    How sure: shapes and order of all kernels are recorded; that the second reads the first's result follows: medium.
+    Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @ (k.T @ v);
+    (x @ a) @ b.
+    How sure: that the second product reads the first one's result is concluded from shapes and order, so confidence is
+    medium.
     When it is wrong: the second product reads another matrix of that shape.
-    Saving: both products, what scales their result, and products of the same shapes in the backward pass, by
-    operations or by bytes, whichever is more.
+    Saving: the time of both products, of the scaling and of the matching products in the backward pass, minus what the
+    other order needs by operations or bytes, whichever takes longer.
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -97,8 +97,8 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             named_by=name,
             cause="waiting",
             lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
-            message="{by} {times_a_step}: of the {took} in total that these calls take, this rank waits {waiting} for "
-            "{late} and computes nothing meanwhile",
+            message="{by} {times_a_step} takes {took} over all steps; for {waiting} of it this rank waits for "
+            "{late} and computes nothing",
             advice=who_is_late(arrivals.last[late], late_ns[late]),
             max_severity=_HINT,
             evidence={
@@ -119,9 +119,9 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
         confidence=Confidence.MEDIUM,
         message="{by} {times_a_step}: "
         + (
-            "the whole transfer ({transfer} in total)"
+            "the whole transfer ({transfer} over all steps)"
             if whole
-            else "{exposed} of {transfer} of transfer in total"
+            else "{exposed} of {transfer} of transfer over all steps"
         )
         + " runs while the GPU computes nothing",
         advice=advice(kind, found),

@@ -78,9 +78,9 @@ KINDS = {
     ),
     "result": Awaited(
         None,  # by what the step still launches: nothing
-        "waits for the result of the step, which trains nothing",
-        "If the step answers a request, keep it. If steps follow each other, launch the next one before you read this "
-        "result: copy it with non_blocking=True to pinned memory.",
+        "waits for the step's result (no backward in this step)",
+        "If each step answers a request, leave this wait as it is. If steps follow each other, launch the next one "
+        "before you read this result: copy it with non_blocking=True to pinned memory.",
         only_reads=True,
     ),
     "loss-scaling": Awaited(

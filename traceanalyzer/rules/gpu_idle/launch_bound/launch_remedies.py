@@ -24,8 +24,8 @@ _ONE_STEP = (
     "torch.cuda.graph, or {torch.compile}(mode='reduce-overhead'). Else do more with each launch: a larger batch."
 )
 _COMPILE = (
-    "Compile the model with {{torch.compile}}: {:.0f} % of the launches, copies included, are pointwise kernels "
-    "that can be fused. "
+    "Compile the model with {{torch.compile}}: {:.0f} % of the launches are pointwise kernels or copies, which "
+    "can be fused. "
 )
 _STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others into a CUDA graph."
 _IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest, but not while {}."

@@ -56,7 +56,11 @@ class Implementation:
     def advice(self, kind: str) -> str:
         """What makes the step of an optimizer of that class fewer kernels."""
         if kind in FUSED:
-            each = "does all passes" if self.foreach else "updates about 36 parameters"
+            each = (
+                "does all passes"
+                if self.foreach
+                else "updates up to 36 parameters, as many as its arguments hold"
+            )
             return f"Pass {{fused=True to {kind}}}: one kernel then {each}."
         if kind in _FOREACH and not self.foreach:
             return f"Pass foreach=True to {kind}, or compile its step with {{torch.compile}}."

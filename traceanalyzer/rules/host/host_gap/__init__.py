@@ -126,8 +126,8 @@ def _once(found: CallsAfterCpuGaps, idle: IdleTime, *, back: bool) -> Hits:
         cause="once",
         lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
         message=f"{{times}}, {{in_steps}}, no op runs for{most} {{largest}}, {where}; "
-        + ("it recurs in few steps only" if back else "it does not recur"),
-        advice="Record longer before you change anything: it may not recur.",
+        + ("it recurs in few steps only" if back else "it does not come back in this recording"),
+        advice="Record more steps before you change anything, to see whether it comes back.",
         evidence=evidence_of(found),
         related=(found.before,),
         info=True,

@@ -19,8 +19,8 @@ _SPREAD = (
     "{torch.compile} or a CUDA graph removes most of the rest."
 )
 _UNKNOWN = (
-    "Record with with_stack=True: it names the line; a pause without a line is garbage collection (gc.freeze() "
-    "after set-up, gc.disable() in the loop)."
+    "Record with with_stack=True: the report then names the line. If it names none, the pause is garbage "
+    "collection: gc.freeze() after set-up, gc.disable() in the loop."
 )
 _BETWEEN = ", between {places}: Python or garbage collection (only stacks tell them apart)"
 

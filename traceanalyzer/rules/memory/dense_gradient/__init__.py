@@ -24,7 +24,8 @@ class Limits:
         "maximum share of a table's rows that is looked up; with more, sparse updates save little; H200, Adagrad",
     )
     summed_fills: float = limit(
-        27.0, "extra cost of a sparse update, in units of filling the looked-up rows once; Adagrad, H200"
+        27.0,
+        "extra GPU time of a sparse update, as a multiple of filling the looked-up rows once; Adagrad, H200",
     )
     added_cpu_ns: int = limit(
         100_000, "CPU time of sparse backward and SGD's update of a table; H200 host, torch 2.11"
@@ -46,15 +47,15 @@ _SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to t
 def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """An embedding's gradient fills its whole table for a few rows.
 
-    What it looks for: backward of embeddings (and embedding bags) between two optimizer steps that look up less than a
-    fifth of the table's rows. It counts the fill of the gradient, and the table's share (by elements) of every pass
-    over gradients: optimizer, accumulation, clipping, zeroing.
+    What it looks for: embeddings (and embedding bags) that look up less than a fifth of their table's rows between two
+    optimizer steps, and their backward. It counts the fill of the gradient, and the table's share (by elements) of
+    every pass over gradients: optimizer, accumulation, clipping, zeroing.
     Why it costs: the gradient of 8 million rows is written and read several times, and the optimizer's states with it,
     for some thousand rows that are not zero.
     Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that takes it.
     How sure: numbers of rows are recorded; repeated indices count each time, so the true number of touched rows is
-    smaller. Lists of more than about 30 tensors are not recorded: they are assumed to hold all parameters with a
-    gradient.
+    smaller. If an op takes a list of more than about 30 tensors (_foreach_*, fused optimizers), their shapes are not
+    recorded; the list is then assumed to hold all parameters with a gradient.
     When it is wrong: a table that is also the output layer's weight has a dense gradient anyway. To leave it out, the
     rule skips every table whose number of rows is also a dimension of a matrix product. Momentum and weight decay
     change rows that a step does not touch; sparse updates do not. Gradients of table[index] are not looked at.
