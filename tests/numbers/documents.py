@@ -22,7 +22,17 @@ import pyarrow.parquet as pq
 from tests.html.pages import parsed
 from tests.loaded import analysed, reported
 from tests.numbers.columns import columns_of
-from tests.numbers.programs import BROKEN, BUILT, CHANCES, CHANGED, JOBS, LAYOUTS, analysis_of, ranks_of
+from tests.numbers.programs import (
+    BROKEN,
+    BUILT,
+    CHANCES,
+    CHANGED,
+    CHANGES,
+    JOBS,
+    LAYOUTS,
+    analysis_of,
+    ranks_of,
+)
 from tests.perfetto.reader import read
 from tests.recorded import FIXTURES, TRACES, name_of
 from traceanalyzer.allocator.memory_ops import ops_by_memory
@@ -226,9 +236,12 @@ def _overlay(name: str) -> Any:
 
 
 def _compared(name: str) -> Any:
-    base = FIXTURES / f"{name}.json.gz"
-    found = compare(analysed(base).trace, analysed(base.with_name("good.json.gz")).trace)
-    text = [*_lines(render_comparison(found, width=120)), *_lines(comparison_markdown(found))]
+    if name in CHANGES:
+        found = compare(*(made() for made in CHANGES[name]))
+    else:
+        base = FIXTURES / f"{name}.json.gz"
+        found = compare(analysed(base).trace, analysed(base.with_name("good.json.gz")).trace)
+    text = [*_lines(render_comparison(found, width=120))[1:], *_lines(comparison_markdown(found))]
     page = _attributes(render_comparison_page(found))
     kept = {
         key: one for key, one in comparison_document(found).items() if key not in ("schema_version", "tool")
@@ -258,7 +271,7 @@ KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "flames": (_flames, [*one_of(8, RECORDED), *one_of(4, CHANCES)]),
     "page": (_page, [*DRAWN, *JOBS]),
     "overlay": (_overlay, [*DRAWN, *JOBS]),
-    "compared": (_compared, one_of(16, [name for name in RECORDED if name.endswith("/bad")])),
+    "compared": (_compared, [*CHANGES, *one_of(32, [name for name in RECORDED if name.endswith("/bad")])]),
     "collectives": (_collectives, [*JOBS]),
 }
 

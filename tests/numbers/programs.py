@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from random import Random
-from typing import TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from tests.builder import H200, PID, TraceBuilder, load_bytes
+from tests.comparison.programs import ADDED, MM
+from tests.comparison.programs import built as built_program
 from tests.fuzz.cases import changed
 from tests.idle.generated import CALLS, COPIES, KERNELS, MARKS, OPS, OVERHEADS
 from tests.job.ranks import Recording, Reductions
 from tests.layouts import Layout
 from tests.read.samples import everything
 from tests.recorded import FIXTURES
+from tests.rules.kernel_programs import Op
 from tests.rules.limit_programs import PROGRAMS, built
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
 from traceanalyzer.report.diagnosis import analyses_of
 
@@ -186,3 +191,33 @@ def ranks_of(name: str) -> list[tuple[int | None, Analysis]]:
         if "_" in name and "Process Group Name" in event.get("args", {}):
             event["args"]["Process Group Description"] = name
     return analyses_of({rank: trace.load() for rank, trace in made.items()})
+
+
+TALL = Op("aten::mm", MM.kernel, 180, [[2_048, 512], [512, 512]], MM.types)
+SLOW = replace(ADDED, dur=250)
+CHANGES: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "more syncs": (lambda: built_of([MM, ADDED]), lambda: built_of([MM, ADDED], syncs=2)),
+    "fewer copies": (lambda: built_of([MM] * 3, copies=3), lambda: built_of([MM] * 3, copies=1)),
+    "slower": (lambda: built_of([MM, ADDED] * 4), lambda: built_of([MM, SLOW] * 4)),
+    "other op": (lambda: built_of([MM, ADDED] * 3), lambda: built_of([MM, TALL, ADDED] * 2)),
+    "batch": (lambda: built_of([MM, TALL] * 2), lambda: built_of([replace(MM, dur=260), TALL] * 2)),
+    "noise": (lambda: built_of([ADDED] * 5, jitter=2), lambda: built_of([ADDED] * 5, jitter=40)),
+    "captures": (
+        lambda: [built_of([MM, ADDED], jitter=one) for one in (5, 7, 9)],
+        lambda: [built_of([MM, SLOW, ADDED], jitter=one) for one in (5, 7, 9)],
+    ),
+    "chances": (lambda: by_chance(1).load(), lambda: by_chance(8).load()),
+    "jobs": (lambda: traces_of("even"), lambda: traces_of("in turns")),
+    "ranks": (lambda: traces_of("one late"), lambda: traces_of("no marks")),
+}
+"""What changes -> (base, new)."""
+
+
+def built_of(ops: Sequence[Op], **options: int) -> Trace:
+    """A program of these ops, read."""
+    return built_program(ops, **options).load()
+
+
+def traces_of(job: str) -> dict[int, Trace]:
+    """The ranks' traces."""
+    return {rank: trace.load() for rank, trace in JOBS[job].traces().items()}
