@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from tests.html.pages import parsed
 from tests.loaded import analysed, reported
 from tests.numbers.columns import columns_of
+from tests.numbers.functions import outcomes
 from tests.numbers.programs import (
     BROKEN,
     BUILT,
@@ -255,6 +256,10 @@ def _collectives(name: str) -> Any:
     return {"found": found, "text": _lines(render_collectives(found))}
 
 
+def _functions(_: str) -> Any:
+    return outcomes()
+
+
 KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "diagnosed": (_diagnosed, [*RECORDED, *BUILT, *CHANCES, *JOBS]),
     "window": (_window, [*one_of(24, RECORDED), *one_of(5, CHANCES)]),
@@ -273,6 +278,7 @@ KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "overlay": (_overlay, [*DRAWN, *JOBS]),
     "compared": (_compared, [*CHANGES, *one_of(32, [name for name in RECORDED if name.endswith("/bad")])]),
     "collectives": (_collectives, [*JOBS]),
+    "functions": (_functions, ["all"]),
 }
 
 
