@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.loaded import reported
 from traceanalyzer import Report, Severity
 from traceanalyzer.model.fault import Fault
+from traceanalyzer.rule import faults
+from traceanalyzer.rule.claims import Claims
 
 TOGETHER = {  # pair -> rules that the first fault holds
     "pairs4/logits_cpu": {"exposed-copy", "host-hotspot"},  # a copy to the host, and the host's work on it
@@ -85,3 +89,22 @@ def test_a_graph_is_no_part_of_another_fault(shared: Callable[[str], Path]) -> N
     graph = next(found for found in report.findings if found.rule == "launch-bound")
     (own,) = [fault for fault in report.traces[0].faults if fault.id == graph.fault]
     assert len(own.findings) == 1
+
+
+@pytest.mark.parametrize(("less", "linked"), [(0.2, False), (0.35, True)])
+def test_what_empties_the_same_kernels_but_saves_much_less_leaves_their_calls(
+    less: float, linked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a step that the CPU then limits: its fix does not do for the one that drops calls and kernels."""
+    shares = (0.4, less)
+    hits: Any = SimpleNamespace(info=False, edits=list)
+    pending: Any = [SimpleNamespace(order=Claims.WORK, hits=hits)] * len(shares)
+    findings: Any = [SimpleNamespace(saving=SimpleNamespace(share=share)) for share in shares]
+    no: Any = SimpleNamespace(holds=lambda *_: False, leads_to=lambda *_: False, prepares=lambda *_: False)
+    holds: Any = SimpleNamespace(**{**vars(no), "holds": lambda *_: True})
+    made = iter([no, holds])
+    monkeypatch.setattr(faults.Footprint, "of", lambda *_: next(made))
+    monkeypatch.setattr(faults, "_same_loop", lambda *_: False)
+    forecast: Any = SimpleNamespace(program=SimpleNamespace(launch=None))
+    found, _ = faults._removed_together(pending, findings, forecast)
+    assert found == ([(0, 1)] if linked else [])

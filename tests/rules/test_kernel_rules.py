@@ -209,6 +209,23 @@ def test_the_number_of_tokens_beside_a_vocabulary_is_not_to_be_padded() -> None:
     assert (one.evidence["sizes"], one.advice) == ([30522], "Pad the dimension from 30522 to 30528.")
 
 
+@pytest.mark.parametrize(("batch", "saved"), [(1, True), (8_192, False)])
+def test_products_that_memory_bounds_are_no_quicker_when_aligned(batch: int, saved: bool) -> None:
+    """Batches of a few rows by 1,001 numbers: 270 MB of operands and results take 84 us whatever the loads."""
+    kernel = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align1>(Params)"
+    shapes = [[batch, 8, 1001], [batch, 1001, 8]]
+    found_now = found(program([Op("aten::bmm", kernel, 80, shapes, [BF16, BF16])]), "misaligned-gemm")
+    assert bool(found_now) == saved
+
+
+def test_dimensions_that_padding_would_multiply_stay() -> None:
+    kernel = (
+        "void cutlass::Kernel2<cutlass_75_wmma_tensorop_bf16_s161616gemm_bf16_32x32_32x1_tn_align1>(Params)"
+    )
+    op = Op("aten::bmm", kernel, 900, [[65_536, 27, 128], [65_536, 128, 27]], [BF16, BF16])
+    assert found(program([op]), "misaligned-gemm") == []
+
+
 @pytest.mark.parametrize(
     "leaks", [("aten::add", "aten::sub", "aten::mul"), ("aten::mul", "aten::mul", "aten::add")]
 )

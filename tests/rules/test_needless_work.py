@@ -41,6 +41,20 @@ def test_pairs_that_are_small_or_the_result_are_left_alone() -> None:
     assert found(program(pairs(1_000, reduced=False)), "materialised-pairs") == []
 
 
+def test_a_number_for_each_pair_that_later_ops_read_stays() -> None:
+    """Distances whose inverse is summed: a product gives them too, but writes and reads all of them."""
+    rows, F, whole, each = 4_096, [F32, F32], [4_096, 4_096, 4], [4_096, 4_096]
+    ops = [
+        Op("aten::sub", ADD, 800, [[rows, 1, 4], [1, rows, 4]], F),
+        Op("aten::sum", SUM, 400, [whole, []], [F32, "ScalarList"], scalars=["", "[2]"]),
+    ]
+    read = Op("aten::pow", ADD, 100, [each, []], [F32, "Scalar"])
+    (one,) = found(program([*ops, read]), "materialised-pairs")
+    assert one.cost_ns == 6 * (600 + 300) * US
+    (one,) = found(program(ops), "materialised-pairs")
+    assert one.cost_ns > 6 * 1_190 * US
+
+
 def test_a_bias_or_a_mask_that_is_broadcast_is_no_pair() -> None:
     masked = [
         Op("aten::add", ADD, 900, [[8, 12, 512, 512], [8, 1, 512, 512]], [F32, F32]),

@@ -23,32 +23,52 @@ TABLE: Piece = ("aten::copy_", 9, ([CLASSES, 64], [CLASSES, 64], []), (BF16, F32
 LOOKUP: Piece = ("aten::mm", 900, ([ROWS, CLASSES], [CLASSES, 64]), (BF16, BF16))
 
 
-def training(*after: Piece, shapes: bool = True, own_thread: bool = True, steps: int = 4) -> TraceBuilder:
-    """Steps of a mask that is filled and scattered, 400 and 30 us, and what follows it."""
+def training(
+    *after: Piece,
+    shapes: bool = True,
+    own_thread: bool = True,
+    steps: int = 4,
+    masks: int = 1,
+    kernels: int = 1,
+) -> TraceBuilder:
+    """Steps of a mask that is filled and scattered, 400 and 30 us, and what follows it.
+
+    Args:
+        masks: how many; only the first piece follows all but the last.
+        kernels: of each piece that follows.
+    """
     trace, at, number, gpu = TraceBuilder(), 0, 0, 0
 
     def call(
-        name: str, dur: int, dims: Sequence[Any] = (), types: Sequence[str] = (), tid: int = 1000
+        name: str,
+        dur: int,
+        dims: Sequence[Any] = (),
+        types: Sequence[str] = (),
+        tid: int = 1000,
+        count: int = 1,
     ) -> None:
         nonlocal at, number, gpu
-        number += 1
         recorded = {"Input Dims": list(dims), "Input type": list(types)} if shapes else {}
         trace.op(name, at, 20 * US, tid=tid, **recorded)
-        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number, tid=tid)
-        gpu = max(gpu, at + 15 * US)
-        trace.kernel(gpu, dur * US, number)
-        gpu, at = gpu + dur * US, at + 22 * US
+        for place in range(count):
+            number += 1
+            trace.launch("cudaLaunchKernel", at + (5 + 6 * place) * US, 5 * US, number, tid=tid)
+            gpu = max(gpu, at + 15 * US)
+            trace.kernel(gpu, dur * US, number)
+            gpu += dur * US
+        at += 22 * US
 
     for step in range(steps):
         begin = at
         call("aten::randn", 3_000)
-        trace.op("aten::one_hot", at, 60 * US)
-        at += 2 * US
-        call("aten::fill_", 400, (MASK, []), (LONG, "Scalar"))
-        call("aten::scatter_", 30, (MASK, [], [*MASK[:-1], 1], []), (LONG, "Scalar", LONG, "Scalar"))
-        at += 20 * US
-        for piece in after:
-            call(*piece, tid=1000 if own_thread else 1001)
+        for left in range(masks, 0, -1):
+            trace.op("aten::one_hot", at, 60 * US)
+            at += 2 * US
+            call("aten::fill_", 400, (MASK, []), (LONG, "Scalar"))
+            call("aten::scatter_", 30, (MASK, [], [*MASK[:-1], 1], []), (LONG, "Scalar", LONG, "Scalar"))
+            at += 20 * US
+            for piece in after if left == 1 else after[:1]:
+                call(*piece, tid=1000 if own_thread else 1001, count=kernels)
         call("aten::sum", 500, (SEEN, []), (F32, "ScalarList"))
         at = max(at, gpu)
         trace.step(step, begin, at - begin)
@@ -92,6 +112,17 @@ def test_what_is_not_surely_of_the_mask_is_not_counted(after: tuple[Piece, ...])
     (one,) = found(training(*after), "one-hot")
     assert (one.cost_ns, one.evidence["converting_ns"], one.evidence["reading_ns"]) == (4 * 430 * US, 0, 0)
     assert one.confidence is Confidence.HIGH
+
+
+def test_a_product_of_two_of_them_counts_pairs_and_what_a_large_copy_launches_goes_with_it() -> None:
+    flat: Piece = ("aten::copy_", 700, ([ROWS, CLASSES], [ROWS, CLASSES], []), (F32, LONG, "Scalar"))
+    counts: Piece = ("aten::mm", 3_000, ([CLASSES, ROWS], [ROWS, CLASSES]), (F32, F32))
+    (alone,) = found(training(flat, counts), "one-hot")
+    assert alone.evidence["reading_ns"] == 0  # the other factor may be anything
+    (one,) = found(training(flat, counts, masks=2, kernels=2), "one-hot")
+    assert one.evidence["reading_ns"] == 4 * 2 * 3_000 * US  # both kernels of each op
+    assert one.evidence["converting_ns"] == 4 * 2 * 2 * 700 * US
+    assert one.cost_ns == pytest.approx(4 * (2 * 430 + 2 * 1_400 + 6_000) * US, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,8 @@ def _removed_together(
             inside = first.holds(second)
             if inside and not first.holds(second, WHOLLY):
                 partly.add(other)
-            linked = inside or second.holds(first)
+            # What does for another's fix saves about as much: else calls stay that the other drops with the work.
+            linked = inside or (worth[other] >= WHOLLY * worth[one] and second.holds(first))
             for this, that in ((first, second), (second, first)):
                 linked |= this.leads_to(that, program.launch) or this.prepares(that, program.launch)
             if linked or _same_loop(all_pending[one], all_pending[other]):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
@@ -53,7 +54,8 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     How sure: shapes and strides are recorded; whether fewer pairs or a product are enough is not. So confidence is
     medium.
     When it is wrong: all pairs are the needed result; then let a compiler fuse the ops between.
-    Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result.
+    Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result; where later ops
+    read a number for each pair, these stay, and each op on the pairs takes as long as for such a result.
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):
@@ -68,19 +70,21 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
 
 
 def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
-    own = {pairs.shape, *_rest(pairs, limits)}
+    rest = _rest(pairs, limits)
     member = inputs.meets(
-        lambda op: _streams(op) and (own.intersection(_shapes(op)) or _pairs_of(op, limits) == pairs)
+        lambda op: _streams(op) and ({pairs.shape, *rest} & _shapes(op) or _pairs_of(op, limits) == pairs)
     )
+    stays = _staying(pairs, rest, inputs.signatures, limits)[inputs.number]
     for device, members in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
         share = members.total_ns / max(work[work.device == device].total_ns, 1)
         peaks = gpus[device].peaks
         if share < limits.min_gpu_share or peaks is None:
             continue
         each = math.prod(pairs.shape) / (limits.reached_share * peaks.tflops["fp32"] * 1e3)
+        least = members.dur_ns * stays[members.entries]
         texts = [_text(shape) for shape in pairs.inputs]
         yield Hits(
-            **quicker(members, np.minimum(members.dur_ns, each)),
+            **quicker(members, np.maximum(np.minimum(members.dur_ns, each), least)),
             named_by=pairs.op,
             message=(
                 "{by} broadcasts {inputs} to all pairs, {pairs}: {ratio} times as many numbers are written to "
@@ -131,6 +135,16 @@ def _rest(pairs: _Pairs, limits: Limits) -> set[Shape]:
     rest = {shape[:at] + more + shape[at + 1 :] for at in range(len(shape)) for more in ((), (1,))}
     least = max(limits.min_times * small, limits.min_elements)
     return {one for one in rest if math.prod(one) >= least}
+
+
+def _staying(pairs: _Pairs, rest: set[Shape], signatures: Sequence[Signature], limits: Limits) -> Floats:
+    """Share of each op's time that stays, because later ops read a number for each pair: a product writes it, too."""
+    read = rest & {shape for op in signatures if _streams(op) for shape in _shapes(op)}
+    if not read:
+        return np.zeros(len(signatures))
+    share = max(map(math.prod, read)) / math.prod(pairs.shape)
+    of_pairs = (pairs.shape in _shapes(op) or _pairs_of(op, limits) == pairs for op in signatures)
+    return np.array([share if own else 1.0 for own in of_pairs])
 
 
 def _streams(op: Signature) -> bool:

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.roofline.gpus import Gpu, Gpus
+from traceanalyzer.roofline.op_bounds import REACHED, bound_of
 from traceanalyzer.roofline.op_model import flops_of, largest_odd_size
 from traceanalyzer.roofline.other_units import reached_flops_per_ns
+from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
@@ -48,7 +51,8 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     How sure: kernel names show the width of loads. If every dimension is a multiple of 8, what is odd must be the start
     address: a slice or a view with an odd offset. Float32 kernels, also called align1, do not count.
     When it is wrong: products too small to run faster when aligned.
-    Saving: the product at the rate of aligned products on this device.
+    Saving: the product at the rate of aligned products on this device, or of its bytes where those take longer: a batch
+    of small ones.
     Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an H200.
     """
     narrow = work[work.name.meets(families.is_half_with_narrow_loads)]
@@ -95,6 +99,21 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
 def _aligned_ns(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Numbers:
     """What each would take when aligned: by its operations where shapes and peaks are known."""
     guess = found.dur_ns / np.where(found.name.matches(_ODD), limits.speedup_odd, limits.speedup)
-    rate = reached_flops_per_ns(gpu, "matmul", "bf16", "fp16")
-    flops = np.array([flops_of(op) for op in inputs.signatures], np.float64)[inputs.number[found.entries]]
-    return np.where(flops > 0, np.minimum(flops / rate, found.dur_ns), guess) if rate else guess
+    rate, number = reached_flops_per_ns(gpu, "matmul", "bf16", "fp16"), inputs.number[found.entries]
+    if not rate:
+        return guess
+    flops = np.array([flops_of(op) for op in inputs.signatures], np.float64)
+    by_bytes = np.array([0.0 if gpu.peaks is None else _bytes_ns(op, gpu.peaks) for op in inputs.signatures])
+    needed = np.maximum(flops / rate, by_bytes)[number]
+    needed = np.where(flops[number] > 0, np.minimum(needed, found.dur_ns), guess)
+    odd_size = [largest_odd_size(op, limits.aligned_elements) for op in inputs.signatures]
+    narrow = np.array(
+        [0 < size < limits.pad_to_elements for size in odd_size]
+    )  # padded several times as large
+    return np.where(narrow[number], found.dur_ns, needed)
+
+
+def _bytes_ns(op: Signature, peaks: Peaks) -> float:
+    """What a product's operands and result take at the rate that memory reaches; small ones are bound by them."""
+    bound = bound_of(op)
+    return (bound.bytes or 0) / peaks.gbps / REACHED["matmul"] if bound is not None else 0.0

@@ -24,7 +24,7 @@ def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus) -> Iterato
     """One-hot tensors are written out, though the index is enough.
 
     What it looks for: calls of torch.nn.functional.one_hot; then, on the same thread, conversions of a tensor of the
-    same dtype and size; then a product with it.
+    same dtype and size; then a product with it, or of two of them, which counts pairs.
     Why it costs: it writes eight bytes per class and element, nearly all zeros, reads them again to convert them, and
     multiplies them with an equally large tensor, to pick one value of many. A permuted one-hot also changes the layout
     of the product and its gradients.
@@ -43,7 +43,8 @@ def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus) -> Iterato
         return
     converted, read, instead = followed(masks, work, inputs)
     needed_ns = np.zeros(len(work))
-    needed_ns[read.entries] = _needed(read, instead, gpus)
+    first = read[: len(instead)]
+    needed_ns[first.entries] = _needed(first, instead, gpus)
     parts = made, converted, read
     spent = work[np.sort(np.concatenate([part.entries for part in parts]))]
     for device, found in spent.by_device():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,11 +41,13 @@ _END = Trail()
 
 
 def followed(masks: Calls, work: Work, inputs: WorkInputs) -> tuple[Work, Work, list[Signature]]:
-    """(conversions of one-hot tensors, products with them, what would do instead of each of those).
+    """(conversions of one-hot tensors, products with them, what would do instead of each of the first of those).
 
-    Followed is each thread in the order of its launches, from the end of aten::one_hot on.
+    Followed is each thread in the order of its ops, by what each launches first, from the end of aten::one_hot on.
     """
     trails, state = _begun(masks, inputs)
+    made = Counter((trails[which].rows, trails[which].classes) for which in state[state > 0].tolist())
+    pairs = {size for size, count in made.items() if count > len({*masks.step.tolist()})}
     ordered, at = _after(masks, work)
     parts = []
     for hop in range(_HOPS):
@@ -56,14 +60,24 @@ def followed(masks: Calls, work: Work, inputs: WorkInputs) -> tuple[Work, Work, 
         begun = zip(number[first].tolist(), state[on][first].tolist(), strict=True)
         state[:] = 0
         state[on] = len(trails) + pair
-        trails += [_next(inputs.signatures[which], trails[before]) for which, before in begun]
+        trails += [_next(inputs.signatures[which], trails[before], pairs) for which, before in begun]
         parts.append((piece.entries, state[on]))
         state[np.array([one.rows == 0 for one in trails], bool)[state]] = 0
     entries, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     passed = np.array([one.passed for one in trails], bool)[after]
     read = np.array([one.instead is not None for one in trails], bool)[after]
     instead = [trails[which].instead for which in after[read].tolist()]
-    return work[entries[passed]], work[entries[read]], [one for one in instead if one is not None]
+    whole = (np.concatenate([entries[some], _beside(work, entries[some])]) for some in (passed, read))
+    converted, products = (work[some] for some in whole)
+    return converted, products, [one for one in instead if one is not None]
+
+
+def _beside(work: Work, entries: Rows) -> Rows:
+    """What else the ops of these entries launched: a large copy is two kernels."""
+    rows = work.op.rows
+    same = np.isin(rows, rows[entries]) & work.op.there
+    same[entries] = False
+    return np.flatnonzero(same)
 
 
 def _begun(masks: Calls, inputs: WorkInputs) -> tuple[list[Trail], Rows]:
@@ -81,8 +95,10 @@ def _begun(masks: Calls, inputs: WorkInputs) -> tuple[list[Trail], Rows]:
 
 
 def _after(masks: Calls, work: Work) -> tuple[Work, Rows]:
-    """(work in the order in which its threads launched it, the place in it after each mask)."""
+    """(first work of each op in the order in which its threads launched it, the place in it after each mask)."""
     launched = work[work.launch.there]
+    op = np.where(launched.op.there, launched.op.rows, -1 - np.arange(len(launched)))
+    launched = launched[np.sort(np.unique(op, return_index=True)[1])]
     thread, start = launched.launch.thread, launched.launch.start_ns
     order = np.lexsort((start, thread))
     both = np.lexsort((np.append(start, masks.end_ns), np.append(thread, masks.thread)))
@@ -92,8 +108,8 @@ def _after(masks: Calls, work: Work) -> tuple[Work, Rows]:
     return launched[order], place[len(launched) :]
 
 
-def _next(op: Signature, trail: Trail) -> Trail:
-    """The trail after an op."""
+def _next(op: Signature, trail: Trail, pairs: Container[tuple[int, int]]) -> Trail:
+    """The trail after an op; `pairs` are sizes of which every step makes several."""
     size = trail.rows * trail.classes
     if op.name == "aten::copy_":
         if op.types[1:2] == (trail.kind,) and math.prod(_shape(op, 1)) == size:
@@ -107,6 +123,11 @@ def _next(op: Signature, trail: Trail) -> Trail:
         return _END
     if op.name == "aten::mul" and math.prod(shapes[0]) == math.prod(shapes[1]) == size:
         return Trail(instead=_op("gather", [[*shapes[0]], [], [trail.rows]], kinds[0], "Scalar", _LONG))
+    both = shapes == ((trail.classes, trail.rows), (trail.rows, trail.classes))
+    if (
+        op.name == "aten::mm" and both and (trail.rows, trail.classes) in pairs
+    ):  # counts, by two indices of each row
+        return Trail(instead=_op("gather", [[trail.rows], [], [trail.rows]], kinds[0], "Scalar", _LONG))
     if op.name != "aten::mul" and shapes[0] == (trail.rows, trail.classes) and len(shapes[1]) == 2:
         return Trail(instead=_op("embedding", [[*shapes[1]], [trail.rows]], kinds[0], _LONG))
     return _END
