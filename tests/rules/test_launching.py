@@ -96,7 +96,7 @@ def test_a_device_that_may_idle_is_not_called_busy() -> None:
 
 @pytest.mark.parametrize(
     ("step_ms", "cause", "bound"),
-    [(0.64, "graph", "the CPU: "), (0.467, "profiled-only", "CPU and GPU equally: ")],
+    [(0.8, "graph", "the CPU: "), (0.467, "profiled-only", "CPU and GPU equally: ")],
 )
 def test_a_measured_step_settles_it(step_ms: float, cause: str, bound: str) -> None:
     """Rules know the step that the user gave, as savings do."""
