@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from traceanalyzer.job.clocks import line
 from traceanalyzer.job.rates import Rate
 from traceanalyzer.job.view import JobView
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
@@ -93,13 +93,17 @@ def between_two(view: JobView) -> dict[int, RankLinks]:
 def of_groups(view: JobView, rates: Sequence[tuple[Rate, Rows]]) -> dict[int, RankLinks]:
     """Rank -> links of its groups that are slow, for ranks of groups that others do the same as."""
     found: dict[int, list[SlowLink]] = {}
+    ranks = list(view.waits)
+    every = np.concatenate([view.waits[rank].number for rank in ranks])
+    owner = np.repeat(np.arange(len(ranks)), [len(view.waits[rank].number) for rank in ranks])
     for rate, numbers in rates:
         if rate.beside is None:
             continue
-        for rank, waits in view.waits.items():
-            entry = waits.entry[np.isin(waits.number, numbers)]
-            if len(entry) == 0:
-                continue
+        wanted = np.zeros(int(every.max(initial=-1)) + 1, np.bool_)
+        wanted[numbers] = True
+        for rank in (ranks[at] for at in distinct(owner[wanted[every]]).tolist()):
+            waits = view.waits[rank]
+            entry = waits.entry[wanted[waits.number]]
             own = found.setdefault(rank, [])
             if rate.slow:
                 waited, _ = waits.of(entry)

@@ -32,11 +32,12 @@ def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
         if not table:
             continue
         least, comer, ranks = _last(runs, table)
+        longest = _longest(table)
         for rank, own in table.items():
             seen = (own >= 0) & (ranks > 1)
             shortest[rank][own[seen]], last[rank][own[seen]] = least[seen], comer[seen]
             number[rank][own[seen]] = begin + np.flatnonzero(seen)
-            meets[rank][own[seen & _meets(runs, table, rank)]] = True
+            meets[rank][own[seen & _meets(runs, table, rank, longest)]] = True
         begin += len(comer)
     return {
         rank: CollectiveWaits(
@@ -63,9 +64,14 @@ def _table(runs: Mapping[int, CollectiveRuns], members: Mapping[int, Rows]) -> d
     }
 
 
-def _meets(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows], rank: int) -> Mask:
+def _longest(table: Mapping[int, Rows]) -> int:
+    """The rank that has most collectives."""
+    has = {rank: int((own >= 0).sum()) for rank, own in table.items()}
+    return max(has, key=has.__getitem__)
+
+
+def _meets(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows], rank: int, longest: int) -> Mask:
     """Whether a rank's collectives run at once with those of the rank that has most."""
-    longest = max(table, key=lambda one: int((table[one] >= 0).sum()))
     if rank == longest:
         return np.ones(len(table[rank]), np.bool_)
     return at_once(runs[longest], table[longest], runs[rank], table[rank])
