@@ -39,6 +39,7 @@ from tests.rules.test_needless_work import (
 from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_replay import served
 from tests.rules.test_partly_used import head, select
+from tests.rules.test_planned_anew import GROWING, decoding
 from tests.rules.test_product_order import linear_attention
 from tests.rules.test_recomputation import anomaly_mode
 from tests.rules.test_reordered_work import (
@@ -238,6 +239,11 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "pipeline-bubble": [
         lambda: pipeline([FORWARD, FORWARD, BACK, BACK]),
         lambda: pipeline([FORWARD, BACK], compute=600 * US),
+    ],
+    "planned-anew": [
+        lambda: decoding(GROWING),
+        lambda: decoding(GROWING, stalled=[0, 2, 3, 4]),
+        lambda: decoding([101, 102, 102, 103, 104, 105]),
     ],
     "product-order": [lambda: program(linear_attention())],
     "recomputation": [anomaly_mode],

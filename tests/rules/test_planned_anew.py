@@ -1,0 +1,78 @@
+"""Ops that stop in the first call with each new shape, while a library plans them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer import Severity, Trace, diagnose
+from traceanalyzer.model.finding import Finding, Status
+
+US = 1_000
+MS = 1_000 * US
+GROWING = (101, 102, 103, 104, 105, 106)
+
+
+def decoding(
+    lengths: Sequence[int],
+    *,
+    stalled: Sequence[int] = range(6),
+    name: str = "aten::_cudnn_attention_forward",
+    shapes: bool = True,
+    stall: int = 20 * MS,
+) -> Trace:
+    """Steps of eight layers of attention over so many positions, the first of which stops in some steps."""
+    trace = TraceBuilder()
+    for step, length in enumerate(lengths):
+        at = step * 40 * MS
+        trace.step(step, at, 39 * MS)
+        for layer in range(8):
+            slow = stall * (layer == 0 and step in stalled)
+            start = at + (100 * layer + 10) * US + stall * (layer > 0 and step in stalled)
+            dims = {
+                "Input Dims": [[32, 32, 1, 128], [32, 32, length, 128]],
+                "Input type": ["c10::BFloat16"] * 2,
+            }
+            trace.op(name, start, 60 * US + slow, **(dims if shapes else {}))
+            trace.launch("cuLaunchKernelEx", start + 40 * US + slow, 5 * US, 10 * step + layer + 1)
+            trace.kernel(start + 50 * US + slow, 20 * US, 10 * step + layer + 1)
+    return trace.load()
+
+
+def found(trace: Trace) -> list[Finding]:
+    return [one for one in diagnose(trace).findings if one.rule == "planned-anew"]
+
+
+def test_each_new_length_is_planned_anew() -> None:
+    (one,) = found(decoding(GROWING))
+    assert (one.severity, one.count, one.by) == (Severity.HIGH, 5, "aten::_cudnn_attention_forward")
+    assert one.cost_ns == pytest.approx(5 * 20 * MS, rel=0.01)
+    assert one.saving is not None
+    assert one.saving.share == pytest.approx(0.51, abs=0.03)
+    assert "stands still for 20.0 ms (median)" in one.message
+    assert "flash" in one.advice.lower()
+    (other,) = found(decoding(GROWING, name="aten::cudnn_convolution"))
+    assert "flash" not in other.advice.lower()
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        decoding([101] * 6),  # stalls, but not for a shape
+        decoding(GROWING, stalled=[0, 1]),  # a warm-up
+        decoding(GROWING, stalled=[]),
+        decoding(GROWING, stall=800 * US),
+        decoding([101] * 5 + [102]),
+    ],
+)
+def test_stalls_of_other_reasons(trace: Trace) -> None:
+    assert found(trace) == []
+
+
+def test_without_shapes_nobody_knows() -> None:
+    report = diagnose(decoding(GROWING, shapes=False), select=["planned-anew"])
+    (outcome,) = [one for one in report.outcomes if one.rule == "planned-anew"]
+    assert outcome.status is Status.NOT_APPLICABLE
+    assert "no shapes recorded" in str(outcome.why)
