@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.builder import TraceBuilder
+from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.saving import Forecast
 
 US = 1_000
 
 
-def rank(*, op_us: int, waits_us: tuple[int, ...]) -> Forecast:
-    """Steps of 200 ops with a kernel of 5 us each, then an all-reduce of 100 us that waits, and the CPU for it.
+def recorded(*, op_us: int, waits_us: tuple[int, ...], kernel_us: int = 5) -> Trace:
+    """Steps of 200 ops with a kernel each, then an all-reduce of 100 us that waits, and the CPU for it.
 
     Args:
         op_us: what an op takes; a tenth of it is a pause.
@@ -25,7 +27,7 @@ def rank(*, op_us: int, waits_us: tuple[int, ...]) -> Forecast:
             number += 1
             trace.op("aten::add", at, op_us * US * 9 // 10)
             trace.launch("cudaLaunchKernel", at + US, US, number)
-            trace.kernel(at + 3 * US, 5 * US, number)
+            trace.kernel(at + 3 * US, kernel_us * US, number)
             at += op_us * US
         number += 1
         trace.op("c10d::allreduce_", at, 10 * US)
@@ -35,7 +37,12 @@ def rank(*, op_us: int, waits_us: tuple[int, ...]) -> Forecast:
         trace.launch("cudaStreamSynchronize", at + 12 * US, done - at - 10 * US, 100_000 + number)
         at = done + 5 * US
         trace.step(step, begun, at - begun)
-    return Analysis(trace.load()).index(Forecast)
+    return trace.load()
+
+
+def rank(*, op_us: int, waits_us: tuple[int, ...]) -> Forecast:
+    """The prediction of such a recording."""
+    return Analysis(recorded(op_us=op_us, waits_us=waits_us)).index(Forecast)
 
 
 def test_a_rank_that_launches_all_the_time_waits_less_without_the_profiler() -> None:
@@ -60,3 +67,22 @@ def test_steps_of_which_one_waits_longer_for_another_rank_s_recording_are_predic
     early = rank(op_us=20, waits_us=(0, 2_500, 100, 100, 100, 100))
     late = rank(op_us=20, waits_us=(100, 100, 100, 100))
     assert early.step.unprofiled_ns == pytest.approx(late.step.unprofiled_ns, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("kernel_us", "wait_us", "low", "says"),
+    [
+        (5, 2_000, False, True),
+        (10, 3_900, True, True),
+        (5, 0, False, False),
+    ],
+)
+def test_launch_bound_says_what_it_takes_for_the_peers_launching(
+    kernel_us: int, wait_us: int, low: bool, says: bool
+) -> None:
+    """The confidence is low where most of it is the peers'."""
+    trace = recorded(op_us=20, waits_us=(wait_us, 0, wait_us, wait_us, wait_us), kernel_us=kernel_us)
+    (one,) = (one for one in diagnose(trace).findings if one.rule == "launch-bound")
+    assert ("other ranks that launch as slowly" in one.message) == says
+    assert ("Pass the files of all ranks" in one.advice) == says
+    assert (one.confidence is Confidence.LOW) == low

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rule.unprofiled import busy_advice, busy_share, idle_words, is_busy, only_profiled
@@ -63,6 +64,7 @@ _MEASURE = (
 _MINOR = "Nothing to do here: launching explains too little of the idle time or of the window. If it grows: "
 _LOOP = " If the repeats are independent, stack their inputs and run them as one batch."
 _OTHERS = "; for {awaited_share} of the step it probably waits for other ranks that launch as slowly"
+_ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
 _NO_FAULT = {
     "profiled-only": "; without the profiler the GPU is probably busy",
     "small-part": "; that is {share} of the window",
@@ -95,6 +97,8 @@ def launch_bound(
     How sure: idle time is measured. The step is then simulated without the profiler, for several guesses of how much
     the profiler slowed the CPU. A measured step (--step-ms) replaces the guesses. The suffix says the result, or the
     remedy:
+    One rank without its peers' files: what its collectives wait for is taken for its peers' launching, if it launches
+    itself for half of the step or more; the confidence is low where that is most of it.
     Suffix `profiled-only` (info): the GPU is idle under none of the guesses.
     Suffix `unsure` (info): the GPU is idle under some of the guesses only, or the saving may be next to nothing.
     Suffix `small-part` (info): launching explains too little of the idle time or of the window.
@@ -123,20 +127,22 @@ def launch_bound(
     count = round(len(kernels) / max(steps.working, 1))
     part = launching_part(calls, kernels, limits.min_loop_share)
     advice = remedy.advice + _LOOP if part else remedy.advice
+    waits = awaited >= limits.min_window_share
+    guessed = awaited * steps.window_ns > found.total_ns
     yield Hits(
         occurrences=found,
         cause=cause,
         fix=() if minor or busy else remedy.fix,
-        confidence=remedy.sure,
+        confidence=Confidence.LOW if guessed else remedy.sure,
         message=("{loop} launches {loop_launches} of " if part else "the CPU launches ")
         + f"{{kernels}} kernel{'s' if count != 1 else ''} a step"
         + f" ({'median ' * (count > 1)}kernel {{kernel}}"
         + ("; one launch every {launch}" if pace else "")
         + "), and the GPU waits for the launches: before {ops}"
         + (", at {lines}" if lines else "")
-        + (_OTHERS if awaited >= limits.min_window_share else "")
+        + (_OTHERS if waits else "")
         + _doubt(cause, forecast),
-        advice=_advice(advice, cause, forecast),
+        advice=_advice(advice, cause, forecast) + (_ALL_RANKS if waits else ""),
         evidence={
             "kernels": count,
             "launches": round(len(eager) / max(steps.working, 1)),
