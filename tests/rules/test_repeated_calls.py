@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.builder import H200, TraceBuilder
 from tests.rules.launches import GEMM, POINTWISE, US, Shared, found, loop, of_rule
+from traceanalyzer import Analysis
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.rule import Calls, Work
+from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
 
 
 def test_small_copies_one_by_one(shared: Shared) -> None:
@@ -167,3 +172,20 @@ def test_large_kernels_gain_nothing() -> None:
     for step in range(3):
         trace.step(step, 6_000 * US * step, 6_000 * US)
     assert of_rule(trace, "repeated-calls") == []
+
+
+@pytest.mark.parametrize(("kernel", "taken_us"), [("nms_kernel_impl", 10), ("gather_keep_from_mask", 34)])
+def test_what_one_block_does_in_turn_takes_as_long_for_all_as_for_each(kernel: str, taken_us: int) -> None:
+    """Four of 10 us, 2 of which are the start."""
+    trace = TraceBuilder(devices=[H200])
+    for repeat in range(4):
+        at = 100 * US * repeat
+        trace.op("torchvision::nms", at, 20 * US)
+        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, repeat + 1)
+        trace.kernel(at + 12 * US, 10 * US, repeat + 1, name=kernel, grid=(1, 1, 1))
+    analysis = Analysis(trace.load())
+    calls, work = analysis.index(Calls), analysis.index(Work)
+    loop_at = calls[calls.name.one_of("torchvision::nms")]
+    group = np.zeros(4, np.int64)
+    sized = batched_work(work, loop_at.start_ns, loop_at.end_ns, group, analysis.index(Gpus), 2 * US)
+    assert np.asarray(sized.dur_ns).tolist() == [taken_us * US] * 4
