@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 EXAMPLE := fixtures/exposed-copy/bad.json.gz
-# More options: PYTEST='--cov --cov-report=term' also holds the coverage, as .ci/run does, and takes half as long again.
+# More options: PYTEST='--cov --cov-report=term' also holds the coverage, as .ci/run does, and takes half as long again;
+# PYTEST='-m ""' runs also what is marked `slow`: more programs, processes and jobs of a kind that one test has already.
 PYTEST ?=
 
 # The tests start the program a hundred times: what it is compiled to is kept, whatever the machine says.
@@ -14,7 +15,7 @@ demo: .venv/installed
 	$(BIN)/traceanalyzer diagnose $(EXAMPLE)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST)
 
 lint: .venv/tested
 	$(MAKE) --no-print-directory --jobs=2 --output-sync types style

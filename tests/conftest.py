@@ -59,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "of_shared(wanted=...): of the shared traces those whose name is wanted"
     )
+    config.addinivalue_line("markers", "slow: one more of a kind; left out by `make test`, run by .ci/run")
     if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
         raise pytest.UsageError("xdist cannot group the tests with this pytest: see pyproject.toml")
     load_profile()

@@ -29,6 +29,7 @@ SAMPLE = (
     ("jobs/lightllm_base", "pause", 3),
     ("jobs/lightllm_base", "compute", 6),
 )
+ONE_OF_EACH_KIND = (*SAMPLE[:2], *SAMPLE[4:6], SAMPLE[7])
 EVERY = [(job, kind, rank) for job in JOBS for kind in KINDS for rank in range(8)]
 
 
@@ -78,7 +79,13 @@ def _job(recorded: dict[str, RecordedJob], name: str) -> RecordedJob:
     return recorded[name]
 
 
-@pytest.mark.parametrize(("name", "kind", "rank"), EVERY if ALL else SAMPLE)
+@pytest.mark.parametrize(
+    ("name", "kind", "rank"),
+    [
+        pytest.param(*one, marks=() if one in ONE_OF_EACH_KIND else pytest.mark.slow)
+        for one in (EVERY if ALL else SAMPLE)
+    ],
+)
 def test_the_delayed_rank_comes_first(
     name: str, kind: str, rank: int, recorded: dict[str, RecordedJob], tmp_path: Path
 ) -> None:
@@ -95,7 +102,14 @@ def test_the_delayed_rank_comes_first(
 
 
 @pytest.mark.parametrize(
-    "name", ["jobs/torchrec_a2a", "jobs/lightllm_base", "ddp/overlap", "ddp/exposed", "ddp/fsdp"]
+    "name",
+    [
+        "jobs/torchrec_a2a",
+        pytest.param("jobs/lightllm_base", marks=pytest.mark.slow),
+        "ddp/overlap",
+        pytest.param("ddp/exposed", marks=pytest.mark.slow),
+        pytest.param("ddp/fsdp", marks=pytest.mark.slow),
+    ],
 )
 def test_nobody_is_accused_in_a_job_as_it_was_recorded(
     name: str, recorded: dict[str, RecordedJob], tmp_path: Path

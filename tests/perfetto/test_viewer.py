@@ -134,6 +134,7 @@ def test_one_json_for_older_viewers(page: Viewer, drawing: Drawing, tmp_path: Pa
     assert int(arrows[0][0]) > 0
 
 
+@pytest.mark.slow
 def test_the_trace_alone_loses_the_same(page: Viewer) -> None:
     """The viewer's "Data-loss/import error" is about the profiler's own slices, not about what is drawn beside them."""
     page.open("alone.json", gzip.decompress(TRACE.read_bytes()))

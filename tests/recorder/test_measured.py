@@ -96,8 +96,8 @@ def alone_ms(folder: Path, words: tuple[str, ...]) -> float:
 @pytest.mark.parametrize(
     ("program", "launcher", "trace"),
     [
-        pytest.param(PLAIN, (), "trace.json.gz", id="plain loop"),
-        pytest.param(TRAINER, (), "trace.json.gz", id="trainer"),
+        pytest.param(PLAIN, (), "trace.json.gz", id="plain loop", marks=pytest.mark.slow),
+        pytest.param(TRAINER, (), "trace.json.gz", id="trainer", marks=pytest.mark.slow),
         pytest.param(COMPILED, (), "trace.json.gz", id="compiled"),
         pytest.param(PARALLEL, TORCHRUN, "trace-rank0.json.gz", id="two ranks"),
     ],

@@ -42,12 +42,13 @@ def test_a_plain_loop_is_recorded_timed_and_diagnosed(tmp_path: Path) -> None:
             "    for _ in range(40): model(torch.ones(4, 8))\n",
             "forward pass",
         ),
-        (  # the first of two optimizers
+        pytest.param(  # the first of two optimizers
             "import torch\na, b = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)\n"
             "one, two = torch.optim.SGD(a.parameters()), torch.optim.Adam(b.parameters())\n"
             "for _ in range(40):\n    for o, m in ((one, a), (two, b)):\n"
             "        o.zero_grad(); m(torch.ones(4, 8)).sum().backward(); o.step()\n",
             "optimizer step",
+            marks=pytest.mark.slow,
         ),
         (  # gradients of four batches are one step
             "import torch\nm = torch.nn.Linear(8, 8)\no = torch.optim.SGD(m.parameters())\n"
@@ -55,10 +56,11 @@ def test_a_plain_loop_is_recorded_timed_and_diagnosed(tmp_path: Path) -> None:
             "    o.step(); o.zero_grad()\n",
             "optimizer step",
         ),
-        (  # a preprocessing module without parameters is no step
+        pytest.param(  # a preprocessing module without parameters is no step
             "import torch\nclip, m = torch.nn.ReLU(), torch.nn.Linear(8, 8)\n"
             "for _ in range(40):\n    x = [clip(torch.ones(8)) for _ in range(4)]\n    m(torch.stack(x))\n",
             "forward pass",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -90,19 +92,30 @@ def test_a_program_that_fails_keeps_its_code_and_what_was_recorded(tmp_path: Pat
     ("program", "said", "code"),
     [
         (LOOP.format(steps=7, after="pass"), "ended after 5 steps, and the first recorded step ends with", 0),
-        (LOOP.format(steps=7, after="pass") + "sys.exit(3)", "ended after 5 steps", 3),
+        pytest.param(
+            LOOP.format(steps=7, after="pass") + "sys.exit(3)",
+            "ended after 5 steps",
+            3,
+            marks=pytest.mark.slow,
+        ),
         ("import torch\nprint(torch.ones(2).sum())", "no step was found: no optimizer stepped", 0),
         ("print('no torch')", "no process of the program imported torch", 0),
-        ("import torch\nraise SystemExit(5)", "ended with exit code 5 before it had a step", 5),
+        pytest.param(
+            "import torch\nraise SystemExit(5)",
+            "ended with exit code 5 before it had a step",
+            5,
+            marks=pytest.mark.slow,
+        ),
         (
             LOOP.format(steps=40, after="if step == 12: import os; os._exit(4)"),
             "ended with exit code 4 and did not report a recording",
             4,
         ),
-        (
+        pytest.param(
             LOOP.format(steps=40, after="if step == 12: import os; os.kill(os.getpid(), 9)"),
             "ended with exit code 137 and did not report a recording",
             128 + signal.SIGKILL,
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -136,7 +149,7 @@ def test_loader_workers_and_forked_children_are_left_alone(tmp_path: Path) -> No
     assert left_in(tmp_path) == ["trace.json.gz"]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_child_that_trains_is_recorded(method: str, tmp_path: Path) -> None:
     body = "\n".join("    " + line for line in LOOP.format(steps=30, after="pass").strip().splitlines()[1:])
     program = (
@@ -152,6 +165,7 @@ def test_a_child_that_trains_is_recorded(method: str, tmp_path: Path) -> None:
     assert steps_of(tmp_path / "trace.json.gz") == 3
 
 
+@pytest.mark.slow
 def test_a_compiled_step_is_whole_under_the_recorder(tmp_path: Path) -> None:
     program = (
         "import torch\nclass M(torch.nn.Module):\n"
@@ -184,14 +198,20 @@ def test_a_module_is_run_as_python_m_does(tmp_path: Path, monkeypatch: pytest.Mo
     ("named", "body", "per_step"),
     [
         ("__main__:work", "for _ in range(30): work()\n", 1),
-        ("__main__:Model.step", "model = Model()\nfor _ in range(30): model.step()\n", 1),
+        pytest.param(
+            "__main__:Model.step",
+            "model = Model()\nfor _ in range(30): model.step()\n",
+            1,
+            marks=pytest.mark.slow,
+        ),
         ("__main__:Model.static", "for _ in range(30): Model.static(); work()\n", 2),
         ("helper:work", "import helper\nfrom helper import work as other\nfor _ in range(30): other()\n", 1),
-        (
+        pytest.param(
             "helper:work",
             "import threading, helper\ndef run():\n    for _ in range(30): helper.work()\n"
             "t = threading.Thread(target=run); t.start(); t.join()\n",
             1,
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -47,7 +47,9 @@ def pids(cluster: Any) -> list[int]:
     return [nanny.pid for nanny in cluster.workers.values()]
 
 
-@pytest.mark.parametrize("when", [0, 2, 10])
+@pytest.mark.parametrize(
+    "when", [pytest.param(0, marks=pytest.mark.slow), 2, pytest.param(10, marks=pytest.mark.slow)]
+)
 def test_a_worker_that_is_killed_changes_nothing(cluster: Any, when: int, job: Path) -> None:
     """None is; or one while files are read; or one that has ranks, in the middle of the questions."""
     from traceanalyzer.report.cluster import Cluster

@@ -75,7 +75,9 @@ def test_processes_say_the_same_of_recorded_ranks(
     assert pooled(processes, tmp_path) == render_json(diagnose(load_job(tmp_path)))
 
 
-@pytest.mark.parametrize("when", [1, 6, 20])
+@pytest.mark.parametrize(
+    "when", [pytest.param(1, marks=pytest.mark.slow), 6, pytest.param(20, marks=pytest.mark.slow)]
+)
 def test_a_process_that_is_killed_changes_nothing(when: int, job: Path) -> None:
     """While files are read, and while the ranks are asked."""
     answers = 0
@@ -186,7 +188,14 @@ class _Counting:
         pass
 
 
-@pytest.mark.parametrize("name", ["ranks2/sync_bn.bad", "ranks2/rank0_metrics.bad", "ddp/straggler_cpu"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ranks2/sync_bn.bad",
+        pytest.param("ranks2/rank0_metrics.bad", marks=pytest.mark.slow),
+        pytest.param("ddp/straggler_cpu", marks=pytest.mark.slow),
+    ],
+)
 def test_a_rank_answers_at_most_fifty_kilobytes(name: str, tmp_path: Path, shared: Shared) -> None:
     paths = [shared(f"{name}.rank{rank}") for rank in (0, 1)]
     for path in paths:
