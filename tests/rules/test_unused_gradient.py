@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.rules.programs import US, found
@@ -38,6 +40,19 @@ class FineTuning(Training):
         if more:  # another group, whose list is too long to be recorded
             self.op(name, [], [], kernels=(5 * US,))
         self.trace.annotation("Optimizer.step#AdamW.step", start, self.now - start)
+
+    def long_list(self, name: str, blocks: int) -> None:
+        """An op over a list that is too long for its shapes to be recorded: a block for each 65,536 elements."""
+        self.correlation += 1
+        recorded: dict[str, Any] = {"Input Dims": [[]], "Input type": ["TensorList"]}
+        self.trace.op(name, self.now, 20 * US, **recorded)
+        self.trace.launch("cudaLaunchKernel", self.now + 5 * US, 5 * US, self.correlation)
+        self.device = max(self.device, self.now + 15 * US)
+        kernel = (
+            "void at::native::multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata<4>>()"
+        )
+        self.trace.kernel(self.device, 5 * US, self.correlation, name=kernel, grid=(blocks, 1, 1))
+        self.device, self.now = self.device + 5 * US, self.now + 25 * US
 
 
 def fine_tuning(
@@ -113,7 +128,14 @@ def test_several_ranks_are_not_judged() -> None:
 
 
 def adversaries(
-    *, detached: bool = False, cleared: bool = True, read: str = "", groups: bool = False
+    *,
+    detached: bool = False,
+    cleared: bool = True,
+    read: str = "",
+    groups: bool = False,
+    blocks: tuple[int, int] | None = None,
+    clipped: int = 0,
+    width: int = 1_024,
 ) -> FineTuning:
     """Three steps: the critic's loss on what the maker made, then the maker's own; both have layers of one shape."""
     run = FineTuning(900 * US)
@@ -123,20 +145,45 @@ def adversaries(
         for shape in (HEAD, LAYER):
             run.layer(shape)
         if not detached:
-            for shape in (LAYER, [512, 64]):
+            for shape in (LAYER, [512, width]):
                 run.layer(shape, added=True)
         if read:
-            run.op(read, [512, 64], [512, 64])
-        run.optimizer(HEAD, LAYER, more=groups)
+            run.op(read, [512, width], [512, width])
+        if clipped:
+            run.long_list("aten::_foreach_norm", clipped)
+        if blocks:
+            _fused(run, blocks[0])
+        else:
+            run.optimizer(HEAD, LAYER, more=groups)
         run.op("aten::linear", [64, 512], LAYER)
-        for shape in (LAYER, [512, 64]):
+        for shape in (LAYER, [512, width]):
             run.layer(shape, added=not cleared)
-        run.optimizer(LAYER, [512, 64])
+        if blocks:
+            _fused(run, blocks[1])
+            run.long_list("aten::_foreach_lerp_", 5)  # a mean of the maker's weights
+        else:
+            run.optimizer(LAYER, [512, width])
     return run
 
 
-def test_gradients_that_the_other_part_makes_and_clears_are_needless() -> None:
-    (unused,) = found(adversaries().trace, "unused-gradient")
+def _fused(run: FineTuning, blocks: int) -> None:
+    start = run.now
+    run.now += 2 * US
+    run.long_list("aten::_foreach_add_", 2)  # counts the steps of two tensors
+    run.long_list("aten::_fused_adam_", blocks)
+    run.trace.annotation("Optimizer.step#Adam.step", start, run.now - start)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(adversaries(), id="lists of shapes"),
+        pytest.param(adversaries(blocks=(5, 12)), id="blocks: one of the head, four of the layer"),
+        pytest.param(adversaries(blocks=(5, 12), clipped=5), id="the optimizer's gradients are clipped"),
+    ],
+)
+def test_gradients_that_the_other_part_makes_and_clears_are_needless(run: FineTuning) -> None:
+    (unused,) = found(run.trace, "unused-gradient")
     assert (unused.evidence["unused"], unused.evidence["gradients"]) == (2, 6)
     assert "cleared before any optimizer reads them" in unused.message
     assert unused.cost_ns == 3 * 2 * 55 * US
@@ -148,6 +195,9 @@ def test_gradients_that_the_other_part_makes_and_clears_are_needless() -> None:
         pytest.param(adversaries(detached=True), id="none are made"),
         pytest.param(adversaries(cleared=False), id="the next pass adds to them"),
         pytest.param(adversaries(read="aten::mul"), id="the program computes with them"),
+        pytest.param(adversaries(blocks=(6, 12)), id="no first gradients make so many blocks"),
+        pytest.param(adversaries(blocks=(5, 5), width=64), id="the last two make as many blocks"),
+        pytest.param(adversaries(blocks=(5, 12), clipped=17), id="a norm of other gradients as well"),
         pytest.param(adversaries(groups=True), id="a list of the optimizer is too long to be recorded"),
     ],
 )

@@ -42,8 +42,8 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     What it looks for: parameters that get a gradient in every step, with shapes that no op of any optimizer's step has
     and that nothing else outside backward writes to; at least three quarters of all gradients. The cost is the
     engine's work after the last used gradient. Usually these gradients are never cleared, so each is added to the last
-    step's. If an optimizer's tensor lists are recorded, any number of gradients counts that its next step does not
-    use, and that are created anew before another optimizer uses them.
+    step's. If an optimizer's tensor lists are recorded, or a fused one's blocks tell them, any number of gradients
+    counts that its next step does not use, and that are created anew before another optimizer uses them.
     Why it costs: backward of a layer takes twice the time of its forward, and keeps its activations until then.
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that are not
     detached from their generator. Good: backbone.requires_grad_(False); discriminator(images.detach()).
@@ -62,7 +62,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     if (leaves.text("input_dims").code < 0).any():
         raise Unavailable(_UNRECORDED)
     added = np.isin(leaves.rows, calls[calls.is_op & calls.name.one_of("aten::add_")].parent.distinct().rows)
-    gone = discarded(calls, leaves, marks, added, parameters.passes_of(calls, marks, leaves))
+    gone = discarded(calls, work, leaves, marks, added, parameters.passes_of(calls, marks, leaves))
     if len(np.unique(leaves.step[gone])) >= limits.min_steps:
         yield _hits(calls, leaves, ~gone, marks, _CLEARED)
         return
