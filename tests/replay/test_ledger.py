@@ -37,11 +37,15 @@ def test_every_row_is_of_a_fault_whose_rules_are_known() -> None:
         assert row.commit
 
 
-def test_fitted_pairs_are_near_the_truth() -> None:
-    """They show that edits do what they were made for."""
-    errors = np.abs([row.error for row in ledger.fitted(ledger.rows())])
-    assert errors.mean() <= 4.5
-    assert np.median(errors) <= 3.5
+@pytest.mark.parametrize(("of_rounds", "mean", "median"), [(False, 4, 3), (True, 6.5, 4.5)])
+def test_fitted_pairs_are_near_the_truth(of_rounds: bool, mean: float, median: float) -> None:
+    """They show that edits do what they were made for; of whole rounds not each pair had one made for it."""
+    whole = {"round5", "round6", "round7"}
+    known = [row for row in ledger.fitted(ledger.rows()) if (row.source in whole) == of_rounds]
+    errors = np.abs([row.error for row in known])
+    assert len(errors) > 40
+    assert errors.mean() <= mean
+    assert np.median(errors) <= median
 
 
 def test_the_judging_rounds_were_fitted_on_by_nobody() -> None:
