@@ -81,7 +81,13 @@ def one_of(many: int, names: Sequence[str]) -> list[str]:
     return [name for name in names if zlib.crc32(name.encode()) % many == 0]
 
 
-DRAWN = [*one_of(16, RECORDED), *one_of(16, BUILT), *one_of(6, CHANCES)]  # pages take longer than all else
+BAD = one_of(20, [name for name in RECORDED if name.endswith("/bad")])
+DRAWN = [
+    *one_of(40, RECORDED),
+    *one_of(16, BUILT),
+    *one_of(8, CHANCES),
+    *one_of(2, [*JOBS]),
+]  # pages take longer than all else
 _ROWS = 200  # of a curve
 _PATH = re.compile(r"\S*/\S*\.json\S*")
 Ranked = Sequence[tuple[int | None, Analysis]]
@@ -274,9 +280,9 @@ KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "read": (_read, [*CHANGED, *BROKEN, *LAYOUTS, *one_of(6, CHANCES)]),
     "read_diagnosed": (_diagnosed, [*one_of(3, CHANGED), LAYOUTS[0]]),
     "flames": (_flames, [*one_of(8, RECORDED), *one_of(4, CHANCES)]),
-    "page": (_page, [*DRAWN, *JOBS]),
-    "overlay": (_overlay, [*DRAWN, *JOBS]),
-    "compared": (_compared, [*CHANGES, *one_of(32, [name for name in RECORDED if name.endswith("/bad")])]),
+    "page": (_page, DRAWN),
+    "overlay": (_overlay, DRAWN),
+    "compared": (_compared, [*CHANGES, *BAD]),
     "collectives": (_collectives, [*JOBS]),
     "functions": (_functions, ["all"]),
 }
