@@ -102,6 +102,22 @@ def test_the_delayed_rank_comes_first(
 
 
 @pytest.mark.parametrize(
+    ("name", "kind", "rank"),
+    [
+        ("jobs/torchrec_sleep", "compute", 2),
+        pytest.param("jobs/lightllm_base", "link", 4, marks=pytest.mark.slow),
+    ],  # beside a pause; last to come, too
+)
+def test_a_longer_delay_is_found_as_well(
+    name: str, kind: str, rank: int, recorded: dict[str, RecordedJob], tmp_path: Path
+) -> None:
+    job = _job(recorded, name)
+    moved = delayed(job, rank, kind, 0.15)
+    assert moved is not None
+    assert is_found(diagnose(load_job(job.written(tmp_path, moved))), job, rank, kind)
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "jobs/torchrec_a2a",

@@ -142,7 +142,8 @@ class _Ends:
 
     Attributes:
         late_ns: float64 (ranks, collectives), after the median of those that leave first.
-        transfer_ns: float64 (collectives,), the shortest duration of all ranks; 0 where they leave together.
+        transfer_ns: float64 (collectives,), from the last to come to those that leave first, the shortest duration of
+            all ranks at most; 0 where they leave together.
         numbers: int64 (collectives,).
     """
 
@@ -175,9 +176,13 @@ class _Ends:
         seconds = end[0] / 1e9
         for rank in range(1, len(ranks)):
             offset, drift, _ = line(seconds[least], (end[rank] - end[0])[least])
+            start[rank] -= offset + drift * seconds
             end[rank] -= offset + drift * seconds
         first = np.sort(end, axis=0)[(len(ranks) - 1) // 2]
-        return cls(end - first, transfer, numbers)
+        moved = np.maximum(
+            first - start.max(axis=0), 0.0
+        )  # a rank at a slow link comes last, and takes longer
+        return cls(end - first, np.where(exchanged, np.minimum(moved, transfer), 0.0), numbers)
 
     def late(self) -> dict[int, float] | None:
         """Position of each rank that is late in proportion to the transfer -> by what part of it; None: not decidable.

@@ -92,12 +92,11 @@ def _copied_bytes(found: Calls, work: Work) -> int:
 
 
 def _cause(behind: Behind, first: str) -> str:
+    if behind.computes_more and behind.compute_ns - behind.peers_compute_ns >= sum(behind.cpu_ns.values()):
+        return "more-work"
     if first.startswith(_LOADS):
         return "late-input"
-    if gap_of(first):
-        return "host-pause"
-    longer = behind.compute_ns - behind.peers_compute_ns >= sum(behind.cpu_ns.values())
-    return "more-work" if behind.computes_more and longer else "host-work"
+    return "host-pause" if gap_of(first) else "host-work"
 
 
 def _message(behind: Behind, names: list[str], more: float, usual: float, copied: int, inside: str) -> str:
