@@ -74,7 +74,7 @@ def test_a_saving_is_told_with_its_interval() -> None:
     worse = replace(saved, step_ns=-900_000, share=-0.05)
     assert saving_words(worse, step) == "fixing it alone makes the 18.3 ms of a step 900 µs longer"
     assert saving_words(worse, None) == "fixing it alone makes the time of a step 900 µs longer"
-    assert grade(finding) == "high  48.0 % recorded"
+    assert grade(finding) == "high  48.0 % of recording"
     assert grade(replace(finding, saving=saved)) == "high  saves 49 % (44 to 52 %)"
     narrow = replace(saved, low_share=0.487, high_share=0.488)
     assert grade(replace(finding, saving=narrow)) == "high  saves 49 % (49 %)"
@@ -122,7 +122,7 @@ def test_names_of_backward_ops_are_theirs_and_not_the_engines() -> None:
 def test_a_title_without_room_has_fewer_words_and_none_that_is_cut() -> None:
     """What it is named by goes first, and then its cause: the line below names both."""
     found = replace(
-        samples.finding(0), cause="transfer-of-pageable-memory", by="aten::_scaled_dot_product_attention"
+        samples.finding(0), cause="transfer-of-pinned-memory", by="aten::_scaled_dot_product_attention"
     )
     job = replace(samples.two_ranks(), findings=(replace(found, rank=0),))
     titles = [
@@ -130,5 +130,5 @@ def test_a_title_without_room_has_fewer_words_and_none_that_is_cut() -> None:
         for width in (120, 80, 60)
     ]
     names = [title[3:].partition(" (rank")[0] for title in titles]
-    assert names[0].startswith("scheduler-gap: transfer-of-pageable-memory, ")
-    assert names[1:] == ["scheduler-gap: transfer-of-pageable-memory", "scheduler-gap"]
+    assert names[0].startswith("scheduler-gap: transfer-of-pinned-memory, ")
+    assert names[1:] == ["scheduler-gap: transfer-of-pinned-memory", "scheduler-gap"]

@@ -212,7 +212,7 @@ COSTS = (
         ("gpu", "the GPU: 60 % of the predicted step is aten::mm"),
         (
             "cpu",
-            "the CPU: the GPU is idle while data is loaded, 20 % of the predicted step: the largest part of its idle "
+            "the CPU: for 20 % of the predicted step the GPU is idle while data is loaded, the largest part of its idle "
             "time",
         ),
     ],

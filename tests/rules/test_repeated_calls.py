@@ -123,7 +123,7 @@ def test_results_that_are_stacked_come_from_a_loop() -> None:
         trace.step(step, begin, at - begin)
     (one,) = of_rule(trace, "repeated-calls")
     assert (one.confidence, one.evidence["repeats"]) == (Confidence.LOW, 20)
-    assert "batched product" in one.advice
+    assert "call once for all" in one.advice
 
 
 def test_gradients_of_what_was_stacked_are_a_loop() -> None:

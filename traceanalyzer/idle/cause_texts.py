@@ -49,7 +49,7 @@ TEXTS: dict[str, CauseText] = {
     "tail": CauseText(
         "after the last launch",
         "after the last launch",
-        "nothing was launched after it until the last step's end",
+        "the CPU launches nothing more until the end of the last step",
         "See what the CPU does after its last launch.",
     ),
     "unknown": CauseText(

@@ -13,7 +13,7 @@ from traceanalyzer.report.of_rank import Brief, OfRank, whole_findings
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.severity import holding_up, in_job, of_fault
 
-_PACE = "Other ranks set the pace: while they do, this saves nothing of the job's step. After that: "
+_PACE = "Other ranks are slower: until they are fixed, this saves the job nothing. After that: "
 _STANDS_OUT = 2.0  # times the median rank's cost: then it is this rank's; chosen
 _MOST_REPLAYS, _LEAST_REPLAYS = (
     320,

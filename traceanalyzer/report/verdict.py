@@ -148,7 +148,7 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
         return ""
     share = f"{_percent(one.share)} {_of_step(trace)}"
     return (
-        f"the GPU is {one.words}, {share}: the largest part of its idle time"
+        f"for {share} the GPU is {one.words}, the largest part of its idle time"
         if one.kind == "idle"
         else f"{share} is {one.words}"
     )

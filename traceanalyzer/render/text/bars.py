@@ -13,7 +13,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "Each idle moment has one cause above; findings may hold time of several."
+_LEGEND = "Each idle moment is counted under one cause; a finding can include several."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {
@@ -64,7 +64,7 @@ def device_bar(
         text = f" {label:<{room}}{_amount(ns, time.length_ns)}"
         text += _named(ops, page.width - len(text) - 5)
         page.lines.append(f"  {page.styled(_glyph(name), _style(name)) if name else ' '}{text}")
-    if causes and rank is None:
+    if rank is None and any(row in causes for row in rows):
         page.put(_LEGEND, indent=2, style="dim")
 
 

@@ -99,10 +99,10 @@ def slowdown_lines(found: Slowdown) -> Iterator[str]:
             yield f"    with one uneven {name} alone: {said}"
 
 
-_TITLES = ("rank", "recorded", "waits", "holds up", "predicted alone", "clock off by", "drift", "+-")
+_TITLES = ("rank", "recorded", "waits", "holds up", "alone", "clock off", "drift", "+-")
 _LEGEND = (
-    "recorded: median step; waits: a step, in collectives, for the last rank, computing or not; holds up: what others "
-    "wait for it; predicted alone: a step without the profiler and without waiting"
+    "a step each; recorded: median; waits: in collectives until the last rank arrives; holds up: what others wait for "
+    "this rank; alone: predicted without the profiler and without waiting"
 )
 
 

@@ -11,7 +11,8 @@ from traceanalyzer.rule.registry import MIN_SHARE, Rule
 _PARAGRAPH = re.compile(r"\n(?:\n|(?=[A-Z][^.:]*:))")  # pages start one with what it is about: "Bad: ..."
 
 _MIN_SHARE_SOURCE = (
-    "a finding is reported if its cost is at least this share of the window, or its saving of the step"
+    "a finding is reported if it costs at least this share of the window or saves at least this share "
+    "of the step"
 )
 
 

@@ -51,12 +51,12 @@ def amount_words(finding: Finding, step: StepEstimate | None) -> str:
 
 
 def short_amounts(finding: Finding, step: StepEstimate | None) -> str:
-    """The same in a few words: `saves 9.00 of 18.0 ms a step (recorded: 12.0 ms)`."""
+    """The same in a few words: `saves 9.00 of 18.0 ms a step (recorded cost: 12.0 ms)`."""
     if finding.saving is None:
         return cost_words(finding)
     took = format_ns(finding.cost_per_step_ns) if finding.cost_per_step_ns else ""
     rest = f"; the rest: {_REST}" * _saves_more(finding)
-    return saving_words(finding.saving, step) + (f" (recorded: {took}{rest})" if took else "")
+    return saving_words(finding.saving, step) + (f" (recorded cost: {took}{rest})" if took else "")
 
 
 def _saves_more(finding: Finding) -> bool:
@@ -88,7 +88,7 @@ def grade(finding: Finding, others: str = "") -> str:
     """
     if finding.saving is None:
         costs = finding.severity is not Severity.INFO
-        return str(finding.severity) + (f"  {format_share(finding.cost_share)} recorded" if costs else "")
+        return str(finding.severity) + (f"  {format_share(finding.cost_share)} of recording" if costs else "")
     share, high = finding.saving.share, finding.saving.high_share
     if share < _NEXT_TO_NOTHING and (high < _WORTH_A_WORD or share < -_NEXT_TO_NOTHING):
         return str(finding.severity) + f"  saves nothing{others}" * (finding.severity is not Severity.INFO)

@@ -26,9 +26,9 @@ _ADDS = r"^aten::_?(addmm|baddbmm|addbmm)"  # ops that add a product to their fi
 def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     """A hidden copy seeds the destination of a GEMM.
 
-    What it looks for: on one stream, a device-to-device copy, at most a workspace memset, then a GEMM kernel, all
-    launched by one op of the addmm family. The copy writes the op's `input` (the bias) into the output, which the GEMM
-    adds to.
+    What it looks for: on one stream, a device-to-device copy and then a GEMM kernel, with nothing but small memsets of
+    a workspace between them, all launched by one op of the addmm family. The copy writes the op's `input` (the bias)
+    into the output, which the GEMM adds to.
     Why it costs: the copy reads and writes the whole output once more before the product starts. Time covered by
     compute on other streams is not counted.
     Bad: torch.addmm(full_matrix, a, b). Good: a 1-D bias, which goes into the GEMM's epilogue, or the addition fused

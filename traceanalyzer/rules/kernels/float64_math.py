@@ -52,7 +52,7 @@ _MOVES = frozenset({"transposition", "gather"})  # kinds of bounds that compute 
 @dataclass(frozen=True, slots=True)
 class Limits:
     floor_ns: int = limit(
-        2_000, "kernels no longer than this are not shorter with half the bytes; H200, torch 2.11"
+        2_000, "kernels of up to this duration do not get faster with half the bytes; H200, torch 2.11"
     )
     moving_share: float = limit(0.5, "share of the time that memory-bound kernels need with half the bytes")
     unknown_speedup: float = limit(2.0, "speedup of products on devices without known peaks: half the bytes")
@@ -65,16 +65,18 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     What it looks for: kernels whose names say double (f64f64, dgemm, Functor<double>), and ops with a tensor of
     doubles among their inputs. With shapes, the first op with both a double and another floating tensor among its
     inputs is where float64 leaked in.
-    Why it costs: twice the bytes, and half to a 64th of the float32 rate; float64 products have no TF32.
-    Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or from a Python constant with dtype
-    float64: every result computed from it is float64. Good: torch.from_numpy(a).float(), dtype=torch.float32.
+    Why it costs: twice the bytes, and on most devices half to a 64th of the float32 rate; float64 products have no
+    TF32.
+    Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or with dtype float64: every result
+    computed from it is float64, unless it is a single number without dimensions. Good: torch.from_numpy(a).float(),
+    dtype=torch.float32.
     How sure: kernels and types are recorded. Python scalars do not count, nor do the inputs of a CUDA graph, or of a
     kernel whose name says another dtype.
-    When it is wrong: results need float64. If shapes are recorded, every floating tensor is float64 and none comes
-    from the host, float64 counts as deliberate: the finding is info.
+    When it is wrong: results need float64. Float64 counts as deliberate, and the finding is info, if shapes are
+    recorded and show that every floating tensor is float64 and none comes from the host.
     Saving: products at the float32 rate (TF32 unless the trace shows it off), everything else at half the bytes, no
-    conversions to float64. What moves data below the memory's rate (roll, index_select, fused kernels) gains less:
-    as many places stay to be computed.
+    conversions to float64. What moves data below the memory's rate (roll, index_select, fused kernels) gains less: it
+    has as many elements and addresses as before.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind

@@ -25,7 +25,7 @@ _COMPLEX = "c10::complex<"
 class Limits:
     left_share: float = limit(0.5, "share of time that half of the spectrum needs; algebra")
     floor_ns: int = limit(
-        2_000, "kernels no longer than this are not shorter with half the numbers; H200, torch 2.11"
+        2_000, "kernels of up to this duration do not get faster with half the numbers; H200, torch 2.11"
     )
     min_elements: int = limit(
         1 << 16, "minimum size of a spectrum; smaller ones are bound by launches; chosen"

@@ -38,7 +38,7 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     How sure: shapes and k are recorded; zeros of the gate follow from topk, but are not recorded. So confidence is
     medium.
     When it is wrong: scores that are chosen for other purposes than these products. If the experts' width equals the
-    number of rows, forward products tell them apart: they sum over the width, never over rows.
+    number of rows, only forward products show which dimension is which: they sum over the width, never over rows.
     Saving: products and pointwise work in proportion to k / E, with a quarter more rows than the even share.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
     """

@@ -28,7 +28,7 @@ class Limits:
     aligned_elements: int = limit(8, "elements of 2 bytes in a 16-byte load; CUTLASS, cuBLAS: align8")
     pad_to_elements: int = limit(64, "multiple that all tile sizes divide well; 50,257 becomes 50,304")
     floor_ns: int = limit(
-        5_000, "products no longer than this are not shorter when aligned; H200, torch 2.11"
+        5_000, "products of up to this duration do not get faster when aligned; H200, torch 2.11"
     )
     speedup: float = limit(
         3.5, "speedup of aligned over align2 kernels, if shapes are unknown; H200, torch 2.11, k = 4,002"
@@ -45,8 +45,8 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     What it looks for: bfloat16 and float16 products whose kernels load less than 16 bytes at a time (align1, align2,
     align4), or use tensor cores of an older architecture (cutlass_75_tensorop on sm80 and later), and, with shapes,
     the dimension that is no multiple of 8.
-    Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. Without them cuBLAS uses kernels
-    with an eighth (odd dimensions) to a third of the rate.
+    Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS uses
+    kernels with an eighth (odd dimensions) to a third of the rate.
     Bad: a vocabulary of 50,257. Good: padded to 50,304; the additional rows are never used.
     How sure: kernel names show the width of loads. If every dimension is a multiple of 8, what is odd must be the start
     address: a slice or a view with an odd offset. Float32 kernels, also called align1, do not count.

@@ -20,7 +20,7 @@ from traceanalyzer.timeline import kernel_families as families
 class Limits:
     min_gpu_share: float = limit(0.05, "minimum share of GPU time; less is not worth a change of precision")
     floor_ns: int = limit(
-        5_000, "kernels no longer than this are not shorter on tensor cores; H200, torch 2.11"
+        5_000, "kernels of up to this duration do not get faster on tensor cores; H200, torch 2.11"
     )
     fewer_products: float = limit(
         2.25, "ratio of products saved by Winograd's F(2x2, 3x3); Lavin and Gray, 2015"

@@ -22,7 +22,7 @@ class Limits:
         0.1, "minimum share of half precision in the products' time; then the program intends to use it"
     )
     floor_ns: int = limit(
-        5_000, "products no longer than this are not shorter in half precision; H200, torch 2.11"
+        5_000, "products of up to this duration do not get faster in half precision; H200, torch 2.11"
     )
     speedup: float = limit(2.0, "speedup of bfloat16 over TF32 on an unknown device: half the bits")
 

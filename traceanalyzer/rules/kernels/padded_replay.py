@@ -20,10 +20,12 @@ class Limits:
     max_used_share: float = limit(
         0.5, "maximum share of used rows in a replay; with sizes in powers of two, at least half are used"
     )
-    min_replays: int = limit(3, "minimum number of such replays; fewer may be a remainder; chosen")
+    min_replays: int = limit(
+        3, "minimum number of such replays; fewer may be the last, incomplete batch; chosen"
+    )
     min_gpu_share: float = limit(0.05, "minimum share of GPU time in such replays; less gains little; chosen")
     floor_ns: int = limit(
-        2_000, "kernels no longer than this are not shorter with fewer rows; H200, torch 2.11"
+        2_000, "kernels of up to this duration do not get faster with fewer rows; H200, torch 2.11"
     )
 
 

@@ -54,7 +54,7 @@ def _clock_error(work: Work, limits: Limits) -> Iterator[Hits]:
             lost=LostTime.none(),
             message="{count} of {linked} kernels and copies start before their launch, by up to {worst}: "
             "the clocks of CPU and GPU disagree, so times between the lanes are wrong by as much",
-            advice="Do not trust shorter times between the lanes. torch 2.4 and later align the clocks better.",
+            advice="Do not trust shorter delays between CPU and GPU. torch 2.4 and later align the clocks better.",
             evidence={"linked": len(linked), "worst_ns": int(-early.delay_ns.min())},
             info=True,
         )

@@ -34,8 +34,8 @@ class Limits:
     )
     waiting_times: float = limit(
         1.75,
-        "minimum ratio of a collective's time to its transfer for ranks that arrive apart; together: 1.0 to 1.7, 2 "
-        "H200, NVLink",
+        "minimum ratio of a collective's time to its transfer, from which on a rank waits; ranks that arrive together: "
+        "1.0 to 1.7, 2 H200, NVLink",
     )
     min_measured_share: float = limit(
         0.5,
@@ -43,7 +43,7 @@ class Limits:
         "estimated from this trace",
     )
     min_waiting_ns: int = limit(
-        20_000, "minimum wait in one collective; its ends differ by 10 us between ranks, 2 H200"
+        20_000, "minimum wait in one collective; two ranks record its end up to 10 us apart, 2 H200"
     )
     min_late_ns: int = limit(
         100_000,
@@ -60,16 +60,17 @@ _WHOLE = 0.995  # rounds to all of it
 def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
     """Collectives run while the GPU computes nothing.
 
-    What it looks for: time of NCCL and RCCL kernels beside which no other kernel runs, by collective and process
-    group. With the traces of other ranks, a rank's waiting is its time beyond the shortest among the ranks. Without
-    them, the transfer is the fastest execution with the same number of elements (less, if larger collectives move more
-    in that time), and waiting is the rest.
+    What it looks for: time of NCCL and RCCL kernels beside which no other kernel runs, by collective and process group.
+    With the traces of other ranks, a rank's waiting is its time beyond the shortest among the ranks. With one rank's
+    trace alone, the transfer is the fastest execution with the same number of elements (less, if larger collectives
+    move more in that time), and waiting is the rest.
     Why it costs: the GPU computes nothing meanwhile.
     Bad: all gradients reduced after the backward pass. Good: bucket by bucket, during it.
     How sure: exposure is measured, and so is waiting if all ranks are present. One rank's trace cannot separate waiting
     from slow transfer: then confidence is medium for transfer, and low for waiting. The saving counts part of the
-    transfer, because compute slows down beside NCCL; all of it if the collective may not be needed.
-    When it is wrong: tensor parallelism needs the result at once; only fewer or smaller collectives help there.
+    transfer, because compute slows down beside NCCL. If the collective looks needless, all of it counts.
+    When it is wrong: tensor parallelism needs the result at once: there, fewer or smaller collectives help, two halves
+    of a batch in turn, or asynchronous tensor parallelism.
     Source: PyTorch's DDP notes; measured on two H200 over NVLink with torch 2.11.
     """
     every = collectives_of(work)

@@ -46,8 +46,8 @@ class Limits:
     )
     min_compile_share: float = limit(
         0.1,
-        "minimum predicted saving by torch.compile; below it torch.compile is not advised: on measured pairs the "
-        "prediction got the direction right, but not the size",
+        "minimum predicted saving by torch.compile; below it torch.compile is not advised: in measurements "
+        "before and after, the prediction had the right direction, but not the size",
     )
     min_loop_share: float = limit(
         0.4,
@@ -95,8 +95,8 @@ def launch_bound(
     Why it costs: an eager op takes about 5 us of CPU time, more with autograd; after a shorter kernel the GPU waits.
     Bad: 300 kernels of 1 us a step. Good: the same in a CUDA graph, fused by torch.compile, or a larger batch.
     How sure: idle time is measured. The step is then simulated without the profiler, for several guesses of how much
-    the profiler slowed the CPU. A measured step (--step-ms) replaces the guesses. The suffix says the result, or the
-    remedy:
+    the profiler slowed the CPU. A measured step (--step-ms) replaces the guesses. The word after `launch-bound:` says
+    the result, or the remedy.
     One rank without its peers' files: what its collectives wait for is taken for its peers' launching, if it launches
     itself for half of the step or more; the confidence is low where that is most of it.
     Suffix `profiled-only` (info): the GPU is idle under none of the guesses.

@@ -30,9 +30,7 @@ def obstacles(
     reasons = {
         f"the CPU waits for the GPU {'twice' if stops == 2 else f'{stops:.0f} times'} a step": stops
         > max_syncs,
-        "it contains collectives, which all ranks would have to capture alike": len(
-            eager.of_kind("communication")
-        )
+        "some ranks capture its collectives differently or not at all": len(eager.of_kind("communication"))
         > 0,
         _DIFFERENT: same < min_same_share,
     }

@@ -21,7 +21,7 @@ class Part:
     """What launches most of a step.
 
     Attributes:
-        words: a noun phrase, `a loop of 48 repeats of about 31 ops (aten::mul, aten::linear, ..)`.
+        words: a noun phrase, `a loop (or layers) of 48 repeats of about 31 ops (aten::mul, ..)`.
         repeats: of a loop, else 0.
         launches: of a step.
         share: of all launches of the steps.
@@ -70,7 +70,7 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     lines = outer.line.or_else(outer.annotation)[members].sums(np.maximum(launched[members], 0))
     where = f" at {next(iter(lines))}" if lines else ""
     return Part(
-        f"a loop of {repeats:,} repeats of about {ops:,} op{'s' if ops != 1 else ''} ({', '.join(shown)}){where}",
+        f"a loop (or layers) of {repeats:,} repeats of about {ops:,} op{'s' * (ops != 1)} ({', '.join(shown)}){where}",
         repeats,
         round(total / steps),
         min(total / max(len(eager), 1), 1.0),

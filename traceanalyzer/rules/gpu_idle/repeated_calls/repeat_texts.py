@@ -50,7 +50,10 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False) -> str
     if names == ("aten::zero_",):
         return "Set gradients to None instead of zero: zero_grad(set_to_none=True) launches nothing."
     if any(map(HEAVY.search, names)):
-        return "Stack or sort the inputs and use one batched product for all (bmm, vmap, grouped GEMM)."
+        return (
+            "Stack the inputs and call once for all: the layer or model itself, or bmm, vmap, grouped GEMM for "
+            "different weights."
+        )
     if all(map(_SLICES.search, names)):
         return "Take all slices with one op: x.unfold() for overlapping windows, else view or reshape."
     if any(map(_TABLES.search, names)):

@@ -28,7 +28,7 @@ _ADVICE = {
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_wait_ns: int = limit(
-        200_000, "minimum stall; a ready batch takes 50 us under the profiler, H200 host; twice 0.1 ms"
+        200_000, "minimum stall: four times what a ready batch takes under the profiler (50 us), H200 host"
     )
     min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
     min_function_share: float = limit(0.5, "minimum share of the loader's time for advice about one function")
@@ -48,7 +48,8 @@ def dataloader_stall(
     How sure: the iterator's time and the idle time within it are measured; the iterator's class shows whether workers
     exist. Loading while the device is busy costs nothing and is not reported.
     When it is wrong: workers that have just started, or were slow once, stall only a few steps in a row: that is info,
-    though a short recording may show the first of many. An annotation named load_batch that does something else.
+    but in a short recording such a stall may be the first of many. An annotation named load_batch that does something
+    else.
     Source: PyTorch's performance tuning guide, "Enable asynchronous data loading and augmentation".
     """
     loading = calls[np.isin(calls.rows, activity.rows["data_loading"])]

@@ -20,7 +20,7 @@ from traceanalyzer.timeline.kernel_chains import KernelChains
 _MIRRORS = r"ToCopyBackward"  # gradients back to float32, as forward went to bfloat16
 _OF_INPUTS = (
     "Keep weights in the product's dtype (model.to(torch.bfloat16), master weights in the optimizer), or use one "
-    "torch.autocast around the whole forward: it converts each weight once."
+    "torch.autocast around the whole forward: it converts each weight once in each forward pass."
 )
 _OF_RESULTS = (
     "Convert only the part that is needed (slice first), or let the reading op convert: "

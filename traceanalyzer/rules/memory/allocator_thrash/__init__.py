@@ -18,12 +18,12 @@ from traceanalyzer.timeline.steps import Steps
 class Limits:
     min_steps: int = limit(3, "minimum number of steps; fewer cannot tell recurring from one-time costs")
     spike_times: float = limit(
-        5.0, "maximum ratio to the median step; more in leading steps is the start, not the loop"
+        5.0, "first steps with more than this many times the calls of the median step are a warm-up"
     )
     off_share: float = limit(
         0.5,
-        "minimum share of allocating ops that reach the driver if there is no cache; an emptied cache serves "
-        "most of them",
+        "if at least this share of allocating ops reach the driver, the cache is off; one that is emptied still "
+        "serves most of them",
     )
 
 
@@ -65,7 +65,8 @@ def allocator_thrash(
     """Memory is allocated from the driver in every step.
 
     What it looks for: cudaMalloc, cudaFree, cudaHostAlloc, their HIP spellings and the driver's virtual memory calls,
-    by threads that launch work, in more than half of the steps. Leading steps that take far more are left out.
+    by threads that launch work, in more than half of the steps. First steps with far more such calls are a warm-up and
+    left out.
     Why it costs: such a call takes 50 us to milliseconds, cudaFree waits for the device, and no work is launched
     meanwhile. PyTorch's caching allocator needs none of them once a loop runs.
     Bad: torch.cuda.empty_cache() in the loop. Good: leave the cache alone.
