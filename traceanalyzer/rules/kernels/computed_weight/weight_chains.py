@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -40,37 +42,59 @@ class Chain:
 
 def chains_of(ops: Calls, number: Rows, signatures: list[Signature], min_calls_share: float) -> list[Chain]:
     """What makes the weights of layers, where nearly all layers with a weight of that shape have it."""
-    layers = np.flatnonzero(ops.name.matches(_LAYERS))
+    layers, thread = np.flatnonzero(ops.name.matches(_LAYERS)), ops.thread
+    makes = cache(lambda which, weight: _makes(signatures[which], weight))
     found, counts = dict[Shape, list[Chain]](), dict[Shape, int]()
     for layer in layers.tolist():
         weight = _weight(signatures[number[layer]])
         if weight is None:
             continue
         counts[weight] = counts.get(weight, 0) + 1
-        chain = _before(layer, weight, ops.thread, number, signatures)
+        chain = _before(layer, weight, thread, number, makes)
         if chain is not None:
             found.setdefault(weight, []).append(chain)
     often = {weight for weight, own in found.items() if len(own) >= min_calls_share * counts[weight]}
     return [one for weight in often for one in found[weight]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """What an op does for a weight of some shape.
+
+    Attributes:
+        own: it takes nothing but tensors of that shape, or that fit it.
+        whole: it makes all of the weight; `inner`: as a product of that inner size.
+        packed: of integers; `computes`: it is more than a copy.
+    """
+
+    own: bool
+    whole: bool
+    inner: int
+    packed: bool
+    computes: bool
+
+
+def _makes(op: Signature, weight: Shape) -> _Making:
+    inner = _inner(op, weight)
+    own = _broadcast(op, weight) and not re.match(_LAYERS, op.name)
+    whole = inner > 0 or _joins(op, weight) or (own and _is_whole(op, weight))
+    return _Making(own, whole, inner, bool(_PACKED & set(op.types)), not _COPIES.search(op.name))
+
+
 def _before(
-    layer: int, weight: Shape, thread: Rows, number: Rows, signatures: list[Signature]
+    layer: int, weight: Shape, thread: Rows, number: Rows, makes: Callable[[int, Shape], _Making]
 ) -> Chain | None:
     """The ops from the first that makes the weight up to the layer; None where nothing is computed."""
     first, rank, packed, computes = layer, 0, False, False
     at = layer - 1
     while at >= 0 and thread[at] == thread[layer]:
-        op = signatures[number[at]]
-        inner = _inner(op, weight)
-        own = _broadcast(op, weight) and not re.match(_LAYERS, op.name)
-        whole = inner > 0 or _joins(op, weight) or (own and _is_whole(op, weight))
-        if not whole and (at == layer - 1 or not own):
+        op = makes(int(number[at]), weight)
+        if not op.whole and (at == layer - 1 or not op.own):
             break
-        if whole:
-            first, rank = at, max(rank, inner)
-            packed |= bool(_PACKED & set(op.types))
-            computes |= not _COPIES.search(op.name)
+        if op.whole:
+            first, rank = at, max(rank, op.inner)
+            packed |= op.packed
+            computes |= op.computes
         at -= 1
     return Chain(first, layer, weight, rank, packed) if computes else None
 
