@@ -13,6 +13,8 @@ from traceanalyzer.comparison.result import CallRow, FaultChange, Row, StepAxis,
 from traceanalyzer.comparison.rows import label_of
 from traceanalyzer.comparison.shown import number, said_and_got
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.registry import all_rules
 
 _NAMED = 6
 _LEAST_SHARE = 0.1  # of the step's difference, for what is not proven to be named; chosen
@@ -44,7 +46,7 @@ def reasons(
     function: str,
 ) -> tuple[str, ...]:
     """Phrases, the most telling first: faults that fit the step's difference, what all ops or a function of the user's
-    have in common, what changed at single ops, other faults.
+    have in common, faults that only say that much is launched, what changed at single ops, other faults.
 
     Idle time without a proven change says something only where the step is slower or faster; what makes half of the
     difference is as good as proven.
@@ -55,9 +57,14 @@ def reasons(
     differs = step is not None and step.word not in _SILENT
     moved = [one for one in faults if one.status in ("gone", "new", "worse", "better")]
     fitting = [one for one in moved if _fits(one, step)]
-    told, others = (
+    general = _general_rules()
+    told, launching, others = (
         [_fault_phrase(one) for one in group]
-        for group in (fitting, [one for one in moved if one not in fitting])
+        for group in (
+            [one for one in fitting if general.isdisjoint(one.rules)],
+            [one for one in fitting if not general.isdisjoint(one.rules)],
+            [one for one in moved if one not in fitting],
+        )
     )
     changes = _changes(rows, calls, waterfall)
     total = 0 if waterfall is None else waterfall.new_ns - waterfall.base_ns
@@ -68,7 +75,12 @@ def reasons(
         key=lambda one: (not one.real and abs(one.idle_ns) <= abs(total) / 2, -_weight(one), one.label)
     )
     common = [phrase for phrase in (_often(rows), function) if phrase]
-    return tuple(told + common + [_phrase(one) for one in telling] + others)[:_NAMED]
+    return tuple(told + common + launching + [_phrase(one) for one in telling] + others)[:_NAMED]
+
+
+def _general_rules() -> set[str]:
+    """Rules that say no more than that much is launched or that time is left: what is launched no more tells why."""
+    return {one.slug for one in all_rules() if one.claims >= Claims.LAUNCHES}
 
 
 def _often(rows: Sequence[Row]) -> str:
