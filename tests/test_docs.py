@@ -103,6 +103,14 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= MOST_LINES
 
 
+def test_files_are_as_short_as_contributing_says() -> None:
+    (most,) = re.findall(r"A file has up to (\d+) lines", (REPOSITORY / "CONTRIBUTING.md").read_text())
+    folders = ("traceanalyzer", "capture", "benchmarks", "tests", "tools")
+    files = [file for folder in folders for file in (REPOSITORY / folder).rglob("*.py")]
+    assert len(files) > 500
+    assert [file.name for file in files if len(file.read_text().splitlines()) > int(most)] == []
+
+
 def test_every_rule_is_in_the_table_with_its_page() -> None:
     for rule in all_rules():
         assert f"| `{rule.slug}` |" in RULES

@@ -25,6 +25,9 @@ _JOIN = (
     "Join many collectives into one: larger DistributedDataParallel buckets (bucket_cap_mb), or one flat tensor "
     "where you call them yourself. "
 )
+_JOIN_SOME = (
+    "Join into one what does not need another's result (of layers in a row, each needs the one before). "
+)
 _PARTS = (
     "Let the next op work on this rank's part alone, if it can: then no collective is needed (as the saving assumes). "
     "Else use fewer and larger ones, or split the batch: one half computes while the other is exchanged."
@@ -52,10 +55,11 @@ def advice(kind: str, found: Work) -> str:
         return _PARTS
     if kind != "allreduce":
         return _ADVICE.get(kind, _ELSE)
-    join = _JOIN if len(found) >= _MANY * len(distinct(found.step)) else ""
-    if found.outer_op.name.matches(_BACKWARD).any():
-        return join + _ADVICE[kind]
-    return join + (_AFTER_BACKWARD + _NEEDED if _trains(found) else _NEEDED)
+    backward = bool(found.outer_op.name.matches(_BACKWARD).any())
+    many = len(found) >= _MANY * len(distinct(found.step))
+    if not backward and not _trains(found):
+        return _JOIN_SOME * many + _NEEDED
+    return _JOIN * many + (_ADVICE[kind] if backward else _AFTER_BACKWARD + _NEEDED)
 
 
 def remedy(kind: str, found: Work, *, peers: bool, alone: bool) -> str:

@@ -30,8 +30,7 @@ def obstacles(
     reasons = {
         f"the CPU waits for the GPU {'twice' if stops == 2 else f'{stops:.0f} times'} a step": stops
         > max_syncs,
-        "some ranks capture its collectives differently or not at all": len(eager.of_kind("communication"))
-        > 0,
+        "all ranks must capture its collectives alike": len(eager.of_kind("communication")) > 0,
         _DIFFERENT: same < min_same_share,
     }
     return [reason for reason, holds in reasons.items() if holds]

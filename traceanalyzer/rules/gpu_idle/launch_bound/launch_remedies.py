@@ -28,8 +28,10 @@ _COMPILE = (
     "can be fused. "
 )
 _STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others into a CUDA graph."
-_IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest, but not while {}."
-_BATCH = "Do more with each launch (larger batch, several requests at once). No CUDA graph works while {}."
+_IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest; in its way: {}."
+_BATCH = (
+    "Do more with each launch (larger batch, several requests at once), or use a CUDA graph; in its way: {}."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,87 @@
+"""The hotspot rule and the names of kernels: small built traces."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.short_names import short_kernel
+from traceanalyzer.report.device_facts import rates
+
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Arrays>(int)"
+CAST = (
+    "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda"
+    "(at::TensorIteratorBase&)::{lambda(float)#1}, Arrays>(int)"
+)
+
+
+def test_more_than_memory_delivers_comes_from_caches() -> None:
+    add = Op("aten::add", ADD, 10, [[8192, 8192], [8192, 8192]], [F32, F32])
+    (one,) = found(program([add]), "hotspot")
+    assert (one.cause, "caches serve a part" in one.message) == ("memory", True)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "short"),
+    [
+        ("at::cuda::(anonymous namespace)::spin_kernel(long)", "at::cuda::spin_kernel"),
+        (CAST, "vectorized_elementwise_kernel(bfloat16_copy_kernel)"),
+        (
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(int)",
+            "reduce_kernel(ReduceOp)",
+        ),
+    ],
+)
+def test_kernels_have_short_names(kernel: str, short: str) -> None:
+    assert short_kernel(kernel) == short
+
+
+def test_an_op_that_takes_little_of_the_step_is_no_hotspot() -> None:
+    assert found(program([Op("aten::mm", NVJET, 8, pause=400)]), "hotspot") == []
+    assert len(found(program([Op("aten::mm", NVJET, 80, pause=400)]), "hotspot")) == 1
+
+
+def test_no_op_reaches_more_than_the_peak() -> None:
+    quick = program([Op("aten::mm", NVJET, 50, [[4096, 4096], [4096, 4096]], [BF16, BF16])])
+    (one,) = found(quick, "hotspot")
+    assert "its algorithm needs fewer operations than counted" in one.message
+    (rate,) = [fact for fact in rates(Analysis(quick)) if fact.values["kind"] == "matmul"]
+    assert "more than the peak of 990" in rate.text
+    assert " % of the peak" not in rate.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "cause"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", 1 << 20, "link"),
+        ("Memcpy HtoD (Pageable -> Device)", 0, "link"),
+        ("Memcpy DtoD (Device -> Device)", 1 << 20, "copies"),
+    ],
+)
+def test_what_copies_is_limited_by_where_it_copies(kind: str, size: int, cause: str) -> None:
+    trace = TraceBuilder()
+    for step in range(3):
+        begin = step * 1_000 * US
+        trace.step(step, begin, 990 * US)
+        trace.op("aten::copy_", begin + 1 * US, 20 * US)
+        trace.launch("cudaMemcpyAsync", begin + 2 * US, 3 * US, step + 1)
+        trace.memcpy(begin + 10 * US, 900 * US, step + 1, name=kind, size=size)
+    (one,) = found(trace.load(), "hotspot")
+    assert one.cause == cause
+    assert "Nsight" not in one.advice
+
+
+@pytest.mark.parametrize(("mark", "said"), [("## Call CompiledFxGraph abc ##", False), ("my_loss", True)])
+def test_the_users_own_annotations_say_where_a_hotspot_is(mark: str, said: bool) -> None:
+    trace = TraceBuilder()
+    for step in range(3):
+        begin = step * 1_000 * US
+        trace.step(step, begin, 990 * US)
+        trace.annotation(mark, begin, 500 * US)
+        trace.op("aten::mm", begin + 1 * US, 20 * US)
+        trace.launch("cudaLaunchKernel", begin + 2 * US, 3 * US, step + 1)
+        trace.kernel(begin + 10 * US, 900 * US, step + 1, name=NVJET)
+    (one,) = found(trace.load(), "hotspot")
+    assert (f", in {mark}" in one.message) == said
