@@ -7,6 +7,7 @@ import datetime
 import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,10 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.commands import call, refused
+from tests.report import report_samples as samples
 from traceanalyzer.cli.config import read_config
 from traceanalyzer.cli.gate import known_findings
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.finding import Outcome, Severity, Status
+from traceanalyzer.render.data.junit import render_junit
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 PLACED = FIXTURES / "implicit-sync" / "bad.json.gz"  # low, at capture/workloads/reading_back.py(19)
@@ -110,6 +113,25 @@ def test_junit_fails_the_rules_that_fail_the_run(tmp_path: Path) -> None:
     path = tmp_path / "report.xml"
     path.write_text(text, "utf-8")
     assert parser.JUnitXml.fromfile(str(path)).failures in (None, len(failed))
+
+
+def test_junit_of_a_job_fails_a_rule_of_all_ranks_by_a_finding_of_any_and_a_rank_s_by_its_own() -> None:
+    outcomes = tuple(
+        Outcome(rule, Status.FOUND, None, rank) for rule, rank in (("a", None), ("b", 0), ("b", 1))
+    )
+    failing = [replace(samples.finding(0), rule=rule, rank=rank) for rule, rank in (("a", 1), ("b", 1))]
+    job = replace(samples.two_ranks(), outcomes=outcomes)
+    suites = {suite.get("name"): suite for suite in ElementTree.fromstring(render_junit(job, failing))}
+    assert {name: suite.get("failures") for name, suite in suites.items()} == {
+        "all ranks": "1",
+        "rank0.json": "0",
+        "rank1.json": "1",
+    }
+    assert {name: len(suite.findall("*/failure")) for name, suite in suites.items()} == {
+        "all ranks": 1,
+        "rank0.json": 0,
+        "rank1.json": 1,
+    }
 
 
 def test_markdown_is_a_table_with_the_verdict_before_it() -> None:

@@ -6,13 +6,15 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from traceanalyzer.comparison.exact import _word
 from traceanalyzer.comparison.functions import functions_told
 from traceanalyzer.comparison.gates import broken, gates_of
-from traceanalyzer.comparison.result import Counted, Word
-from traceanalyzer.comparison.rows import _side
+from traceanalyzer.comparison.pace import host_pace
+from traceanalyzer.comparison.result import Counted, Word, WorkSide
+from traceanalyzer.comparison.rows import _by_time, _side
 from traceanalyzer.comparison.shown import source_line
 
 
@@ -63,3 +65,56 @@ def test_a_counter_breaks_its_gate_where_every_step_has_more_than_it_may() -> No
         one = Counted("launches", *means, base, new, _word((base, new), means))
         found: Any = SimpleNamespace(axes=SimpleNamespace(exact=[one]))
         assert bool(broken(found, gates_of([f"launches={most}"]))) is (apart > most), (base, new, most)
+
+
+def host(*rows: tuple[str, float, float], gpu: str = "H200", torch: str = "2.13") -> Any:
+    """A side, by (name, count, mean in us) of what the host does in a step."""
+    table = pd.DataFrame([(name, 0, count, 1e3 * us) for name, count, us in rows], columns=_HOST)
+    return SimpleNamespace(gpus=(gpu,), versions={"torch": torch}, tables={"host": table})
+
+
+_HOST = ["name", "part", "count", "mean_ns"]
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "pace"),
+    [
+        ([("mm", 1, 10), ("add", 2, 10)], [("mm", 4, 20), ("add", 2, 10)], (20 + 20) / 30),
+        ([("mm", 4, 20), ("add", 2, 10)], [("mm", 1, 10), ("add", 2, 10)], 30 / (20 + 20)),
+        ([("mm", 1, 10), ("cudaMemcpyAsync", 1, 10)], [("mm", 1, 15), ("cudaMemcpyAsync", 1, 11)], 1.5),
+        ([("mm", 9, 10), ("add", 9, 10)], [("mm", 9, 12), ("add", 9, 26.6)], 1.2),  # add: another program
+        ([("mm", 9, 10), ("add", 9, 10)], [("mm", 9, 12), ("add", 9, 26.4)], 1.92),  # the same one
+        ([("mm", 1, 10), ("add", 1, 50)], [("mm", 1, 12), ("sub", 1, 50)], 1.2),
+        ([("mm", 1, 10), ("add", 1, 60)], [("mm", 1, 12), ("sub", 1, 20)], 1.0),  # mm is too little of base
+        ([("mm", 1, 10), ("add", 1, 50)], [("mm", 1, 12), ("sub", 1, 70)], 1.0),  # and here of new
+        ([("mm", 1, 10)], [("add", 1, 10)], 1.0),
+    ],
+)
+def test_the_host_s_pace_is_that_of_what_both_do(base: Any, new: Any, pace: float) -> None:
+    assert host_pace(host(*base), host(*new)) == pytest.approx(pace)
+
+
+def test_hosts_of_other_gpus_or_versions_have_no_pace_in_common() -> None:
+    base, new = [("mm", 1, 10)], [("mm", 1, 20)]
+    assert host_pace(host(*base), host(*new)) == 2.0
+    assert host_pace(host(*base), host(*new, gpu="H100")) == 1.0
+    assert host_pace(host(*base), host(*new, torch="2.8")) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("base_ns", "new_ns", "word"),
+    [
+        (1_000, 1_500, Word.SAME),  # short: medians differ by half a microsecond
+        (1_000, 1_501, Word.SLOWER),
+        (1_501, 1_000, Word.FASTER),
+        (100_000, 104_900, Word.SAME),
+        (100_000, 105_100, Word.SLOWER),
+        (105_100, 100_000, Word.FASTER),
+    ],
+)
+def test_times_differ_by_a_share_and_by_more_than_medians_of_short_kernels_do(
+    base_ns: float, new_ns: float, word: Word
+) -> None:
+    sides = [WorkSide(4, 4 * ns, 0, ns, ("k",), "", "") for ns in (base_ns, new_ns)]
+    row: Any = SimpleNamespace(base=sides[0], new=sides[1], kind="compute")
+    assert _by_time(row, new_ns / base_ns, ([], [])) is word

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.chosen import ALL
 from tests.html.pages import documents, page, page_of_job, parsed, quotes, rendered, wrong
 from tests.loaded import analysed, loaded
@@ -48,6 +49,22 @@ def test_numbers_of_ranks_are_each_rank_s_own() -> None:
     said = quotes(parsed(render_html(made)))
     assert wrong(said, documents(made, [one for _, one in analyses])) == []
     assert {path.partition("#")[0] for path, *_ in said} >= {"ops-0", "ops-1", "facts-0", "facts-1"}
+
+
+def test_numbers_of_devices_are_each_device_s_own() -> None:
+    """Of two ranks with two devices each, which are busy for four different times."""
+    ranks = {}
+    for rank in (0, 1):
+        trace = TraceBuilder()
+        trace.step(0, 0, 1_000_000)
+        for device in (0, 1):
+            trace.kernel(100_000, 100_000 * (1 + 2 * rank + device), 1 + device, device=device)
+        ranks[rank] = trace.load()
+    made, analyses = page_of_job(ranks)
+    said = quotes(parsed(render_html(made)))
+    assert wrong(said, documents(made, [one for _, one in analyses])) == []
+    parts = [(path, value) for path, _, value, _ in said if "/parts_ns/compute" in path]
+    assert [value for _, value in parts] == ["100000", "200000", "300000", "400000"]
 
 
 @pytest.mark.parametrize("path", SOME[:2], ids=name_of)

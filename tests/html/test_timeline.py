@@ -6,6 +6,7 @@ import base64
 import json
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.render.html.timelines import _causes
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.page.overview import overviews
 from traceanalyzer.report.page.timeline import Timeline, timeline_of
@@ -156,3 +158,13 @@ def test_packed_data_is_the_timeline() -> None:
     mark = data["marks"][0]
     occurrences = reported(SOME[0]).findings[mark["f"]].occurrences
     assert mark["c"] == [occurrences[j].cost_ns for j in mark["j"]]
+
+
+def test_causes_are_those_that_leave_most_idle_first_over_all_ranks() -> None:
+    def rank(why: list[int], busy: list[int]) -> Any:
+        overview = SimpleNamespace(why=why, busy=busy, names=("idle:a", "idle:b", "idle:c"))
+        return SimpleNamespace(timeline=SimpleNamespace(overviews=[overview]))
+
+    ranks = [rank([0, 0, 0, 1], [95, 95, 95, 60]), SimpleNamespace(timeline=None), rank([2, -1], [0, 100])]
+    made: Any = SimpleNamespace(traces=ranks)
+    assert _causes(made) == ["idle:c", "idle:b", "idle:a"]

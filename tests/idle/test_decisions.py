@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from traceanalyzer.idle.gaps import longest_row
 from traceanalyzer.idle.pieces import Cutter
 from traceanalyzer.idle.round_trips import _chained
 
@@ -38,3 +39,11 @@ def test_a_gap_goes_back_to_the_call_that_its_chain_began_with(
     assert [
         call if back < 0 else back for call, back in zip([7, 8, 9], chained.tolist(), strict=True)
     ] == calls
+
+
+def test_of_rows_that_begin_together_the_outermost_counts() -> None:
+    nesting: Any = SimpleNamespace(start_ns=np.array([0, 0, 50, 60]), end_ns=np.array([10, 40, 90, 70]))
+    starts, ends = np.array([20, 30, 45, 95]), np.array([45, 80, 48, 99])
+    for order in ([0, 1, 2, 3], [3, 1, 2, 0]):
+        found = longest_row(nesting, np.array(order), starts, ends)
+        assert found.tolist() == [1, 2, -1, -1]

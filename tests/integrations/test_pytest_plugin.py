@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.recorder.programs import NO_COMPILER
 from traceanalyzer.integrations.trace_limits import Uncounted, broken, bytes_of, share_of
 from traceanalyzer.model.errors import BadOption
@@ -130,3 +131,16 @@ def test_amounts_and_shares() -> None:
     with pytest.raises(BadOption, match="takes one limit"):
         broken(SYNCS, "limit_syncs", (), {})
     assert issubclass(Uncounted, Exception)
+
+
+def test_of_two_devices_the_one_that_idles_least_keeps_the_limit(tmp_path: Path) -> None:
+    """A second one may help out now and then."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000_000)
+    trace.kernel(0, 500_000, 1)
+    trace.kernel(0, 100_000, 2, device=1)
+    path = trace.write(tmp_path / "two.json")
+    assert broken(path, "limit_idle", ("50 %",), {}) == []
+    assert broken(path, "limit_idle", ("49 %",), {}) == [
+        "limit_idle: idle for 50% of the window, 49% allowed"
+    ]

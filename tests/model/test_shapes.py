@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceanalyzer.model.shapes import elements_of, product_of, shapes_of
+from traceanalyzer.model.shapes import elements_of, product_of, shapes_of, sizes_of
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,7 @@ from traceanalyzer.model.shapes import elements_of, product_of, shapes_of
         ("[[4096,768],[768]]", [(4096, 768), (768,)]),
         ("[[[8],[4,2]],[]]", [(8,), (4, 2)]),
         ('[[2,"a"],[3]]', [(3,)]),
+        ("[[0,3],[0]]", [(0, 3), (0,)]),
         ("[[2.5],[true],[-1],[null],7]", []),
         ("7", []),
         ("[", []),
@@ -38,6 +39,11 @@ def test_shapes_are_those_of_tensors_and_of_lists_of_them(text: str, shapes: lis
 )
 def test_a_product_is_zero_where_there_are_no_sizes(text: str, product: int) -> None:
     assert product_of(text) == product
+
+
+@pytest.mark.parametrize(("text", "sizes"), [("[132,0,1]", (132, 0, 1)), ("[-1]", ()), ("[]", ()), ("", ())])
+def test_sizes_are_those_of_one_list(text: str, sizes: tuple[int, ...]) -> None:
+    assert sizes_of(text) == sizes
 
 
 def test_elements_fit_a_column() -> None:

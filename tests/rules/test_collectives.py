@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
@@ -11,7 +12,11 @@ from tests.loaded import reported_pair
 from tests.recorded import FIXTURES
 from tests.rules.launches import US, Shared, found, loop, of_rule
 from traceanalyzer import Finding, diagnose
+from traceanalyzer.job.links import RankLinks, SlowLink
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Confidence, Severity, Status
+from traceanalyzer.rule import Work
+from traceanalyzer.rules.communication.slow_link import slow_link
 
 
 def test_an_all_reduce_after_the_backward_pass_is_exposed(shared: Shared) -> None:
@@ -240,3 +245,18 @@ def test_batch_norms_that_exchange_statistics_are_not_to_be_stacked(shared: Shar
     assert (forward.cause, backward.cause) == ("batch-norm", "batch-norm")
     assert "Stack" not in forward.advice
     assert found(shared("ranks2/sync_bn.fixed.rank0"), "needless-collectives") == []
+
+
+def test_over_links_like_those_of_its_peers_a_transfer_takes_what_it_takes_less_the_more() -> None:
+    """Of six collectives those at a slow link, in another order than they ran."""
+    work = Analysis(few_and_many(150 * US).load()).index(Work).in_order()
+    entry, more_ns = work.entries[[4, 0, 3]], np.array([900 * US, 500 * US, 60 * US])
+    links = RankLinks((SlowLink((1, 3), None, None, 0.5, entry, more_ns),))
+    (hits,) = slow_link(work, links, None, None)
+    assert hits.named_by == "ranks 1 and 3"
+    assert (hits.fix.work.tolist(), hits.fix.dur_ns.tolist()) == (
+        work.entries[[0, 3, 4]].tolist(),
+        [1_500 * US, 90 * US, 1_100 * US],
+    )
+    assert (hits.lost.end_ns - hits.lost.start_ns).tolist() == [500 * US, 60 * US, 900 * US]
+    assert hits.evidence["more_ns"] == 1_460 * US

@@ -116,6 +116,11 @@ def test_a_rank_that_gets_more_tokens_than_it_sends() -> None:
     assert one.severity is Severity.INFO
 
 
+def test_what_is_sent_back_is_the_second_of_its_pair_and_no_other_s_first() -> None:
+    (one,) = found(experts([(T, 2 * T), (2 * T, T)] * 2), "uneven-experts")
+    assert (one.count, one.evidence["times_sent"]) == (2 * STEPS, 2.0)
+
+
 @pytest.mark.parametrize(
     "trace",
     [

@@ -68,9 +68,15 @@ def test_launches_whose_work_is_missing_here_and_there() -> None:
 
 
 def test_a_device_lane_that_ends_early() -> None:
-    found = _found(worked(stepped(), lambda number: number <= 100).load())
+    """The last launch to end is that of another thread, which began before the others."""
+    trace = worked(stepped(), lambda number: number <= 100)
+    trace.launch("cudaLaunchKernel", 3 * MS, 900 * US, 9_000, tid=77)
+    trace.events.insert(0, trace.events.pop())
+    found = _found(trace.load())
     assert "lost-work" not in found
-    assert found["truncated-device-lane"].evidence["missing"] == 60
+    evidence = found["truncated-device-lane"].evidence
+    assert evidence["missing"] == 61
+    assert evidence["tail_ns"] == 3 * MS + 900 * US - (2 * MS + 20 * 20 * US + US + 12 * US)
 
 
 def test_launches_in_a_capture_start_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
@@ -9,6 +10,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import computes
 from traceanalyzer.timeline.names import COMMUNICATION
+from traceanalyzer.timeline.transfers import transfer_ns
 
 US = 1_000
 NAMED = (
@@ -121,3 +123,21 @@ def test_a_duration_that_changes_though_the_launch_does_not_is_waiting() -> None
     assert changing(waits, blocks=86) == {"communication"}
     assert changing(waits, blocks=528) == {"compute"}
     assert changing((40,) * 10, blocks=86) == {"compute"}
+
+
+def test_what_a_collective_moves_is_what_it_sends_or_receives_whichever_is_more() -> None:
+    """A gather, an exchange of little that waited, and a scatter: 1,000 elements take a millisecond."""
+    trace = TraceBuilder()
+    moved = [(10, 1_000, 1_000), (10, 10, 1_000), (1_000, 10, 3_000), (None, None, 700)]
+    for number, (sent, received, dur_us) in enumerate(moved):
+        start = number * 5_000 * US
+        if sent is not None:
+            trace.op(
+                "record_param_comms", start, 20 * US, **{"In msg nelems": sent, "Out msg nelems": received}
+            )
+        trace.launch("cudaLaunchKernel", start + US, 5 * US, number + 1)
+        trace.kernel(start + 30 * US, dur_us * US, number + 1, name=NAMED[0])
+    loaded = trace.load()
+    work = Analysis(loaded).index(DeviceWork)
+    found = transfer_ns(loaded, work, np.arange(len(moved)))
+    assert (found // US).tolist() == [1_000, 110, 1_000, 700]

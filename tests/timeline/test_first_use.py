@@ -67,3 +67,21 @@ def test_a_slow_allocation_at_the_head_is_told_once() -> None:
     trace = steps(allocating=[1, 2])
     trace.launch("cudaMalloc", 400 * US, 550 * US, 900)
     assert once(trace) == [("allocating", step) for step in (1, 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "dur_us", "kind"),
+    [
+        ("cudaMalloc", 100_000, "first calls"),
+        ("cudaMalloc", 99_999, "allocating"),
+        ("cudaHostAlloc", 100_000, "allocating"),  # takes as long as the memory is large
+    ],
+)
+def test_an_allocation_of_a_tenth_of_a_second_prepares_the_device(name: str, dur_us: int, kind: str) -> None:
+    trace = TraceBuilder()
+    for number in range(STEPS):
+        trace.step(number, number * 1_000_000 * US, 900_000 * US)
+        trace.launch("cudaLaunchKernel", (number * 1_000_000 + 800_000) * US, 5 * US, number + 1)
+        trace.kernel((number * 1_000_000 + 800_010) * US, 5 * US, number + 1)
+    trace.launch(name, 10 * US, dur_us * US, 900)
+    assert once(trace) == [(kind, 0)]

@@ -89,7 +89,7 @@ _KINDS = {"compute": "kernel", "call": "runtime call", "wait": "call that waits"
 
 
 def _causes(page: Page) -> list[str]:
-    """Causes of idle time, those that are the main one in most parts of the window first; alike for all ranks."""
+    """Causes of idle time, those of the parts of the window that idle most first; alike for all ranks."""
     count: dict[str, int] = {}
     for one in (one for trace in page.traces if trace.timeline for one in trace.timeline.overviews):
         for at, busy in zip(one.why, one.busy, strict=True):

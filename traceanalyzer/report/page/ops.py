@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.roofline.op_work import OpWork
 
 if TYPE_CHECKING:
@@ -67,8 +66,6 @@ def op_table(analysis: Analysis, most: int) -> OpTable:
         Unavailable: the trace has no GPU work.
     """
     work = analysis.index(OpWork)
-    if len(work.ops) == 0:
-        raise Unavailable("no op has GPU work")
     rest = work.ops.iloc[most:]
     columns = (work.ops[name].head(most).tolist() for name in ("op", "calls", "gpu_ns", "share"))
     rows = tuple(
