@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import closing
 from pathlib import Path
+from signal import SIGKILL
+from threading import Event
 from typing import Any
 
 import pytest
@@ -17,6 +20,8 @@ from tests.job.ranks import Reductions, job_of
 from tests.report.test_pool import UNEVEN, pooled
 from traceanalyzer import diagnose, load_job
 from traceanalyzer.render.data.json import render_json
+from traceanalyzer.report.rank_pool import Task
+from traceanalyzer.report.rank_states import RankFile
 
 distributed = pytest.importorskip("distributed")
 
@@ -60,7 +65,7 @@ def test_a_worker_that_is_killed_changes_nothing(cluster: Any, when: int, job: P
         nonlocal answers
         answers += 1
         if answers == when:
-            os.kill(victim, signal.SIGKILL)
+            os.kill(victim, SIGKILL)
 
     pool = Cluster(cluster.scheduler_address)
     said = pooled(pool, job, told)
@@ -68,6 +73,46 @@ def test_a_worker_that_is_killed_changes_nothing(cluster: Any, when: int, job: P
     assert answers > when
     assert said == render_json(diagnose(load_job(job)))
     assert (victim in pids(cluster)) == (when == 0)
+
+
+def test_an_answer_is_made_again_whose_worker_ends_before_it_is_fetched(
+    cluster: Any, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The future that was finished is lost when it is looked at, and finished once more some time later."""
+    from distributed.client import FutureState
+
+    from traceanalyzer.report.cluster import Cluster
+
+    fetch, lose, lost = Cluster._answer, FutureState.lose, Event()
+    seen: list[str] = []
+
+    def late(self: Any, future: Any, task: Any) -> Any:
+        if not lost.is_set():
+            (owner,) = self._client.who_has([future])[future.key]
+            os.kill(next(one.pid for one in cluster.workers.values() if one.worker_address == owner), SIGKILL)
+            assert lost.wait(60)
+            seen.append(future.status)
+        return fetch(self, future, task)
+
+    def told(state: Any) -> None:
+        lose(state)
+        lost.set()
+
+    monkeypatch.setattr(Cluster, "_answer", late)
+    monkeypatch.setattr(FutureState, "lose", told)
+    with closing(Cluster(cluster.scheduler_address)) as pool:
+        said = pooled(pool, job)
+    assert seen == ["lost"]
+    assert said == render_json(diagnose(load_job(job)))
+
+
+def test_a_task_that_was_given_up_is_an_error_and_no_answer(cluster: Any) -> None:
+    from traceanalyzer.report.cluster import Cluster
+
+    with closing(Cluster(cluster.scheduler_address)) as pool:
+        future = pool._client.submit(time.sleep, 1)
+        future.cancel()
+        assert isinstance(pool._answer(future, Task(RankFile("rank0.json"))), CancelledError)
 
 
 def test_results_are_the_same_bytes_when_a_worker_is_killed(cluster: Any, job: Path, tmp_path: Path) -> None:

@@ -59,13 +59,13 @@ class Cluster:
     def _answer(self, future: Any, task: Task) -> Any:
         from distributed import KilledWorker
 
-        if future.status != "finished":
-            error = future.exception()
-            if isinstance(error, KilledWorker):
-                problem = "its workers ended one after the other, perhaps out of memory"
-                return Lost(problem, where=task.file.path)
+        try:  # its worker may have ended since it was finished: then it is made again, and waited for
+            answer, self._owner[task.file.path] = future.result()
+        except KilledWorker:
+            problem = "its workers ended one after the other, perhaps out of memory"
+            return Lost(problem, where=task.file.path)
+        except Exception as error:
             return error
-        answer, self._owner[task.file.path] = future.result()
         return answer
 
     def close(self) -> None:
