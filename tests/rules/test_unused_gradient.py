@@ -11,6 +11,7 @@ from tests.rules.test_dense_gradient import Training
 from traceanalyzer import diagnose
 
 HEAD, LAYER = [100, 512], [512, 512]
+DEEP, FIRST = [32, 32, 3, 3], [32, 16, 3, 3]
 
 
 class FineTuning(Training):
@@ -22,6 +23,23 @@ class FineTuning(Training):
         self.now += 2 * US
         self.op("aten::mm", [64, 512], shape)
         self.trace.op("autograd::engine::evaluate_function: MmBackward0", start, self.now - start)
+        self.gradient(shape, added=added)
+
+    def convolution(self, weight: list[int], *, first: bool) -> None:
+        """Backward of a convolution: of its input, unless it is the first, for 30 us, and of its weight for 20 us."""
+        start, makes = self.now, f"[{not first}, True, False]"
+        data = [8, weight[1], 9, 9]
+        self.args("aten::convolution_backward", start + US, 50 * US, [data, data, weight], [makes])
+        for name, dur in (("dgrad_kernel", 30), ("wgrad_kernel", 50 if first else 20))[first:]:
+            self.correlation += 1
+            self.trace.launch("cudaLaunchKernel", self.now + 2 * US, 5 * US, self.correlation)
+            self.device = max(self.device, self.now + 10 * US)
+            self.trace.kernel(self.device, dur * US, self.correlation, name=name)
+            self.device, self.now = self.device + dur * US, self.now + 20 * US
+        self.now = start + 60 * US
+        self.trace.op("autograd::engine::evaluate_function: ConvolutionBackward0", start, 55 * US)
+
+    def gradient(self, shape: list[int], *, added: bool) -> None:
         start = self.now
         self.now += 4 * US
         if added:
@@ -103,7 +121,7 @@ def test_gradients_that_may_be_used_are_left_alone(run: FineTuning) -> None:
 
 @pytest.mark.parametrize("shapes", [[], [[]]], ids=["no shapes", "none of long lists"])
 def test_an_optimizer_without_recorded_shapes_is_not_judged(shapes: list[list[int]]) -> None:
-    run = fine_tuning()
+    run = fine_tuning(changed="aten::sub_")
     run.optimizer(*shapes)
     (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
     why = "the shapes that the optimizer works on are not recorded"
@@ -111,7 +129,7 @@ def test_an_optimizer_without_recorded_shapes_is_not_judged(shapes: list[list[in
 
 
 def test_lists_that_the_program_changes_itself_have_to_be_recorded() -> None:
-    run = fine_tuning()
+    run = fine_tuning(changed="aten::sub_")
     run.op("aten::_foreach_add_", [], [], [])
     (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
     assert outcome.status == "not applicable"
@@ -202,4 +220,46 @@ def test_gradients_that_the_other_part_makes_and_clears_are_needless(run: FineTu
     ],
 )
 def test_gradients_of_another_part_that_may_be_used_are_left_alone(run: FineTuning) -> None:
+    assert found(run.trace, "unused-gradient") == []
+
+
+def loss_network(*, cleared: bool = False, written: str = "", together: bool = False) -> FineTuning:
+    """Four steps: backward of a loss's network, for the target and for what a layer made, then of that layer.
+
+    The optimizer has the layer alone, and its list is too long to be recorded.
+    """
+    run = FineTuning(900 * US)
+    for number in range(4):
+        run.step(number)
+        for leaf in (False, True):
+            for weight, first in ((DEEP, False), (FIRST, not leaf)):
+                run.convolution(weight, first=first)
+                if leaf:
+                    run.gradient(weight, added=not cleared)
+        run.layer(HEAD, added=together)
+        if written:
+            run.op(written, FIRST)
+        _fused(run, 1)
+    return run
+
+
+def test_gradients_that_each_step_adds_to_the_last_are_needless_in_the_middle_of_backward() -> None:
+    (unused,) = found(loss_network().trace, "unused-gradient")
+    assert (unused.evidence["unused"], unused.evidence["gradients"]) == (2, 3)
+    assert "no optimizer's zero_grad() clears them" in unused.message
+    assert unused.confidence == "high"
+    for_target, of_weights, added = 2 * 50, 2 * 20, 2 * 5
+    assert unused.cost_ns == 4 * (for_target + of_weights + added) * US
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(loss_network(cleared=True), id="made anew in each step"),
+        pytest.param(loss_network(together=True), id="all are added: they may be set to zero"),
+        pytest.param(loss_network(written="aten::zero_"), id="the program clears them itself"),
+        pytest.param(loss_network(written="aten::sub_"), id="the program writes to such a tensor"),
+    ],
+)
+def test_gradients_that_may_be_cleared_are_left_alone(run: FineTuning) -> None:
     assert found(run.trace, "unused-gradient") == []

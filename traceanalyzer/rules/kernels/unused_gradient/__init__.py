@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask
-from traceanalyzer.replay.edits import Drop
+from traceanalyzer.replay.edits import Drop, DropWork, Edit
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rules.kernels.unused_gradient import unused_parameters as parameters
 from traceanalyzer.rules.kernels.unused_gradient.discarded import discarded
+from traceanalyzer.rules.kernels.unused_gradient.never_cleared import made_for, never_cleared
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 _LEAF = r"^torch::autograd::AccumulateGrad$"
@@ -21,6 +22,7 @@ _UNRECORDED = "the shapes that the optimizer works on are not recorded"
 _UNUSED = "belong to parameters that no optimizer updates"
 _KEPT = f"{_UNUSED} and that nothing clears"
 _CLEARED = "are cleared before any optimizer reads them"
+_ADDED = "are added to those of the step before, as no optimizer's zero_grad() clears them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,10 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     What it looks for: parameters that get a gradient in every step, with shapes that no op of any optimizer's step has
     and that nothing else outside backward writes to; at least three quarters of all gradients. The cost is the
     engine's work after the last used gradient. Usually these gradients are never cleared, so each is added to the last
-    step's. If an optimizer's tensor lists are recorded, or a fused one's blocks tell them, any number of gradients
-    counts that its next step does not use, and that are created anew before another optimizer uses them.
+    step's. Where that is so in every step, beside gradients that are made anew, any number counts, wherever backward
+    makes them: a loss's network that is not frozen. The cost is then what makes those gradients alone. If an
+    optimizer's tensor lists are recorded, or a fused one's blocks tell them, any number of gradients counts that its
+    next step does not use, and that are created anew before another optimizer uses them.
     Why it costs: backward of a layer takes twice the time of its forward, and keeps its activations until then.
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that are not
     detached from their generator. Good: backbone.requires_grad_(False); discriminator(images.detach()).
@@ -62,37 +66,51 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     if (leaves.text("input_dims").code < 0).any():
         raise Unavailable(_UNRECORDED)
     added = np.isin(leaves.rows, calls[calls.is_op & calls.name.one_of("aten::add_")].parent.distinct().rows)
-    gone = discarded(calls, work, leaves, marks, added, parameters.passes_of(calls, marks, leaves))
+    pass_of = parameters.passes_of(calls, marks, leaves)
+    gone = discarded(calls, work, leaves, marks, added, pass_of)
     if len(np.unique(leaves.step[gone])) >= limits.min_steps:
         yield _hits(calls, leaves, ~gone, marks, _CLEARED)
         return
-    if not parameters.updates_are_recorded(calls, work, marks):
+    recorded, used = parameters.updates_are_recorded(calls, work, marks), np.zeros(len(leaves), bool)
+    if recorded:
+        used = parameters.used_by_optimizers(calls, leaves, marks)
+        if _steady(leaves, used, marks, limits):
+            yield _hits(calls, leaves, used, marks, _KEPT if added[~used].all() else _UNUSED)
+            return
+    kept = never_cleared(calls, leaves, marks, added, pass_of, limits.min_steps)
+    if kept.any() and not (recorded and used[kept].all()):
+        alone = parameters.for_unused_alone(calls, leaves, ~kept, marks)
+        spent, dropped, needless = made_for(calls, work, leaves, kept, alone)
+        yield _told(leaves, ~kept, needless, spent, (Drop(dropped.rows), DropWork(spent.entries)), _ADDED)
+    elif not recorded:
         raise Unavailable(_UNRECORDED)
-    used = parameters.used_by_optimizers(calls, leaves, marks)
-    if _steady(leaves, used, marks, limits):
-        kept = added[~used].all()
-        yield _hits(calls, leaves, used, marks, _KEPT if kept else _UNUSED)
 
 
 def _hits(calls: Calls, leaves: Calls, used: Mask, marks: Calls, why: str) -> Hits:
-    steps = len(np.unique(leaves.step))
     needless = parameters.for_unused_alone(calls, leaves, used, marks)
-    spent, owner = needless.launched()
-    nodes = needless[owner].name.sums(spent.dur_ns)
+    return _told(leaves, used, needless, needless.launched()[0], (Drop(needless.rows),), why)
+
+
+def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Edit, ...], why: str) -> Hits:
+    steps = len(np.unique(leaves.step))
+    owner = spent.launch.index_of_enclosing(needless)
     return Hits(
         occurrences=needless,
         lost=LostTime.all_of(spent, owner),
-        fix=Drop(needless.rows),
+        fix=fix,
         message=f"{{unused}} of {{gradients}} gradients a step {why}"
         ": computing them takes {gpu} of GPU time, mostly in {nodes}",
         advice="Call requires_grad_(False) on frozen parameters, or run their forward under torch.no_grad()"
         + (", or detach() the inputs of another part's loss." if why == _CLEARED else "."),
-        confidence=Confidence.HIGH if why == _KEPT else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if why in (_KEPT, _ADDED) else Confidence.MEDIUM,
         evidence={
             **told(spent),
             "unused": round((~used).sum() / steps),
             "gradients": round(len(leaves) / steps),
-            "nodes": {name.removeprefix(f"{parameters.NODE}: "): ns for name, ns in nodes.items()},
+            "nodes": {
+                name.removeprefix(f"{parameters.NODE}: "): ns
+                for name, ns in needless[owner].name.sums(spent.dur_ns).items()
+            },
             "gpu_ns": spent.total_ns,
         },
     )
