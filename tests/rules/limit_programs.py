@@ -49,6 +49,7 @@ from tests.rules.test_reordered_work import (
     searched,
     upsampled,
 )
+from tests.rules.test_repeated_calls import guided
 from tests.rules.test_stalled_threads import paused
 from tests.rules.test_unfused_optimizer import stepping
 from traceanalyzer.model.analysis import Analysis
@@ -248,6 +249,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "product-order": [lambda: program(linear_attention())],
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
+    "repeated-calls": [guided, lambda: guided(others=80)],
     "repeated-preparation": [lambda: program(searched())],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
+from traceanalyzer.rules.gpu_idle.repeated_calls.passes import Passes, passes_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
     HEAVY,
     advised,
@@ -42,6 +44,13 @@ class Limits:
         "maximum kernels in a repeat with a matrix product; a per-sample loop has 6, an expert 13, a small "
         "U-Net 36; H200",
     )
+    min_pass_launches: int = limit(
+        40, "minimum pieces of work of a pass through a network; fewer are a layer; chosen"
+    )
+    min_pass_share: float = limit(
+        0.5,
+        "minimum share of a step's launches in passes through one network; others are a part of it; chosen",
+    )
 
 
 _SELECTS = re.compile(
@@ -57,20 +66,23 @@ _COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it mak
 _ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 
 
-@rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits)
+@rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits, causes=("passes",))
 def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """The same sequence of small ops many times a step.
 
     What it looks for: the shortest sequence of outermost ops that repeats at least 16 times in a row within a step and
     launches tiny kernels each time: a loop over samples, requests, parameters or a list. If shapes change from repeat
     to repeat, 4 repeats are enough (mixture of experts), the more so where each counts its rows on the device (where,
-    nonzero, a mask).
+    nonzero, a mask). And passes through one network, one right after the other, that launch at least half of what the
+    step does, on tensors of the same shapes, whose first layer cannot take a pass's result, and whose results one op
+    then combines: guidance that calls a model with and without a prompt.
     Why it costs: every op costs microseconds of CPU time and every kernel a start, however small; one call on all
     elements pays once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
     torch.tensor(w, device="cuda")[:, None]`.
     How sure: the repetition is measured; independence of the repeats is not. Repeats that copy or update one of many
-    tensors, or whose results are stacked, are medium; repeats with a matrix product may be layers or time steps: low.
+    tensors, or whose results are stacked, are medium, as are passes through a network; repeats with a matrix product
+    may be layers or time steps: low.
     Chains of only pointwise ops belong to launch-bound: their remedy is a CUDA graph.
     When it is wrong: each repeat needs the previous result, as in a recurrent network. Iterated models (denoising,
     decoding) are recognised and not reported.
@@ -87,6 +99,39 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
         found = [loop for loop, _ in same]
         sized = _sized_by_data(found[0], counting)
         yield _hits(found, same[0][1], work, idle, gpus, limits, sized=sized)
+    passes = passes_of(outer, work, limits.min_pass_launches, limits.min_pass_share)
+    for _, alike in groupby(sorted(passes, key=lambda one: one.names), key=lambda one: one.names):
+        yield _passes_hits(list(alike), work, idle, gpus, limits)
+
+
+def _passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Hits:
+    at = passes[0].at.joined([one.at for one in passes])
+    ends = np.concatenate([one.ends_ns for one in passes])
+    group = np.repeat(np.arange(len(passes)), [len(one.at) for one in passes])
+    ops = at.joined([one.ops for one in passes])
+    lines, times = ops.line.or_else(ops.annotation).sums(ops.dur_ns), len(passes[0].at)
+    return Hits(
+        occurrences=at,
+        cause="passes",
+        lost=LostTime.launched_within(idle, at.start_ns, ends),
+        fix=(
+            batched_work(work, at.start_ns, ends, group, gpus, limits.kernel_floor_ns),
+            Batch(at.start_ns, ends, group),
+        ),
+        confidence=Confidence.MEDIUM,
+        message="the same {members} ops run "
+        + ("twice" if times == 2 else "{passes} times")
+        + " in a row on tensors of the same shapes, with {launches} launches each time, and then {taker} takes the "
+        "results: passes through one network, {times_a_step}" + (", at {lines}" if lines else ""),
+        advice="Put the inputs into one batch and call the network once: net(torch.cat([a, b])).chunk(2).",
+        evidence={
+            "members": len(passes[0].names),
+            "passes": times,
+            "launches": passes[0].launches,
+            "taker": passes[0].taker,
+            "lines": lines,
+        },
+    )
 
 
 def _sized_by_data(loop: Repeats, counting: Calls) -> bool:

@@ -1,0 +1,131 @@
+"""Passes through one network, one right after the other, on inputs of the same shapes, whose results are combined."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Mask, Rows, grouped
+from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rule.views.calls import Calls
+from traceanalyzer.rule.views.work import Work
+from traceanalyzer.timeline.names import VIEWING_OP
+
+_LAYERS = re.compile(r"^aten::(linear|conv[123]d|convolution|addmm|matmul|mm)$")
+_CANDIDATES = 8  # distances between layers that are tried: a network has few that recur
+_NEAR = 4  # ops after the passes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Passes:
+    """Passes in a row within one step.
+
+    Attributes:
+        at: the first op of each pass.
+        ops: all of them, without views.
+        ends_ns: int64 (passes,), where the last op of each ends.
+        names: those of one pass.
+        launches: pieces of work of one pass.
+        taker: the op that takes the results of several.
+    """
+
+    at: Calls
+    ops: Calls
+    ends_ns: Rows
+    names: tuple[str, ...]
+    launches: int
+    taker: str
+
+
+def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterator[Passes]:
+    """Of each step the passes that make at least such a share of its launches.
+
+    That a pass takes nothing of the one before is told by two things: its first layer takes no tensor of the shape of
+    a pass's result, as a layer of a chain would, and an op right after the last takes two tensors of that shape.
+
+    Args:
+        outer: outermost ops.
+        least: fewer launches are a layer, not a network.
+    """
+    outer = outer[~outer.name.meets(VIEWING_OP.search)]
+    if len(outer) == 0:
+        return
+    outer = outer[np.lexsort((outer.start_ns, outer.thread, outer.step))]
+    group, _ = grouped([outer.step, outer.thread])
+    kind, _ = grouped([outer.name.code, outer.text("input_dims").code])
+    launches = np.searchsorted(np.sort(work.outer_op.rows), (outer.rows, outer.rows + 1))
+    count = launches[1] - launches[0]
+    edges = np.flatnonzero(np.append(np.diff(group) != 0, True)) + 1
+    layer = outer.name.meets(_LAYERS.search)
+    for low, high in zip(np.append(0, edges[:-1]).tolist(), edges.tolist(), strict=True):
+        own = slice(low, high)
+        found = _first(outer[own], kind[own], count[own], layer[own], least)
+        step = count[outer.step == outer.step[low]].sum()  # of all threads: backward has its own
+        if sum(len(one.at) * one.launches for one in found) >= min_share * step > 0:
+            yield from found
+
+
+def _first(outer: Calls, kind: Rows, count: Rows, layer: Mask, least: int) -> list[Passes]:
+    """With the shortest period that has any."""
+    at = np.flatnonzero(layer)
+    order = np.lexsort((at, kind[at]))
+    steps = np.diff(at[order])[np.diff(kind[at[order]]) == 0]
+    usual = [period for period, _ in Counter(steps.tolist()).most_common(_CANDIDATES)]
+    for period in sorted(usual):
+        if found := list(_with(period, outer, kind, count, layer, least)):
+            return found
+    return []
+
+
+def _with(period: int, outer: Calls, kind: Rows, count: Rows, layer: Mask, least: int) -> Iterator[Passes]:
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], kind[period:] == kind[:-period], [False]))))
+    for first, last in edges.reshape(-1, 2).tolist():
+        times = (last - first) // period + 1
+        begin, end = last + period - times * period, last + period
+        if times < 2 or count[begin : begin + period].sum() < least or _repeats(kind[begin : begin + period]):
+            continue
+        taker = _taker(outer[begin : end + _NEAR], times * period, layer[begin:end])
+        if taker:
+            starts = begin + period * np.arange(times)
+            yield Passes(
+                at=outer[starts],
+                ops=outer[begin:end],
+                ends_ns=outer.end_ns[starts + period - 1],
+                names=tuple(map(str, outer[begin : begin + period].name.values())),
+                launches=int(count[begin : begin + period].sum()),
+                taker=taker,
+            )
+
+
+def _repeats(kind: Rows) -> bool:
+    """Whether these are the same few again and again: layers."""
+    size = len(kind)
+    return any(size % part == 0 and (kind[part:] == kind[:-part]).all() for part in range(1, size // 2 + 1))
+
+
+def _taker(ops: Calls, size: int, layer: Mask) -> str:
+    """Name of an op after the first `size` that takes two of their results; empty where a chain would look alike."""
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    own = [signatures[which] for which in number.tolist()]
+    last, result = own[size - 1], _result(tensors(own[size - 1]), _LAYERS.search(own[size - 1].name))
+    begins = tensors(own[int(np.argmax(layer))])
+    if result is None or not begins or begins[0] == result or not any(last.dims):
+        return ""
+    return next((op.name for op in own[size:] if tensors(op).count(result) > 1), "")
+
+
+def _result(taken: list[Shape], layer: re.Match[str] | None) -> Shape | None:
+    """Shape of what an op makes of tensors: a layer has its weight's first size in the place of the channels."""
+    if not taken or (layer and len(taken) < 2):
+        return None
+    data = taken[0]
+    if not layer:
+        return data
+    if "conv" in layer[1]:
+        return (data[0], taken[1][0], *data[2:])
+    return (*data[:-1], taken[1][0] if layer[1] == "linear" else taken[1][-1])
