@@ -60,6 +60,16 @@ def test_a_finding_without_cost_shows_none() -> None:
     assert "cost" not in text
 
 
+def test_what_would_save_nothing_is_not_advised() -> None:
+    """Unless it is called wrong for another reason; the whole report keeps it."""
+    vain = replace(samples.saving(0.002), low_share=0.0, high_share=0.004)
+    for severity, advised in ((Severity.INFO, False), (Severity.LOW, True)):
+        found = replace(samples.findings()[0], saving=vain, severity=severity)
+        report = samples.report(samples.replayed().traces[0], findings=(found,))
+        assert ("-> " in render_text(report)) is advised
+        assert "-> " in render_text(report, verbose=True)
+
+
 def test_a_saving_is_told_with_its_interval() -> None:
     step, finding = samples.estimate(18_300_000), samples.findings()[0]
     saved = Saving(8_900_000, 8_000_000, 9_500_000, 0.486, 0.44, 0.52, "replayed")

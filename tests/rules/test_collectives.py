@@ -185,6 +185,22 @@ def test_gradients_are_spoken_of_where_there_is_a_backward_pass(shared: Shared) 
         assert not any("backward" in one.advice for one in found(shared(name), "exposed-communication"))
 
 
+def test_who_runs_ddp_is_told_of_its_last_bucket(shared: Shared) -> None:
+    """Its ops are in the trace: the advice to use it would be none."""
+    for name in ("ddp/straggler_cpu.rank1", "ddp/overlap.rank0"):
+        (one,) = found(shared(name), "exposed-communication")
+        assert "buckets but the last" in one.advice
+    (one,) = found(shared("ddp/exposed.rank0"), "exposed-communication")
+    assert "DistributedDataParallel" in one.advice
+    assert "buckets but the last" not in one.advice
+
+
+def test_a_barrier_is_removed_whoever_comes_last(shared: Shared) -> None:
+    said = {(one.by, one.cause): one.advice for one in jobs_findings(shared, "ranks2/barrier.bad")}
+    assert said["barrier", "waiting"].startswith("Remove the barrier")
+    assert said["allreduce", "waiting"].startswith("Rank 1 comes last")
+
+
 def test_who_has_all_ranks_is_not_told_to_diagnose_all_ranks(shared: Shared) -> None:
     assert not any("all ranks at once" in one.advice for one in jobs_findings(shared, "ddp/straggler_gpu"))
     (alone,) = found(shared("ddp/straggler_gpu.rank0"), "exposed-communication")

@@ -150,3 +150,34 @@ def test_recorded_experts(shared: Shared) -> None:
     (one,) = of_job(shared, "moe_a2a.bad", "uneven-experts")
     assert (one.ranks, one.evidence["times_sent"]) == ((0,), 1.75)
     assert of_job(shared, "moe_a2a.fixed", "uneven-experts") == []
+
+
+def exchanges(kernel: str, beside: int) -> TraceBuilder:
+    """Three steps of ten exchanges of 100 µs, of so many of which a product runs beside."""
+    trace, number = TraceBuilder(distributedInfo={"rank": 0, "world_size": 8}), 0
+    for step in range(3):
+        begin = 2_000 * US * step
+        for at in range(10):
+            start = begin + 150 * US * at
+            trace.op("exchange", start, 20 * US)
+            for name, stream in [(kernel, 7), *[("gemm", 8)] * (at < beside)]:
+                number += 1
+                trace.launch("cudaLaunchKernel", start + 5 * US, 3 * US, number)
+                trace.kernel(start + 15 * US, 100 * US, number, name=name, stream=stream)
+        trace.step(step, begin, 1_500 * US)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("kernel", "beside", "advised"),
+    [
+        ("deep_ep::internode::combine<8>", 0, "Split the batch"),
+        ("deep_ep::internode::combine<8>", 8, "Most of it runs beside"),
+        ("deep_ep::internode_ll::combine<3, 10>", 0, "Let compute run between the sending and"),
+    ],
+)
+def test_an_exchange_that_is_hidden_already_needs_no_second_half(
+    kernel: str, beside: int, advised: str
+) -> None:
+    (one,) = found(exchanges(kernel, beside), "exposed-communication")
+    assert one.advice.startswith(advised)

@@ -14,7 +14,14 @@ from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import ranks_in_words
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import amount_words, finding_name, grade, saving_words, short_amounts
+from traceanalyzer.render.words.savings import (
+    amount_words,
+    finding_name,
+    grade,
+    saves_nothing,
+    saving_words,
+    short_amounts,
+)
 from traceanalyzer.report.verdict import listed
 
 SEVERITY_STYLES = {
@@ -53,10 +60,16 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, lines: 
     left = lines - len(page.lines)
     if left < 1:
         return
-    put_fitted(page, f"-> {finding.advice}", min(left, 2), indent=3, hang=3, whole=True)
+    if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
+        put_fitted(page, f"-> {finding.advice}", min(left, 2), indent=3, hang=3, whole=True)
     amounts = _amounts(finding, fault, _step(finding, report))
     if amounts and len(page.lines) < lines:
         put_fitted(page, amounts, 1, indent=3, style="dim")
+
+
+def _in_vain(finding: Finding) -> bool:
+    """Whether following the advice is predicted to save nothing."""
+    return finding.saving is not None and saves_nothing(finding.saving)
 
 
 def _amounts(finding: Finding, fault: Fault | None, step: StepEstimate | None) -> str:

@@ -89,13 +89,19 @@ def grade(finding: Finding, others: str = "") -> str:
     if finding.saving is None:
         costs = finding.severity is not Severity.INFO
         return str(finding.severity) + (f"  {format_share(finding.cost_share)} of recording" if costs else "")
-    share, high = finding.saving.share, finding.saving.high_share
-    if share < _NEXT_TO_NOTHING and (high < _WORTH_A_WORD or share < -_NEXT_TO_NOTHING):
+    share = finding.saving.share
+    if saves_nothing(finding.saving):
         return str(finding.severity) + f"  saves nothing{others}" * (finding.severity is not Severity.INFO)
     if share < _NEXT_TO_NOTHING:
         return f"{finding.severity}  probably saves nothing{others} ({_percents(finding.saving)})"
     sure = "" if finding.saving.low_share > 0 else ", not sure"
     return f"{finding.severity}  saves {_two_digits(share)}{others}{sure} ({_percents(finding.saving)})"
+
+
+def saves_nothing(saving: Saving) -> bool:
+    """Whether the fix is predicted to make no step shorter, or a longer one."""
+    share = saving.share
+    return share < _NEXT_TO_NOTHING and (saving.high_share < _WORTH_A_WORD or share < -_NEXT_TO_NOTHING)
 
 
 def _two_digits(share: float) -> str:

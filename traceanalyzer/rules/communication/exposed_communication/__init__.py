@@ -17,6 +17,7 @@ from traceanalyzer.rules.communication.exposed_communication.collective_advice i
     ALL_WAITING,
     advice,
     by_rank,
+    in_phases,
     perhaps_late,
     perhaps_needless,
     remedy,
@@ -54,6 +55,7 @@ class Limits:
 
 _HINT = Severity.LOW  # at most: what this rank waits for is no fault of its own
 _WHOLE = 0.995  # rounds to all of it
+_HIDDEN = 0.5  # of a collective's time with compute beside it: from there on it is overlapped already; chosen
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.01, limits=Limits, causes=("waiting", "transfer"))
@@ -100,7 +102,7 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
             message="{by} {times_a_step} takes {took} over all steps; for {waiting} of it this rank waits for "
             "{late} and computes nothing",
-            advice=who_is_late(arrivals.last[late], late_ns[late]),
+            advice=who_is_late(name.split(" ")[0], arrivals.last[late], late_ns[late]),
             max_severity=_HINT,
             evidence={
                 "waiting_ns": int(late_ns[late].sum()),
@@ -111,6 +113,8 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
     kind, transfer_ns = name.split(" ")[0], int(arrivals.transfer_ns.sum())
     left = np.where(arrivals.measured, arrivals.transfer_ns, found.dur_ns) - limits.gain_share * moved_ns
     whole = int(moved_ns.sum()) >= _WHOLE * transfer_ns
+    hidden = int(moved_ns.sum()) < (1 - _HIDDEN) * transfer_ns
+    moves = "sending and receiving" if in_phases(found) else "transfer"
     yield Hits(
         occurrences=found,
         named_by=name,
@@ -120,12 +124,12 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
         confidence=Confidence.MEDIUM,
         message="{by} {times_a_step}: "
         + (
-            "the whole transfer ({transfer} over all steps)"
+            f"the whole {moves} ({{transfer}} over all steps)"
             if whole
-            else "{exposed} of {transfer} of transfer over all steps"
+            else f"{{exposed}} of {{transfer}} of {moves} over all steps"
         )
         + " runs while the GPU computes nothing",
-        advice=advice(kind, found),
+        advice=advice(kind, found, hidden=hidden),
         evidence={
             "all_ns": found.total_ns,
             "exposed_ns": int(moved_ns.sum()),
@@ -170,6 +174,7 @@ def _probably(
     moved = np.minimum(exposed, arrivals.transfer_ns)
     waiting, kind = int((exposed - moved).sum()), name.split(" ")[0]
     whole = int(exposed.sum()) >= _WHOLE * found.total_ns
+    hidden = int(exposed.sum()) < (1 - _HIDDEN) * found.total_ns
     gain = 1.0 if perhaps_needless(kind, found) else limits.gain_share
     return Hits(
         occurrences=found,
@@ -182,7 +187,7 @@ def _probably(
         + ("the whole time ({all} in total)" if whole else "in total {exposed} of {all}")
         + " passes while the GPU computes nothing"
         + perhaps_late(kind, waiting=waiting, peers=peers),
-        advice=remedy(kind, found, peers=peers, alone=alone),
+        advice=remedy(kind, found, hidden=hidden, peers=peers, alone=alone),
         max_severity=_HINT if peers else Severity.HIGH,
         evidence={
             "all_ns": found.total_ns,

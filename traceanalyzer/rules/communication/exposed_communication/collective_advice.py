@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import re
+
 from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.model.trace import texts_of
 from traceanalyzer.rule.views import Work
 
+_SPLIT = "Split the batch in two: one half computes while the other is exchanged."
+_MOSTLY_HIDDEN = (
+    "Most of it runs beside compute already: start the rest earlier, or give it more to run beside."
+)
+_IN_PHASES = (
+    "Let compute run between the sending and the receiving kernel (return_recv_hook=True and two micro-batches). Where "
+    "it does already, nothing more can be hidden."
+)
 _ADVICE = {
     "allreduce": "Overlap it with the backward pass: DistributedDataParallel with small enough buckets "
     "(bucket_cap_mb), or async_op=True and a late wait().",
     "allgather": "Prefetch the next layer's parameters (FSDP: forward and backward prefetch).",
     "reducescatter": "Overlap it with the next layer's backward pass: use smaller FSDP units.",
-    "alltoall": "Split the batch in two: one half computes while the other is exchanged.",
+    "alltoall": _SPLIT,
     "barrier": "Remove the barrier from the loop: collectives synchronise the ranks where they need it.",
-    "sendrecv": "Split the batch in two: one half computes while the other is exchanged.",
+    "sendrecv": _SPLIT,
 }
 _ADVICE |= dict.fromkeys(("dispatch", "combine"), _ADVICE["alltoall"])  # of experts: DeepEP
 _AFTER_BACKWARD = "Reduce gradients during the backward pass, not after it (DistributedDataParallel). "
+_LAST_BUCKET = (
+    "DistributedDataParallel hides all buckets but the last behind the backward pass: make that one smaller "
+    "(bucket_cap_mb)."
+)
 _NEEDED = (
     "If the result is needed at once, use fewer or smaller collectives (one for several layers, a smaller "
 )
@@ -42,36 +57,59 @@ _PEERS = (
 )
 _PEERS += "Overlap does not help."
 _ALONE = " (diagnosing all ranks at once measures it)"
-_LATE = "{late} comes last: fix its findings first, and see what its GPU does before the collective. Overlap does "
-_LATE += "not help."
+_LATE = "{late} comes last: see what it does before the collective, on the CPU and the GPU. Overlap does not help."
 ALL_WAITING = ("barrier", "recv")
 """What these take is the way of the others to get there."""
 _BACKWARD = r"^autograd::|Backward"
+_DDP = re.compile(r"^DistributedDataParallel\.forward|^torch\.distributed\.ddp\.reducer::")
+_PHASES = r"internode_ll::(dispatch|combine)"  # DeepEP's: one kernel sends and another receives, if asked to
 
 
-def advice(kind: str, found: Work) -> str:
-    """By what it is, such as "allreduce"; outside of the backward pass the next op usually needs the result."""
+def advice(kind: str, found: Work, *, hidden: bool = False) -> str:
+    """By what it is, such as "allreduce"; outside of the backward pass the next op usually needs the result.
+
+    Args:
+        hidden: whether most of its time has compute beside it.
+    """
     if perhaps_needless(kind, found):
         return _PARTS
+    if in_phases(found):
+        return _IN_PHASES
+    if hidden and _ADVICE.get(kind) is _SPLIT:
+        return _MOSTLY_HIDDEN
     if kind != "allreduce":
         return _ADVICE.get(kind, _ELSE)
     backward = bool(found.outer_op.name.matches(_BACKWARD).any())
     many = len(found) >= _MANY * len(distinct(found.step))
-    if not backward and not _trains(found):
+    names = map(str, texts_of(found.events.trace.lanes.cpu, "name"))
+    reduced = any(map(_DDP.search, names))  # what is called outside of the backward pass is no gradient then
+    if not backward and (reduced or not _trains(found)):
         return _JOIN_SOME * many + _NEEDED
+    if reduced:
+        return _JOIN if many else _LAST_BUCKET
     return _JOIN * many + (_ADVICE[kind] if backward else _AFTER_BACKWARD + _NEEDED)
 
 
-def remedy(kind: str, found: Work, *, peers: bool, alone: bool) -> str:
+def in_phases(found: Work) -> bool:
+    """Whether kernels only send and receive, and the network moves the data between them."""
+    return bool(found.name.matches(_PHASES).all())
+
+
+def remedy(kind: str, found: Work, *, hidden: bool, peers: bool, alone: bool) -> str:
     """Where it was not measured who is late.
 
     Args:
+        hidden: whether most of its time has compute beside it.
         peers: whether most of it is probably waiting.
         alone: whether this is the only trace of the job.
     """
     if kind == "recv":
         return _PIPELINE
-    return _PEERS.format(how=_ALONE if alone else "") if peers and kind != "barrier" else advice(kind, found)
+    return (
+        _PEERS.format(how=_ALONE if alone else "")
+        if peers and kind != "barrier"
+        else advice(kind, found, hidden=hidden)
+    )
 
 
 def perhaps_late(kind: str, *, waiting: int, peers: bool) -> str:
@@ -90,8 +128,10 @@ def by_rank(last: Rows, waited_ns: Rows) -> dict[str, int]:
     return dict(sorted(total.items(), key=lambda item: -item[1]))
 
 
-def who_is_late(last: Rows, waited_ns: Rows) -> str:
+def who_is_late(kind: str, last: Rows, waited_ns: Rows) -> str:
     """What to do about measured waiting."""
+    if kind == "barrier":
+        return _ADVICE[kind]
     return _LATE.format(late=next(iter(by_rank(last, waited_ns))).capitalize())
 
 

@@ -33,7 +33,7 @@ _COMMUNICATION = Bound(
 TRANSFER = Bound(
     "communication",
     "transfer alone: the measured wait for other ranks is not counted",
-    "Use fewer, larger or smaller collectives, or overlap them with compute.",
+    "Overlap it with compute, or send fewer bytes.",
 )
 """Where waiting was measured and taken off."""
 _LATENCY = Bound(
