@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
+
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.report import Saving
+from traceanalyzer.render.text.fitting import put_fitted
+from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.words.savings import amount_words, cost_words, finding_name, grade, saving_words
 
@@ -84,12 +88,12 @@ def test_a_saving_is_told_with_its_interval() -> None:
     worse = replace(saved, step_ns=-900_000, share=-0.05)
     assert saving_words(worse, step) == "fixing it alone makes the 18.3 ms of a step 900 µs longer"
     assert saving_words(worse, None) == "fixing it alone makes the time of a step 900 µs longer"
-    assert grade(finding) == "high  48.0 % of recording"
+    assert grade(finding) == "high  costs 48.0 % of the recording"
     assert grade(replace(finding, saving=saved)) == "high  saves 49 % (44 to 52 %)"
     narrow = replace(saved, low_share=0.487, high_share=0.488)
     assert grade(replace(finding, saving=narrow)) == "high  saves 49 % (49 %)"
     near_nothing = replace(saved, low_share=-0.004, high_share=0.52)
-    assert grade(replace(finding, saving=near_nothing)) == "high  saves 49 %, not sure (0 to 52 %)"
+    assert grade(replace(finding, saving=near_nothing)) == "high, not sure  saves 49 % (0 to 52 %)"
     assert grade(replace(finding, saving=worse)) == "high  saves nothing"
     info = replace(finding, severity=Severity.INFO)
     assert grade(info) == grade(replace(info, saving=little)) == "info"
@@ -115,7 +119,7 @@ def test_costs_are_told_per_step_and_in_all() -> None:
 def test_a_name_says_nothing_twice() -> None:
     finding = replace(samples.findings()[0], rule="activity-buffer-request", cause="activity-buffer-request")
     assert finding_name(replace(finding, by="Activity Buffer Request")) == "activity-buffer-request"
-    assert finding_name(replace(finding, cause="buffer-flush", by="Buffer Flush")).endswith(": buffer-flush")
+    assert finding_name(replace(finding, cause="buffer-flush", by="Buffer Flush")).endswith(": buffer flush")
     assert finding_name(replace(finding, cause="", by="aten::mm")) == "activity-buffer-request: aten::mm"
     assert finding_name(replace(finding, cause="", by="+".join(["aten::mm"] * 9))).count("aten::mm") == 2
 
@@ -131,14 +135,44 @@ def test_names_of_backward_ops_are_theirs_and_not_the_engines() -> None:
 
 def test_a_title_without_room_has_fewer_words_and_none_that_is_cut() -> None:
     """What it is named by goes first, and then its cause: the line below names both."""
-    found = replace(
-        samples.finding(0), cause="transfer-of-pinned-memory", by="aten::_scaled_dot_product_attention"
-    )
+    found = replace(samples.finding(0), cause="pinned-transfer", by="aten::_scaled_dot_product_attention")
     job = replace(samples.two_ranks(), findings=(replace(found, rank=0),))
     titles = [
         next(line for line in render_text(job, width=width).splitlines() if line.startswith("1  "))
         for width in (120, 80, 60)
     ]
     names = [title[3:].partition(" (rank")[0] for title in titles]
-    assert names[0].startswith("scheduler-gap: transfer-of-pinned-memory, ")
-    assert names[1:] == ["scheduler-gap: transfer-of-pinned-memory", "scheduler-gap"]
+    assert names[0].startswith("scheduler-gap: pinned transfer, ")
+    assert names[1:] == ["scheduler-gap: pinned transfer", "scheduler-gap"]
+
+
+_SEEN = (
+    "aten::mm waits (median 2.00 ms; at most 3.00 ms) before aten::mm (60 % of the time), f(g) (30 %), "
+    "aten::add (10 %), of shapes 2048, 8192x2048; without the profiler the GPU is probably busy"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "left_out"),
+    [
+        (3, []),
+        (2, ["f(g)"]),
+        (1, ["f(g)", "shapes", "(median 2.00 ms; at most 3.00 ms)", "without"]),
+    ],
+)
+def test_details_go_before_the_clauses_of_a_message(lines: int, left_out: list[str]) -> None:
+    page = Page(80)
+    put_fitted(page, _SEEN, lines)
+    text = " ".join(page.lines)
+    assert len(page.lines) <= lines
+    assert text.count("(") == text.count(")")
+    assert [part for part in left_out if part in text] == []
+    assert text.startswith("aten::mm waits")
+    assert "aten::mm (60 % of the time)" in text
+
+
+def test_an_advice_ends_with_a_sentence() -> None:
+    advice = "-> Set the variable NHWC=1, in each process before import; else nothing changes. Measure."
+    page = Page(40)
+    put_fitted(page, advice, 1, whole=True)
+    assert " ".join(page.lines) == advice.removesuffix(" Measure.")

@@ -31,6 +31,9 @@ SEVERITY_STYLES = {
     Severity.INFO: "dim",
 }
 _TITLES = ("times", "steps", "confidence", "example at", "long", "step", "on", "timestamp")
+FULL = 4  # lines of what happened, with all of what to do
+_FEW = 5  # lines of a finding at most, if it has a line of what it saves and is not in full
+_ALL = 99  # lines
 _LEAST_BY = 12  # columns of what it is named by: of fewer nobody can tell it
 _BESIDE = 50  # columns of a title for the rule and the grade
 # Columns that a narrow page does without, the first first: the timestamp leads there.
@@ -48,22 +51,23 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
         page.put(amounts, indent=3, style="dim")
 
 
-def put_short(page: Page, number: int, finding: Finding, report: Report, lines: int) -> None:
-    """The same in at most so many lines: one is the title, the last what to do, if there are three."""
+def put_short(page: Page, number: int, finding: Finding, report: Report, detail: int) -> None:
+    """The same in fewer lines: `detail` is that many lines of what happened and of what to do, 0 the title alone.
+
+    What to do is never cut within a sentence; what is fixed with another finding needs none.
+    """
     fault = _fault(number, report)
     _title(page, number, finding, report, fault)
-    lines = lines if fault is None or number == fault.findings[0] else min(lines, 2)
-    left = lines - len(page.lines)
-    if left < 1:
+    if not detail:
         return
-    put_fitted(page, short_ops(finding.message), min(max(left - 1, 1), 2), indent=3)
-    left = lines - len(page.lines)
-    if left < 1:
+    put_fitted(page, short_ops(finding.message), detail, indent=3)
+    if fault is not None and number != fault.findings[0]:
         return
     if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
-        put_fitted(page, f"-> {finding.advice}", min(left, 2), indent=3, hang=3, whole=True)
+        room = detail if detail < FULL else _ALL
+        put_fitted(page, f"-> {finding.advice}", room, indent=3, hang=3, whole=True)
     amounts = _amounts(finding, fault, _step(finding, report))
-    if amounts and len(page.lines) < lines:
+    if amounts and (detail == FULL or len(page.lines) < _FEW):
         put_fitted(page, amounts, 1, indent=3, style="dim")
 
 
@@ -92,11 +96,7 @@ def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fau
     if fault is not None:
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]
-        right = (
-            grade(together, f" with {listed(fault.findings[1:])}")
-            if number == first
-            else f"fixed with {first}"
-        )
+        right = grade(together, listed(fault.findings)) if number == first else f"fixed with {first}"
     whose = _whose(finding, report)
     room = max(page.width - len(right) - len(f"{number}    {whose}"), 20)
     title = f"{number}  {_name(finding, room, max(page.width - _BESIDE, _LEAST_BY))}{whose}"
@@ -122,9 +122,13 @@ def _whose(finding: Finding, report: Report) -> str:
     if len(report.traces) > 1:
         every = len(finding.ranks) == len(report.traces)
         own = finding.ranks or (() if finding.rank is None else (finding.rank,))
-        return f" (all {len(finding.ranks)} ranks)" if every else f" ({ranks_in_words(own)})"
+        return f" ({_all_of(len(finding.ranks))})" if every else f" ({ranks_in_words(own)})"
     several = any(len(trace.meta.devices) > 1 or len(trace.accounting) > 1 for trace in report.traces)
     return f" (device {finding.device})" if several and finding.device is not None else ""
+
+
+def _all_of(ranks: int) -> str:
+    return "both ranks" if ranks == 2 else f"all {ranks} ranks"
 
 
 def put_places(page: Page, findings: Mapping[int, Finding], traces: Sequence[TraceReport]) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from traceanalyzer.render.text.page import Page
 
 _PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
-_ENDS = re.compile(r"(?<=[.;:,)]) | (?=\()")
+_ENDS = re.compile(r"(?<=[.;:,)]) ")
 _SENTENCES = re.compile(r"(?<=[.;]) ")
+# Evidence that a narrow page does without, the first first: all but the largest part of a list, shapes, details.
+_EVIDENCE = (
+    (re.compile(r"(\(\d+ % of the time\))(?:, (?:(?! % of the time)[^;])+? \(\d+ %\))+"), r"\1"),
+    (re.compile(r", of shapes [\dx]+(?:, [\dx]+)*"), ""),
+    (re.compile(r" \((?!\d+ % of the time)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
+)
 _ENOUGH = 0.5  # of the room: a sentence that ends there is better than a clause that ends later
 
 
@@ -18,38 +25,48 @@ def short_paths(text: str) -> str:
 
 
 def put_fitted(
-    page: Page,
-    text: str,
-    lines: int,
-    *,
-    indent: int = 0,
-    hang: int = 0,
-    style: str = "",
-    whole: bool = False,
+    page: Page, text: str, lines: int, *, indent: int = 0, hang: int = 0, style: str = "", whole: bool = False
 ) -> None:
-    """Put the text in at most so many lines; what is left out shows as three dots.
+    """Put the text in at most so many lines: evidence goes first, then the last clauses, which shows as three dots.
 
     Args:
-        whole: cut after a sentence wherever one fits, however short: half a sentence of advice is none.
+        whole: a sentence is never cut, even if it takes more lines: half a sentence of advice is none.
     """
-    for shorter in _shorter(short_paths(text), lines * (page.width - indent), 0.0 if whole else _ENOUGH):
-        trial = Page(page.width)
-        trial.put(shorter, indent=indent, hang=hang)
-        if len(trial.lines) <= lines and max(map(len, trial.lines)) <= page.width:
+    text = short_paths(text)
+    shorter = [text, *_sentences(text)] if whole else [*_without_evidence(text), *_shorter(text, lines, page)]
+    for trial in shorter:
+        own = Page(page.width)
+        own.put(trial, indent=indent, hang=hang)
+        if len(own.lines) <= lines and max(map(len, own.lines)) <= page.width:
             break
-    page.put(shorter, indent=indent, hang=hang, style=style)
+    page.put(trial, indent=indent, hang=hang, style=style)
 
 
-def _shorter(text: str, room: int, enough: float) -> list[str]:
-    """The text, then ever shorter beginnings of it: those that end with a sentence, clauses, and words.
+def _sentences(text: str) -> list[str]:
+    """Ever shorter beginnings of the text that are whole sentences."""
+    return [text[: end.start()] for end in reversed(list(re.finditer(r"(?<=[.]) (?=[A-Z`])", text)))]
 
-    Within parentheses it is cut only if all before them is short.
-    """
+
+def _without_evidence(text: str) -> Iterator[str]:
+    """The text, then with ever fewer details."""
+    yield text
+    for pattern, kept in _EVIDENCE:
+        text = pattern.sub(kept, text)
+        yield text
+
+
+def _shorter(text: str, lines: int, page: Page) -> list[str]:
+    """Ever shorter beginnings of it: those that end with a sentence, clauses, and words, never in parentheses."""
+    *_, text = _without_evidence(text)
+    room = lines * page.width
     sentences, clauses, words = (
         [text[: end.start()].rstrip(" .;:,") + " ..." for end in reversed(list(pattern.finditer(text)))]
         for pattern in (_SENTENCES, _ENDS, re.compile(" "))
     )
-    long = [one for one in sentences if len(one) > enough * room]
-    half = [one for one in clauses if len(one) > _ENOUGH * room and one.count("(") == one.count(")")]
-    closed = [one for one in words if len(one) > _ENOUGH * room and one.count("(") == one.count(")")]
-    return [text, *long, *half, *closed, *words, text[: max(room // 2, 20)]]
+    long = [one for one in (*sentences, *clauses) if len(one) > _ENOUGH * room and _closed(one)]
+    closed = [one for one in words if len(one) > _ENOUGH * room and _closed(one)]
+    return [*long, *closed, *words, text[: max(room // 2, 20)]]
+
+
+def _closed(text: str) -> bool:
+    return text.count("(") == text.count(")")

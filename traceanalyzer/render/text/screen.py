@@ -11,7 +11,7 @@ from traceanalyzer.model.finding import Finding, Severity, Status
 from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.bars import device_bar
-from traceanalyzer.render.text.finding import put_short
+from traceanalyzer.render.text.finding import FULL, put_short
 from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
 from traceanalyzer.render.text.page import Page
@@ -20,17 +20,16 @@ from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.triage import Triage, triage
 from traceanalyzer.version import __version__
 
-MOST_LINES = 60  # of the screen at 80 columns
+MOST_LINES, MOST_OF_JOB = 60, 80  # lines of the screen at 80 columns: of a trace, of a job
 _ROWS = 8  # of the table of time
 _DEVICES, _RANKS = 4, 3  # more are named in one line
 _FAILED = 3  # rules that are named
-_SIZES = (1, 3, 5)  # lines of a finding
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
 
 
 def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
-    """All of it in at most `MOST_LINES` lines; `quiet` keeps the findings alone."""
+    """All of it in at most `MOST_LINES` lines, of a job `MOST_OF_JOB`; `quiet` keeps the findings alone."""
     parts = triage(report)
     head, tail = (Page(page.width, page.colour, page.ascii_only) for _ in range(2))
     if not quiet:
@@ -39,7 +38,8 @@ def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
     page.lines += head.lines
     if parts.others:
         page.blank()
-        _findings(page, report, parts.others, MOST_LINES - len(head.lines) - len(tail.lines) - 2)
+        most = MOST_LINES if len(report.traces) == 1 else MOST_OF_JOB
+        _findings(page, report, parts.others, most - len(head.lines) - len(tail.lines) - 2)
     if tail.lines:
         page.blank()
         page.lines += tail.lines
@@ -104,16 +104,33 @@ def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
 
 def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room: int) -> None:
     """A line of each at least; then as many lines as there is room for, those above `info` first."""
-    blocks = {n: [_block(page, n, found, report, size) for size in _SIZES] for n, found in findings.items()}
-    sizes = dict.fromkeys(list(blocks)[: max(room - 2, 1)], 0)
-    wrong = [number for number in sizes if findings[number].severity is not Severity.INFO]
-    for numbers, size in ((wrong or list(sizes)[:1], 2), (list(sizes), 1), (list(sizes), 2)):
+    blocks = {
+        number: [_block(page, number, found, report, detail) for detail in range(FULL + 1)]
+        for number, found in findings.items()
+    }
+    wrong = [number for number in blocks if findings[number].severity is not Severity.INFO]
+    shown = list(blocks)[: max(room - 2, 1)]
+    details = _grown(blocks, shown, wrong, room)
+    bare = [number for number in shown if not details[number] and number not in wrong]
+    if bare:  # a title alone says nothing
+        shown = [number for number in shown if number not in bare] or shown[:1]
+        details = _grown(blocks, shown, wrong, room)
+    page.lines += _laid_out(blocks, details)
+    if len(details) < len(blocks):
+        page.put(f"... and {len(blocks) - len(details)} more: --verbose lists them", style="dim")
+
+
+def _grown(
+    blocks: Mapping[int, Sequence[Sequence[str]]], shown: Sequence[int], wrong: Sequence[int], room: int
+) -> dict[int, int]:
+    """The detail of each finding shown, such that all have room."""
+    details = dict.fromkeys(shown, 0)
+    first = [number for number in shown if number in wrong] or shown[:1]
+    for numbers, detail in ((first, 2), (shown, 1), (first, 3), (shown, 2), (first, FULL), (shown, FULL)):
         for number in numbers:
-            grown = sizes | {number: max(size, sizes[number])}
-            sizes = grown if len(_laid_out(blocks, grown)) + 1 <= room else sizes
-    page.lines += _laid_out(blocks, sizes)
-    if len(sizes) < len(blocks):
-        page.put(f"... and {len(blocks) - len(sizes)} more: --verbose lists them", style="dim")
+            grown = details | {number: max(detail, details[number])}
+            details = grown if len(_laid_out(blocks, grown)) + 1 <= room else details
+    return details
 
 
 def _laid_out(blocks: Mapping[int, Sequence[Sequence[str]]], sizes: Mapping[int, int]) -> list[str]:
@@ -127,9 +144,9 @@ def _laid_out(blocks: Mapping[int, Sequence[Sequence[str]]], sizes: Mapping[int,
     return lines
 
 
-def _block(page: Page, number: int, finding: Finding, report: Report, lines: int) -> list[str]:
+def _block(page: Page, number: int, finding: Finding, report: Report, detail: int) -> list[str]:
     own = Page(page.width, page.colour, page.ascii_only)
-    put_short(own, number, finding, report, lines)
+    put_short(own, number, finding, report, detail)
     return own.lines
 
 

@@ -7,11 +7,29 @@ from traceanalyzer.model.report import Saving, StepEstimate
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.words.escape import shortened
-from traceanalyzer.report.words import format_span
+from traceanalyzer.report.words import format_span, in_words
 
 _NEXT_TO_NOTHING = Severity.LOW.least_share
 _REST = "idle time after it"
 _CLEARLY = 1.5  # times the recorded time: a saving beyond needs a word; chosen
+# Causes that are codes, as people call them.
+_CAUSES = {
+    "batch": "larger batches help",
+    "below-bounds": "far below the peaks",
+    "compile": "torch.compile helps",
+    "compute": "compute-bound",
+    "dispatching": "launching",
+    "graph": "a CUDA graph helps",
+    "latency": "short kernels",
+    "memory": "memory-bound",
+    "off": "cache off",
+    "pair": "between two ranks",
+    "profiled-only": "only with the profiler",
+    "small-part": "a small part",
+    "start": "before the first launch",
+    "unsure": "not certain",
+    "waiting": "waiting",
+}
 _WORTH_A_WORD = 0.01  # of the step: an interval that ends below it is not shown beside "nothing"
 
 
@@ -71,8 +89,17 @@ def finding_name(finding: Finding, longest: int = 30) -> str:
     What it is named `by` has at most so many characters: the message has the whole of it.
     """
     by = shortened(short_ops(finding.by), longest) if finding.by else ""
-    parts = {_plain(part): part for part in (by, finding.cause) if part and _plain(part) != finding.rule}
+    parts = {
+        _plain(part): words for part, words in ((by, by), (finding.cause, _in_words(finding.cause))) if part
+    }
+    parts.pop(finding.rule, "")
     return finding.rule + (f": {', '.join(reversed(parts.values()))}" if parts else "")
+
+
+def _in_words(cause: str) -> str:
+    """A cause as people call it: `few-blocks` as `few blocks`, `host-code-once` as `host code, once`."""
+    every = cause.removesuffix("-once")
+    return _CAUSES.get(every, in_words(every)) + ", once" * (every != cause)
 
 
 def _plain(name: str) -> str:
@@ -80,22 +107,26 @@ def _plain(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-def grade(finding: Finding, others: str = "") -> str:
+def grade(finding: Finding, fault: str = "") -> str:
     """What stands at the right margin: severity, and the share that it was graded by, with its interval.
 
     Args:
-        others: the findings that are fixed with it, ` with 2`.
+        fault: the findings that one fix removes together, `1 and 2`; empty where the finding is alone.
     """
-    if finding.saving is None:
-        costs = finding.severity is not Severity.INFO
-        return str(finding.severity) + (f"  {format_share(finding.cost_share)} of recording" if costs else "")
-    share = finding.saving.share
-    if saves_nothing(finding.saving):
-        return str(finding.severity) + f"  saves nothing{others}" * (finding.severity is not Severity.INFO)
+    severity, saving, info = str(finding.severity), finding.saving, finding.severity is Severity.INFO
+    if saving is None:
+        return severity + (f"  costs {format_share(finding.cost_share)} of the recording" if not info else "")
+    who, saves = (f"{fault} ", "save") if fault else ("", "saves")
+    share, span = saving.share, _percents(saving)
+    if saves_nothing(saving):
+        return severity + f"  {who}{saves} nothing" * (not info)
     if share < _NEXT_TO_NOTHING:
-        return f"{finding.severity}  probably saves nothing{others} ({_percents(finding.saving)})"
-    sure = "" if finding.saving.low_share > 0 else ", not sure"
-    return f"{finding.severity}  saves {_two_digits(share)}{others}{sure} ({_percents(finding.saving)})"
+        return f"{severity}  {who}probably {saves} nothing ({span})"
+    if saving.low_share > 0:
+        return f"{severity}  {who}{saves} {_two_digits(share)} ({span})"
+    if info:
+        return f"{severity}  {who}may save up to {_two_digits(min(saving.high_share, 1.0))}"
+    return f"{severity}, not sure  {who}{saves} {_two_digits(share)} ({span})"
 
 
 def saves_nothing(saving: Saving) -> bool:
