@@ -39,7 +39,9 @@ def test_an_old_torch_may_not_have_it(advice: str, dialect: str, needs: str) -> 
 
 
 def test_channels_last_takes_a_switch_on_rocm() -> None:
-    assert "PYTORCH_MIOPEN_SUGGEST_NHWC=1" in as_recorded("Use {channels_last}.", ROCM)
+    """Beside the layout, since without the switch it does nothing."""
+    told = as_recorded("Use {channels_last}: model.", ROCM)
+    assert told.startswith("Use channels_last and PYTORCH_MIOPEN_SUGGEST_NHWC=1: model.")
     assert "MIOPEN" not in as_recorded("Pin the source.", ROCM)
 
 

@@ -43,6 +43,13 @@ def test_an_op_that_takes_little_of_the_step_is_no_hotspot() -> None:
     assert len(found(program([Op("aten::mm", NVJET, 80, pause=400)]), "hotspot")) == 1
 
 
+@pytest.mark.parametrize(("kernel", "fused"), [(NVJET, False), (ADD, True)])
+def test_short_products_cannot_be_fused(kernel: str, fused: bool) -> None:
+    (one,) = found(program([Op("aten::op", kernel, 2)]), "hotspot")
+    assert one.cause == "latency"
+    assert one.advice.startswith("Fuse these kernels") is fused
+
+
 def test_no_op_reaches_more_than_the_peak() -> None:
     quick = program([Op("aten::mm", NVJET, 50, [[4096, 4096], [4096, 4096]], [BF16, BF16])])
     (one,) = found(quick, "hotspot")

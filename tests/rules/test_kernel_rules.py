@@ -165,6 +165,23 @@ def test_convolutions_beside_others_in_tf32_are_not_told_to_allow_it(beside: str
     assert said in one.advice
 
 
+@pytest.mark.parametrize(
+    ("dims", "said"),
+    [
+        ([[128, 64, 32, 32], [128, 3, 32, 32], [64, 3, 3, 3]], "the 3 input channels padded to 4"),
+        ([[128, 3, 32, 32], [64, 3, 3, 3], []], "the 3 input channels padded to 4"),
+        ([[128, 64, 32, 32], [128, 64, 3, 3], []], "channels in multiples of 4"),
+        ([], "channels in multiples of 4"),
+    ],
+    ids=["gradient", "forward", "many channels", "no shapes"],
+)
+def test_images_of_three_channels_are_padded_for_tf32(dims: list[list[int]], said: str) -> None:
+    beside = "sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x32"
+    slow = Op("aten::convolution", "wgrad_alg0_engine<float, 128>", 300, dims, [F32, F32, F32])
+    (one,) = found(program([Op("aten::cudnn_convolution", beside), slow]), "no-tensor-cores")
+    assert said in one.advice
+
+
 def test_an_unknown_device_says_so() -> None:
     (one,) = named(SGEMM, device="Some GPU")
     assert "not in the table of peaks" in one.message

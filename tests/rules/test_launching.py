@@ -23,6 +23,21 @@ def test_a_step_of_tiny_kernels_becomes_a_graph(shared: Shared) -> None:
     assert "CUDA graph" in one.advice
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "asked"), [("Adam", "with Adam(..., capturable=True)"), ("SGD", "torch.cuda.graph, since")]
+)
+def test_a_graph_of_the_optimizers_step_is_told_what_it_asks_for(optimizer: str, asked: str) -> None:
+    """torch raises an error where Adam is captured without it; what is compiled is the model alone."""
+    trace = loop(["aten::add"], 60)
+    for step in range(3):
+        begin = step * 60 * 12 * US
+        trace.annotation(f"Optimizer.step#{optimizer}.step", begin + 600 * US, 100 * US)
+    (one,) = of_rule(trace, "launch-bound")
+    assert one.cause == "graph"
+    assert asked in one.advice
+    assert "leaves the optimizer's step out" in one.advice
+
+
 def test_who_has_a_graph_is_not_told_to_use_one(shared: Shared) -> None:
     assert above_info(found(shared("pairs/launch_bound.fixed"))) == []
 
@@ -37,6 +52,12 @@ def test_copies_are_no_kernels(shared: Shared) -> None:
     one = next(hit for hit in found(shared("real/gcn.eager")) if hit.rule == "launch-bound")
     assert (one.evidence["kernels"], one.evidence["launches"]) == (80, 89)
     assert one.message.startswith("the CPU launches 80 kernels a step")
+
+
+def test_a_loop_that_no_graph_takes_is_to_be_one_batch(shared: Shared) -> None:
+    one = next(hit for hit in found(shared("pairs4/moe_loop.bad")) if hit.rule == "launch-bound")
+    assert one.cause == "batch"
+    assert one.advice.startswith("If the repeats are independent, stack their inputs")
 
 
 def test_a_step_without_work_is_none_of_those_that_launch(shared: Shared) -> None:

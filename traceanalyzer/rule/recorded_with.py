@@ -44,8 +44,9 @@ FEATURES: Mapping[str, Feature] = {
         on_rocm="rocprofv3 --sys-trace, since torch's profiler records no waits for events on ROCm"
     ),
     "channels_last": Feature(
-        more_on_rocm=" On ROCm set PYTORCH_MIOPEN_SUGGEST_NHWC=1, too, and PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM=1 "
-        "for batch norms: MIOpen may leave the layout unused without."
+        on_rocm="channels_last and PYTORCH_MIOPEN_SUGGEST_NHWC=1",
+        more_on_rocm=" Batch norms need PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM=1, too: without, MIOpen may leave the "
+        "layout unused.",
     ),
 }
 

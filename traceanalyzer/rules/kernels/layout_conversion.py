@@ -28,8 +28,7 @@ _PARTS = {
 }
 
 _ADVICE = (
-    "Use {{channels_last}}{0}: model.to(memory_format=torch.channels_last{0}), and images.to(memory_format="
-    "torch.channels_last{0}) before the model."
+    "Use {{channels_last}}: model.to(memory_format=torch.channels_last{0}), and the same for its images."
 )
 _BY_IMAGE = "Measure before you change the layout: instance norms copy images back to channels first."
 

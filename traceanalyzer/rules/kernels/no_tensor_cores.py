@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -41,8 +42,10 @@ _ADVICE = {
 }
 _LEFT_OUT = (
     "TF32 is on (other convolutions use it), but cuDNN has no TF32 kernel for these layouts and shapes: use "
-    "{channels_last}, channels in multiples of 4 and cudnn.benchmark = True, or autocast to bfloat16."
+    "{{channels_last}}, {} and cudnn.benchmark = True, or autocast to bfloat16."
 )
+_CHANNELS = re.compile(r"^\[\[[\d,]+\],\[\d+,(\d+)(,\d+)+\]")  # of the weight, or of the images in a gradient
+_MULTIPLE = 4  # channels that a TF32 kernel of cuDNN takes at once
 _OLDER = "This device has no TF32: use torch.autocast with {half}, which its matrix units support."
 _UNKNOWN = "Use torch.autocast if the device has matrix units; TF32 (Ampere and later) needs no conversions."
 
@@ -91,7 +94,7 @@ def _hits(kind: str, found: Work, gpu: Gpu, share: float, left_out: bool, limits
     fewer = found.name.matches(families.FEWER_PRODUCTS)
     needed = found.dur_ns / np.where(fewer, max(times / limits.fewer_products, 1), times)
     guess = "" if gpu.peaks else f"; {gpu.shown} is not in the table of peaks, so this is a guess"
-    advice = _LEFT_OUT if left_out else _ADVICE[kind]
+    advice = _LEFT_OUT.format(_channels(found)) if left_out else _ADVICE[kind]
     if kind != "attention" and target != "tf32":
         advice = _OLDER.format(half=_SAID[target]) if target else _UNKNOWN
     return Hits(
@@ -103,3 +106,12 @@ def _hits(kind: str, found: Work, gpu: Gpu, share: float, left_out: bool, limits
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,
         evidence={**told(found), "what": kind, "gpu_share": share, "speedup": round(times, 1), "target": target},
     )  # fmt: skip
+
+
+def _channels(found: Work) -> str:
+    """What to do about the channels of the images that take most time."""
+    dims = next(iter(found.dims.sums(found.dur_ns)), "").replace(" ", "")
+    channels = int(shape[1]) if (shape := _CHANNELS.match(dims)) else 0
+    if channels % _MULTIPLE == 0:
+        return f"channels in multiples of {_MULTIPLE}"
+    return f"the {channels} input channels padded to {-(-channels // _MULTIPLE) * _MULTIPLE}"

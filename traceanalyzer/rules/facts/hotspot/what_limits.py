@@ -10,6 +10,7 @@ from traceanalyzer.roofline.op_work import OpWork, shapes_of
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.evidence import largest_shapes
 from traceanalyzer.rule.views import Work
+from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
 
 _MUCH = 0.25  # of an op's time: where the costliest inputs take less, their rate says little of the op
 _OVER_LINK = ("copy_h2d", "copy_d2h")
@@ -39,8 +40,9 @@ TRANSFER = Bound(
 _LATENCY = Bound(
     "latency",
     "its kernels are so short that starting them is the limit",
-    "Fuse them, or use a larger batch.",
+    "Fuse these kernels, or use a larger batch.",
 )
+_SHORT_PRODUCTS = "Use a larger batch; products like these cannot be fused into one another."
 _LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, while the GPU computes."
 _LINK = Bound("link", "transfer over the link to the host", _LINK_ADVICE)
 _COPIES = Bound("copies", "copies within the device", "Work in place or on views, and copy less.")
@@ -89,7 +91,9 @@ def what_limits(found: Work, rates: OpWork, pace: float, min_near_share: float, 
     if _mostly(found, "communication"):
         return _COMMUNICATION
     if found.total_ns / len(found) < max_latency_ns:
-        return replace(_LATENCY, advice=_FEW_NORMS) if found.op.name.matches(_NORMS).all() else _LATENCY
+        multiplies = 2 * found[found.name.matches(GEMM_OR_CONVOLUTION)].total_ns > found.total_ns
+        advice = _FEW_NORMS if found.op.name.matches(_NORMS).all() else _LATENCY.advice
+        return replace(_LATENCY, advice=_SHORT_PRODUCTS if multiplies else advice)
     if _mostly(found, *_OVER_LINK):
         return _over_link(found.of_kind(*_OVER_LINK))
     if _mostly(found, "copy_d2d"):

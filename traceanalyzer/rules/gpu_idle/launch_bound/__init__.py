@@ -115,18 +115,18 @@ def launch_bound(
     eager = work[(work.step >= 0) & ~work.in_graph]
     against = obstacles(eager, steps, syncs, limits.max_syncs, limits.min_same_share)
     shares = limits.min_pointwise_share, limits.min_compile_share
-    remedy = remedy_of(eager, against, steps.working, forecast, *shares)
+    kernels, pace = eager.of_kind("compute", "communication"), pace_ns(eager)
+    part = launching_part(calls, kernels, limits.min_loop_share)
+    remedy = remedy_of(eager, calls, part is not None, against, steps.working, forecast, *shares)
     unsure = remedy.saved is not None and remedy.saved.low_share < limits.min_sure_share
     busy, unsure = is_busy(forecast), unsure or only_profiled(forecast)
     least_ns = max(limits.min_idle_share * idle.total_ns, limits.min_window_share * steps.window_ns)
     awaited = 0.0 if forecast is None else forecast.program.awaited
     minor = found.total_ns + awaited * steps.window_ns < least_ns
     cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
-    kernels, pace = eager.of_kind("compute", "communication"), pace_ns(eager)
     lines = found.launch.line.sums(found.dur_ns)
     count = round(len(kernels) / max(steps.working, 1))
-    part = launching_part(calls, kernels, limits.min_loop_share)
-    advice = remedy.advice + _LOOP if part else remedy.advice
+    advice = remedy.advice + _LOOP if part and remedy.name != "batch" else remedy.advice
     waits = awaited >= limits.min_window_share
     guessed = awaited * steps.window_ns > found.total_ns
     yield Hits(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from traceanalyzer.model.finding import Confidence
@@ -10,14 +11,19 @@ from traceanalyzer.model.saving import Saving
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.rewrites import Compile, GraphLaunch
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule.views import Work
+from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rules.gpu_idle.launch_bound.capturable import is_compiled
+from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 _POINTWISE = re.compile(r"elementwise_kernel|elementwise_grid_stride|reduce_kernel|CatArrayBatched")
 
 _GRAPH = (
     "Capture the step in a CUDA graph (torch.cuda.graph, or {torch.compile}(mode='reduce-overhead')): every step "
     "launches the same kernels on the same grids."
+)
+_GRAPH_AND_OPTIMIZER = (
+    "Capture the step in a CUDA graph: torch.cuda.graph{0}, since every step launches the same kernels on the same "
+    "grids. {{torch.compile}}(mode='reduce-overhead') of the model leaves the optimizer's step out."
 )
 _ONE_STEP = (
     "If all steps have the same shapes (one recorded step does not show it), capture them in a CUDA graph: "
@@ -27,11 +33,17 @@ _COMPILE = (
     "Compile the model with {{torch.compile}}: {:.0f} % of the launches are pointwise kernels or copies, which "
     "can be fused. "
 )
-_STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others into a CUDA graph."
+_STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others{} into a CUDA graph."
 _IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest; in its way: {}."
 _BATCH = (
     "Do more with each launch (larger batch, several requests at once), or use a CUDA graph; in its way: {}."
 )
+_OF_REPEATS = (
+    "If the repeats are independent, stack their inputs and run them as one batch; else use a CUDA graph (in its way: "
+    "{})."
+)
+# torch/optim asks these under capture; the step counters of the others are no tensors, or may stay on the host.
+_ASKS = re.compile(r"^Optimizer\.step#(Adam|AdamW|NAdam|RAdam|Adamax|Adadelta|ASGD|Rprop|RMSprop)\.step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,8 @@ class Remedy:
 
 def remedy_of(
     eager: Work,
+    calls: Calls,
+    repeats: bool,
     against: list[str],
     steps: int,
     forecast: Forecast | None,
@@ -65,6 +79,8 @@ def remedy_of(
 
     Args:
         eager: the work in the steps that no graph launched.
+        calls: all of them, of which the optimizer's step is one.
+        repeats: whether a loop of ops launches most of it.
         against: why the step cannot be one CUDA graph as it is.
         min_pointwise_share: of the launches, that a compiler must be able to fuse.
         min_compile_share: of the step, that this must save: of its replay only the sign can be trusted.
@@ -73,9 +89,10 @@ def remedy_of(
     def saved(edit: Edit) -> Saving | None:
         return None if forecast is None else forecast.saving([edit])
 
-    graph = GraphLaunch()
+    graph, trained = GraphLaunch(), _optimizers(calls)
+    others = ", but for the optimizer's," if trained else ""
     if not against and steps > 1:
-        return Remedy("graph", graph, saved(graph), Confidence.HIGH, _GRAPH)
+        return Remedy("graph", graph, saved(graph), Confidence.HIGH, _whole_step(trained))
     pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_")
     if (share := float(pointwise.sum()) / max(len(eager), 1)) >= min_pointwise_share and not is_compiled(
         eager
@@ -83,9 +100,30 @@ def remedy_of(
         compiled = Compile(eager.entries[pointwise])
         gain = saved(compiled)
         if gain is None or gain.share >= min_compile_share:
-            rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC
+            rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC.format(others)
             advice = _COMPILE.format(100 * share) + rest
             return Remedy("compile", compiled, gain, Confidence.MEDIUM, advice)
     if not against:
-        return Remedy("graph", graph, saved(graph), Confidence.LOW, _ONE_STEP)
-    return Remedy("batch", (), saved(graph), Confidence.MEDIUM, _BATCH.format(", and ".join(against)))
+        needs = _needs(trained)
+        more = f" In a graph use {' and '.join(needs)}." if needs else ""
+        return Remedy("graph", graph, saved(graph), Confidence.LOW, _ONE_STEP + more)
+    advice = (_OF_REPEATS if repeats else _BATCH).format(", and ".join(against))
+    return Remedy("batch", (), saved(graph), Confidence.MEDIUM, advice)
+
+
+def _optimizers(calls: Calls) -> list[str]:
+    """What torch calls the optimizers' steps that are within steps, each once."""
+    marks = calls[calls.is_annotation & (calls.step >= 0)]
+    return sorted(set(marks[marks.name.matches(OPTIMIZER_MARK)].name.distinct()))
+
+
+def _whole_step(optimizers: Sequence[str]) -> str:
+    """How to capture it, and what the optimizers within it need for that."""
+    if not optimizers:
+        return _GRAPH
+    needs = " and ".join(_needs(optimizers))
+    return _GRAPH_AND_OPTIMIZER.format(f", with {needs}" if needs else "")
+
+
+def _needs(optimizers: Sequence[str]) -> list[str]:
+    return [f"{asks[1]}(..., capturable=True)" for name in optimizers if (asks := _ASKS.match(name))]
