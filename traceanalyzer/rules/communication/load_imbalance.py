@@ -21,16 +21,18 @@ from traceanalyzer.rule.collective_names import collectives_of
 class Limits:
     min_more_share: float = limit(
         0.1,
-        "minimum excess over the others' compute time; equal work differs by up to 6 % between two H200, by "
-        "more while NCCL runs",
+        "a rank must compute longer than the others by at least this share; equal work differs by up to 6 % between "
+        "two H200, by more while NCCL runs",
     )
     min_step_share: float = limit(
         0.042,
-        "minimum excess as a share of the step, if the others wait for most of it; two H200 of a healthy job differ "
-        "by up to 4.03 %",
+        "or, if the others wait for most of its excess, the excess must be at least this share of the step; two H200"
+        " of a healthy job differ by up to 4.03 %",
     )
     min_errors: float = limit(
-        3.0, "minimum excess in standard errors, since steps of random length differ by chance; textbook"
+        3.0,
+        "the excess must be at least this many standard errors, since steps of random length differ by chance; "
+        "textbook",
     )
 
 

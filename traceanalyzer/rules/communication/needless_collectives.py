@@ -22,12 +22,16 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_small_elements: int = limit(
-        1_024, "maximum number of elements of a small collective; its time is latency, about 10 us on NVLink"
+        1_024,
+        "a collective is small if it has at most this many elements; its time is latency then, about 10 us on NVLink",
     )
-    min_small_times: int = limit(3, "minimum number per step and thread; two may be a loss and its count")
+    min_small_times: int = limit(
+        3, "a thread must start at least this many small collectives a step; two may be a loss and its count"
+    )
     max_kernels_between: int = limit(
         8,
-        "kernels between two of them: values to log have none; layers and iterations 10 to 73, H200 and B200",
+        "at most this many kernels may run between two of them; values to log have none between them, collectives of"
+        " layers or iterations 10 to 73, H200 and B200",
     )
 
 

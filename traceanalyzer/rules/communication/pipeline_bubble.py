@@ -23,7 +23,9 @@ _MORE = 4  # times as many micro-batches, as the advice says what they would lea
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_bubble_share: float = limit(
-        0.2, "minimum bubble; four micro-batches per stage, as is usual, always leave less; chosen"
+        0.2,
+        "a bubble is reported from this share of the step on; four micro-batches per stage, as is usual, always "
+        "leave a smaller one; chosen",
     )
     tolerance_share: float = limit(
         0.05,

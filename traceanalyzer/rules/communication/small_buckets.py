@@ -24,25 +24,28 @@ from traceanalyzer.timeline.kernel_families import CONVERSION
 @dataclass(frozen=True, slots=True)
 class Limits:
     usual_bytes: int = limit(
-        25 << 20, "usual bytes of a bucket; DistributedDataParallel's default, bucket_cap_mb=25"
+        25 << 20, "a bucket usually has this size: DistributedDataParallel's default, bucket_cap_mb=25"
     )
     small_share: float = limit(
-        0.2, "maximum mean bucket as a share of the usual one; the first is 1 MB by design"
+        0.2,
+        "buckets are small if their mean is at most this share of the usual size; the first has 1 MB by design",
     )
     min_times: float = limit(
-        2.0, "minimum ratio of buckets to those of the default; a smaller ratio costs little"
+        2.0, "at least this many times the buckets of the default are needed; fewer cost little"
     )
     min_late_times: int = limit(
         4,
-        "minimum all-reduces per step after the backward pass; with fewer, it is probably not a loop over parameters",
+        "at least this many all-reduces a step must follow the backward pass; fewer are probably no loop over "
+        "parameters",
     )
     min_bytes: int = limit(
-        65_536, "minimum mean bytes of an all-reduce after the backward pass; smaller ones are logged values"
+        65_536,
+        "an all-reduce after the backward pass must have at least this size on average; smaller ones are logged values",
     )
     gain_share: float = limit(
         0.3,
-        "share of the hidden transfer that is really gained, since compute slows down beside NCCL; DDP on 2 H200, "
-        "NVLink",
+        "this share of the transfer that is hidden is really gained, since compute slows down beside NCCL; DDP on 2 "
+        "H200, NVLink",
     )
 
 

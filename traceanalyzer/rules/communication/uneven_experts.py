@@ -19,11 +19,12 @@ _BACKWARD = r"^autograd::engine::evaluate_function"
 class Limits:
     min_times: float = limit(
         1.25,
-        "minimum ratio of received to sent elements, on average; 1.25 is a usual capacity factor: Switch Transformer",
+        "a rank must receive at least this many times what it sends, on average; 1.25 is a usual capacity factor: "
+        "Switch Transformer",
     )
     min_elements: int = limit(
         65_536,
-        "minimum elements received in one exchange, on average; smaller ones are counts of tokens; chosen",
+        "an exchange must bring at least this many elements on average; smaller ones carry counts of tokens; chosen",
     )
 
 

@@ -50,13 +50,15 @@ _MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of 
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_gpu_share: float = limit(
-        0.10, "minimum share of GPU time in one op's copies; on healthy H200 traces only gathers reach it"
+        0.10,
+        "an op's copies must take at least this share of GPU time; on healthy H200 traces only gathers reach it",
     )
     min_row_bytes: int = limit(
-        65_536, "minimum size of a row of a tensor of which all rows are reordered: state, not items; chosen"
+        65_536, "rows count as state, not as items, if each has at least this size; chosen"
     )
     min_times: int = limit(
-        4, "minimum number of reorderings a step; a shuffle of the data is once a step; chosen"
+        4,
+        "all rows must be reordered at least this often in a step; a shuffle of the data comes once; chosen",
     )
 
 

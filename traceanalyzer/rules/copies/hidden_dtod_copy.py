@@ -15,7 +15,9 @@ from traceanalyzer.timeline import kernel_families as families
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_memsets: int = limit(
-        2, "maximum memsets between copy and GEMM; cuBLAS clears one workspace (4 bytes, H200, torch 2.11)"
+        2,
+        "at most this many memsets may lie between copy and GEMM; cuBLAS clears one workspace (4 bytes, H200, torch "
+        "2.11)",
     )
 
 

@@ -17,8 +17,12 @@ _SCORES = "aten::_log_softmax"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_classes: int = limit(1_000, "minimum number of classes; fewer are no vocabulary; chosen")
-    min_gpu_share: float = limit(0.2, "minimum share of GPU time; a smaller part is no place to look first")
+    min_classes: int = limit(
+        1_000, "scores count as a vocabulary's if there are at least this many classes; chosen"
+    )
+    min_gpu_share: float = limit(
+        0.2, "the scores must take at least this share of GPU time; a smaller part is no place to look first"
+    )
 
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)

@@ -13,7 +13,8 @@ from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit,
 class Limits:
     min_names_share: float = limit(
         0.01,
-        "minimum share of the GPU's or of the ops' time; fixed and healthy pairs of ranks differ in no name; H200",
+        "what the other ranks do not run must take at least this share of the GPU's or of the ops' time; fixed and "
+        "healthy pairs of ranks differ in no name; H200",
     )
 
 

@@ -17,8 +17,8 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, r
 class Limits:
     max_ops_before: int = limit(
         12,
-        "maximum ops from the scale's reciprocal to the check; 6 for one device, two more per additional device; "
-        "torch 2.11",
+        "at most this many ops may lie between the scale's reciprocal and the check; one device needs 6, each "
+        "further one two more; torch 2.11",
     )
 
 

@@ -28,11 +28,17 @@ _JITTER = "long-call"  # now here, now there: the code's only where the same op 
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_gap_ns: int = limit(
-        2_000, "minimum gap; queued kernels follow each other within 0.8 to 1.7 us on an H200 with torch 2.11"
+        2_000,
+        "a gap counts from this length on; queued kernels follow each other within 0.8 to 1.7 us on an H200 with "
+        "torch 2.11",
     )
-    min_steps: int = limit(3, "minimum number of steps; fewer cannot tell recurring from one-time costs")
-    min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
-    spike_times: float = limit(5.0, "minimum ratio to the median step for a hiccup in one step")
+    min_steps: int = limit(
+        3, "at least this many steps are needed; fewer cannot tell recurring from one-time costs"
+    )
+    min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
+    spike_times: float = limit(
+        5.0, "one step has a hiccup if its gap is at least this many times that of the median step"
+    )
 
 
 @rule(

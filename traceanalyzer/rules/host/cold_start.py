@@ -31,14 +31,16 @@ _PYTHON = "Python before the first op"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_steps: int = limit(3, "minimum number of steps; with fewer no step is known to be normal")
-    times_usual: float = limit(2.0, "minimum ratio of a cold first step to the median of the others")
+    min_steps: int = limit(3, "at least this many steps are needed; else no step is known to be normal")
+    times_usual: float = limit(
+        2.0, "a first step is cold if it takes at least this many times the median of the others"
+    )
     min_excess_ns: int = limit(
         1_000_000,
-        "minimum duration; the shortest cold start on an H200 took 2 ms, jitter of a step takes 0.5 ms",
+        "a cold start counts from this duration on; the shortest on an H200 took 2 ms, jitter of a step takes 0.5 ms",
     )
     min_whole_share: float = limit(
-        0.05, "window without normal steps: minimum share of it that stalls take; below, it counts as warm"
+        0.05, "a window without normal steps counts as warm if stalls take less than this share of it"
     )
 
 

@@ -22,16 +22,21 @@ _WHOLE = 0.95  # of the time, in which the GPU is idle: said so, and not again a
 class Limits:
     min_stretch_ns: int = limit(
         100_000,
-        "minimum stretch without a launch, twice that if stacks are recorded; dispatching an op takes tens of us",
+        "a stretch without a launch counts from this length on, from twice as long if stacks are recorded; "
+        "dispatching an op takes tens of us",
     )
-    min_cost_share: float = limit(0.02, "minimum share of a normal step; below it a stretch is jitter, H200")
-    min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
-    naming_share: float = limit(0.5, "minimum share of a stretch for the op that names it; chosen")
+    min_cost_share: float = limit(
+        0.02, "it must take at least this share of a normal step; below it a stretch is jitter, H200"
+    )
+    min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
+    naming_share: float = limit(0.5, "an op names a stretch if it takes at least this share of it; chosen")
     only_op_share: float = limit(
         0.8,
-        "minimum share of a function's op time in one op for the finding to be named after that op; chosen",
+        "the finding is named after an op if that op takes at least this share of the function's op time; chosen",
     )
-    skew_times: float = limit(2.0, "minimum ratio of the longest to the median for both to be shown; chosen")
+    skew_times: float = limit(
+        2.0, "median and longest are both shown if the longest is at least this many times the median; chosen"
+    )
 
 
 @rule(since="0.1", claims=Claims.HOST_CATCH_ALL, min_share=0.02, limits=Limits, causes=("stalled",))

@@ -25,13 +25,15 @@ _OTHER_KERNEL = (
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_stall_ns: int = limit(
-        1_000_000, "minimum time in one call; a plan of cuDNN's attention takes 20 to 40 ms, H200, torch 2.11"
+        1_000_000,
+        "a call must take at least this time; a plan of cuDNN's attention takes 20 to 40 ms, H200, torch 2.11",
     )
     min_new_share: float = limit(
-        0.8, "minimum share of such stalls in the first call with a shape; others have another reason; chosen"
+        0.8,
+        "at least this share of such calls must be the first with their shape; others have another reason; chosen",
     )
     min_steps_share: float = limit(
-        0.5, "minimum share of the steps after the first that stall so; fewer are a warm-up; chosen"
+        0.5, "at least this share of the steps after the first must stall so; fewer are a warm-up; chosen"
     )
 
 

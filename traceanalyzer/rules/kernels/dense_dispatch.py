@@ -20,14 +20,16 @@ from traceanalyzer.rule.quicker_work import quicker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_kept_share: float = limit(0.5, "maximum share of the experts that topk keeps for a token; chosen")
-    min_rows: int = limit(64, "minimum number of tokens; fewer gain nothing from an index; chosen")
+    max_kept_share: float = limit(0.5, "topk may keep at most this share of the experts for a token; chosen")
+    min_rows: int = limit(
+        64, "at least this many tokens are needed; fewer gain nothing from an index; chosen"
+    )
     min_gpu_share: float = limit(
-        0.03, "minimum share of GPU time in work on the dense tensor; less gains little; chosen"
+        0.03, "work on the dense tensor must take at least this share of GPU time; less gains little; chosen"
     )
     left_share: float = limit(
         0.9,
-        "share of the products' time that moving rows by index takes, forward and backward; H200, torch 2.11",
+        "moving rows by index takes this share of the products' time, forward and backward; H200, torch 2.11",
     )
 
 

@@ -27,16 +27,21 @@ _SHOWN = 3
 class Limits:
     times: float = limit(
         1.5,
-        "time of good lengths as a multiple of the bound of roofline/op_bounds.py; 9 of 10 take less on an H100",
+        "a good length takes this many times the bound of roofline/op_bounds.py; 9 of 10 take less on an H100",
     )
-    min_call_ns: int = limit(10_000, "minimum duration of a call; shorter ones are latency; H100, torch 2.11")
+    min_call_ns: int = limit(
+        10_000, "a call must take at least this time; shorter ones are latency; H100, torch 2.11"
+    )
     floor_ns: int = limit(
-        8_000, "minimum time with a good length; a million numbers take 7 to 13 us, H100, torch 2.11"
+        8_000, "a good length takes at least this time; a million numbers take 7 to 13 us, H100, torch 2.11"
     )
     speedup: float = limit(
-        2.0, "speedup of good lengths over one-kernel Bluestein, if lengths are unknown; H100: 2.4 to 4"
+        2.0,
+        "if lengths are unknown, good ones are this many times as fast as one-kernel Bluestein; H100: 2.4 to 4",
     )
-    speedup_passes: float = limit(8.0, "speedup over Bluestein in several passes; H100: 10 to 33")
+    speedup_passes: float = limit(
+        8.0, "good ones are this many times as fast as Bluestein in several passes; H100: 10 to 33"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits)

@@ -54,8 +54,10 @@ class Limits:
     floor_ns: int = limit(
         2_000, "kernels of up to this duration do not get faster with half the bytes; H200, torch 2.11"
     )
-    moving_share: float = limit(0.5, "share of the time that memory-bound kernels need with half the bytes")
-    unknown_speedup: float = limit(2.0, "speedup of products on devices without known peaks: half the bytes")
+    moving_share: float = limit(0.5, "memory-bound kernels need this share of their time with half the bytes")
+    unknown_speedup: float = limit(
+        2.0, "on devices without known peaks, products are this many times as fast: half the bytes"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits, causes=("throughout",), choices=("throughout",))

@@ -23,15 +23,15 @@ _COMPLEX = "c10::complex<"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    left_share: float = limit(0.5, "share of time that half of the spectrum needs; algebra")
+    left_share: float = limit(0.5, "half of the spectrum needs this share of the time; algebra")
     floor_ns: int = limit(
         2_000, "kernels of up to this duration do not get faster with half the numbers; H200, torch 2.11"
     )
     min_elements: int = limit(
-        1 << 16, "minimum size of a spectrum; smaller ones are bound by launches; chosen"
+        1 << 16, "a spectrum must have at least this many numbers; smaller ones are bound by launches; chosen"
     )
     min_gpu_share: float = limit(
-        0.05, "minimum share of GPU time in work on full spectra; less gains little; chosen"
+        0.05, "work on full spectra must take at least this share of GPU time; less gains little; chosen"
     )
 
 

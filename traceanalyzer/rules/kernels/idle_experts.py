@@ -18,13 +18,18 @@ from traceanalyzer.rule.quicker_work import quicker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_kept_share: float = limit(0.5, "maximum share of the experts that topk keeps for a token; chosen")
+    max_kept_share: float = limit(0.5, "topk may keep at most this share of the experts for a token; chosen")
     capacity_times: float = limit(
         1.25,
-        "ratio of an expert's rows to the even share, if tokens are sorted into slots; usual in the literature",
+        "if tokens are sorted into slots, an expert has this many times the even share of rows; usual in the "
+        "literature",
     )
-    min_rows: int = limit(64, "minimum number of tokens; fewer gain nothing from being sorted; chosen")
-    min_gpu_share: float = limit(0.05, "minimum share of GPU time in work on all experts and tokens; chosen")
+    min_rows: int = limit(
+        64, "at least this many tokens are needed; fewer gain nothing from being sorted; chosen"
+    )
+    min_gpu_share: float = limit(
+        0.05, "work on all experts and tokens must take at least this share of GPU time; chosen"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)

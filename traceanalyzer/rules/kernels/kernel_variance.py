@@ -23,23 +23,33 @@ from traceanalyzer.timeline.steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_steps: int = limit(3, "minimum number of steps with the same work; of two, neither is the exception")
+    min_steps: int = limit(
+        3, "at least this many steps must have the same work; of two, neither is the exception"
+    )
     slow_times: float = limit(
-        1.25, "minimum ratio to the usual time; 99 % of undisturbed kernels (H200) stay below 1.12"
+        1.25,
+        "an execution is slow if it takes at least this many times the usual time; 99 % of undisturbed kernels "
+        "(H200) stay below 1.12 times",
     )
     usual_share: float = limit(
         0.2,
-        "this quantile of the durations is the usual time, so that a fast mode of a fifth of the steps is found",
+        "the usual time is this quantile of the durations, not the median: if only a fifth of the steps is fast, "
+        "that fifth is the reference",
     )
-    rare_share: float = limit(0.15, "up to this share slow executions are outliers; above it, a second mode")
+    rare_share: float = limit(
+        0.15, "slow executions are outliers up to this share; with more they are a second mode"
+    )
     drift_times: float = limit(
         1.08,
-        "minimum ratio of last to first steps for drift; clocks of undisturbed H200 traces move by up to 1.05",
+        "a kernel drifts if its last steps take at least this many times its first; clocks of undisturbed H200 "
+        "traces move by up to 1.05 times",
     )
     max_beside_share: float = limit(
-        0.1, "maximum overlap with other kernels of the program, as a share of an execution; they slow it"
+        0.1,
+        "an execution is left out if other kernels of the program, which slow it, run beside it for more than this "
+        "share of it",
     )
-    min_lost_share: float = limit(0.001, "minimum share of kernel time that a kernel loses")
+    min_lost_share: float = limit(0.001, "a kernel must lose at least this share of all kernel time")
 
 
 # cause -> (message, advice)

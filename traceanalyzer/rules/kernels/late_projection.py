@@ -35,17 +35,18 @@ _UNCHANGED = r"^aten::(to|_to_copy|contiguous|clone|zeros_like|zeros|new_zeros|e
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_width_share: float = limit(
-        0.5, "maximum width after the layer over that before; more saves little; chosen"
+        0.5, "the layer must narrow its rows to at most this share; other layers save little; chosen"
     )
-    min_times: float = limit(2.0, "minimum ratio of elements after upsampling or gathering to those before")
+    min_times: float = limit(2.0, "upsampling or gathering must give at least this many times the elements")
     near_ops: int = limit(
         8,
-        "number of ops between gathering and summing, and between that and the layer, without views; chosen",
+        "at most this many ops, views not counted, may lie between gathering and summing, and between summing and "
+        "the layer; chosen",
     )
     min_gpu_share: float = limit(
-        0.05, "minimum share of GPU time in the wide work; less gains little; chosen"
+        0.05, "the wide work must take at least this share of GPU time; less gains little; chosen"
     )
-    floor_ns: int = limit(2_000, "minimum time of a kernel, however few its bytes; H200, torch 2.11")
+    floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
 
 
 @dataclass(frozen=True, slots=True)

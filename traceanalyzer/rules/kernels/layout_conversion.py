@@ -36,22 +36,29 @@ _BY_IMAGE = "Measure before you change the layout: instance norms copy images ba
 @dataclass(frozen=True, slots=True)
 class Limits:
     depthwise_share: float = limit(
-        0.25, "channels_last time as a share of a depthwise kernel's time; EfficientNet, H200"
+        0.25, "in channels_last a depthwise kernel takes this share of its time; EfficientNet, H200"
     )
     transform_share: float = limit(
-        0.6, "channels_last time as a share of the time of a batch norm's last pass; H200"
+        0.6, "in channels_last the last pass of a batch norm takes this share of its time; H200"
     )
     statistics_least_share: float = limit(
-        0.26, "channels_last time as a share of a batch norm's statistics, 16 to 32 channels; H200"
+        0.26,
+        "in channels_last a batch norm's statistics take at least this share of their time, with 16 to 32 channels; "
+        "H200",
     )
     backward_least_share: float = limit(
-        0.14, "channels_last time as a share of a batch norm's backward, 16 to 32 channels; H200"
+        0.14,
+        "in channels_last a batch norm's backward takes at least this share of its time, with 16 to 32 channels; H200",
     )
     statistics_blocks: float = limit(
-        2.0, "blocks per multiprocessor from which statistics are equally fast; H200"
+        2.0, "from this many blocks per multiprocessor on, statistics are equally fast in both layouts; H200"
     )
-    backward_blocks: float = limit(4.0, "blocks per multiprocessor from which backward is equally fast; H200")
-    unknown_sms: int = limit(108, "multiprocessors if the trace does not record them: A100")
+    backward_blocks: float = limit(
+        4.0, "from this many blocks per multiprocessor on, backward is equally fast in both layouts; H200"
+    )
+    unknown_sms: int = limit(
+        108, "the device has this many multiprocessors if the trace does not record them: A100"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits)

@@ -33,17 +33,21 @@ _NORMS = {
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_grid_share: float = limit(
-        0.5, "maximum share of the multiprocessors in use; above half, the gain is less than twofold"
+        0.5,
+        "a kernel may use at most this share of the multiprocessors; above half, the gain is less than twofold",
     )
     min_dur_ns: int = limit(
-        20_000, "minimum kernel duration; shorter kernels are limited by their start; H200, torch 2.11"
+        20_000,
+        "a kernel must take at least this time; shorter ones are limited by their start; H200, torch 2.11",
     )
-    max_beside_share: float = limit(0.5, "maximum share of its time beside work of other streams")
-    floor_ns: int = limit(5_000, "minimum time of the improved kernel; H200, torch 2.11")
+    max_beside_share: float = limit(
+        0.5, "work of other streams may run beside a kernel for at most this share of its time"
+    )
+    floor_ns: int = limit(5_000, "the improved kernel takes at least this time; H200, torch 2.11")
     usual_share: float = limit(
         0.10,
-        "smaller savings, as shares of the step, are shown as info in the backward of norms: that of LayerNorm in a "
-        "healthy model reaches 0.075, H200",
+        "in the backward of norms, savings below this share of the step are shown as info; LayerNorm in a healthy "
+        "model reaches 7.5 %, H200",
     )
 
 

@@ -22,15 +22,16 @@ _MASK = 3  # position of the mask among the inputs
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_queries: int = limit(
-        64, "minimum rows of the mask; a few queries read keys and values, not the mask; chosen"
+        64,
+        "the mask must have at least this many rows; a few queries read keys and values, not the mask; chosen",
     )
     forward_share: float = limit(
-        0.6, "kernels' time without the mask, over that with it, forward; 4,096 positions, H200"
+        0.6, "without the mask the forward kernels take this share of their time; 4,096 positions, H200"
     )
     backward_share: float = limit(
-        0.57, "kernels' time without the mask, over that with it, backward; 4,096 positions, H200"
+        0.57, "without the mask the backward kernels take this share of their time; 4,096 positions, H200"
     )
-    min_gpu_share: float = limit(0.1, "minimum share of GPU time in masked attention; chosen")
+    min_gpu_share: float = limit(0.1, "masked attention must take at least this share of GPU time; chosen")
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.03, limits=Limits)

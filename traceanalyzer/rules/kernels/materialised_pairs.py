@@ -23,13 +23,15 @@ Shape = tuple[int, ...]
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_times: float = limit(
-        8.0, "minimum ratio of the pairs to all inputs together; less is a bias or a mask; chosen"
+        8.0,
+        "the pairs must have at least this many times the elements of all inputs together; fewer are a bias or a "
+        "mask; chosen",
     )
-    min_elements: int = limit(1 << 20, "minimum number of pairs; fewer fit into a cache; chosen")
+    min_elements: int = limit(1 << 20, "at least this many pairs are needed; fewer fit into a cache; chosen")
     min_gpu_share: float = limit(
-        0.05, "minimum share of GPU time in work on the pairs; less gains little; chosen"
+        0.05, "work on the pairs must take at least this share of GPU time; less gains little; chosen"
     )
-    reached_share: float = limit(0.5, "share of the float32 peak that a fused kernel reaches; chosen")
+    reached_share: float = limit(0.5, "a fused kernel reaches this share of the float32 peak; chosen")
 
 
 @dataclass(frozen=True, slots=True)

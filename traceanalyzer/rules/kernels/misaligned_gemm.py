@@ -25,16 +25,24 @@ _ODD = r"align1(?!\d)|_a1_|aligna1_"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    aligned_elements: int = limit(8, "elements of 2 bytes in a 16-byte load; CUTLASS, cuBLAS: align8")
-    pad_to_elements: int = limit(64, "multiple that all tile sizes divide well; 50,257 becomes 50,304")
+    aligned_elements: int = limit(
+        8, "a 16-byte load holds this many elements of 2 bytes; CUTLASS, cuBLAS: align8"
+    )
+    pad_to_elements: int = limit(
+        64, "the advice pads to a multiple of this, which all tile sizes divide well; 50,257 becomes 50,304"
+    )
     floor_ns: int = limit(
         5_000, "products of up to this duration do not get faster when aligned; H200, torch 2.11"
     )
     speedup: float = limit(
-        3.5, "speedup of aligned over align2 kernels, if shapes are unknown; H200, torch 2.11, k = 4,002"
+        3.5,
+        "if shapes are unknown, aligned kernels are this many times as fast as align2 ones; H200, torch 2.11, k = "
+        "4,002",
     )
     speedup_odd: float = limit(
-        7.0, "speedup of aligned over align1 kernels, if shapes are unknown; H200, n = 50,257 and k = 4,001"
+        7.0,
+        "if shapes are unknown, aligned kernels are this many times as fast as align1 ones; H200, n = 50,257 and k ="
+        " 4,001",
     )
 
 

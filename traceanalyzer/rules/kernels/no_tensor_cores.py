@@ -19,15 +19,19 @@ from traceanalyzer.timeline import kernel_families as families
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_gpu_share: float = limit(0.05, "minimum share of GPU time; less is not worth a change of precision")
+    min_gpu_share: float = limit(
+        0.05,
+        "such products must take at least this share of GPU time; less is not worth a change of precision",
+    )
     floor_ns: int = limit(
         5_000, "kernels of up to this duration do not get faster on tensor cores; H200, torch 2.11"
     )
     fewer_products: float = limit(
-        2.25, "ratio of products saved by Winograd's F(2x2, 3x3); Lavin and Gray, 2015"
+        2.25, "Winograd's F(2x2, 3x3) needs this many times fewer products; Lavin and Gray, 2015"
     )
     unknown_speedup: float = limit(
-        4.0, "speedup of matrix over vector units on devices without known peaks: MI300X's"
+        4.0,
+        "on devices without known peaks, matrix units are this many times as fast as vector units: MI300X's ratio",
     )
 
 

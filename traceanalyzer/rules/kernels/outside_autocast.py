@@ -16,15 +16,19 @@ from traceanalyzer.timeline import kernel_families as families
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_gpu_share: float = limit(
-        0.05, "minimum share of GPU time; a head or a router kept in float32 takes less"
+        0.05,
+        "such products must take at least this share of GPU time; a head or a router kept in float32 takes less",
     )
     min_half_share: float = limit(
-        0.1, "minimum share of half precision in the products' time; then the program intends to use it"
+        0.1,
+        "at least this share of the products' time must be in half precision; then the program intends to use it",
     )
     floor_ns: int = limit(
         5_000, "products of up to this duration do not get faster in half precision; H200, torch 2.11"
     )
-    speedup: float = limit(2.0, "speedup of bfloat16 over TF32 on an unknown device: half the bits")
+    speedup: float = limit(
+        2.0, "on an unknown device, bfloat16 is this many times as fast as TF32: half the bits"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, limits=Limits)

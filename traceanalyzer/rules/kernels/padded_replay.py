@@ -18,12 +18,15 @@ from traceanalyzer.timeline.names import GRAPH_LAUNCH
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_used_share: float = limit(
-        0.5, "maximum share of used rows in a replay; with sizes in powers of two, at least half are used"
+        0.5,
+        "a replay may use at most this share of its rows; with sizes in powers of two, at least half are used",
     )
     min_replays: int = limit(
-        3, "minimum number of such replays; fewer may be the last, incomplete batch; chosen"
+        3, "at least this many such replays are needed; fewer may be the last, incomplete batch; chosen"
     )
-    min_gpu_share: float = limit(0.05, "minimum share of GPU time in such replays; less gains little; chosen")
+    min_gpu_share: float = limit(
+        0.05, "such replays must take at least this share of GPU time; less gains little; chosen"
+    )
     floor_ns: int = limit(
         2_000, "kernels of up to this duration do not get faster with fewer rows; H200, torch 2.11"
     )

@@ -25,16 +25,16 @@ _PRODUCTS = r"^aten::(linear|matmul|mm|addmm|bmm)$"
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_used_share: float = limit(
-        0.25, "maximum share of the result that is used; more is not worth another shape; chosen"
+        0.25, "at most this share of the result may be used; more is not worth another shape; chosen"
     )
     near_ops: int = limit(
-        8, "number of ops after the product, without views, searched for its readers; chosen"
+        8, "the readers of a product are searched among this many ops after it, views not counted; chosen"
     )
     calls: int = limit(
-        4, "number of calls per op and shapes that are checked; all must be used only in part; chosen"
+        4, "this many calls per op and shapes are checked, and all must be used only in part; chosen"
     )
     min_gpu_share: float = limit(
-        0.05, "minimum share of GPU time in such products; less gains little; chosen"
+        0.05, "such products must take at least this share of GPU time; less gains little; chosen"
     )
 
 

@@ -23,13 +23,18 @@ _LAYERS = ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_times: int = limit(4, "minimum copies of each row; fewer save less than gathering costs; chosen")
-    min_rows: int = limit(
-        4_096, "minimum rows of the product; smaller products are bound by launches; chosen"
+    min_times: int = limit(
+        4,
+        "each row must be copied at least this many times; fewer copies save less than gathering costs; chosen",
     )
-    min_gpu_share: float = limit(0.05, "minimum share of GPU time in products on copied rows; chosen")
+    min_rows: int = limit(
+        4_096, "the product must have at least this many rows; smaller ones are bound by launches; chosen"
+    )
+    min_gpu_share: float = limit(
+        0.05, "products on copied rows must take at least this share of GPU time; chosen"
+    )
     left_share: float = limit(
-        0.25, "share of the products' time that gathering and adding the results takes; chosen"
+        0.25, "gathering and adding the results takes this share of the products' time; chosen"
     )
 
 

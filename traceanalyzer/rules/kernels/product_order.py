@@ -24,12 +24,14 @@ _SCALINGS = ("aten::mul", "aten::mul_", "aten::div", "aten::div_", "aten::copy_"
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_operations_share: float = limit(
-        0.25, "maximum ratio of operations: the other order to this one; chosen"
+        0.25, "the other order must need at most this share of the operations; chosen"
     )
     min_gpu_share: float = limit(
-        0.05, "minimum share of GPU time in such products; less gains little; chosen"
+        0.05, "such products must take at least this share of GPU time; less gains little; chosen"
     )
-    floor_ns: int = limit(2_000, "minimum time of a kernel, however few its operations; H200, torch 2.11")
+    floor_ns: int = limit(
+        2_000, "a kernel takes at least this time, however few its operations; H200, torch 2.11"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,18 +34,21 @@ _REACH = "Keep the last elements that the kernels reach, and feed only these and
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_lengths: int = limit(6, "minimum number of lengths in a row, each longer by as much; chosen")
+    min_lengths: int = limit(
+        6, "there must be at least this many lengths in a row, each longer by as much; chosen"
+    )
     joined_share: float = limit(
-        0.5,
-        "minimum share of the lengths that cat or a slice is seen to make, to count as a growing sequence",
+        0.5, "a sequence grows if cat or a slice is seen to make at least this share of its lengths"
     )
     min_gpu_share: float = limit(
-        0.05, "minimum share of GPU time on such sequences; less gains little; chosen"
+        0.05, "work on such sequences must take at least this share of GPU time; less gains little; chosen"
     )
-    floor_ns: int = limit(2_000, "minimum time of a kernel, however few its elements; H200, torch 2.11")
+    floor_ns: int = limit(
+        2_000, "a kernel takes at least this time, however few its elements; H200, torch 2.11"
+    )
     recurrent_floor_ns: int = limit(
         300_000,
-        "minimum time of a call of a recurrent layer; cuDNN's LSTM, 1,024 rows of 96, one element; H200",
+        "a call of a recurrent layer takes at least this time; cuDNN's LSTM, 1,024 rows of 96, one element; H200",
     )
 
 

@@ -21,10 +21,11 @@ _LOOKUPS, _LOOKED_UP = ("aten::embedding",), r"EmbeddingBackward0$"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_times: float = limit(
-        3.0, "minimum ratio of conversions or lookups to gradients; 2 is recomputation in backward"
+        3.0,
+        "a parameter must be cast or read at least this many times per gradient; activation checkpointing gives 2",
     )
     min_gpu_share: float = limit(
-        0.03, "minimum share of GPU time in the repetition; less gains little; chosen"
+        0.03, "the repetition must take at least this share of GPU time; less gains little; chosen"
     )
 
 

@@ -31,13 +31,18 @@ _SMALLER = r"^aten::(topk|argmax|argmin|max|min|index_select|gather|embedding|nl
 class Limits:
     min_bytes: int = limit(
         128 << 20,
-        "minimum size of the tensor: more than caches hold, so that writing it takes its bytes' time; chosen",
+        "the tensor must have at least this size: it does not fit into caches then, so that writing it takes its "
+        "bytes' time; chosen",
     )
     writing_share: float = limit(
-        0.8, "minimum time of a kernel that can have written it, over its bytes at the memory's peak; chosen"
+        0.8,
+        "a kernel can have written it if it takes at least this share of the tensor's bytes at the memory's peak; "
+        "chosen",
     )
-    min_steps: int = limit(3, "minimum number of steps, all of which must do it; chosen")
-    min_gpu_share: float = limit(0.05, "minimum share of GPU time in it; less gains little; chosen")
+    min_steps: int = limit(3, "there must be at least this many steps, all of which do it; chosen")
+    min_gpu_share: float = limit(
+        0.05, "it must take at least this share of GPU time; less gains little; chosen"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)

@@ -20,15 +20,19 @@ from traceanalyzer.rule.quicker_work import quicker
 class Limits:
     sector_bytes: int = limit(
         64,
-        "bytes that memory delivers at once: strided copies reach its usual rate if 64 count, not 32; H200",
+        "memory delivers this many bytes at once: strided copies reach its usual rate if 64 count, not 32; H200",
     )
     min_times: float = limit(
-        1.5, "minimum ratio of moved to used bytes; below it caches may make up for it; chosen"
+        1.5,
+        "at least this many times the used bytes must be moved; below it caches may make up for it; chosen",
     )
     min_elements: int = limit(
-        1 << 18, "minimum size of a strided tensor; smaller ones stay in a cache; chosen"
+        1 << 18,
+        "a strided tensor must have at least this many elements; smaller ones stay in a cache; chosen",
     )
-    min_gpu_share: float = limit(0.05, "minimum share of GPU time in such ops; less gains little; chosen")
+    min_gpu_share: float = limit(
+        0.05, "such ops must take at least this share of GPU time; less gains little; chosen"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)

@@ -26,11 +26,17 @@ _FILLS = re.compile(r"^aten::(full|zeros|ones|empty)_like$")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_row_elements: int = limit(4_096, "minimum row length; the work on shorter rows is little; chosen")
-    max_kept_share: float = limit(0.125, "maximum share of a row that topk leaves; chosen")
-    near_ops: int = limit(6, "number of ops from topk to the mask, without views; chosen")
-    floor_ns: int = limit(5_000, "time of a sort, scan or softmax of few elements; H200, torch 2.11")
-    min_gpu_share: float = limit(0.03, "minimum share of GPU time on such rows; less gains little; chosen")
+    min_row_elements: int = limit(
+        4_096, "rows must have at least this many elements; the work on shorter rows is little; chosen"
+    )
+    max_kept_share: float = limit(0.125, "topk may leave at most this share of a row; chosen")
+    near_ops: int = limit(
+        6, "at most this many ops, views not counted, may lie between topk and the mask; chosen"
+    )
+    floor_ns: int = limit(5_000, "a sort, scan or softmax of few elements takes this time; H200, torch 2.11")
+    min_gpu_share: float = limit(
+        0.03, "work on such rows must take at least this share of GPU time; less gains little; chosen"
+    )
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.02, limits=Limits)

@@ -17,11 +17,14 @@ from traceanalyzer.timeline.device_work import DeviceWork
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_offset_ns: int = limit(
-        100_000, "minimum offset; usual offsets on an idle device are 2 to 26 us from V100 to MI300"
+        100_000,
+        "an offset counts from this size on; usual offsets on an idle device are 2 to 26 us from V100 to MI300",
     )
-    min_excess_times: float = limit(5.0, "minimum ratio to the trace's own median offset on an idle device")
+    min_excess_times: float = limit(
+        5.0, "it must be at least this many times the trace's own median offset on an idle device"
+    )
     max_early_share: float = limit(
-        0.01, "maximum share of work that may start before its launch; none did in 37 traces"
+        0.01, "at most this share of work may start before its launch; none did in 37 traces"
     )
 
 

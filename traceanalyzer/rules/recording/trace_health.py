@@ -16,15 +16,19 @@ from traceanalyzer.timeline.steps import Steps
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_lost_share: float = limit(
-        0.01, "maximum lost share of launches or work; none of 100 recordings, V100 to MI300, lost more"
+        0.01,
+        "at most this share of launches or work may be lost; none of 100 recordings, V100 to MI300, lost more",
     )
     min_lost_calls: int = limit(
-        10, "minimum number lost; the recording's edges cut a few launches from their work"
+        10,
+        "lost launches are reported from this number on; the recording's edges cut a few launches from their work",
     )
     max_tail_share: float = limit(
-        0.05, "maximum share of the window with launches and no recorded work; chosen"
+        0.05, "launches without recorded work may fill at most this share of the window's end; chosen"
     )
-    min_steps: int = limit(3, "minimum number of steps; fewer cannot tell recurring from one-time costs")
+    min_steps: int = limit(
+        3, "at least this many steps are needed; fewer cannot tell recurring from one-time costs"
+    )
 
 
 @rule(

@@ -30,26 +30,27 @@ from traceanalyzer.timeline.collective_waits import CollectiveWaits
 class Limits:
     gain_share: float = limit(
         0.3,
-        "share of the hidden transfer that is really gained, since compute slows down beside NCCL; DDP on 2 H200, "
-        "NVLink",
+        "this share of the transfer that is hidden is really gained, since compute slows down beside NCCL; DDP on 2 "
+        "H200, NVLink",
     )
     waiting_times: float = limit(
         1.75,
-        "minimum ratio of a collective's time to its transfer, from which on a rank waits; ranks that arrive together: "
-        "1.0 to 1.7, 2 H200, NVLink",
+        "a rank counts as waiting if a collective takes at least this many times its transfer; it takes 1.0 to 1.7 "
+        "times if ranks arrive together, 2 H200, NVLink",
     )
     min_measured_share: float = limit(
         0.5,
-        "minimum share of a collective's time for which the traces of other ranks are present; below it waiting is "
-        "estimated from this trace",
+        "waiting is measured if the other ranks' traces cover at least this share of a collective's time; below it, "
+        "it is estimated from this trace",
     )
     min_waiting_ns: int = limit(
-        20_000, "minimum wait in one collective; two ranks record its end up to 10 us apart, 2 H200"
+        20_000,
+        "a wait in one collective counts from this time on; two ranks record its end up to 10 us apart, 2 H200",
     )
     min_late_ns: int = limit(
         100_000,
-        "minimum time beyond the estimated transfer for a collective to count as waiting; between hosts latency "
-        "is tens of us",
+        "a collective counts as waiting if it takes this much longer than its estimated transfer; between hosts "
+        "latency is tens of us",
     )
 
 

@@ -23,10 +23,12 @@ from traceanalyzer.timeline.names import is_compilation
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_versions: int = limit(
-        8, "maximum versions of one frame; torch._dynamo.config.recompile_limit, torch 2.11"
+        8,
+        "a frame counts as recompiled too often if it has more versions than this; "
+        "torch._dynamo.config.recompile_limit, torch 2.11",
     )
     min_times: float = limit(
-        2.0, "minimum CPU time in compiled regions, as a multiple of their GPU work; chosen"
+        2.0, "a region counts as tiny if entering it takes at least this many times its GPU work; chosen"
     )
 
 

@@ -25,12 +25,16 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_bare_share: float = limit(0.5, "minimum share of a copy's time that no kernel covers; chosen")
+    min_bare_share: float = limit(0.5, "no kernel may run for at least this share of a copy's time; chosen")
     min_worker_ns: int = limit(
-        20_000, "minimum duration of an op on CPU tensors; dispatching an op takes up to 10 us, H200 host"
+        20_000,
+        "an op on CPU tensors counts as work of the host on the copied data from this duration on; dispatching an op"
+        " takes up to 10 us, H200 host",
     )
     min_worker_share: float = limit(
-        0.2, "minimum share of the copies' time that the host works on their data; less is on the way; chosen"
+        0.2,
+        "the host must work on the copied data for at least this share of the copies' time; below it the data only "
+        "passes through; chosen",
     )
 
 

@@ -19,16 +19,16 @@ from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 @dataclass(frozen=True, slots=True)
 class Limits:
     reached_share: float = limit(
-        0.75, "share of the memory's peak rate that a pointwise kernel reaches; H200, torch 2.11"
+        0.75, "a pointwise kernel reaches this share of the memory's peak rate; H200, torch 2.11"
     )
-    op_ns: int = limit(5_000, "CPU time of that kernel's op; H200 host, torch 2.11")
+    op_ns: int = limit(5_000, "the op of that kernel takes this CPU time; H200 host, torch 2.11")
     min_op_share: float = limit(
-        0.1, "minimum share of the time between the copies for an op on the host to be named"
+        0.1, "an op on the host is named if it takes at least this share of the time between the copies"
     )
     max_freeing_share: float = limit(
         0.2,
-        "maximum gap after a trip, as a share of it, that still belongs to it; freeing 2 x 16 MiB takes 9 %, "
-        "H200 host",
+        "a gap after a trip still belongs to the trip if it is at most this share of it; freeing 2 x 16 MiB takes 9 "
+        "%, H200 host",
     )
 
 

@@ -22,16 +22,20 @@ from traceanalyzer.timeline import kernel_families as families
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_gpu_share: float = limit(0.05, "minimum share of GPU time in concatenations")
+    min_gpu_share: float = limit(0.05, "concatenations must take at least this share of GPU time")
     min_moved_share: float = limit(
         0.10,
-        "minimum share of GPU time in transposing copies; between heads and rows healthy models have 7 %, H200",
+        "transposing copies must take at least this share of GPU time; healthy models spend 7 % between heads and "
+        "rows, H200",
     )
-    grown_times: float = limit(8.0, "minimum ratio of one input of cat to all others; then cat appends to it")
-    append_ns: int = limit(3_000, "time to write a few rows in place; H200, torch 2.11")
+    grown_times: float = limit(
+        8.0,
+        "cat appends to a buffer if one input is at least this many times as large as all others together",
+    )
+    append_ns: int = limit(3_000, "writing a few rows in place takes this time; H200, torch 2.11")
     usual_share: float = limit(
         0.10,
-        "smaller savings, as shares of the step, are shown as info: concatenations of healthy models reach 0.055, H200",
+        "savings below this share of the step are shown as info; concatenations of healthy models reach 5.5 %, H200",
     )
 
 

@@ -29,10 +29,12 @@ _NO_USERS = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_part_share: float = limit(0.05, "minimum share of the step; a smaller op is no place to look first")
-    min_near_share: float = limit(0.5, "minimum share of a peak from which on an op counts as limited by it")
+    min_part_share: float = limit(
+        0.05, "an op must take at least this share of the step; a smaller one is no place to look first"
+    )
+    min_near_share: float = limit(0.5, "an op is limited by a peak if it reaches at least this share of it")
     max_latency_ns: int = limit(
-        5_000, "kernels with a mean duration up to this count as limited by their start; H200, MI300X"
+        5_000, "kernels that take at most this time on average are limited by their start; H200, MI300X"
     )
 
 

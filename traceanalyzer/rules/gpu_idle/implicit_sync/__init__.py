@@ -21,15 +21,17 @@ from traceanalyzer.timeline.awaited_values import AwaitedValues
 class Limits:
     mask_passes: float = limit(
         2.0,
-        "time of `where` as a multiple of the mask's kernel: it reads mask and data, and writes; H200, float32",
+        "where takes this many times the time of the mask's kernel: it reads mask and data, and writes; H200, float32",
     )
     fill_ns: int = limit(
-        800, "time of the kernel that turns the scalar of `where` into a tensor; H200, torch 2.11"
+        800, "the kernel that turns the scalar of where into a tensor takes this time; H200, torch 2.11"
     )
     alike_times: float = limit(
-        2.0, "if the longest wait is within this factor of the mean, only the mean is shown; chosen"
+        2.0, "only the mean wait is shown if the longest is at most this many times as long; chosen"
     )
-    where_ns: int = limit(20_000, "CPU time of `where`; 42 us under the profiler, H200 host, torch 2.11")
+    where_ns: int = limit(
+        20_000, "where takes this CPU time; it takes 42 us under the profiler, H200 host, torch 2.11"
+    )
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(KINDS))

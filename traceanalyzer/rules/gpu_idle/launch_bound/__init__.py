@@ -23,38 +23,43 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 class Limits:
     max_pause_ns: int = limit(
         1_000_000,
-        "maximum pause between two ops that still counts as launching; an optimizer's start takes 0.2 to 0.8 "
+        "a pause between two ops still counts as launching up to this length; an optimizer's start takes 0.2 to 0.8 "
         "ms, H200 host",
     )
     min_launch_share: float = limit(
         0.5,
-        "minimum share of the idle time spent inside ops; below it Python between ops is the problem; chosen",
+        "ops must fill at least this share of the idle time; below it Python between ops is the problem; chosen",
     )
-    min_window_share: float = limit(0.05, "minimum share of the window; below it the finding is `small-part`")
+    min_window_share: float = limit(0.05, "below this share of the window the finding's cause is small-part")
     min_idle_share: float = limit(
-        0.3, "minimum share of all idle time; below it the finding is `small-part`: other causes matter more"
+        0.3,
+        "below this share of all idle time the finding's cause is small-part, since other causes matter more",
     )
     min_sure_share: float = limit(
         0.02,
-        "minimum low end of the saving's interval, as a share of the step; below it the finding is `unsure`",
+        "the finding's cause is unsure if the low end of the saving's interval is below this share of the step",
     )
     min_same_share: float = limit(
-        0.5, "minimum share of the steps that launch the same kernels on the same grids; chosen"
+        0.5,
+        "a CUDA graph is advised if at least this share of the steps launch the same kernels on the same grids; chosen",
     )
     max_syncs: float = limit(
-        1.0, "maximum synchronisations per step for a CUDA graph; one read-back at the end does not split it"
+        1.0,
+        "a CUDA graph is advised if a step has at most this many synchronisations; one read-back at the end does not"
+        " split it",
     )
     min_compile_share: float = limit(
         0.1,
-        "minimum predicted saving by torch.compile; below it torch.compile is not advised: in measurements "
-        "before and after, the prediction had the right direction, but not the size",
+        "torch.compile is advised if it is predicted to save at least this share of the step: in measurements before"
+        " and after, the prediction had the right direction, but not the size",
     )
     min_loop_share: float = limit(
-        0.4,
-        "minimum share of a thread's ops in a step that are repeats of one loop; then the loop is named; chosen",
+        0.4, "a loop is named if its repeats have at least this share of a thread's ops in a step; chosen"
     )
     min_pointwise_share: float = limit(
-        0.3, "minimum share of eager pointwise kernels, which a compiler fuses, in the launches"
+        0.3,
+        "torch.compile is advised if at least this share of the launches are eager pointwise kernels, which a "
+        "compiler fuses",
     )
 
 

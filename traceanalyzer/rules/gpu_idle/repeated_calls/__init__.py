@@ -28,28 +28,35 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_repeats: int = limit(16, "minimum repeats per step; fewer may be the layers of a model")
+    min_repeats: int = limit(
+        16, "a step must have at least this many repeats; fewer may be the layers of a model"
+    )
     few_repeats: int = limit(
-        4, "minimum repeats per step if shapes change from repeat to repeat, as in a loop over experts"
+        4, "this many are enough if shapes change from repeat to repeat, as in a loop over experts"
     )
     max_kernel_ns: int = limit(
-        10_000, "maximum mean kernel; longer ones gain little from fewer launches; H200"
+        10_000,
+        "kernels may take at most this time on average; longer ones gain little from fewer launches; H200",
     )
-    kernel_floor_ns: int = limit(2_000, "time of a nearly empty kernel; 1.1 to 2 us on an H200")
+    kernel_floor_ns: int = limit(
+        2_000, "a nearly empty kernel takes this time; it takes 1.1 to 2 us on an H200"
+    )
     max_layer_ops: int = limit(
-        12, "maximum ops in a repeat with a matrix product; more are a layer of a model"
+        12,
+        "a repeat with a matrix product may have at most this many ops; one with more is a layer of a model",
     )
     max_loop_launches: int = limit(
         16,
-        "maximum kernels in a repeat with a matrix product; a per-sample loop has 6, an expert 13, a small "
-        "U-Net 36; H200",
+        "a repeat with a matrix product may have at most this many kernels; a per-sample loop has 6, an expert 13, a"
+        " small U-Net 36; H200",
     )
     min_pass_launches: int = limit(
-        40, "minimum pieces of work of a pass through a network; fewer are a layer; chosen"
+        40, "a pass through a network must have at least this many pieces of work; fewer are a layer; chosen"
     )
     min_pass_share: float = limit(
         0.5,
-        "minimum share of a step's launches in passes through one network; others are a part of it; chosen",
+        "passes through one network must have at least this share of a step's launches; others are a part of it; "
+        "chosen",
     )
 
 

@@ -26,23 +26,29 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_launches: int = limit(
-        16, "minimum launches per step; fewer are a foreach optimizer of one pass, or few parameters"
+        16,
+        "the optimizer must launch at least this many kernels a step; fewer are a foreach optimizer of one pass, or "
+        "few parameters",
     )
     tensors_per_launch: int = limit(
-        36, "tensors per launch of a fused kernel with four lists; multi_tensor_apply.cuh of torch 2.11"
+        36, "a fused kernel with four lists takes this many tensors; multi_tensor_apply.cuh of torch 2.11"
     )
     cpu_per_tensor_ns: int = limit(
-        2_200, "CPU time per tensor; fused AdamW of 300 tensors, H200 host, torch 2.11, no profiler"
+        2_200,
+        "a fused optimizer takes this CPU time for each tensor; AdamW of 300 tensors, H200 host, torch 2.11, no "
+        "profiler",
     )
     cpu_per_pass_ns: int = limit(
-        15_000, "CPU time per pass; one foreach op of 300 tensors, H200 host, torch 2.11, no profiler"
+        15_000,
+        "a foreach optimizer takes this CPU time for each pass; one foreach op of 300 tensors, H200 host, torch "
+        "2.11, no profiler",
     )
     fused_passes: float = limit(
-        3.7, "foreach passes that take as long as the fused kernel; GPT-2 with AdamW, H200"
+        3.7, "the fused kernel takes as long as this many foreach passes; GPT-2 with AdamW, H200"
     )
     min_sure_share: float = limit(
         0.03,
-        "minimum low end of the saving's interval, as a share of the step; below it the finding is info, since both "
+        "the finding is info if the low end of the saving's interval is below this share of the step, since both "
         "implementations are common",
     )
 

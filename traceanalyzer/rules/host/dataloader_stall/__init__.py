@@ -28,10 +28,14 @@ _ADVICE = {
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_wait_ns: int = limit(
-        200_000, "minimum stall: four times what a ready batch takes under the profiler (50 us), H200 host"
+        200_000,
+        "a wait for a batch counts from this duration on; a ready batch takes a quarter of it under the profiler (50"
+        " us), H200 host",
     )
-    min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
-    min_function_share: float = limit(0.5, "minimum share of the loader's time for advice about one function")
+    min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
+    min_function_share: float = limit(
+        0.5, "the advice names a function if it takes at least this share of the loader's time"
+    )
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits)

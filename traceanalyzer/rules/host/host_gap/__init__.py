@@ -21,31 +21,40 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_gap_ns: int = limit(
-        100_000, "minimum stretch without ops; torch's own Python takes less (H200); twice with stacks"
+        100_000,
+        "a stretch without ops counts from this length on, with stacks from twice as long; torch's own Python takes "
+        "less (H200)",
     )
-    python_bound_share: float = limit(0.3, "minimum share of the steps from which short stretches count too")
+    python_bound_share: float = limit(
+        0.3, "shorter stretches count, too, if they take at least this share of the steps together"
+    )
     min_torch_ns: int = limit(
         1_000_000,
-        "maximum stretch of torch's own; backward's end and zero_grad take 0.2 to 0.5 ms on an H200 host",
+        "a stretch within torch's own code counts from this length on; backward's end and zero_grad take 0.2 to 0.5 "
+        "ms on an H200 host",
     )
     min_cost_share: float = limit(
-        0.02, "minimum cost as a share of a normal step; jitter of healthy traces stays below, H200"
+        0.02,
+        "the pauses must cost at least this share of a normal step; jitter of healthy traces stays below, H200",
     )
     min_pause_ns: int = limit(
-        1_000_000, "minimum pause that counts wherever it falls; collecting 1e5 objects takes as long"
+        1_000_000,
+        "a pause from this length on counts wherever it falls; collecting 1e5 objects takes as long",
     )
-    min_steps_share: float = limit(0.5, "minimum share of the steps for a recurring cost; chosen")
-    min_steps: int = limit(3, "minimum number of steps; with fewer no step is known to be normal")
+    min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
+    min_steps: int = limit(3, "at least this many steps are needed; else no step is known to be normal")
     min_calls: int = limit(
-        3, "minimum calls of an op to compare the pause before its first call with the others"
+        3,
+        "an op must be called at least this often for the pause before its first call to be compared with the others",
     )
     alike_share: float = limit(
         0.5,
-        "minimum length, as a share of a pause, of another step's pause at the same place; then it recurs; chosen",
+        "a pause recurs if another step has one at the same place that is at least this share as long; chosen",
     )
     dense_call_ns: int = limit(
         5_000,
-        "maximum mean time per user call for which stack recording dominates; at 2.8 us 1.2 ms became 4.1 ms, H200",
+        "stack recording dominates if a call of the user's code takes at most this time on average; at 2.8 us 1.2 ms"
+        " became 4.1 ms, H200",
     )
 
 

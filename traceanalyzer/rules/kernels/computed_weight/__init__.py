@@ -27,18 +27,25 @@ _BACKWARD = r"^autograd::engine|Backward\d*$|^torch::autograd"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_calls_share: float = limit(
-        0.9, "minimum share of the calls of layers with such a weight; fewer are chance; chosen"
+        0.9,
+        "at least this share of the calls of such layers must form their weight; fewer are chance; chosen",
     )
     max_rank_share: float = limit(
-        0.25, "maximum inner size of a product that makes a weight, over the weight's smaller side; chosen"
+        0.25,
+        "a product that makes a weight counts as low-rank if its inner size is at most this share of the weight's "
+        "smaller side; chosen",
     )
-    min_gpu_share: float = limit(0.02, "minimum share of GPU time in it; less gains little; chosen")
+    min_gpu_share: float = limit(
+        0.02, "forming weights must take at least this share of GPU time; less gains little; chosen"
+    )
     passes: float = limit(
         6.0,
-        "times that the narrow products and their sums move a layer's input and result; 4.8 and 6.0 on an H200",
+        "the narrow products and their sums move a layer's input and result this many times; 4.8 and 6.0 times were "
+        "measured on an H200",
     )
     cpu_ns: int = limit(
-        20_000, "CPU time of the ops that narrow products need more, forward and backward; H200, torch 2.11"
+        20_000,
+        "the additional ops of narrow products take this CPU time, forward and backward; H200, torch 2.11",
     )
 
 

@@ -32,14 +32,17 @@ _OF_RESULTS = (
 class Limits:
     min_gpu_share: float = limit(
         0.03,
-        "minimum share of GPU time in inference, where weights can be stored in the dtype they are used in",
+        "in inference, where weights can be stored in the dtype they are used in, casts must take at least this "
+        "share of GPU time",
     )
     min_chain_kernels: int = limit(
         3,
         "a conversion that begins a chain of at least this many pointwise kernels is left to unfused-pointwise",
     )
     min_training_share: float = limit(
-        0.10, "minimum share of GPU time under autocast, which casts weights once a step (9 % on an H200)"
+        0.10,
+        "under autocast, which casts weights once a step, casts must take at least this share of GPU time (healthy: "
+        "9 % on an H200)",
     )
 
 

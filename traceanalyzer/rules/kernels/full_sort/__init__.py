@@ -22,29 +22,35 @@ from traceanalyzer.rules.kernels.full_sort.sorted_tensors import SORTS, Readers,
 class Limits:
     max_used_share: float = limit(
         0.25,
-        "maximum part of the sorted elements that is used; topk of more was not measured; H100, torch 2.11",
+        "at most this share of the sorted elements may be used; topk of more was not measured; H100, torch 2.11",
     )
     min_row_elements: int = limit(
         4_096,
-        "minimum row length; 4,096 rows of 1,024: sort 159 us, topk 134 us; of 4,096: 567 and 307 us; H100",
+        "rows must have at least this many elements; 4,096 rows of 1,024 take 159 us to sort and 134 us with topk, "
+        "of 4,096 567 and 307 us; H100",
     )
     bytes_times: float = limit(
         12.0,
-        "time of topk as a multiple of reading its input at the peak; 11 to 15 for 102 to 1,720 MB; H100, torch 2.11",
+        "topk takes this many times as long as reading its input at the peak; it takes 11 to 15 times for 102 to "
+        "1,720 MB; H100, torch 2.11",
     )
     floor_ns: int = limit(
-        45_000, "minimum time of topk; 64 rows of 8,400 take 54 us, 64 rows of 32,000 70 us; H100, torch 2.11"
+        45_000,
+        "topk takes at least this time; 64 rows of 8,400 take 54 us, 64 rows of 32,000 70 us; H100, torch 2.11",
     )
     few_rows: int = limit(
         16,
-        "maximum number of rows that are few; topk of 16 rows of 128,256 takes 75 us, of one of 1,000,000 114 us; "
-        "H100",
+        "up to this many rows are few, and topk of few rows is slower; topk of 16 rows of 128,256 takes 75 us, of "
+        "one of 1,000,000 114 us; H100",
     )
     few_rows_floor_ns: int = limit(
-        110_000, "minimum time of topk of few rows; one row of 1,000,000 takes 114 us; H100, torch 2.11"
+        110_000,
+        "topk of few rows takes at least this time, the longer of both measurements rounded; H100, torch 2.11",
     )
     max_time_share: float = limit(
-        0.7, "maximum ratio of topk to the sort; the time of topk is known to 15 % on an H100 only"
+        0.7,
+        "topk must be predicted to take at most this share of the sort's time, since its time is known to 15 %, on "
+        "an H100 only",
     )
 
 

@@ -24,17 +24,17 @@ _PRODUCTS = ("aten::bmm", "aten::baddbmm")
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_kernels_between: int = limit(
-        8, "maximum kernels from product to softmax: scale, mask, bias, casts, dropout"
+        8, "at most this many kernels may lie between product and softmax: scale, mask, bias, casts, dropout"
     )
     fused_share: float = limit(
         0.475,
-        "time of fused bfloat16 attention, as a share of the time of both products of the hand-written one, if shapes "
-        "are unknown; 512 to 2,048 tokens, H200",
+        "if shapes are unknown, fused bfloat16 attention takes this share of the time of both products of the hand-"
+        "written one; 512 to 2,048 tokens, H200",
     )
     fused_share_fp32: float = limit(
         0.7,
-        "time of fused float32 attention, as a share of the time of all kernels of the hand-written one, if shapes are "
-        "unknown",
+        "if shapes are unknown, fused float32 attention takes this share of the time of all kernels of the hand-"
+        "written one",
     )
 
 

@@ -14,12 +14,13 @@ from traceanalyzer.rules.kernels.recomputation.backward_nodes import gradient_ch
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_checked_share: float = limit(
-        0.5, "minimum share of checked backward nodes; anomaly mode checks all of them for NaN"
+        0.5,
+        "anomaly mode is on if at least this share of the backward nodes is checked; it checks all of them for NaN",
     )
     usual_op_ns: int = limit(
         15_000,
-        "an op's usual own time around its calls; in anomaly mode forward ops take 100 us to keep the stack; H200 "
-        "host",
+        "an op takes this time around its calls without anomaly mode; with it forward ops take 100 us to keep the "
+        "stack; H200 host",
     )
 
 

@@ -30,7 +30,7 @@ _ADVICE = {
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_again_share: float = limit(
-        0.05, "minimum share of repeated backward nodes; fewer are one shared layer"
+        0.05, "at least this share of the backward nodes must be repeated; fewer are one shared layer"
     )
 
 

@@ -16,16 +16,21 @@ from traceanalyzer.timeline.clock_samples import ClockSamples, Values
 @dataclass(frozen=True, slots=True)
 class Limits:
     low_share: float = limit(
-        0.93, "maximum clock as a share of the highest seen; GPU Boost moves it by 5 % in normal work"
+        0.93,
+        "a clock below this share of the highest seen counts as lowered; GPU Boost moves it by 5 % in normal work",
     )
     hot_celsius: float = limit(
         83.0,
-        "minimum temperature for a thermal cause; NVIDIA data centre boards slow down from 83 to 90 degrees",
+        "a lowered clock has a thermal cause from this temperature on; NVIDIA data centre boards slow down from 83 "
+        "to 90 degrees",
     )
     capped_share: float = limit(
-        0.95, "minimum share of the highest power seen for a power cap, where power stays constant"
+        0.95,
+        "power at or above this share of the highest seen counts as at the power cap, where it stays constant",
     )
-    min_runs: int = limit(3, "minimum executions of a kernel at full clock, to know its time there")
+    min_runs: int = limit(
+        3, "a kernel must run at least this often at full clock for its time there to be known"
+    )
 
 
 _CAUSES = {

@@ -24,16 +24,22 @@ from traceanalyzer.timeline.kernel_chains import KernelChains
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_kernels: int = limit(
-        3, "minimum pointwise kernels over one size; two are often a product and its bias"
+        3,
+        "a chain needs at least this many pointwise kernels over one size; two are often a product and its bias",
     )
-    kernels_per_fused_kernel: int = limit(10, "maximum kernels that one Inductor kernel replaces; torch 2.11")
-    min_gpu_share: float = limit(0.03, "minimum share of GPU time that fusion saves; any eager step has some")
+    kernels_per_fused_kernel: int = limit(
+        10, "one Inductor kernel replaces at most this many kernels; torch 2.11"
+    )
+    min_gpu_share: float = limit(
+        0.03, "fusion must save at least this share of GPU time; any eager step has some"
+    )
     whole_share: float = limit(
-        0.25, "minimum time as a share of a chain's longest kernel; shorter ones work on smaller tensors"
+        0.25,
+        "a kernel belongs to a chain if it takes at least this share of the chain's longest kernel; shorter ones "
+        "work on smaller tensors",
     )
     usual_share: float = limit(
-        0.10,
-        "smaller savings, as shares of the step, are shown as info: healthy eager models reach 0.09, H200",
+        0.10, "savings below this share of the step are shown as info; healthy eager models reach 9 %, H200"
     )
 
 

@@ -29,11 +29,12 @@ _ADDED = "are added to those of the step before, as no optimizer's zero_grad() c
 class Limits:
     min_unused_share: float = limit(
         0.75,
-        "minimum share of unused gradients; frozen parts are most of a model, a few gradients may have other "
-        "uses",
+        "at least this share of the gradients must be unused; frozen parts are most of a model, a few gradients may "
+        "have other uses",
     )
     min_steps: int = limit(
-        2, "minimum number of steps; in one step an optimizer may still wait for more gradients"
+        2,
+        "there must be at least this many steps; in one step an optimizer may still wait for more gradients",
     )
 
 

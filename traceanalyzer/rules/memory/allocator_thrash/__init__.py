@@ -16,13 +16,15 @@ from traceanalyzer.timeline.steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_steps: int = limit(3, "minimum number of steps; fewer cannot tell recurring from one-time costs")
+    min_steps: int = limit(
+        3, "at least this many steps are needed; fewer cannot tell recurring from one-time costs"
+    )
     spike_times: float = limit(
         5.0, "first steps with more than this many times the calls of the median step are a warm-up"
     )
     off_share: float = limit(
         0.5,
-        "if at least this share of allocating ops reach the driver, the cache is off; one that is emptied still "
+        "the cache is off if at least this share of allocating ops reach the driver; one that is emptied still "
         "serves most of them",
     )
 

@@ -21,18 +21,16 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 class Limits:
     max_touched_share: float = limit(
         0.20,
-        "maximum share of a table's rows that is looked up; with more, sparse updates save little; H200, Adagrad",
+        "at most this share of a table's rows may be looked up; with more, sparse updates save little; H200, Adagrad",
     )
     summed_fills: float = limit(
         27.0,
-        "extra GPU time of a sparse update, as a multiple of filling the looked-up rows once; Adagrad, H200",
+        "a sparse update adds this many times the GPU time of filling the looked-up rows once; Adagrad, H200",
     )
     added_cpu_ns: int = limit(
-        100_000, "CPU time of sparse backward and SGD's update of a table; H200 host, torch 2.11"
+        100_000, "sparse backward and SGD's update of a table take this CPU time; H200 host, torch 2.11"
     )
-    summed_cpu_ns: int = limit(
-        370_000, "additional CPU time with Adagrad or SparseAdam; H200 host, torch 2.11"
-    )
+    summed_cpu_ns: int = limit(370_000, "Adagrad or SparseAdam adds this CPU time; H200 host, torch 2.11")
 
 
 _SPARSE = "Pass sparse=True to the embedding"
