@@ -116,8 +116,8 @@ def test_a_stretch_is_not_the_function_that_it_lies_in() -> None:
 
     (found,) = alarms(loop_of(body), "host-gap")
     assert found.message.startswith(
-        "once a step no op runs for 1.00 ms (median; at most 1.00 ms), within model.py(13): forward: "
-        "model.py(13): forward (60 % of the time), run.py(28): run (40 %)"
+        "once a step no op runs for 1.00 ms (median; at most 1.00 ms), more than half of it within "
+        "model.py(13): forward; no launch"
     )
     assert found.confidence is Confidence.MEDIUM
 

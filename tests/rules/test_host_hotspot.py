@@ -125,3 +125,19 @@ def test_launches_are_worth_what_is_left_when_the_host_is_quick() -> None:
     assert launches.saving.beyond
     assert not alone.saving.beyond
     assert launches.saving.share + host.saving.share <= 1 < alone.saving.share + host.saving.share
+
+
+def test_what_torch_itself_runs_is_named_and_not_taken_out_of_the_loop(shared: Shared) -> None:
+    """Clipping looks at 200 gradients in Python, which recording its calls makes several times as long."""
+    for rule, function in (("host-hotspot", "_get_total_norm"), ("host-gap", "clip_grad.py")):
+        (found,) = alarms(shared("third/clip_loop.fixed"), rule)
+        assert function in found.message
+        assert "record without with_stack first" in found.advice
+    (found,) = alarms(shared("pairs/python_between.bad"), "host-gap")
+    assert "torch's own" not in found.advice
+
+
+def test_code_of_a_library_is_called_less_often(shared: Shared) -> None:
+    (found,) = alarms(shared("slowdown/decode.stack"), "host-gap")
+    assert found.advice.startswith("This is code of transformers: call it less often")
+    assert f"more than half of it within {found.by}" in found.message  # its caller takes the rest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.loaded import selected
+from tests.rules.launches import Shared
 from tests.rules.programs import US, Program, found
 
 
@@ -33,3 +35,21 @@ def test_ops_that_come_in_no_order_are_no_loop() -> None:
     (one,) = found(rollout(1, names).trace, "launch-bound")
     assert "loop" not in one.evidence
     assert "the CPU launches 6" in one.message
+
+
+def test_ops_that_are_not_in_each_repeat_are_no_loop(shared: Shared) -> None:
+    """Two convolutions between ten gradients that are stored: what comes ten times launches nothing."""
+    (one,) = selected(shared("real/cnn_lab.eager"), "launch-bound").findings
+    assert "loop" not in one.evidence
+
+
+def test_a_line_of_a_few_of_the_launches_is_not_where_the_loop_is(shared: Shared) -> None:
+    (one,) = selected(shared("slowdown/decode.stack"), "launch-bound").findings
+    assert one.evidence["loop"].endswith(")")
+    (one,) = selected(shared("pairs4/small_h2d.bad"), "launch-bound").findings
+    assert one.evidence["loop"].endswith("at corpus4.py(36): step")
+
+
+def test_a_cache_that_grows_is_to_be_of_a_fixed_size(shared: Shared) -> None:
+    (one,) = selected(shared("slowdown/decode.stack"), "launch-bound").findings
+    assert "cache_implementation='static'" in one.advice

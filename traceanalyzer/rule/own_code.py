@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 
 # torch cuts what is on sys.path off a file's name, so that a package's begins with its folder.
 _PACKAGE = re.compile(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/")
+
+_LIBRARYS = "This is code of {}: call it less often, with more work in each call."
+TORCHS = (
+    "This is torch's own code, and recording stacks makes it longer: record without with_stack first. If it stays, "
+    "call it for fewer tensors, or less often."
+)
+
+
+def librarys(found: CallsAfterCpuGaps, function: str) -> str:
+    """What to do about stretches of such a function; empty of the program's own."""
+    own = found[found.line.one_of(function)]
+    if not len(own):
+        return ""
+    middle_ns = int(own.start_ns[0] + own.dur_ns[0] // 2)
+    frames = own.events.user_code.stack_at(middle_ns, int(own.thread[0]))
+    foreign = function in frames and not in_its_own(frames[frames.index(function) :])
+    return _LIBRARYS.format(package_of(function)) if foreign else ""
 
 
 def user_frame_hint(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any]) -> str:
@@ -21,18 +39,25 @@ def user_frame_hint(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[s
     """
     lines = evidence.get("lines")
     line = next(iter(lines), "") if isinstance(lines, Mapping) else ""
-    package = package_of(line)
-    if package is None:
-        return ""
     calls = at[rows] if isinstance(at, Calls) else at[rows].launch
+    own = caller_of(calls, line) if package_of(line) else None
+    return "" if own is None else f" If you cannot change {package_of(line)}, change the call in {own}."
+
+
+def caller_of(calls: Calls, line: str) -> str | None:
+    """The user's own frame that calls the package of `line`; None where that is where the program began."""
     found = calls[calls.line.one_of(line)]
     if len(found) == 0:
-        return ""
+        return None
     frames = found.events.user_code.stack_at(int(found.start_ns[0]), int(found.thread[0]))
-    if not frames or frames[0] != line or _home(frames[-1]) == package:
-        return ""
-    own = next(frame for frame in frames if _home(frame) == _home(frames[-1]))
-    return f" If you cannot change {package}, change the call in {own}."
+    if not frames or frames[0] != line or in_its_own(frames):
+        return None
+    return next(frame for frame in frames if _home(frame) == _home(frames[-1]))
+
+
+def in_its_own(frames: Sequence[str]) -> bool:
+    """Whether the innermost frame is in the package that the outermost is in, or in none."""
+    return package_of(frames[0]) in (None, _home(frames[-1]))
 
 
 def _home(frame: str) -> str:

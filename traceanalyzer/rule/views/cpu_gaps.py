@@ -11,6 +11,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick, sums_of
 from traceanalyzer.model.containment import innermost, running_at
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import codes, ints, ints_at, matching, texts_of
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.rule.views.selection import Chosen, Key, cached_readonly, positions
@@ -21,6 +22,8 @@ _SAMPLES = 256  # instants: a function with a tenth of the time is met 26 times
 _NEVER = np.iinfo(np.int64).max
 _NODE = re.compile(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
 _COMPILED = re.compile(f"{COMPILATION.pattern}|{COMPILED_RUN.pattern}")
+_FUNCTION = re.compile(r"\.py\(\d+\): ")  # in Python, not built in
+_TORCHS = r"^(.*/)?torch/"
 _COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
 
 
@@ -116,7 +119,28 @@ class CallsAfterCpuGaps(Calls):
 
         What covers more than half of a stretch is open in its middle: from the innermost there, outward.
         """
-        start, end, thread, names = self._frames()
+        return self._covering(*self._frames())
+
+    @cached_readonly
+    def torchs(self) -> Texts:
+        """torch's own innermost function that is open for most of each stretch; null without one within the user's."""
+        python = self.events.trace.lanes.python
+        dur, long = ints(python, "dur_ns"), matching(python, "name", _FUNCTION.search)
+        rows = np.flatnonzero(long & (2 * dur > self.dur_ns.min(initial=_NEVER)))
+        start, tid = ints_at(python, "start_ns", rows), ints_at(python, "tid", rows)
+        order = np.lexsort((-dur[rows], start, tid))
+        rows, start, tid = rows[order], start[order], tid[order]
+        names = Texts(np.append(codes(python, "name")[rows], -1), texts_of(python, "name"))
+        found = self._covering(start, start + dur[rows], tid, names)
+        return Texts(np.where(found.matches(_TORCHS), found.code, -1), found.names)
+
+    def torchs_part(self, most: float) -> str | None:
+        """torch's function that takes at least that share of the stretches, where one does."""
+        name, spent_ns = next(iter(self.torchs.sums(self.dur_ns).items()), (None, 0))
+        return name if spent_ns >= most * self.total_ns else None
+
+    def _covering(self, start: Rows, end: Rows, thread: Rows, names: Texts) -> Texts:
+        """Of frames, by thread and nesting, the innermost that covers more than half of each stretch."""
         if not len(start):
             return Texts.none(len(self))
         found = running_at(start, end, thread, (self.start_ns + self.end_ns) // 2, self.thread)
@@ -163,6 +187,13 @@ class CallsAfterCpuGaps(Calls):
         fits = (within >= whole * (end - start)).all() and (shared >= whole * self.dur_ns).all()
         fits &= len(rows) == len(self) >= whole * number
         return end - start if fits else np.empty(0, np.int64)
+
+    def within_ns(self, function: str) -> int:
+        """How much of these stretches lies in calls of a user's function."""
+        code = self.events.user_code
+        rows = np.isin(code.code, np.flatnonzero(code.names == function))
+        spans = intervals.union(code.start_ns[rows], code.end_ns[rows])
+        return int(intervals.covered(spans, self.start_ns, self.end_ns).sum())
 
     def user_calls(self) -> int:
         """How many calls of the user's functions were recorded within these stretches; 0 without stacks."""

@@ -11,11 +11,18 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule.own_code import TORCHS, librarys
 from traceanalyzer.rule.views.cpu_gaps import HostCalls
 from traceanalyzer.timeline.names import VIEWING_OP
 from traceanalyzer.timeline.steps import Steps
 
 _WHOLE = 0.95  # of the time, in which the GPU is idle: said so, and not again as a number
+_MOST = 0.5  # of the time: the minimum for torch's function to name it; chosen
+_ON_THE_DEVICE = "Run it on the device: create the tensor there, or move it there before this op."
+_WITH_OPS = (
+    "Run it on the device: create its tensors there, or move them there first; or take it out of the loop."
+)
+_ELSEWHERE = "Take it out of the loop, run it on the device, or let another thread or process do it ahead."
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,10 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
     lines = at.line.sums(at.dur_ns) if is_op else {}
     computes = is_op or bool(parts)
     whole = intervals.length(lost.spans()) >= _WHOLE * at.total_ns
+    torchs = at.torchs_part(_MOST) if isinstance(at, HostCalls) and not computes else None
+    advice = _ON_THE_DEVICE if is_op else _WITH_OPS if parts else _ELSEWHERE
+    if isinstance(at, HostCalls) and not computes:
+        advice = TORCHS if torchs else librarys(at, key) or advice
     skewed = at.dur_ns.max() > limits.skew_times * np.median(at.dur_ns)
     return Hits(
         occurrences=at,
@@ -126,7 +137,7 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
             "{ops} compute on the CPU"
             if key in parts
             else ("{by} computes on the CPU" if computes else "code of {by} runs on the CPU between ops")
-            + (", with {ops}," if parts else "")
+            + (", with {ops}," if parts else f", most of it in {torchs}," if torchs else "")
         )
         + " {times_a_step}, "
         + ("median {typical}, longest {longest}, " if skewed else "")
@@ -134,12 +145,8 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
         + (", at {lines}" if lines else "")
         + ", and launches nothing then: the GPU is idle "
         + ("meanwhile" if whole else "for {per_step} of each step"),
-        advice="Run it on the device: create the tensor there, or move it there before this op."
-        if is_op
-        else "Run it on the device: create its tensors there, or move them there first; or take it out of the loop."
-        if parts
-        else "Take it out of the loop, run it on the device, or let another thread or process do it ahead.",
-        confidence=Confidence.HIGH if computes else Confidence.MEDIUM,
+        advice=advice,
+        confidence=Confidence.HIGH if computes else Confidence.LOW if torchs else Confidence.MEDIUM,
         evidence={
             "host_ns": at.total_ns,
             "typical_ns": int(np.median(at.dur_ns)),

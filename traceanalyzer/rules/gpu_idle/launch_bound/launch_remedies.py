@@ -33,6 +33,10 @@ _COMPILE = (
     "Compile the model with {{torch.compile}}: {:.0f} % of the launches are pointwise kernels or copies, which "
     "can be fused. "
 )
+_GROWING = (
+    "Give generate() a cache of a fixed size (cache_implementation='static'), which it then compiles for: the one here "
+    "grows with torch.cat, and compiled code would be made anew for it. "
+)
 _STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others{} into a CUDA graph."
 _IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest; in its way: {}."
 _BATCH = (
@@ -101,7 +105,7 @@ def remedy_of(
         gain = saved(compiled)
         if gain is None or gain.share >= min_compile_share:
             rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC.format(others)
-            advice = _COMPILE.format(100 * share) + rest
+            advice = _GROWING * _grows(calls) + _COMPILE.format(100 * share) + rest
             return Remedy("compile", compiled, gain, Confidence.MEDIUM, advice)
     if not against:
         needs = _needs(trained)
@@ -115,6 +119,11 @@ def _optimizers(calls: Calls) -> list[str]:
     """What torch calls the optimizers' steps that are within steps, each once."""
     marks = calls[calls.is_annotation & (calls.step >= 0)]
     return sorted(set(marks[marks.name.matches(OPTIMIZER_MARK)].name.distinct()))
+
+
+def _grows(calls: Calls) -> bool:
+    """Whether transformers appends to a cache of keys and values; known with stacks alone."""
+    return bool(calls[calls.name.one_of("aten::cat")].line.matches(r"transformers/cache_utils\.py").any())
 
 
 def _whole_step(optimizers: Sequence[str]) -> str:

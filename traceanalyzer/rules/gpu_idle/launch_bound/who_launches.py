@@ -14,6 +14,7 @@ from traceanalyzer.timeline.rough_loops import RoughLoops
 _SHOWN = 3  # ops of a repeat that are named
 _LEAST = 8  # repeats: fewer are as likely blocks of a model
 _MOST_NAMED = 0.3  # of the launches that a part must have to be named
+_IN_EACH = 0.5  # of the repeats that an op must be in, and of the launches that a line must have; chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,14 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     members = np.arange(int(loops.first[best]), int(loops.last[best]) + 1)
     names = outer.name[members].sums(launched[members])
     repeats, ops = int(loops.repeats[best]), round(len(members) / int(loops.repeats[best]))
-    shown = [name for name in names if names[name]][: min(_SHOWN, max(ops, 1))]
-    lines = outer.line.or_else(outer.annotation)[members].sums(np.maximum(launched[members], 0))
-    where = f" at {next(iter(lines))}" if lines else ""
+    often = outer.name[members].sums(np.ones(len(members), np.int64))
+    shown = [name for name in names if names[name] and often[name] >= _IN_EACH * repeats]
+    if not shown:  # what comes once a repeat launches nothing: it is no loop of what does
+        return None
+    shown = shown[: min(_SHOWN, max(ops, 1))]
+    lines = outer.line.or_else(outer.annotation)[members].sums(launched[members])
+    line = next((name for name, count in lines.items() if count > _IN_EACH * sum(lines.values())), None)
+    where = f" at {line}" if line else ""
     return Part(
         f"a loop (or layers) of {repeats:,} repeats of about {ops:,} op{'s' * (ops != 1)} ({', '.join(shown)}){where}",
         repeats,

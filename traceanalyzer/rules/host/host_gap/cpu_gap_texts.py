@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from traceanalyzer.rule.own_code import TORCHS, librarys
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 
 _WHOLE = (
@@ -50,7 +51,12 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
         said = "{by} runs {times_a_step}, {gap}" + (each or " long")
     else:
         said = "{times_a_step} no op runs for {gap}" + each
-    return said + _where(evidence, line, alone=alone), _advice(evidence, alone=alone), evidence, alone
+    advice = (librarys(found, line) if line else "") or _advice(evidence, alone=alone)
+    if torchs := found.torchs_part(_MOST):
+        return said + f", most of it in {torchs}", TORCHS, evidence, False
+    if line and not alone and found.within_ns(line) < _WHOLE * found.total_ns:
+        return said + ", more than half of it within {by}", advice, evidence, alone
+    return said + _where(evidence, line, alone=alone), advice, evidence, alone
 
 
 def _where(evidence: Mapping[str, Any], line: str | None, *, alone: bool) -> str:
