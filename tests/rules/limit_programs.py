@@ -40,7 +40,8 @@ from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_replay import served
 from tests.rules.test_partly_used import head, select
 from tests.rules.test_planned_anew import GROWING, decoding
-from tests.rules.test_product_order import linear_attention
+from tests.rules.test_product_order import linear_attention, orthogonalised
+from tests.rules.test_rebuilt_constants import USE, WINDOW, calling
 from tests.rules.test_recomputation import anomaly_mode
 from tests.rules.test_reordered_work import (
     forecast,
@@ -246,9 +247,10 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
         lambda: decoding(GROWING, stalled=[0, 2, 3, 4]),
         lambda: decoding([101, 102, 102, 103, 104, 105]),
     ],
-    "product-order": [lambda: program(linear_attention())],
+    "product-order": [lambda: program(linear_attention()), lambda: program(orthogonalised())],
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
+    "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
     "repeated-calls": [guided, lambda: guided(others=80)],
     "repeated-preparation": [lambda: program(searched())],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],

@@ -41,3 +41,40 @@ def test_products_with_softmax_between_and_short_rows_keep_their_order() -> None
     reader = Op("aten::relu", POINTWISE, 20, [[32, 4_096, 4_096]], [F32])
     for ops in (linear_attention(softmax), linear_attention(rows=128), [*linear_attention(), reader]):
         assert found(program(ops), "product-order") == []
+
+
+def orthogonalised(*between: Op, rows: int = 4_096, last: int | None = None) -> list[Op]:
+    """One iteration of Newton and Schulz on a matrix of so many rows and 1,024 columns."""
+    tall, large = [rows, 1_024], [rows, rows]
+    applied = [[rows, last or 1_024], large, [rows, last or 1_024]]
+    return [
+        Op("aten::mm", GEMM, 400, [tall, tall[::-1]], [F32, F32]),
+        Op("aten::addmm", GEMM, 1_600, [large, large, large, [], []], [F32, F32, F32]),
+        *between,
+        Op("aten::addmm", GEMM, 400, [*applied, [], []], [F32, F32, F32]),
+        Op("aten::relu", POINTWISE, 20, [[7, 7]], [F32]),
+    ]
+
+
+def test_a_gram_matrix_is_made_over_the_short_side() -> None:
+    added = Op("aten::add", POINTWISE, 160, [[4_096, 4_096], [4_096, 4_096], []], [F32, F32, "Scalar"])
+    for ops, saved in ((orthogonalised(), 0), (orthogonalised(added), 160 * (1 - 1 / 16))):
+        (one,) = found(program(ops), "product-order")
+        assert (one.cause, one.by) == ("long-side", "4096x1024")
+        assert "4096x4096, over the long side" in one.message
+        assert "over the short side it is 1024x1024" in one.message
+        assert one.cost_ns == pytest.approx(6e3 * (2 * 400 * 3 / 4 + 1_600 * (1 - 1 / 64) + saved), rel=0.01)
+
+
+def test_gram_matrices_that_are_read_otherwise_or_nearly_square_are_left_alone() -> None:
+    softmax = Op("aten::_softmax", POINTWISE, 300, [[4_096, 4_096], [], []], [F32, "Scalar", "Scalar"])
+    far = [Op("aten::relu", POINTWISE, 20, [[9, 9]], [F32])] * 6
+    for ops in (
+        orthogonalised(softmax),
+        orthogonalised(*far),
+        orthogonalised(rows=1_536),
+        orthogonalised(last=512),
+    ):
+        assert [one for one in found(program(ops), "product-order") if one.cause] == []
+    squared = orthogonalised()[1:]
+    assert [one for one in found(program(squared), "product-order") if one.cause] == []

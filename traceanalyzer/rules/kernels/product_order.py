@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
@@ -18,6 +19,10 @@ from traceanalyzer.rule.quicker_work import not_below, quicker
 Shape = tuple[int, ...]
 
 _PRODUCTS = ("aten::mm", "aten::bmm")
+_ADDED_PRODUCTS, _LINEAR = (
+    ("aten::addmm", "aten::baddbmm"),
+    ("aten::add", "aten::sub", "aten::add_", "aten::mul"),
+)
 _SCALINGS = ("aten::mul", "aten::mul_", "aten::div", "aten::div_", "aten::copy_")
 
 
@@ -26,6 +31,8 @@ class Limits:
     max_operations_share: float = limit(
         0.25, "the other order must need at most this share of the operations; chosen"
     )
+    min_sides: float = limit(2.0, "minimum ratio of a matrix's sides; less gains little; chosen")
+    near_ops: int = limit(6, "number of ops after a Gram matrix, in which it is squared and applied; chosen")
     min_gpu_share: float = limit(
         0.05, "such products must take at least this share of GPU time; less gains little; chosen"
     )
@@ -49,21 +56,23 @@ class _Pair:
     share: float
 
 
-@rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
+@rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits, causes=("long-side",))
 def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Two matrix products in a row take far fewer operations in the other order.
 
     What it looks for: two products (mm, bmm) in a row in the forward pass, (A B) C, with nothing between them but a
     scaling by one number, where A (B C) takes at most a quarter of the operations. No other op of the forward pass
-    reads a tensor of A B's shape.
+    reads a tensor of A B's shape. Also the Gram matrix A A' of a matrix that is at least twice as long as wide, which
+    is squared and then multiplied by such a matrix, with sums and scalings between (`long-side`).
     Why it costs: products are associative, but (A B) C first makes a matrix of A's rows and B's columns.
     Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @ (k.T @ v);
-    (x @ a) @ b.
+    (x @ a) @ b. Newton-Schulz on a tall matrix; on its transpose.
     How sure: that the second product reads the first one's result is concluded from shapes and order, so confidence is
     medium.
     When it is wrong: the second product reads another matrix of that shape.
-    Saving: the time of both products, of the scaling and of the matching products in the backward pass, minus what the
-    other order needs by operations or bytes, whichever takes longer.
+    Saving: products with the Gram matrix in proportion to what the short side needs. Else the time of both products, of
+    the scaling and of the matching products in the backward pass, minus what the other order needs by operations or
+    bytes, whichever takes longer.
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.
     """
     if not any(op.dims for op in inputs.signatures):
@@ -72,6 +81,7 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     ordered = forward[np.lexsort((forward.start_ns, forward.stream, forward.device))]
     scaling = np.array([_scales(op) for op in inputs.signatures])[inputs.number[ordered.entries]]
     number = inputs.number[ordered[~scaling].entries]
+    yield from _long_sides(ordered[~scaling], number, inputs.signatures, work, limits)
     readers: dict[Shape, set[int]] = {}
     for which in set(number.tolist()):
         for shape in tensors(inputs.signatures[which]):
@@ -89,6 +99,71 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
             if share >= limits.min_gpu_share:
                 needed = not_below(np.asarray(found.dur_ns * pair.share), found, limits.floor_ns)
                 yield _hits(pair, found, needed, share)
+
+
+def _long_sides(
+    ordered: Work, number: Rows, signatures: Sequence[Signature], work: Work, limits: Limits
+) -> Iterator[Hits]:
+    """Gram matrices over the long side, with what is computed from them alone."""
+    parts: dict[Shape, dict[int, float]] = {}
+    grams = np.array([_gram(op, limits.min_sides) is not None for op in signatures], bool)
+    for at in np.flatnonzero(grams[number]).tolist():
+        shape = _gram(signatures[number[at]], limits.min_sides)
+        following = [signatures[which] for which in number[at + 1 : at + 1 + limits.near_ops].tolist()]
+        if shape is not None and (found := _used_as_gram(shape, following)):
+            shares = {at: shape[-1] / shape[-2], **{at + 1 + place: part for place, part in found.items()}}
+            parts.setdefault(shape, {}).update(shares)
+    for shape, shares in parts.items():
+        chosen, part = ordered[np.array(list(shares))], np.array(list(shares.values()))
+        for device, own in chosen.by_device():
+            share = own.total_ns / max(work[work.device == device].total_ns, 1)
+            if share >= limits.min_gpu_share:
+                needed = not_below(own.dur_ns * part[chosen.device == device], own, limits.floor_ns)
+                yield _long_side(shape, own, needed, share)
+
+
+def _long_side(shape: Shape, found: Work, needed: np.ndarray, share: float) -> Hits:
+    rows, columns = shape[-2:]
+    return Hits(
+        **quicker(found, needed),
+        cause="long-side",
+        named_by="x".join(map(str, shape)),
+        message=f"the Gram matrix of {{by}} is {rows}x{rows}, over the long side, and is squared and multiplied by "
+        f"{{by}} again: {{gpu}} of GPU time{{where}}; over the short side it is {columns}x{columns}",
+        advice="Transpose the matrix first, and the result back: p(A A') A = A p(A' A) for each polynomial p.",
+        confidence=Confidence.MEDIUM,
+        evidence={**told(found), "gpu_share": share, "sides": rows / columns},
+    )
+
+
+def _gram(op: Signature, sides: float) -> Shape | None:
+    """Shape of A in a product A A' that may be a Gram matrix over the longer side; None for others."""
+    shapes = tensors(op)
+    if op.name not in _PRODUCTS or len(shapes) != 2 or shapes[1] != (*shapes[0][:-2], *shapes[0][:-3:-1]):
+        return None
+    return shapes[0] if shapes[0][-2] >= sides * shapes[0][-1] else None
+
+
+def _used_as_gram(shape: Shape, following: list[Signature]) -> dict[int, float]:
+    """Share of the time that each of the ops needs over the short side; empty if it is not squared and applied."""
+    large, ratio = (*shape[:-1], shape[-2]), shape[-1] / shape[-2]
+    part: dict[int, float] = {}
+    squared = False
+    for place, op in enumerate(following):
+        own = tensors(op)
+        if large not in own:
+            continue
+        if op.name in _LINEAR and set(own) == {large}:
+            part[place] = ratio**2
+        elif op.name not in (*_PRODUCTS, *_ADDED_PRODUCTS):
+            return {}
+        elif own[-2:] == [large, large]:
+            part[place], squared = ratio**3, True
+        elif own[-2:] in ([large, shape], [(*shape[:-2], *shape[:-3:-1]), large]):
+            return {**part, place: ratio} if squared else {}
+        else:
+            return {}
+    return {}
 
 
 def _hits(pair: _Pair, found: Work, needed: np.ndarray, share: float) -> Hits:

@@ -1,0 +1,140 @@
+"""Constants that are made again in every call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.launches import POINTWISE, US, of_rule
+from traceanalyzer import diagnose
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.rules.host.rebuilt_constants.results import made_of, made_of_nothing
+
+Call = tuple[str, list[Any], list[str], bool]  # name, shapes, numbers, whether it launches
+
+WINDOW: list[Call] = [
+    ("aten::hann_window", [[], []], ["400", "False"], False),
+    ("aten::pow", [[400], []], ["", "0.85"], False),
+    ("aten::to", [[400], []], ["", "6"], True),
+]
+SINES: list[Call] = [
+    ("aten::arange", [[]] * 5, ["128", "", "", "", "False"], True),
+    ("aten::mul", [[128], []], [], True),
+    ("aten::unsqueeze", [[128], []], ["", "1"], False),
+    ("aten::sin", [[128, 1]], [], True),
+]
+USE: list[Call] = [("aten::mul", [[64, 400], [400]], [], True)] * 4
+
+
+def calling(*each: Sequence[Call], types: str = "float", shapes: bool = True) -> TraceBuilder:
+    """Steps of these ops, of 10 us each, that launch kernels of 1 us at once."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step, ops in enumerate(each):
+        begin = at
+        for name, dims, scalars, launches in ops:
+            kinds = [types if dim == [] and not scalars else "float" if dim else "Scalar" for dim in dims]
+            args: dict[str, Any] = {"Input Dims": dims, "Input type": kinds, "Concrete Inputs": scalars}
+            trace.op(name, at, 10 * US, **(args if shapes else {}))
+            if launches:
+                number += 1
+                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+                trace.kernel(at + 9 * US, 1 * US, number, name=POINTWISE)
+            at += 12 * US
+        trace.step(step, begin, at - begin)
+    return trace
+
+
+@pytest.mark.parametrize(("made", "launches"), [(WINDOW, 1), (SINES, 3)], ids=["on the CPU", "on the device"])
+def test_what_is_made_of_numbers_alone_is_made_once(made: list[Call], launches: int) -> None:
+    (one,) = of_rule(calling(*[[*made, *USE] * 2] * 4, types="double"), "rebuilt-constants")
+    assert (one.confidence, one.evidence["made"], one.evidence["launches"]) == (
+        Confidence.MEDIUM,
+        2,
+        2 * launches,
+    )
+    assert one.saving is not None
+    assert one.saving.share > 0.2
+
+
+def _changing(step: int) -> list[Call]:
+    return [("aten::arange", [[]] * 5, [str(128 + step), "", "", "", "False"], True), *SINES[1:], *USE]
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(calling(*[[*WINDOW, *USE]] * 2), id="two steps"),
+        pytest.param(calling(*[[*WINDOW, *USE]] * 3, USE), id="not in every step"),
+        pytest.param(calling(*map(_changing, range(4))), id="another length in every step"),
+        pytest.param(calling(*[[*SINES, *USE]] * 4), id="times one number that may be data"),
+        pytest.param(calling(*[[WINDOW[0], *USE, *WINDOW[1:]]] * 4), id="others between"),
+        pytest.param(calling(*[[*WINDOW[::2], *USE]] * 4), id="two ops: a buffer"),
+        pytest.param(
+            calling(*[[("aten::randn", [[]], ["[400]"], True), *WINDOW[1:], *USE]] * 4), id="at random"
+        ),
+    ],
+)
+def test_what_may_change_is_left_alone(trace: TraceBuilder) -> None:
+    assert of_rule(trace, "rebuilt-constants") == []
+
+
+def test_without_shapes_it_is_not_applicable() -> None:
+    (outcome,) = diagnose(
+        calling(*[[*WINDOW, *USE]] * 4, shapes=False).load(), select=["rebuilt-constants"]
+    ).outcomes
+    assert outcome.status == "not applicable"
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "scalars", "made"),
+    [
+        ("arange", [[]] * 6, ["2", "9"], (7,)),
+        ("arange", [[]] * 7, ["0", "9", "2"], (5,)),
+        ("linspace", [[]] * 7, ["0", "1", "66"], (66,)),
+        ("eye", [[]] * 5, ["4"], (4, 4)),
+        ("eye", [[]] * 6, ["4", "5"], (4, 5)),
+        ("full", [[]] * 6, ["[2, 3]", "0"], (2, 3)),
+        ("fft_rfftfreq", [[]] * 5, ["8"], (5,)),
+        ("zeros", [[2]], ["[2]"], None),
+        ("randn", [[]], ["[2]"], None),
+        ("full", [[]], [], None),
+    ],
+)
+def test_shapes_of_what_numbers_make(
+    name: str, dims: list[Any], scalars: list[str], made: tuple[int, ...] | None
+) -> None:
+    assert made_of_nothing(Signature(f"aten::{name}", tuple(dims), (), tuple(scalars))) == made
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "scalars", "made"),
+    [
+        ("tril", [[4, 4], []], ["", "0"], (4, 4)),
+        ("sub", [[1, 256], [64, 1]], [], (64, 256)),
+        ("sub", [[3], [4]], [], None),
+        ("max", [[4], [4]], [], (4,)),
+        ("max", [[4]], [], None),
+        ("unsqueeze", [[4, 5], []], ["", "-1"], (4, 5, 1)),
+        ("slice", [[66], [], [], [], []], ["", "0", "0", "-2", "1"], (64,)),
+        ("select", [[6, 7], [], []], ["", "-1", "2"], (6,)),
+        ("pad", [[64, 256], []], ["", "[0, 1]"], (64, 257)),
+        ("transpose", [[2, 3, 4], [], []], ["", "-1", "0"], (4, 3, 2)),
+        ("permute", [[2, 3, 4], []], ["", "[2, 0, 1]"], (4, 2, 3)),
+        ("t", [[2, 3]], [], (3, 2)),
+        ("outer", [[2], [3]], [], (2, 3)),
+        ("cat", [[[2, 3], [2, 4]], []], ["", "-1"], (2, 7)),
+        ("view", [[6, 4], []], ["", "[-1, 8]"], (3, 8)),
+        ("expand", [[1, 4], []], ["", "[2, 3, -1]"], (2, 3, 4)),
+        ("repeat", [[2, 4], []], ["", "[3, 1]"], (6, 4)),
+        ("matmul", [[2, 3], [3, 4]], [], None),
+        ("rand_like", [[2, 3]], [], None),
+    ],
+)
+def test_shapes_of_what_tensors_make(
+    name: str, dims: list[Any], scalars: list[str], made: tuple[int, ...] | None
+) -> None:
+    assert made_of(Signature(f"aten::{name}", tuple(dims), (), tuple(scalars))) == made

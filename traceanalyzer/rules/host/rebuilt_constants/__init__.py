@@ -1,0 +1,124 @@
+"""Constants that are computed again in every step, or in every call of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rule import (
+    Calls,
+    Claims,
+    Confidence,
+    Hits,
+    IdleTime,
+    LostTime,
+    Unavailable,
+    Work,
+    limit,
+    rule,
+)
+from traceanalyzer.rules.host.rebuilt_constants.results import made_of, made_of_nothing
+from traceanalyzer.timeline.names import DATA_LOADING, VIEWING_OP
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_ops: int = limit(
+        3, "minimum ops of a constant, views left out; zeros() and a fill are a buffer, no constant"
+    )
+    min_steps: int = limit(3, "minimum number of steps, all of which must do it; chosen")
+
+
+@rule(since="0.2", claims=Claims.PATTERN, specificity=1, min_share=0.02, limits=Limits)
+def rebuilt_constants(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """Constants are computed again in every step, or in every call of a function.
+
+    What it looks for: runs of ops that begin with one that makes a tensor of numbers alone (arange, linspace, a window,
+    zeros, ones, full, eye) and go on with ops that take nothing but what the run has made; the same ops with the same
+    shapes and recorded numbers in every step, on the CPU, with a copy to the device at the end, or on the device.
+    Why it costs: ops on the CPU, launches and copies in each call, for a result that is the same each time.
+    Bad: window = torch.hann_window(400).pow(0.85).to(device), a mask of ones().tril(), or sines of positions, in
+    forward(). Good: made once, and kept: register_buffer, an attribute, functools.cache with device and sizes as key.
+    How sure: shapes tell what an op takes, and Python's numbers are recorded in part: medium.
+    When it is wrong: a number that the program multiplies with, and that is not recorded, changes from call to call.
+    Saving: the ops with all that they launch.
+    Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0)]
+    if not any(ops.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: record_shapes=True shows what ops are made of")
+    loading = calls[
+        calls.is_annotation & calls.name.meets(DATA_LOADING.search)
+    ]  # what a loader makes is a batch
+    ops = ops[~ops.inside(loading)]
+    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    steps = len(np.unique(ops.step))
+    if steps < limits.min_steps:
+        return
+    runs: dict[tuple[int, ...], list[int]] = {}
+    for begin, end in _runs(ops, number, signatures, limits):
+        runs.setdefault(tuple(number[begin:end].tolist()), []).append(begin)
+    chosen = [
+        np.array(begins)[:, None] + np.arange(len(key))
+        for key, begins in runs.items()
+        if len(np.unique(ops.step[begins])) == steps
+    ]
+    if chosen:
+        yield _hits(ops, chosen, work, idle)
+
+
+def _hits(ops: Calls, chosen: list[np.ndarray], work: Work, idle: IdleTime) -> Hits:
+    members = ops[np.concatenate([each.ravel() for each in chosen])]
+    spent, owner = members.launched()
+    lost = LostTime.joined([LostTime.launched_by(idle, members), LostTime.all_of(spent, owner)])
+    steps, lines = len(np.unique(ops.step)), members.line.sums(members.dur_ns)
+    return Hits(
+        occurrences=members,
+        lost=lost,
+        fix=Drop(members.rows),
+        confidence=Confidence.MEDIUM,
+        message="the same tensors are made of numbers alone, {made} times a step, by {ops}: the same ops with the same "
+        "shapes and numbers in every step, {launches} launches and {cpu} of CPU time a step"
+        + (", at {lines}" if lines else ""),
+        advice="Make them once and keep them: register_buffer(), an attribute, or a cache by sizes and device.",
+        evidence={
+            "made": round(sum(map(len, chosen)) / steps, 1),
+            "ops": members.name.sums(members.dur_ns),
+            "launches": round(len(spent) / steps),
+            "cpu_ns": members.total_ns // steps,
+            "lines": lines,
+        },
+    )
+
+
+def _runs(ops: Calls, number: Rows, signatures: list[Signature], limits: Limits) -> Iterator[tuple[int, int]]:
+    """(first, past the last) of ops in a row on one thread and in one step that take only what they made."""
+    fresh = [made_of_nothing(one) for one in signatures]
+    made = [made_of(one) for one in signatures]
+    views = [bool(VIEWING_OP.search(one.name)) for one in signatures]
+    taken = [set(tensors(one)) for one in signatures]
+    place = np.flatnonzero(np.diff(ops.thread) | np.diff(ops.step)) + 1
+    edges = {0, *place.tolist(), len(number)}
+    begin = -1
+    known: set[Shape] = set()
+    for at in range(len(number) + 1):
+        which = int(number[at]) if at < len(number) else -1
+        result = None
+        if which >= 0 and at not in edges:
+            result = fresh[which] or (made[which] if begin >= 0 and taken[which] <= known else None)
+        elif which >= 0:
+            result = fresh[which]
+        if begin >= 0 and (result is None or at in edges):
+            if sum(not views[which] for which in number[begin:at].tolist()) >= limits.min_ops:
+                yield begin, at
+            begin, known = -1, set()
+        if result is not None:
+            begin = at if begin < 0 else begin
+            known.add(result)
