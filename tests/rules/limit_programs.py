@@ -21,6 +21,7 @@ from tests.rules.test_copies_and_memory import allocating, converting
 from tests.rules.test_dataloader_stall import collating
 from tests.rules.test_dense_gradient import recommender
 from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
+from tests.rules.test_explicit_inverse import fitted
 from tests.rules.test_fft_length import ONE as BLUESTEIN
 from tests.rules.test_hard_cases import kernels
 from tests.rules.test_implicit_sync import reading
@@ -250,6 +251,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "product-order": [lambda: program(linear_attention()), lambda: program(orthogonalised())],
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
+    "explicit-inverse": [lambda: program(fitted())],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
     "repeated-calls": [guided, lambda: guided(others=80)],
     "repeated-preparation": [lambda: program(searched())],

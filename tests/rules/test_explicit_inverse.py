@@ -1,0 +1,60 @@
+"""A large matrix is inverted for a few columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.kernel_programs import F32, Op, found, program
+
+LU = "void getrf_pivot<float, 4>(int)"
+GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3"
+GEMV = "void gemvNSP_kernel<float>(float*)"
+
+
+def fitted(*extra: Op, rows: int = 2_560, columns: int = 1, between: int = 0) -> list[Op]:
+    """An inverse that is multiplied by so many columns, and its backward."""
+    square = [rows, rows]
+    return [
+        Op("aten::mul", GEMV, 200, [[9, 9]], [F32]),
+        Op("aten::linalg_inv", LU, 900, [square], [F32]),
+        *[Op("aten::relu", GEMV, 5, [[7, 7]], [F32])] * between,
+        Op("aten::matmul", GEMV, 20, [square, [rows, columns]], [F32, F32]),
+        *extra,
+        Op("autograd::engine::evaluate_function: LinalgInvExBackward0", GEMM, 300, [square], [F32]),
+    ]
+
+
+LOGDET = Op("aten::logdet", LU, 400, [[2_560, 2_560]], [F32])
+
+
+@pytest.mark.parametrize(
+    ("ops", "saved", "others"),
+    [
+        pytest.param(fitted(), 600 + 300, "", id="an inverse"),
+        pytest.param(
+            fitted(LOGDET), 600 + 300 + 400, ", and aten::logdet factorises", id="and a log-determinant"
+        ),
+    ],
+)
+def test_an_inverse_for_a_few_columns_is_a_solution(ops: list[Op], saved: int, others: str) -> None:
+    (one,) = found(program(ops), "explicit-inverse")
+    assert one.by == "2560x2560"
+    assert f"is inverted and multiplied by a few columns{others}" in one.message
+    assert one.cost_ns == pytest.approx(6e3 * saved, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        pytest.param(fitted(rows=128), id="a small matrix"),
+        pytest.param(fitted(columns=1_280), id="half as many columns as rows"),
+        pytest.param(fitted(columns=2_560), id="a product of two square matrices"),
+        pytest.param(fitted(between=8), id="no product near"),
+        pytest.param([LOGDET, *fitted()[2:]], id="no inverse"),
+        pytest.param(
+            [*fitted(), Op("aten::mm", GEMM, 40_000, [[8, 8], [8, 8]], [F32, F32])], id="a small part"
+        ),
+    ],
+)
+def test_inverses_that_are_needed_or_small_are_left_alone(ops: list[Op]) -> None:
+    assert found(program(ops), "explicit-inverse") == []

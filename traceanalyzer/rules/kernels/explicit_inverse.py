@@ -1,0 +1,124 @@
+"""A large matrix is inverted, and its inverse is multiplied by a few columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.timeline.names import VIEWING_OP
+
+_INVERTS = r"^aten::(linalg_inv(_ex)?|inverse)$"
+_FACTORISES = (
+    r"^aten::(logdet|det|linalg_det|slogdet|linalg_slogdet|linalg_solve(_ex)?|linalg_lu(_factor)?(_ex)?)$"
+)
+_BACKWARD = r"(^|: )(LinalgInvEx|LinalgInv|Inverse)Backward\d*$"
+_PRODUCTS = ("aten::matmul", "aten::mm", "aten::mv", "aten::bmm", "aten::linear", "aten::addmm")
+_FACTOR_SHARE = 1 / 3  # of an inverse's 2 n^3 operations LU factors take 2/3 n^3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_rows: int = limit(
+        256, "minimum rows of the matrix; smaller ones take little, or are many in a batch; chosen"
+    )
+    max_columns_share: float = limit(
+        0.25,
+        "maximum columns that the inverse is multiplied by, over its rows; more need most of it anyway; chosen",
+    )
+    near_ops: int = limit(
+        8, "number of ops after the inverse, without views, searched for the product; chosen"
+    )
+    min_gpu_share: float = limit(
+        0.05, "minimum share of GPU time in such inverses; less gains little; chosen"
+    )
+    floor_ns: int = limit(2_000, "minimum time of a kernel, however few its operations; H200, torch 2.11")
+
+
+@rule(since="0.2", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
+def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """A large matrix is inverted, and its inverse is multiplied by a few columns.
+
+    What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a product of a matrix of that shape
+    with at most a quarter as many columns. A log-determinant, determinant or solution of the same shape in the same
+    step counts as well: it factorises again.
+    Why it costs: the inverse takes three times the operations of the factors that it is made of, and solving for a few
+    columns with those needs little more than them; backward of an inverse is two more products of full size.
+    Bad: torch.linalg.inv(k) @ y, and torch.logdet(k). Good: l = torch.linalg.cholesky(k), torch.cholesky_solve(y, l),
+    and 2 * l.diagonal().log().sum(); lu_factor and lu_solve where k is not symmetric and positive definite.
+    How sure: that the product takes the inverse, and that the determinant is of the same matrix, is concluded from
+    shapes and order: medium.
+    When it is wrong: the inverse is kept and used often, in later steps.
+    Saving: two thirds of the inverse, its backward, and the other factorisations; Cholesky's factors save more.
+    Source: torch.linalg.inv in PyTorch's documentation: "Consider using torch.linalg.solve() if possible".
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0)]
+    if not any(ops.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: record_shapes=True shows how large matrices are")
+    ops = ops[~ops.name.meets(VIEWING_OP.search)]
+    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    inverts, factorises = ops.name.matches(_INVERTS), ops.name.matches(_FACTORISES)
+    shares: dict[Shape, dict[int, float]] = {}
+    for at in np.flatnonzero(inverts).tolist():
+        shape = next(iter(tensors(signatures[number[at]])), ())
+        following = [signatures[which] for which in number[at + 1 : at + 1 + limits.near_ops].tolist()]
+        if (
+            len(shape) >= 2
+            and shape[-1] >= limits.min_rows
+            and _few(shape, following, limits.max_columns_share)
+        ):
+            shares.setdefault(shape, {})[at] = _FACTOR_SHARE
+    for shape, parts in shares.items():
+        same = np.array([tensors(one)[:1] == [shape] for one in signatures], bool)[number]
+        again = np.flatnonzero(factorises & same & np.isin(ops.step, ops.step[list(parts)]))
+        backward = np.flatnonzero(ops.name.matches(_BACKWARD)) if len(shares) == 1 else again[:0]
+        parts.update(dict.fromkeys([*again.tolist(), *backward.tolist()], 0.0))
+        yield from _hits(shape, ops, parts, ops[again], work, limits)
+
+
+def _few(shape: Shape, following: list[Signature], share: float) -> bool:
+    """Whether the first product that takes a matrix of that shape has few columns beside it."""
+    for op in following:
+        own = tensors(op)
+        if op.name in _PRODUCTS and shape in own[-2:]:
+            other = own[-2] if own[-1] == shape else own[-1]
+            columns = (other[-1] if own[-1] == other else other[-2]) if len(other) > 1 else 1
+            return other != shape and columns <= share * shape[-1]
+    return False
+
+
+def _hits(
+    shape: Shape, ops: Calls, parts: dict[int, float], again: Calls, work: Work, limits: Limits
+) -> Iterator[Hits]:
+    order: Rows = np.array(sorted(parts), np.int64)
+    left = np.array([parts[at] for at in order.tolist()])
+    owner = work.outer_op.index_of_enclosing(ops[order])
+    mine = (owner >= 0) & work.kind.one_of("compute")
+    for device, found in work[mine].by_device():
+        share = found.total_ns / max(work[work.device == device].total_ns, 1)
+        if share < limits.min_gpu_share:
+            continue
+        needed = not_below(found.dur_ns * left[owner[found.entries]], found, limits.floor_ns)
+        yield Hits(
+            **quicker(found, needed),
+            named_by="x".join(map(str, shape)),
+            message="a matrix of {by} is inverted and multiplied by a few columns"
+            + (", and {others} factorises one of that shape again" if len(again) else "")
+            + ": {gpu} of GPU time{where}",
+            advice="Factorise once and solve: cholesky() and cholesky_solve() of a symmetric positive definite matrix, "
+            "else lu_factor() and lu_solve(). The log-determinant is the sum of the factor's log diagonal.",
+            confidence=Confidence.MEDIUM,
+            evidence={
+                **told(found),
+                "gpu_share": share,
+                "others": ", ".join(sorted(set(map(str, again.name.values())))),
+            },
+        )
