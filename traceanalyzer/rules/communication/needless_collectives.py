@@ -67,8 +67,10 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     ranks wait for the slowest.
     Bad: `for micro in batch: loss(micro).backward()`. Good: `with model.no_sync():` around all but the last.
     Bad: `for x in metrics: dist.all_reduce(x)`. Good: torch.stack(metrics), reduced once, or every 100 steps.
+    Bad: SyncBatchNorm with 32 images per GPU. Good: BatchNorm, if each rank's batch is large enough for statistics of
+    its own; else GroupNorm or LayerNorm, which need no other rank.
     How sure: collectives and their sizes are recorded. The small ones can probably be one. So confidence is medium.
-    Where the host reads each value before the next is reduced, the saving is that of none: a log can do without.
+    Where the host reads each value before the next is reduced, the predicted saving is that of removing all of them.
     When it is wrong: FSDP may reduce every micro step on purpose, to keep no unsharded gradients.
     Source: PyTorch's DDP notes (no_sync); measured on two H200 with torch 2.11.
     """

@@ -30,11 +30,13 @@ def slow_link(
 ) -> Iterator[Hits]:
     """A link moves data slower than its peers.
 
-    What it looks for: two ranks that leave all-to-alls later than the others do, by a part of what these take to move
-    their data; and groups with far less bandwidth than groups of as many ranks that do the same with as much.
+    What it looks for: two ranks that leave all-to-alls later than the others, by a share of the time in which the data
+    moves; and groups with far less bandwidth than other groups of as many ranks that move as much in the same kind of
+    collective.
     Why it costs: the next collective waits for the ranks that are late.
     Bad: a link with lost lanes, or a pair of devices without peer access. Good: links that are alike.
-    How sure: measured on aligned clocks. What is late by as much whatever it moves is a clock, and not counted.
+    How sure: measured on aligned clocks. A rank that is late by the same time whatever it moves has a clock that is
+    off, and does not count.
     When it is wrong: ranks that receive more than the others in every exchange; groups that cross hosts beside some
     that do not are slower by design.
     Source: jobs of 4 V100 and 8 H200 without a slow link, whose ranks leave within 3 % of the transfer.

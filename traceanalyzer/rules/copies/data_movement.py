@@ -73,8 +73,9 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 
     What it looks for: copies, conversions, concatenations, gathers, pads and expansions, whatever their kernels are
-    called, summed by the op that the user called; apart those that take as many large rows as there are, again and
-    again in a step, and with which nothing computes: state, such as a key/value cache in beam search, is reordered.
+    called, summed by the op that the user called. Reported separately: gathers that take all rows of a tensor with
+    large rows, several times a step, and whose result goes into no arithmetic. That is state being reordered, such as
+    a key/value cache in beam search.
     Why it costs: moving data computes nothing; each pass reads and writes all of it.
     Bad: a layout, dtype or order that every op changes back. Good: data in the layout that its readers need.
     Transposing copies and concatenations belong to strided-copy. The copy of the spectrum in an inverse real transform

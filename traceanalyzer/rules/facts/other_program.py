@@ -27,11 +27,11 @@ def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits)
     Why it matters: ranks of one job run one program. Where one does not, it logs, checks, saves or evaluates (rank 0
     often does), its inputs have other shapes, or its software or device is another. What that costs is said by
     `straggler` and `load-imbalance`; this says where to look, and is always info.
-    Bad: `if rank == 0: metrics(...)` in each step. Good: on a thread, rarely, or dealt out to all ranks.
+    Bad: `if rank == 0: metrics(...)` in each step. Good: on a thread, rarely, or shared among all ranks.
     How sure: names are recorded.
     When it is wrong: the recording of one rank begins in another phase, or compilation has chosen other kernels.
     Source: measured on two H200: of 48 recordings of two ranks all that are healthy or fixed have the same names on
-    both, those with metrics on rank 0 or with longer inputs on one rank have not.
+    both, those with metrics on rank 0 or with longer inputs on one rank do not.
     """
     ops = calls[calls.is_op & calls.name.one_of(*other.names)]
     kernels = work[work.name.one_of(*other.names)]

@@ -39,7 +39,7 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
     When it is wrong: models that need the three more bits of precision of float16. Devices before the A100 have no
     bfloat16 units: there it is info.
     Source: PyTorch's documentation of torch.amp, "Gradient Scaling"; on an H200 with torch 2.11 a step of 2.36 ms took
-    2.10 ms in bfloat16, the two in turn in one process.
+    2.10 ms in bfloat16, both measured in turn in one process.
     """
     checks, updates = calls[calls.name.matches(_CHECKS)], calls[calls.name.matches(_UPDATES)]
     if len(checks) == 0:

@@ -54,15 +54,13 @@ def host_hotspot(
 
     What it looks for: stretches in which the CPU launches nothing. Each is named after the op that takes most of it
     without a call of the CUDA runtime, or, if there is no such op or several ops of one function share the time, after
-    the user's function. Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting.
-    Time that a more specific rule explains is not counted here.
-    Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting. Ranked by total
-    time over all steps.
+    the user's function. Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON,
+    sorting. Time that a more specific rule explains is not counted here.
     Why it costs: the device is idle until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
-    If the op computes nothing (aten::view), its thread was preempted, or waited for a lock.
     How sure: an op without a runtime call works on the CPU; its time and the device's idle time are measured. Time
-    counts for the innermost user frame, including library code it calls.
+    counts for the innermost user frame, including library code it calls. If the named op computes nothing
+    (aten::view), its thread was preempted, or waited for a lock.
     When it is wrong: a function in a single recorded step is info, because one step cannot show that it recurs.
     Source: measured on an H200 with torch 2.11.
     """

@@ -43,8 +43,8 @@ def planned_anew(
 ) -> Iterator[Hits]:
     """A library plans an op anew for each new shape.
 
-    What it looks for: an op that stands still for a millisecond or more, without a call of the CUDA runtime, when it is
-    called with input shapes for the first time, in most steps; calls with shapes that were there before do not.
+    What it looks for: an op that stands still for a millisecond or more, without a call of the CUDA runtime, when it
+    gets input shapes for the first time, in most steps. Its calls with shapes that it had before do not stand still.
     Why it costs: the library chooses and builds kernels on the CPU, and the device waits for the next launch.
     Bad: decoding with a cache that grows by one position a step, in cuDNN's attention. Good: a cache of full length
     with a mask, lengths padded to a few values, or flash attention, which needs no plan.

@@ -38,7 +38,7 @@ def dense_dispatch(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[H
     """Tokens are dispatched to experts by products with a dense tensor of ones and zeros.
 
     What it looks for: topk over E scores of each of T tokens, tensors of T x E x C, and a forward product that sums
-    over all T tokens and gives E x C rows, the experts' slots; with all work on tensors of that size.
+    over all T tokens and gives E x C rows, the experts' slots. All work on tensors of that size counts.
     Why it costs: the tensor has E x C numbers per token, and k of them are not zero. Creating it, weighting it and its
     products, forward and backward, move and multiply zeros.
     Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: the slot of each token as an index (a running count within its

@@ -25,7 +25,7 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     torch.utils.deterministic.fill_uninitialized_memory = False where results must repeat.
     How sure: nothing else fills what aten::empty allocates, or adds rows by index_put_.
     When it is wrong: if results must be bitwise reproducible, this is the price.
-    Saving: without the fills only: atomic additions to few addresses may take as long as sorting.
+    Saving: the time of the fills only. Atomic additions to few addresses may take as long as sorting.
     Source: torch.use_deterministic_algorithms and torch.utils.deterministic in PyTorch's documentation; measured on an
     H200 with torch 2.11.
     """

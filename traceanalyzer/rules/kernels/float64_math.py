@@ -77,8 +77,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     When it is wrong: results need float64. Float64 counts as deliberate, and the finding is info, if shapes are
     recorded and show that every floating tensor is float64 and none comes from the host.
     Saving: products at the float32 rate (TF32 unless the trace shows it off), everything else at half the bytes, no
-    conversions to float64. What moves data below the memory's rate (roll, index_select, fused kernels) gains less: it
-    has as many elements and addresses as before.
+    conversions to float64. Kernels that do not reach the memory's rate (roll, index_select, some fused ones) gain
+    less, since the number of elements stays.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind

@@ -48,7 +48,7 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     s=field.shape), with the half of the filter that rfft2 gives.
     How sure: input dtypes are recorded. If the real part is taken, the spectrum is probably one of real numbers. So
     confidence is medium.
-    When it is wrong: ops between that treat the two halves differently, such as a Hilbert transform.
+    When it is wrong: an op between the two transforms treats the two halves differently, as a Hilbert transform does.
     Saving: half of the transforms and of the work on spectra, and the conversion of inputs to complex numbers.
     Source: PyTorch's documentation of torch.fft.rfft; measured on an H200 with torch 2.11.
     """

@@ -79,18 +79,19 @@ class _Late:
 def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A layer that narrows comes after upsampling or summing neighbours, not before.
 
-    What it looks for: a 1x1 convolution or linear layer to at most half the channels that is the only reader of an
-    upsampled tensor; and such a layer right after rows were gathered (index_select, x[index]) at least twice as often
-    as there are rows, scaled by one number each if at all, and summed (index_add, scatter_add, a sparse product).
+    What it looks for: first, a 1x1 convolution or linear layer to at most half the channels that is the only reader of
+    an upsampled tensor. Second, such a layer right after rows were gathered (index_select, x[index]) and summed
+    (index_add, scatter_add, a sparse product), if each row is gathered at least twice on average. Between, a row may
+    be scaled by one number.
     Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the order does not
     matter to the result. With the layer first, all that work and its backward pass have fewer channels.
     Bad: classifier(interpolate(x, size)); linear(index_add(x[source])). Good: interpolate(classifier(x), size); the
     same on linear(x). A bias of the layer is added once, after the sum.
     How sure: names and shapes of consecutive ops are recorded: medium.
-    When it is wrong: the layer has other readers of its input that are not recorded, or the rows that are summed do
-    not need a gradient now but would then.
-    Saving: work on the wide tensor in proportion to its width, the layer in proportion to its pixels. Gathering gets
-    a backward pass if it had none.
+    When it is wrong: an op that is not recorded also reads the layer's input; or the summed rows need no gradient now,
+    but would need one in the other order.
+    Saving: work on the wide tensor in proportion to its width, the layer in proportion to its pixels. Gathering gets a
+    backward pass if it had none.
     Source: algebra: (A X) W = A (X W).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -38,13 +38,14 @@ class Limits:
 def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Attention takes a mask of queries by keys that is the same for all heads.
 
-    What it looks for: scaled_dot_product_attention with a mask of at least 64 queries, the same for all heads, in fused
-    kernels, and the ops inside that convert or expand the mask; forward and backward.
+    What it looks for: scaled_dot_product_attention with a mask of at least 64 queries, the same for all heads, in
+    fused kernels, and the ops inside that convert or expand the mask; forward and backward.
     Why it costs: with a mask, the flash kernels are ruled out, or read the mask for every head. A boolean mask is
     converted again in each layer.
     Bad: a padding mask where no sequence is padded; a causal mask instead of is_causal=True. Good: no mask, is_causal,
-    or sequences of different lengths as nested tensors; if it must be, one mask in the model's dtype for all layers.
-    How sure: the mask's shape is recorded, its values are not: whether it hides anything cannot be seen. So it is low.
+    or sequences of different lengths as nested tensors; if a mask is needed, one in the model's dtype for all layers.
+    How sure: the mask's shape is recorded, its values are not: whether it hides anything cannot be seen. So confidence
+    is low.
     When it is wrong: the mask hides something that is_causal does not.
     Saving: not predicted, since the mask may be needed. The cost is the conversions, and what kernels take above the
     same ones without a mask on an H200.

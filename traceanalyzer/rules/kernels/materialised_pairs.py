@@ -48,7 +48,7 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     """Small tensors are broadcast to all of their pairs, which are written to memory and reduced again.
 
     What it looks for: a pointwise op on broadcast or expanded inputs, whose result has at least eight times as many
-    numbers as the inputs together, and a reduction over that result; with all work on tensors of that shape, also in
+    numbers as the inputs together, and a reduction over that result. All work on tensors of that shape counts, also in
     backward.
     Why it costs: every op passes over all pairs in memory, though inputs and results are small.
     Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of the
@@ -56,8 +56,8 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     How sure: shapes and strides are recorded; whether fewer pairs or a product are enough is not. So confidence is
     medium.
     When it is wrong: all pairs are the needed result; then let a compiler fuse the ops between.
-    Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result; where later ops
-    read a number for each pair, these stay, and each op on the pairs takes as long as for such a result.
+    Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result; if later ops read
+    one number for each pair, those ops stay, and each op on the pairs still takes the time of writing such a result.
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):

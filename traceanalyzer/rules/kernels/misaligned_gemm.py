@@ -56,11 +56,11 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS uses
     kernels with an eighth (odd dimensions) to a third of the rate.
     Bad: a vocabulary of 50,257. Good: padded to 50,304; the additional rows are never used.
-    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, what is odd must be the start
-    address: a slice or a view with an odd offset. Float32 kernels, also called align1, do not count.
+    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, the start address must be
+    odd: a slice or a view with an odd offset. Float32 kernels, also called align1, do not count.
     When it is wrong: products too small to run faster when aligned.
-    Saving: the product at the rate of aligned products on this device, or of its bytes where those take longer: a batch
-    of small ones.
+    Saving: the product at the rate of aligned products on this device, or of its bytes where those take longer: a
+    batch of small ones.
     Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an H200.
     """
     narrow = work[work.name.meets(families.is_half_with_narrow_loads)]

@@ -42,9 +42,10 @@ class Limits:
 def product_of_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A linear layer is applied to copies of the same rows.
 
-    What it looks for: cat of a tensor that is expanded at least four times (by its strides), or was just gathered
-    (index_select, x[index]) with at least four times the rows of its source; a linear layer right after such a gather;
-    and matrix products with its numbers of rows and columns, forward and backward.
+    What it looks for: first, copied rows: a cat with a tensor that is expanded at least four times (by its strides),
+    or a gather (index_select, x[index]) of at least four times as many rows as its source has. Second, a linear layer
+    right after such a gather, or matrix products with exactly the copy's numbers of rows and columns, forward and
+    backward.
     Why it costs: all copies of a row give the same product.
     Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: the weight in two parts, each
     applied to x once; gathering and adding the results gives the same.

@@ -31,17 +31,18 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits, causes=("casts", "lookups"))
 def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    """The same parameter is converted, or looked up with the same number of indices, several times a step.
+    """The same weight is cast, or the same table is read with equally many indices, several times a step.
 
-    What it looks for: conversions of tensors with a parameter's shape and dtype, and lookups of one table with indices
-    of one shape, at least three times as often as parameters of that shape get a gradient in the step.
-    Why it costs: a converted weight is the same each time, and so is the conversion of its gradient. A table that is
-    looked up again gets one more gradient of its full size, which is added.
+    What it looks for: casts of tensors with a parameter's shape and dtype, and reads of one embedding table with
+    indices of one shape, at least three times per gradient of a parameter of that shape; activation checkpointing
+    gives two.
+    Why it costs: a weight that is cast again gives the same result, and so does the cast of its gradient. A table that
+    is read again gets one more gradient of its full size, which is added.
     Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; a position
     bias computed anew in each layer. Good: one autocast around the whole forward pass, which keeps converted weights;
     the bias computed once and handed to all layers.
-    How sure: shapes, dtypes and numbers of gradients are recorded. Confidence is medium for conversions, whose result
-    depends on the weight alone, and low for lookups: their indices may differ, and then the results do, too.
+    How sure: shapes, dtypes and numbers of gradients are recorded. Confidence is medium for casts, whose result
+    depends on the weight alone, and low for tables: the indices may differ, and then the results do, too.
     When it is wrong: activations that happen to have a parameter's shape and dtype.
     Saving: all but the first of each step.
     Source: "Automatic Mixed Precision" in PyTorch's documentation, on autocast's cache of weights.

@@ -50,8 +50,9 @@ def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -
     """A tensor that nothing in a step changes is normalised or reduced again in every step.
 
     What it looks for: a norm, sum or mean of a tensor of 128 MB or more, and the ops right after it that scale the
-    tensor by it, in every step; while no copy and no kernel of any step can have written the tensor: none of unknown
-    result runs as long as its bytes take at the memory's peak, and no op changes or cuts a tensor of its shape.
+    tensor by it, in every step. No copy and no kernel of any step may have written the tensor: each kernel whose
+    result is unknown is too short to write that many bytes at the memory's peak, and no op changes or slices a tensor
+    of its shape.
     Why it costs: the result is the same each time, and each time all of the tensor goes through memory.
     Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1) where it is
     loaded.

@@ -43,12 +43,12 @@ def compile(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     number of regions per step (each after the first is a graph break), the time for looking up guards and for the
     wrapper, and the GPU time of their launches.
     Why it costs: compiling takes seconds, and nothing runs meanwhile; after 8 versions of a frame dynamo gives up and
-    runs it eagerly. Entering a region takes 50 us without the profiler, plus 13 us for each kernel: tiny ops
-    are faster in eager mode.
+    runs it eagerly. Entering a region takes 50 us without the profiler, plus 13 us for each kernel: tiny ops are
+    faster in eager mode.
     Bad: a compiled function called with a new length in each step. Good: dynamic=True, mark_dynamic, few sizes.
     How sure: the compiler's rows are in the trace. Compilation in the first step alone is a cold start. Regions are
     info: removing a graph break may not pay, because the guards of a larger region cost time too.
-    Regions that are entered once each are not judged: the first call sets up what later ones find.
+    Regions that are entered only once are not judged: the first call of a region also sets it up.
     When it is wrong: a shape that occurs once, as in the last batch of an epoch, is compiled once.
     Source: "Dealing with Recompilations"; H200, torch 2.11: four linear layers took 0.12 ms eagerly, 0.15 compiled.
     """

@@ -81,7 +81,9 @@ def exposed_copy(
     """A copy between host and device runs while no kernel does.
 
     What it looks for: copies to the device, to the host and between devices, with no kernel beside them for most of
-    their time: pageable, waited for by the host, or queued on the kernels' stream.
+    their time: pageable, waited for by the host, or queued on the kernels' stream. If the host works on the copied
+    data (ops on CPU tensors right before a copy to the device, or right after a copy to the host), the advice names
+    that op.
     Why it costs: the kernels wait for the link, which is 50 to 90 times slower than the device's memory; copy engines
     could work while the kernels of another batch run.
     Bad: `x = x.cuda()` of a pageable batch. Good: a pinned batch, `x.cuda(non_blocking=True)` on a side stream, one

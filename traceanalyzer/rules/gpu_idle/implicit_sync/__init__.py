@@ -48,8 +48,8 @@ def implicit_sync(
     How sure: the op holds the copy and the call that waits. Its cost is the idle time that the accounting charges to
     that call, the copy and the counting kernels. In a launch-bound loop the GPU would be idle anyway, and the saving
     is smaller. Reading a CPU tensor launches nothing and does not count.
-    When it is wrong: a value that decides the next step has to be read; then read it later or less often. What a step
-    without backward reads last is its result: info, because only steps that follow each other gain.
+    When it is wrong: a value that decides the next step has to be read; then read it later or less often. In a step
+    without backward, the value that is read last is its result: info, because only steps that follow each other gain.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]

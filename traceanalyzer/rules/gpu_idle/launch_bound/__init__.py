@@ -100,17 +100,17 @@ def launch_bound(
     Why it costs: an eager op takes about 5 us of CPU time, more with autograd; after a shorter kernel the GPU waits.
     Bad: 300 kernels of 1 us a step. Good: the same in a CUDA graph, fused by torch.compile, or a larger batch.
     How sure: idle time is measured. The step is then simulated without the profiler, for several guesses of how much
-    the profiler slowed the CPU. A measured step (--step-ms) replaces the guesses. The word after `launch-bound:` says
-    the result, or the remedy.
-    One rank without its peers' files: what its collectives wait for is taken for its peers' launching, if it launches
-    itself for half of the step or more; the confidence is low where that is most of it.
-    Suffix `profiled-only` (info): the GPU is idle under none of the guesses.
-    Suffix `unsure` (info): the GPU is idle under some of the guesses only, or the saving may be next to nothing.
-    Suffix `small-part` (info): launching explains too little of the idle time or of the window.
-    Suffix `graph`: a CUDA graph, since steps launch the same kernels on the same grids without synchronising in
-    between.
-    Suffix `compile`: torch.compile, since eager pointwise kernels can be fused.
-    Suffix `batch`: a larger batch, since neither is possible.
+    the profiler slowed the CPU. A measured step (--step-ms) replaces the guesses. The finding's cause is the result
+    or the remedy; titles show it in the words that stand in brackets below.
+    One rank without its peers' files: what its collectives wait for is taken for its peers' launching, if this rank
+    launches for half of the step or more; confidence is low where such waits are most of it.
+    Cause `profiled-only` ("only with the profiler", info): the GPU is idle under none of the guesses.
+    Cause `unsure` ("not certain", info): the GPU is idle under some of the guesses only, or the saving may be almost
+    nothing.
+    Cause `small-part` ("a small part", info): launching explains too little of the idle time or of the window.
+    Cause `graph` ("a CUDA graph helps"): steps launch the same kernels on the same grids without synchronising.
+    Cause `compile` ("torch.compile helps"): eager pointwise kernels can be fused.
+    Cause `batch` ("larger batches help"): neither is possible.
     When it is wrong: shapes that are equal in the few recorded steps, but change later, cannot be captured.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """

@@ -52,8 +52,8 @@ def dataloader_stall(
     How sure: the iterator's time and the idle time within it are measured; the iterator's class shows whether workers
     exist. Loading while the device is busy costs nothing and is not reported.
     When it is wrong: workers that have just started, or were slow once, stall only a few steps in a row: that is info,
-    but in a short recording such a stall may be the first of many. An annotation named load_batch that does something
-    else.
+    but in a short recording such a stall may be the first of many. An annotation named load_batch may also do
+    something else.
     Source: PyTorch's performance tuning guide, "Enable asynchronous data loading and augmentation".
     """
     loading = calls[np.isin(calls.rows, activity.rows["data_loading"])]

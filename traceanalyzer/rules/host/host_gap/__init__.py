@@ -74,8 +74,8 @@ def host_gap(
     Bad: a metric computed in Python between two layers; gc.collect() in every step. Good: another thread or process.
     How sure: stretches and idle time are measured. With stacks, the user's function with the largest total is named;
     without, Python and garbage collection look the same. Recording stacks slows code with many calls several times:
-    then it is low. The optimizer's and the autograd engine's own time is left out. A pause only before an op's first
-    call is a cold start.
+    then confidence is low. The optimizer's and the autograd engine's own time is left out. A pause only
+    before an op's first call is a cold start.
     When it is wrong: an extension that bypasses torch's dispatcher has no op. Pauses in few steps are info.
     Source: measured on an H200 with torch 2.11.
     """

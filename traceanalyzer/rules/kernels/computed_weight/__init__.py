@@ -62,10 +62,10 @@ def computed_weight(
 ) -> Iterator[Hits]:
     """A layer's weight is computed from parameters in each call.
 
-    What it looks for: linear layers and convolutions right after ops that take tensors of the weight's shape only
-    (also with dimensions of one), or narrow matrices whose product has that shape: weight norm, a low-rank update
-    W + B A, a mask, a scale, integers that are unpacked, parameters that are joined. Nine of ten calls of layers with
-    such weights have it.
+    What it looks for: linear layers and convolutions whose weight was just computed: by ops that take only tensors of
+    the weight's shape (or with dimensions of one), or by a product of narrow matrices that has that shape. Typical:
+    weight norm, a low-rank update W + B A, a mask, a scale, integers that are unpacked, parameters that are joined. At
+    least nine of ten calls of such layers must do so.
     Why it costs: where nothing is trained, the weight is the same in each call. Where W + B A is trained (LoRA),
     backward also makes the gradient of the whole matrix, as large as in full training, only to get those of B and A.
     Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm left on a model that only infers. Good: F.linear(x, W) +
@@ -73,9 +73,8 @@ def computed_weight(
     How sure: order and shapes are recorded, the tensors themselves are not: medium.
     When it is wrong: activations that happen to have the shape of the next layer's weight; weights that another
     process or an earlier op changes between calls.
-    Saving: all of these ops where nothing is trained. In training the forward pass, the gradients of the matrix and of
-    what made it, less
-    six passes over the input and the result of each layer, which narrow products need.
+    Saving: in inference, all of these ops. In training, these ops and the gradients of the matrix and of what made it,
+    minus six passes over the input and the result of each layer, which the narrow products need.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0) & ~calls.name.meets(VIEWING_OP.search)]

@@ -58,14 +58,14 @@ class Limits:
 def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A whole tensor is sorted, and only its first elements are used.
 
-    What it looks for: sorts on the device (sort, argsort, msort) of 4,096 elements or more. Later ops take only a
-    slice at the start or the end of the result, at most a quarter. No other op takes a tensor of that shape and dtype
-    until the step ends or the next such sort begins.
+    What it looks for: sorts on the device (sort, argsort, msort) with rows of 4,096 elements or more. Later ops take
+    only a slice at the start or the end of the result, at most a quarter. No other op takes a tensor of that shape and
+    dtype until the step ends or the next such sort begins.
     Why it costs: a sort makes several passes, one for every few bits of the dtype, and each reads and writes all
     values and indices; topk only counts, and writes the requested part.
     Bad: scores.argsort(dim=1, descending=True)[:, :200]. Good: scores.topk(200, dim=1).indices.
-    How sure: recorded shapes and scalars show the part that an op reads; a tensor is known only by shape and dtype. So
-    the rule misses sorts if other tensors of that shape are used, such as the scores themselves.
+    How sure: recorded shapes and scalars show the part that an op reads. The trace has no tensor identities, only
+    shapes: any other use of a tensor of this shape (the scores themselves, for instance) makes the rule silent.
     When it is wrong: a kernel without an op reads the whole result, or ties need the order of a stable sort.
     Saving: down to topk's time for that many bytes. One row of a million elements or fewer is not reported: topk is
     not faster there.

@@ -46,7 +46,7 @@ def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: L
     pointwise work between them; in backward, two products, the softmax's gradient, two products.
     Why it costs: the matrix of queries by keys goes to memory and back at each of these ops; fused attention never
     writes it.
-    Bad: (q @ k.transpose(-2, -1) / d + mask).softmax(-1) @ v. Good: F.scaled_dot_product_attention(q, k, v,
+    Bad: (q @ k.transpose(-2, -1) / d ** 0.5 + mask).softmax(-1) @ v. Good: F.scaled_dot_product_attention(q, k, v,
     attn_mask=mask), or is_causal=True.
     How sure: the ops and their order are recorded. A softmax between other products (a router, a classifier) does not
     count: their products are not batched, or a top-k stands between them.

@@ -60,7 +60,8 @@ def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hi
     How sure: clock and durations are measured; only kernels of one name, grid and block are compared.
     When it is wrong: a clock that only rises at the start is not throttled: kernels before the first full clock are
     left out. A window that is throttled throughout has no higher clock to compare with.
-    Source: NVIDIA's GPU Boost; counters of torch.profiler 2.14.
+    Source: NVIDIA's GPU Boost. torch.profiler records the clock by itself from torch 2.14 on; in older traces the rule
+    is not applicable.
     """
     for device, kernels in work.of_kind("compute").by_device():
         clock = samples.at("clock", device, kernels.start_ns)

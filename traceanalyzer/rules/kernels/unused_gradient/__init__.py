@@ -45,10 +45,11 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     What it looks for: parameters that get a gradient in every step, with shapes that no op of any optimizer's step has
     and that nothing else outside backward writes to; at least three quarters of all gradients. The cost is the
     engine's work after the last used gradient. Usually these gradients are never cleared, so each is added to the last
-    step's. Where that is so in every step, beside gradients that are made anew, any number counts, wherever backward
-    makes them: a loss's network that is not frozen. The cost is then what makes those gradients alone. If an
-    optimizer's tensor lists are recorded, or a fused one's blocks tell them, any number of gradients counts that its
-    next step does not use, and that are created anew before another optimizer uses them.
+    step's. If that is so in every step, while other gradients are made anew, such gradients count in any number and
+    wherever backward makes them, as in a network of the loss that is not frozen. The cost is then only the work that
+    makes those gradients. If an optimizer's tensor lists are recorded, or known from a fused kernel's blocks,
+    gradients count in any number if the optimizer's next step does not use them, and they are made anew before another
+    optimizer uses them.
     Why it costs: backward of a layer takes twice the time of its forward, and keeps its activations until then.
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that are not
     detached from their generator. Good: backbone.requires_grad_(False); discriminator(images.detach()).
