@@ -126,6 +126,7 @@ def send(part: Part, collector: Collector, out: IO[bytes]) -> None:
         key = next(iter(collector.groups))
         group = collector.groups.pop(key)
         codes = {name: list(shared.codes) for name, shared in group.shared.items()}
+        group.settle_starts()
         _dump((key, group.rows, codes, group.buffers), out)
 
 

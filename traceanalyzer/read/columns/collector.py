@@ -25,6 +25,7 @@ from traceanalyzer.read.columns.events import (
     args_of,
     durations_of,
     fates_of,
+    starts_ns,
     starts_of,
 )
 from traceanalyzer.read.columns.misplaced import drop_misplaced
@@ -46,6 +47,7 @@ _MAX_GROUPS = (
 )
 _MENDED_TOGETHER = 8  # rows: mending one takes as long as packing a hundred
 _MAX_CATEGORIES = 200  # foreign ones that keep their names
+_OTHERS = FATES.index(("counted", OTHERS))
 _get_head = getter("name", "pid", "tid")
 
 
@@ -90,11 +92,13 @@ class Collector:
             others: which of the events are of another rank, and only counted; shape (events,).
         """
         starts = starts_of(batch, text)
-        fates = fates_of(batch)
+        said = fates_of(batch)
         if others is not None:
-            fates = np.where(others, FATES.index(("counted", OTHERS)), fates)
-        for fate in sorted(set(fates.tolist())):
-            frame, category = FATES[fate]
+            said = np.where(others, _OTHERS, np.frombuffer(said, np.uint8)).astype(np.uint8).tobytes()
+        fates = np.frombuffer(said, np.uint8)
+        for fate, (frame, category) in enumerate(FATES):
+            if fate not in said:
+                continue
             at = (fates == fate).nonzero()[0]
             if frame == "counted":
                 self.counted[category] += len(at)
@@ -138,7 +142,7 @@ class Collector:
     def _count(self, what: str, events: Events) -> None:
         self.counted[what] += len(events.all)
         if what in ("metadata", "window mark"):
-            for event, start in zip(events.all, events.starts.tolist(), strict=True):
+            for event, start in zip(events.all, starts_ns(events.starts).tolist(), strict=True):
                 self.declared.add(event, start)
 
     def _add_rows(self, frame: str, category: str, events: Events) -> None:
@@ -207,7 +211,7 @@ class Collector:
         Raises:
             UNFIT: one of them is not as the exporter writes it.
         """
-        if starts.min() == NULL_INT:
+        if starts.dtype == np.int64 and starts.min() == NULL_INT:
             raise ValueError("no timestamp")
         return Rows(args_of(events), ids, self._heads(events), starts, durations_of(frame, events))
 

@@ -14,7 +14,7 @@ from traceanalyzer.model.units import us_to_ns
 from traceanalyzer.read.columns.packing import UNFIT, Args, Event, Rows, getter
 from traceanalyzer.read.columns.quirks import MAX_TS_US, start_ns, starts_from_text
 
-Starts = NDArray[np.int64]
+Starts = NDArray[Any]
 Positions = NDArray[np.intp]
 
 LARGEST_EXACT_US = 2.0**43  # above it a double does not hold the nanosecond
@@ -48,12 +48,13 @@ class Events:
     Attributes:
         all: the events.
         ids: their event ids.
-        starts: in ns, NULL_INT where there is none.
+        starts: as `starts_of` gives them.
     """
 
     def __init__(self, batch: Sequence[Any], first: int, at: Positions, starts: Starts) -> None:
         self._batch, self._first = batch, first
-        self.all: list[Any] = list(map(batch.__getitem__, at.tolist()))
+        every = len(at) == len(batch)
+        self.all: Sequence[Any] = batch if every else list(map(batch.__getitem__, at.tolist()))
         self.ids = at + first
         self.starts = starts
 
@@ -66,13 +67,12 @@ class Events:
         return Events(self._batch, self._first, rows.ids - self._first, rows.starts)
 
 
-def fates_of(batch: Sequence[Any]) -> NDArray[np.uint8]:
+def fates_of(batch: Sequence[Any]) -> bytes:
     """What becomes of each event: an index into FATES."""
     try:
-        fates = bytes(map(_FATE_OF.__getitem__, map(_get_category, batch)))
+        return bytes(map(_FATE_OF.__getitem__, map(_get_category, batch)))
     except UNFIT:
-        fates = bytes(map(_fate, batch))
-    return np.frombuffer(fates, np.uint8)
+        return bytes(map(_fate, batch))
 
 
 def _fate(event: Any) -> int:
@@ -88,7 +88,8 @@ def _packed(values: Iterator[Any], size: int) -> NDArray[np.float64]:
 
 
 def starts_of(batch: Sequence[Any], text: Callable[[], bytes]) -> Starts:
-    """Start of every event in ns, NULL_INT where there is none; shape (events,)."""
+    """Start of every event: µs where all are numbers from which a double tells the ns, which are float64 then; else
+    int64 in ns, NULL_INT where there is none; shape (events,)."""
     try:
         us = _packed(map(_get_ts, batch), len(batch))
     except UNFIT:
@@ -100,7 +101,12 @@ def starts_of(batch: Sequence[Any], text: Callable[[], bytes]) -> Starts:
         exact = starts_from_text(text())
         if exact is not None and len(exact) == len(batch):
             return np.array(exact, np.int64)
-    return us_to_ns(us)
+    return us if largest <= LARGEST_EXACT_US else us_to_ns(us)
+
+
+def starts_ns(starts: Starts) -> NDArray[np.int64]:
+    """What `starts_of` gave, in ns."""
+    return starts if starts.dtype == np.int64 else us_to_ns(starts)
 
 
 def args_of(events: Sequence[Event]) -> list[Args]:

@@ -19,6 +19,7 @@ import orjson
 from numpy.typing import NDArray
 
 from traceanalyzer.model.schema import IGNORED, Frame, Storage
+from traceanalyzer.model.units import us_to_ns
 from traceanalyzer.read.columns.quirks import BLANK, coerced, durations_ns
 
 Event = dict[str, Any]
@@ -28,7 +29,7 @@ UNFIT = (KeyError, TypeError, AttributeError, struct.error, OverflowError, Value
 """What packing raises where an event is not as the exporter writes it."""
 
 _FORMAT_OF = {Storage.INT: "q", Storage.FLOAT: "d"}
-_FORMATS = {"id": "I", "start": "q", "dur": "d", "head": "i", "known": "i", "other": "i"}
+_FORMATS = {"id": "I", "start": "d", "dur": "d", "head": "i", "known": "i", "other": "i"}
 _ROWS_AT_ONCE = 1 << 16  # half a megabyte of a column, which stays in the cache
 
 
@@ -60,7 +61,7 @@ class Rows(NamedTuple):
     args: Sequence[Args]
     ids: NDArray[np.int64]
     heads: NDArray[np.int32]
-    starts: NDArray[np.int64]  # ns
+    starts: NDArray[Any]  # float64 in µs, or int64 in ns
     durations: NDArray[np.float64]  # µs
 
     def take(self, at: NDArray[np.intp]) -> Rows:
@@ -79,7 +80,7 @@ class Rows(NamedTuple):
         if len(distinct) == 1:
             yield self
             return
-        size_of = np.array(sizes)
+        size_of = np.frombuffer(bytes(sizes), np.uint8) if distinct[-1] < 256 else np.array(sizes)
         for size in distinct:
             yield self.take((size_of == size).nonzero()[0])
 
@@ -124,9 +125,9 @@ class RowGroup:
     """All rows of one category whose args have these keys.
 
     Attributes:
-        buffers: "id" (uint32: no file holds more events), "start", "dur" (float64 µs until all are read), "head"
-            (code of category, name, pid and tid), "known" and "other" (codes of `shared`), and one for each
-            numeric column by its name.
+        buffers: "id" (uint32: no file holds more events), "start" and "dur" (float64 µs until all are read; starts
+            only for as long as a double holds them), "head" (code of category, name, pid and tid), "known" and "other"
+            (codes of `shared`), and one for each numeric column by its name.
         shared: the args that recur, those that have a column ("known") and those that have none ("other").
     """
 
@@ -166,7 +167,10 @@ class RowGroup:
             self.buffers[name] += data
         self.buffers["id"].extend(rows.ids.astype(np.uint32))
         self.buffers["head"].extend(rows.heads)
-        self.buffers["start"].extend(rows.starts)
+        if rows.starts.dtype == np.int64:
+            self.settle_starts()
+        starts = rows.starts if self._dtypes["start"] == rows.starts.dtype else us_to_ns(rows.starts)
+        self.buffers["start"].extend(starts)
         self.buffers["dur"].extend(rows.durations)
         self.rows += n
 
@@ -179,7 +183,9 @@ class RowGroup:
             raise TypeError("args that are no object")
 
     def absorb(self, rows: int, buffers: dict[str, bytes | bytearray]) -> None:
-        """Keep rows of another part; this empties `buffers`, so that a part is never in memory twice."""
+        """Keep rows of another part, whose starts are settled; this empties `buffers`, so that a part is never in
+        memory twice."""
+        self.settle_starts()
         while buffers:
             name, data = buffers.popitem()
             self.buffers[name] += data
@@ -189,8 +195,21 @@ class RowGroup:
         """One buffer as an array of shape (rows,)."""
         return np.frombuffer(self.buffers[name], self._dtypes[name])
 
+    def settle_starts(self) -> None:
+        """Starts from float64 µs to int64 ns, in the same memory; also those that are added later."""
+        us = self.array("start")
+        if us.dtype == np.int64:
+            return
+        self._dtypes["start"] = np.dtype("q")
+        ns = self.array("start")
+        for start in range(0, self.rows, _ROWS_AT_ONCE):
+            some = slice(start, start + _ROWS_AT_ONCE)
+            ns[some] = us_to_ns(us[some])
+
     def finish(self) -> int:
-        """Durations from float64 µs to int64 ns, once all are read; how many were impossible and became 0."""
+        """Starts, and durations from float64 µs, to int64 ns, once all are read; how many of these were impossible and
+        became 0."""
+        self.settle_starts()
         us, impossible = self.array("dur"), 0
         self._dtypes["dur"] = np.dtype("q")
         ns = self.array("dur")  # the same memory: a copy of the longest columns would be the peak of reading
