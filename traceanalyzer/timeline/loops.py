@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows
 
@@ -47,6 +49,7 @@ class Loops:
         """
         groups = int(group[-1]) + 1 if len(group) else 0
         best = np.zeros((3, groups), np.int64)  # first, period, repeats
+        kind, group = _narrow(kind), _narrow(group)  # all are compared with all again and again
         for period in range(1, min(_MAX_PERIOD, len(kind) // least) + 1):
             same = kind[period:] == kind[:-period]
             if np.count_nonzero(same) < (least - 1) * period:
@@ -60,19 +63,30 @@ class Loops:
             found[:, group[first[order]]] = first[order], np.full(len(order), period), repeats[order]
             better = found[1] * found[2] > _WORTH * best[1] * best[2]
             best[:, better] = found[:, better]
-        there = np.flatnonzero(best[2])
-        loops = [alike for own in there for alike in _alike(kind, group, int(own), best[:, own], least)]
+        ends = np.cumsum(np.bincount(group, minlength=groups)).tolist()
+        spans = list(zip([0, *ends], ends, strict=False))
+        there = np.flatnonzero(best[2]).tolist()
+        loops = [
+            (own, *alike) for own in there for alike in _alike(kind, spans[own], best[:2, own].tolist(), least)
+        ]
         return cls(*np.array(loops, np.int64).reshape(-1, 4).T)
 
 
-def _alike(kind: Rows, group: Rows, own: int, best: Rows, least: int) -> list[tuple[int, int, int, int]]:
-    """(group, first, period, repeats) of all loops of a group that have the members of its best, in any rotation."""
-    low, high = np.searchsorted(group, (own, own + 1)).tolist()
-    begin, period = int(best[0]), int(best[1])
+def _narrow(numbers: Rows) -> NDArray[Any]:
+    """The same in as few bytes as they fit."""
+    low, high = int(numbers.min(initial=0)), int(numbers.max(initial=0))
+    return numbers.astype(np.result_type(np.min_scalar_type(low), np.min_scalar_type(high)), copy=False)
+
+
+def _alike(
+    kind: NDArray[Any], span: tuple[int, int], best: list[int], least: int
+) -> list[tuple[int, int, int]]:
+    """(first, period, repeats) of all loops within a span that have the members of its best, in any rotation."""
+    (low, high), (begin, period) = span, best
     members = np.sort(kind[begin : begin + period])
     first, run = _runs(kind[low + period : high] == kind[low : high - period])
     return [
-        (own, low + at, period, length // period + 1)
+        (low + at, period, length // period + 1)
         for at, length in zip(first.tolist(), run.tolist(), strict=True)
         if length // period + 1 >= least
         and np.array_equal(np.sort(kind[low + at : low + at + period]), members)

@@ -75,13 +75,16 @@ class Rows(NamedTuple):
         Raises:
             TypeError: not all args have a size.
         """
-        sizes = list(map(len, self.args))
-        distinct = sorted(set(sizes))
-        if len(distinct) == 1:
+        sizes: bytes | list[int]
+        try:
+            sizes = bytes(map(len, self.args))
+        except ValueError:  # one has 256 or more
+            sizes = list(map(len, self.args))
+        if sizes.count(sizes[0]) == len(sizes):
             yield self
             return
-        size_of = np.frombuffer(bytes(sizes), np.uint8) if distinct[-1] < 256 else np.array(sizes)
-        for size in distinct:
+        size_of = np.frombuffer(sizes, np.uint8) if isinstance(sizes, bytes) else np.array(sizes)
+        for size in sorted(set(sizes)):
             yield self.take((size_of == size).nonzero()[0])
 
     def by_keys(self) -> Iterator[Rows]:

@@ -99,8 +99,8 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     loops: dict[tuple[str, ...], list[tuple[Repeats, Confidence]]] = {}
     counting = calls[calls.name.matches(_COUNTS)]
-    for loop in repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats):
-        if (sure := _how_sure(loop, limits, _sized_by_data(loop, counting))) is not None:
+    for loop in repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats, limits.max_kernel_ns):
+        if (sure := _how_sure(loop, limits, counting)) is not None:
             loops.setdefault(loop.key, []).append((loop, sure))
     for same in loops.values():
         found = [loop for loop, _ in same]
@@ -143,20 +143,19 @@ def _passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, l
 
 def _sized_by_data(loop: Repeats, counting: Calls) -> bool:
     """Whether each repeat first counts on the device how much it will work on: the rows of an expert by a mask."""
+    if not loop.shapes_change:
+        return False
     inside = (counting.start_ns >= loop.at.start_ns[0]) & (counting.start_ns < loop.ends_ns[-1])
-    return loop.shapes_change and int(inside.sum()) >= loop.count
+    return int(inside.sum()) >= loop.count
 
 
-def _how_sure(loop: Repeats, limits: Limits, sized: bool) -> Confidence | None:
+def _how_sure(loop: Repeats, limits: Limits, counting: Calls) -> Confidence | None:
     """None where it is no loop that could be one call."""
     names = loop.names
     heavy, selects = any(map(HEAVY.search, names)), any(map(_SELECTS.search, names))
-    gains_nothing = loop.launches < loop.count or loop.mean_ns > limits.max_kernel_ns
-    if gains_nothing:
-        return None
     if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):
         return Confidence.LOW if not any(map(_DECODES.search, names)) else None
-    if heavy and sized:
+    if heavy and _sized_by_data(loop, counting):
         return Confidence.MEDIUM
     if heavy and _is_iterated(loop, limits):
         return None

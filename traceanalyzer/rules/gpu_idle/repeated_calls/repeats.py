@@ -85,13 +85,14 @@ class Repeats:
         return any(map(_ONE_FIRST.match, own))
 
 
-def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
-    """The loop that covers most ops of each step and thread, in each place where it runs.
+def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterator[Repeats]:
+    """The loop that covers most ops of each step and thread, in each place where it runs and launches work each time.
 
     Args:
         outer: outermost ops.
         work: everything on the device.
         least: fewer repeats make no loop.
+        longest_ns: where the mean duration of the work is longer, fewer launches gain nothing.
     """
     outer = outer[np.argsort(outer.start_ns, kind="stable")]
     group, _ = grouped([outer.step, outer.thread])
@@ -106,29 +107,40 @@ def repeats_of(outer: Calls, work: Work, least: int) -> Iterator[Repeats]:
     first, last = (np.searchsorted(launched[order], rows, side=side) for side in ("left", "right"))
     gathers = names.matches(_GATHERS)
     kernel, _ = grouped([work.name.code[order], work.blocks[order]])
+    took = _before(durations)
+    launches_before, ns_before = _before(last - first), _before(took[last] - took[first])
     for loop in range(len(loops)):
         members = loops.members(loop)
-        own = _filled(first[members.ravel()], last[members.ravel()])
-        low, high = max(int(members[0, 0]) - _NEAR, 0), int(members[-1, -1]) + 1 + _NEAR
+        begin, end = int(members[0, 0]), int(members[-1, -1]) + 1
+        launches, ns = (int(sums[end] - sums[begin]) for sums in (launches_before, ns_before))
+        if launches < len(members) or ns > longest_ns * launches:
+            continue
+        own = _filled(first[begin:end], last[begin:end])
+        low, high = max(begin - _NEAR, 0), end + _NEAR
         following = np.append(starts[members[1:, 0]], ends[members[-1, -1]])
         yield Repeats(
             at=outer[members[:, 0]],
             ends_ns=following,
             names=tuple(map(str, names[members[0]].values())),
-            launches=len(own),
+            launches=launches,
             copies=bool(copying[own].any()),
             moves=int(moving[own].sum()),
-            mean_ns=float(durations[own].mean()) if len(own) else 0.0,
+            mean_ns=ns / launches,
             move_ns=float(durations[own][moving[own]].mean()) if moving[own].any() else 0.0,
             collected=bool(gathers[low:high].any()),
-            exact=_exact(kernel[own], (last - first)[members].sum(axis=1)),
-            dims=dims[members.ravel()],
+            exact=_exact(kernel[own], (last[begin:end] - first[begin:end]).reshape(members.shape).sum(axis=1)),
+            dims=dims[begin:end],
         )
+
+
+def _before(values: Rows) -> Rows:
+    """Sum of what comes before each value, and of all."""
+    return np.concatenate(([0], np.cumsum(values)))
 
 
 def _exact(kernel: Rows, launches: Rows) -> bool:
     """Whether as many launches of every repeat are of the same kernels, one after the other."""
-    if len(kernel) == 0 or (launches != launches[0]).any():
+    if (launches != launches[0]).any():
         return False
     each = kernel.reshape(len(launches), -1)
     return bool((each == each[0]).all())
