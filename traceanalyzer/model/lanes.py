@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Floats
+from traceanalyzer.model.arrays import Floats, numbered
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.schema import FRAMES, Column, Storage
 
@@ -52,7 +52,10 @@ class Table(NamedTuple):
 
     def wide(self) -> Values:
         """As int64 or float64."""
-        return self.values.take(self.codes, mode="wrap")
+        wide: Values = self.values[
+            self.codes.astype(np.intp)
+        ]  # narrow codes are looked up three times slower
+        return wide
 
 
 class Narrow(NamedTuple):
@@ -68,7 +71,7 @@ class Narrow(NamedTuple):
         """As int64."""
         wide = self.values.astype(np.int64)
         if self.values.dtype == np.int32:
-            wide[self.values == NULL_INT32] = NULL_INT
+            np.putmask(wide, self.values == NULL_INT32, NULL_INT)
         return wide
 
 
@@ -117,13 +120,25 @@ class Columns:
             found = kept.values[kept.codes[rows]]
         else:
             found = Narrow(kept.values[rows]).wide() if isinstance(kept, Narrow) else kept[rows]
-        found[rows < 0] = -1
+        np.putmask(found, rows < 0, -1)
         return found
 
     def _kept(self, name: str) -> Values | Coded | Table | Narrow:
         if name not in self._known:
             self._known[name] = self._fetch(name)
         return self._known[name]
+
+    def numbered(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """`arrays.numbered` of a column of whole numbers; of numbers that recur, each is looked at once."""
+        kept = self._kept(name)
+        if not isinstance(kept, Table):
+            return numbered(np.asarray(self.column(name), np.int64))
+        there = np.zeros(len(kept.values), bool)
+        there[kept.codes] = True
+        found, number = np.unique(kept.values[there].astype(np.int64), return_inverse=True)
+        place = np.zeros(len(there), np.int64)
+        place[there] = number
+        return place[kept.codes.astype(np.intp)], found
 
     def but(self, name: str, column: Values) -> Columns:
         """The same with another column of that name."""

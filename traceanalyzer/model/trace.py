@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _COMPARED_BYTES = (
-    16  # of one row's comparisons, which together are as fast as looking up; 2 of int64, 8 of int16
+    40  # of one row's comparisons, which together are as fast as looking up; 5 of int64, 20 of int16
 )
+_RANGE = 4  # comparisons that take as long as whether a code lies between two
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,13 +241,19 @@ def matching(
 
 def holding(asked: NDArray[np.bool_], code: NDArray[np.signedinteger[Any]]) -> NDArray[np.bool_]:
     """`asked[code]`, False where the code is -1; few that hold are compared, 60 times faster for narrow codes."""
-    positive = np.flatnonzero(asked)
-    if len(positive) * code.itemsize > _COMPARED_BYTES:
+    edges = np.flatnonzero(np.diff(asked, prepend=False, append=False)).reshape(-1, 2)
+    ranges = [(low, high - 1) for low, high in edges.tolist()]
+    compared = sum(min(high - low + 1, _RANGE) for low, high in ranges)
+    if compared * code.itemsize > _COMPARED_BYTES:
         found: NDArray[np.bool_] = np.append(asked, False).take(code, mode="wrap")
         return found
     found = np.zeros(len(code), bool)
-    for one in positive.tolist():
-        found |= code == one
+    for low, high in ranges:
+        if high - low < _RANGE:
+            for one in range(low, high + 1):
+                found |= code == one
+        else:
+            found |= (code >= low) & (code <= high)
     return found
 
 

@@ -87,12 +87,13 @@ def settled(all_pending: Sequence[PendingFinding], window: tuple[int, int]) -> l
     The table's order decides, then the rules' precedence and names, and of one rule the larger loss. A catch-all owns
     nothing of what is mostly claimed.
     """
-    first = sorted(range(len(all_pending)), key=lambda i: _turn(all_pending[i]))
+    spans = [pending.lost.spans() for pending in all_pending]
+    first = sorted(range(len(all_pending)), key=lambda i: _turn(all_pending[i], intervals.length(spans[i])))
     taken: dict[int | None, intervals.Set] = {}
     result = list(all_pending)
     for i in first:
         pending = all_pending[i]
-        lost = intervals.clip(pending.lost.spans(), *window)
+        lost = intervals.clip(spans[i], *window)
         others = taken.get(pending.device, intervals.EMPTY)
         own = intervals.difference(lost, others)
         if pending.order in _CATCH_ALLS and 2 * intervals.length(own) < intervals.length(lost):
@@ -102,6 +103,6 @@ def settled(all_pending: Sequence[PendingFinding], window: tuple[int, int]) -> l
     return result
 
 
-def _turn(pending: PendingFinding) -> tuple[Any, ...]:
-    lost, names = intervals.length(pending.lost.spans()), (pending.hits.cause, pending.hits.named_by or "")
-    return pending.order, pending.precedence, pending.rule, -lost, *names
+def _turn(pending: PendingFinding, lost_ns: int) -> tuple[Any, ...]:
+    names = pending.hits.cause, pending.hits.named_by or ""
+    return pending.order, pending.precedence, pending.rule, -lost_ns, *names

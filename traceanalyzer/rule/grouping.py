@@ -71,8 +71,11 @@ def _by_device(rule: str, order: Claims, hits: Hits, within: Scope | None) -> It
     devices = lost.device if isinstance(hits.occurrences, Calls) else hits.occurrences.device[every]
     for device in distinct(devices).tolist():
         own = lost[lost.device == device]
-        which = distinct(own.owner) if isinstance(hits.occurrences, Calls) else every[devices == device]
-        own = own[np.isin(own.owner, which)]
+        if isinstance(hits.occurrences, Calls):
+            which = distinct(own.owner)
+        else:
+            which = every[devices == device]
+            own = own[np.isin(own.owner, which)]
         yield PendingFinding(rule, order, device, hits, which, own)
 
 

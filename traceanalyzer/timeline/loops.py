@@ -67,7 +67,9 @@ class Loops:
         spans = list(zip([0, *ends], ends, strict=False))
         there = np.flatnonzero(best[2]).tolist()
         loops = [
-            (own, *alike) for own in there for alike in _alike(kind, spans[own], best[:2, own].tolist(), least)
+            (own, *alike)
+            for own in there
+            for alike in _alike(kind, spans[own], best[:2, own].tolist(), least)
         ]
         return cls(*np.array(loops, np.int64).reshape(-1, 4).T)
 

@@ -95,8 +95,8 @@ def _small(numbers: Rows) -> Small:
 
 
 def _threads(trace: Trace) -> Rows:
-    process, processes = numbered(ints(trace.lanes.cpu, "pid"))
-    thread, tids = numbered(ints(trace.lanes.cpu, "tid"))
+    process, processes = trace.lanes.cpu.numbered("pid")
+    thread, tids = trace.lanes.cpu.numbered("tid")
     if len(processes) > 1:
         thread, _ = numbered(process * len(tids) + thread)
     thread[matching(trace.lanes.cpu, "category", "overhead".__eq__)] = -1

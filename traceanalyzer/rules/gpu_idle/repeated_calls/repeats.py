@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from traceanalyzer.model.answers import remembered
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.calls import Calls
@@ -81,7 +82,7 @@ class Repeats:
 
     def of_one(self, ops: re.Pattern[str]) -> bool:
         """Whether one of these ops gets a batch of one in the first repeat: its first input's first size."""
-        own = (self.dims[at] or "" for at, name in enumerate(self.names) if ops.search(name))
+        own = (self.dims[at] or "" for at, name in enumerate(self.names) if remembered(ops.search)(name))
         return any(map(_ONE_FIRST.match, own))
 
 
@@ -128,8 +129,10 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
             mean_ns=ns / launches,
             move_ns=float(durations[own][moving[own]].mean()) if moving[own].any() else 0.0,
             collected=bool(gathers[low:high].any()),
-            exact=_exact(kernel[own], (last[begin:end] - first[begin:end]).reshape(members.shape).sum(axis=1)),
-            dims=dims[begin:end],
+            exact=_exact(
+                kernel[own], (last[begin:end] - first[begin:end]).reshape(members.shape).sum(axis=1)
+            ),
+            dims=Texts(dims.code[begin:end], dims.names),
         )
 
 

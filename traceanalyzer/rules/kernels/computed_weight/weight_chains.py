@@ -44,9 +44,10 @@ def chains_of(ops: Calls, number: Rows, signatures: list[Signature], min_calls_s
     """What makes the weights of layers, where nearly all layers with a weight of that shape have it."""
     layers, thread = np.flatnonzero(ops.name.matches(_LAYERS)), ops.thread
     makes = cache(lambda which, weight: _makes(signatures[which], weight))
+    weight_of = cache(lambda which: _weight(signatures[which]))
     found, counts = dict[Shape, list[Chain]](), dict[Shape, int]()
     for layer in layers.tolist():
-        weight = _weight(signatures[number[layer]])
+        weight = weight_of(int(number[layer]))
         if weight is None:
             continue
         counts[weight] = counts.get(weight, 0) + 1
