@@ -52,10 +52,8 @@ class Table(NamedTuple):
 
     def wide(self) -> Values:
         """As int64 or float64."""
-        wide: Values = self.values[
-            self.codes.astype(np.intp)
-        ]  # narrow codes are looked up three times slower
-        return wide
+        at = self.codes.astype(np.intp)  # narrow codes are looked up three times slower
+        return self.values[at]
 
 
 class Narrow(NamedTuple):
