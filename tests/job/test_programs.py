@@ -42,7 +42,7 @@ def said(folder: Path, dur: int) -> list[Finding]:
 def test_a_rank_with_an_op_of_its_own_is_named(tmp_path: Path) -> None:
     (one,) = said(tmp_path, 50 * US)
     assert (one.ranks, one.severity) == ((0,), Severity.INFO)
-    assert "1 ops and kernels that few of the 3 others do: aten::topk" in one.message
+    assert "1 op or kernel that few of the 3 others run: aten::topk" in one.message
 
 
 def test_what_takes_next_to_nothing_is_not_said(tmp_path: Path) -> None:

@@ -190,4 +190,4 @@ def test_recorded_traces_get_a_verdict_that_names_a_cost(shared: Shared, name: s
     loaded = load(shared(name))
     (head,) = diagnose(loaded).traces
     assert " predicted without the profiler (" in head.verdict
-    assert any(cost.words in head.verdict for cost in largest_costs(Analysis(loaded)))
+    assert any(cost.name in head.verdict for cost in largest_costs(Analysis(loaded)))

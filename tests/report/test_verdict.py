@@ -212,8 +212,7 @@ COSTS = (
         ("gpu", "the GPU: 60 % of the predicted step is aten::mm"),
         (
             "cpu",
-            "the CPU: for 20 % of the predicted step the GPU is idle while data is loaded, the largest part of its "
-            "idle time",
+            "the CPU: the largest part of the GPU's idle time, 20 % of the predicted step, passes while data is loaded",
         ),
     ],
 )

@@ -91,4 +91,4 @@ def test_the_users_own_annotations_say_where_a_hotspot_is(mark: str, said: bool)
         trace.launch("cudaLaunchKernel", begin + 2 * US, 3 * US, step + 1)
         trace.kernel(begin + 10 * US, 900 * US, step + 1, name=NVJET)
     (one,) = found(trace.load(), "hotspot")
-    assert (f", in {mark}" in one.message) == said
+    assert (f", under the annotation {mark}" in one.message) == said

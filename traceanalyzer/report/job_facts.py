@@ -34,6 +34,7 @@ _NAMED = 3  # of the ranks that the others wait for
 _SURE = 0.6  # of the waiting: then it is one rank's; chosen
 _LESS = 0.995  # of the step: more is next to nothing saved
 _MUCH = Severity.MEDIUM.least_share  # of the step: less waiting is not worth a word
+_WORTH = 0.05  # of the step: a lesser possible gain is not worth a word
 _ALONE = "no collective in common with another rank: it is diagnosed alone, not as part of the job"
 _BOUNDS = {
     "gpu": "its GPU",
@@ -189,12 +190,22 @@ def _step(head: TraceReport, ranks: Sequence[RankReport], step: StepEstimate | N
 def _fix(step: StepEstimate | None, together: StepEstimate | None, findings: Sequence[Finding]) -> str:
     above = [number for number, one in enumerate(findings, 1) if one.severity is not Severity.INFO]
     if not above:
-        return "nothing found to fix"
+        return _possible(findings)
     first = f"{above[0]} ({findings[above[0] - 1].rule})" + (" first" if len(above) > 1 else "")
     if step is None or together is None or together.unprofiled_ns > _LESS * step.unprofiled_ns:
         return first
     left = f"{format_ns(together.unprofiled_ns)} predicted with {'all' if len(above) > 1 else 'it'} fixed"
     return f"{first}; {left}"
+
+
+def _possible(findings: Sequence[Finding]) -> str:
+    """Where nothing is certain: the finding that may save most, if that is much."""
+    high = {number: one.saving.high_share for number, one in enumerate(findings, 1) if one.saving is not None}
+    number = max(high, key=high.__getitem__, default=0)
+    if high.get(number, 0.0) < _WORTH:
+        return "nothing found that needs a fix"
+    share = f"{100 * min(high[number], 1.0):.0f} %"
+    return f"no certain saving; possible: {number} ({findings[number - 1].rule}), up to {share}"
 
 
 def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
@@ -218,12 +229,10 @@ def _whom(ranks: Sequence[RankReport], culprits: Sequence[int]) -> str:
     latest = max(ranks, key=lambda rank: (rank.holding_up_ns, -rank.rank))
     recorded = max((float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns), default=0.0)
     if latest.last_share < _SURE or latest.holding_up_ns < _MUCH * recorded:
-        return "no rank holds up the others"
-    predicted = max((rank.predicted_waiting_ns or 0 for rank in ranks), default=0)
+        return "no single rank holds up the others"
     peers = [rank.rank for rank in ranks if rank is not latest]
-    others = f"rank {peers[0]} waits" if len(peers) == 1 else "the others wait"
+    others, all_do = (f"rank {peers[0]} waits", "both") if len(peers) == 1 else ("the others wait", "all")
     return (
-        f"predicted without the profiler, ranks wait {format_ns(predicted)} a step for each other; as recorded, "
-        f"{others} {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}, which does the same work: probably "
-        "the profiler's doing"
+        f"in the recording, {others} {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}; {all_do} do the "
+        "same work, so do not trust this wait: time some steps without the profiler"
     )

@@ -148,7 +148,7 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
         return ""
     share = f"{_percent(one.share)} {_of_step(trace)}"
     return (
-        f"for {share} the GPU is {one.words}, the largest part of its idle time"
+        f"the largest part of the GPU's idle time, {share}, passes {one.name}"
         if one.kind == "idle"
         else f"{share} is {one.words}"
     )

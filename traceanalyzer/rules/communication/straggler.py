@@ -10,11 +10,11 @@ import numpy as np
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.units import format_bytes, format_ns
-from traceanalyzer.replay.behind import LATE_SHARE, Behind, names_of
+from traceanalyzer.replay.behind import LATE_SHARE, Behind
 from traceanalyzer.replay.hours import gap_of
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 
-_NAMED = 3  # ops in a message
+_NAMED = 3  # places in a message
 _LOADS = "enumerate(DataLoader)"
 _BY_WORKERS = "Load in other processes: DataLoader(num_workers=4 or more). Else: "
 _COPIED_BYTES = 4_096  # to the host in a step, before its ops there: fewer are single values; chosen
@@ -100,15 +100,22 @@ def _cause(behind: Behind, first: str) -> str:
 
 
 def _message(behind: Behind, names: list[str], more: float, usual: float, copied: int, inside: str) -> str:
-    where = f"in Python before {gap_of(names[0])}" if gap_of(names[0]) else f"in {names_of(names, _NAMED)}"
+    where = _place(names[0])
+    if len(names) > 1:
+        spent = [(behind.cpu_ns[name] + behind.peers_ns.get(name, 0.0), name) for name in names]
+        parts = ", ".join(f"{_ms(ns)} {_place(name)}" for ns, name in spent[:_NAMED])
+        where = f"at {len(names)} places ({parts}{', ...' if len(names) > _NAMED else ''})"
     where += " on the CPU" if copied else ""
-    said = (
-        f"rank {behind.rank} spends {_ms(more + usual)} a step {where}{inside}; the others spend {_ms(usual)}"
-    )
+    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}{inside}; the others {_ms(usual)}"
     said += f"; it copies {format_bytes(copied)} to the host for that" if copied else ""
     if behind.computes_more:
         said += f"; its GPU computes {_ms(behind.compute_ns)}, theirs {_ms(behind.peers_compute_ns)}"
     return said + (f"; they wait {_ms(behind.waits_ns)} a step for it" if behind.waits_ns else "")
+
+
+def _place(name: str) -> str:
+    """`in aten::copy_`, `in Python before aten::mm`."""
+    return f"in Python before {gap_of(name)}" if gap_of(name) else f"in {name}"
 
 
 def _ms(ns: float) -> str:

@@ -59,16 +59,18 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
             continue
         times = float(received[first].sum() / sent[first].sum())
         if times >= limits.min_times:
+            most = round(float((received[first] / sent[first]).max()), 2)
             yield Hits(
                 occurrences=exchanges[first],
                 lost=LostTime.none(),
-                message="in {count} exchanges this rank receives {times_sent} times what it sends, up to {most}: "
-                "its experts get so many more tokens than an even share",
+                message="in {count} exchanges this rank receives {times_sent} times what it sends"
+                + ", up to {most} times" * (most > round(times, 2))
+                + ": its experts get that many times an even share of the tokens",
                 advice="Balance the router, by an auxiliary loss or a bias for each expert; set a capacity; or put "
                 "popular experts on several ranks.",
                 evidence={
                     "times_sent": round(times, 2),
-                    "most": round(float((received[first] / sent[first]).max()), 2),
+                    "most": most,
                     "received_elements": int(received[first].sum()),
                     "sent_elements": int(sent[first].sum()),
                 },

@@ -39,11 +39,12 @@ def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits)
     of_gpu = kernels.total_ns / max(work.total_ns, 1)
     if max(of_cpu, of_gpu) < limits.min_names_share:
         return
-    whose = "the other rank does not" if other.others == 1 else f"few of the {other.others} others do"
+    noun = "op or kernel" if len(other.names) == 1 else "ops and kernels"
+    whose = "the other rank does not run" if other.others == 1 else f"few of the {other.others} others run"
     yield Hits(
         occurrences=ops if len(ops) else kernels,
         lost=LostTime.none(),
-        message=f"this rank runs {{different}} ops and kernels that {whose}: {{names}}; "
+        message=f"this rank runs {{different}} {noun} that {whose}: {{names}}; "
         "they take {cpu} of the time of its ops, and {gpu} of its GPU's",
         advice="Check whether it is intended: work of rank 0 alone, other shapes of inputs, another version or device.",
         evidence={

@@ -9,6 +9,7 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.trace import NULL_INT
+from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -51,14 +52,16 @@ def _clock_error(work: Work, limits: Limits) -> Iterator[Hits]:
     linked = work[work.delay_ns != NULL_INT]
     early = linked[linked.delay_ns < 0]
     if len(early) > limits.max_early_share * len(linked):
+        worst_ns = int(-early.delay_ns.min())
         yield Hits(
             occurrences=early,
             cause="clock-error",
             lost=LostTime.none(),
             message="{count} of {linked} kernels and copies start before their launch, by up to {worst}: "
             "the clocks of CPU and GPU disagree, so times between the lanes are wrong by as much",
-            advice="Do not trust shorter delays between CPU and GPU. torch 2.4 and later align the clocks better.",
-            evidence={"linked": len(linked), "worst_ns": int(-early.delay_ns.min())},
+            advice=f"The clocks of CPU and GPU disagree by up to {format_ns(worst_ns)}: do not trust shorter delays. "
+            "torch 2.4 and later align the clocks better.",
+            evidence={"linked": len(linked), "worst_ns": worst_ns},
             info=True,
         )
 

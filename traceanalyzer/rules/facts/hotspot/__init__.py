@@ -117,7 +117,7 @@ def _hits(
     lines = found.line.sums(found.dur_ns)
     users = found[~found.launch.annotation.matches(_NO_USERS)]
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
-    where = ", at {lines}" if lines else ", in {annotations}" if annotations else ""
+    where = ", at {lines}" if lines else ", under the annotation {annotations}" if annotations else ""
     return Hits(
         occurrences=every,
         named_by=op,

@@ -28,8 +28,8 @@ class Bound:
 _COMMUNICATION = Bound(
     "communication",
     "transfer and waiting for other ranks",
-    "The others wait for the rank with the shortest collectives: compare its compute and host time with theirs. Its "
-    "collectives are nearly pure transfer.",
+    "One rank's trace does not tell waiting from transfer. With the traces of the other ranks: the others wait for the "
+    "rank with the shortest collectives; compare its compute and host time with theirs.",
 )
 TRANSFER = Bound(
     "communication",
@@ -145,7 +145,7 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
 
 
 def _below(rate: str) -> Bound:
-    return Bound("below-bounds", f"{rate}; mostly in {{kernels}}", _ADVICE["below-bounds"])
+    return Bound("below-bounds", f"{rate}; its kernels: {{kernels}}", _ADVICE["below-bounds"])
 
 
 def _few_blocks(found: Work) -> Bound | None:
@@ -177,6 +177,6 @@ def _by_rate(inner: str | None, found: Work, rates: OpWork, pace: float) -> Boun
     if best is not None and best.gbps is not None:
         computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
         return Bound("", f"{computes}{pace * best.gbps:,.0f} GB/s by its inputs", _UNMODELLED)
-    unknown = "what limits it is unknown; mostly in {kernels}"
+    unknown = "what limits it is unknown; its kernels: {kernels}"
     advice = _UNMODELLED if shaped else _NO_SHAPES
     return _few_blocks(found) or Bound("", unknown, _IN_GRAPH if found.in_graph.any() else advice)

@@ -22,7 +22,7 @@ class Part:
     """What launches most of a step.
 
     Attributes:
-        words: a noun phrase, `a loop (or layers) of 48 repeats of about 31 ops (aten::mul, ..)`.
+        words: a noun phrase, `a loop or layers of 48 repeats (about 31 ops each: aten::mul, ..)`.
         repeats: of a loop, else 0.
         launches: of a step.
         share: of all launches of the steps.
@@ -76,7 +76,7 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     line = next((name for name, count in lines.items() if count > _IN_EACH * sum(lines.values())), None)
     where = f" at {line}" if line else ""
     return Part(
-        f"a loop (or layers) of {repeats:,} repeats of about {ops:,} op{'s' * (ops != 1)} ({', '.join(shown)}){where}",
+        f"a loop or layers of {repeats:,} repeats (about {ops:,} op{'s' * (ops != 1)} each: {', '.join(shown)}){where}",
         repeats,
         round(total / steps),
         min(total / max(len(eager), 1), 1.0),

@@ -16,7 +16,7 @@ _WHOLE = (
 _MOST = 0.5  # of the time: the minimum for one function to name the pause; chosen
 _LINE = "Move it out of the loop, do it rarely, or hand it to another thread or process."
 _SPREAD = (
-    "No single function called there takes most of it: move those out that need not run in every step. "
+    "The time is spread over many calls: move what need not run in every step out of the loop. "
     "{torch.compile} or a CUDA graph removes most of the rest."
 )
 _UNKNOWN = (

@@ -101,7 +101,7 @@ def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Ed
         lost=LostTime.all_of(spent, owner),
         fix=fix,
         message=f"{{unused}} of {{gradients}} gradients a step {why}"
-        ": computing them takes {gpu} of GPU time, mostly in {nodes}",
+        ": computing them takes {gpu} of GPU time, in {nodes}",
         advice="Call requires_grad_(False) on frozen parameters, or run their forward under torch.no_grad()"
         + (", or detach() the inputs of another part's loss." if why == _CLEARED else "."),
         confidence=Confidence.HIGH if why in (_KEPT, _ADDED) else Confidence.MEDIUM,

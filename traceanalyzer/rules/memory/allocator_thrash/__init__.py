@@ -117,7 +117,7 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, *, off: bool) -> Hits:
         cause=cause,
         lost=LostTime.idle_within(idle, steady.start_ns, steady.end_ns),
         fix=Drop(group.rows),
-        message=f"{{calls}}, {{times_a_step}} together: {what}; the GPU is idle for {{total}} in total within the calls"
+        message=f"{{calls}}: {{times}} in all, {{in_steps}}; {what}; the GPU is idle for {{total}} within them"
         + (", at {lines}" if lines else ""),
         advice=advice,
         evidence={"calls": names, "called_ns": steady.total_ns, "lines": lines},
