@@ -3,18 +3,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 EXAMPLE := fixtures/exposed-copy/bad.json.gz
 # More options: PYTEST='--cov --cov-report=term' also holds the coverage, as .ci/run does, and takes half as long again;
-# PYTEST='-m ""' runs also what is marked `slow`: more programs, processes and jobs of a kind that one test has already.
+# PYTEST='-m ""' runs also what is marked `slow`: more programs, processes and jobs of a kind that one test has already,
+# large traces, and what takes seconds each: Perfetto's viewer, a cluster, torchrun, a wheel that is installed.
 PYTEST ?=
 
 # The tests start the program a hundred times: what it is compiled to is kept, whatever the machine says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint types style fixtures bench clean
+.PHONY: demo test tests lint types style fixtures bench clean
 
 demo: .venv/installed
 	$(BIN)/traceanalyzer diagnose $(EXAMPLE)
 
-test: lint
+test: .venv/tested
+	$(MAKE) --no-print-directory --jobs=3 tests types style
+
+tests: .venv/tested
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST)
 
 lint: .venv/tested

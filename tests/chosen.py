@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
 
 ALL = os.environ.get("TRACEANALYZER_ALL", "0") not in ("", "0")
 """Whether nothing is left out."""
@@ -28,6 +32,22 @@ _WRITERS = re.compile(
     r"|seeds/64_bf16_(cold|warm_compile)|pairs/(launch_bound|recompile)|real/gpt2_train\.compile"  # cold, compiled
     r"|real/cnn_lab|ddp/exposed|ranks/moe_a2a"  # all switches in a program of size, several ranks
 )
+
+_LARGE = re.compile(
+    r"public/(kineto_bare_array_old|kineto_v100_resnet50_nw0|hta_v100_ns)$"
+    r"|slowdown/(cnn\.all|views\.modules|decode\.memory)$"
+)
+
+
+def takes_long(name: str) -> bool:
+    """Whether a sweep over this trace is left to .ci/run: others are written in the same way, or test it in part."""
+    return not ALL and bool(_LARGE.match(name))
+
+
+def some_of(every: Sequence[Any], number: int = 3) -> list[Any]:
+    """One of so many; the others, of which the same holds, are slow."""
+    slow = pytest.mark.slow
+    return [pytest.param(one, marks=() if at % number == 0 else slow) for at, one in enumerate(every)]
 
 
 def one_of_each_kind(name: str) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.chosen import takes_long
 from tests.examples import load_profile
 from tests.groups import group_of, place_of
 
@@ -47,7 +49,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.param(
                 SHARED / f"{name}.json.gz",
                 id=name,
-                marks=() if grouped else pytest.mark.xdist_group(name),
+                marks=[
+                    *([] if grouped else [pytest.mark.xdist_group(name)]),
+                    *([pytest.mark.slow] if takes_long(name) else []),
+                ],
             )
             for name in names
         ]
@@ -59,7 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "of_shared(wanted=...): of the shared traces those whose name is wanted"
     )
-    config.addinivalue_line("markers", "slow: one more of a kind; left out by `make test`, run by .ci/run")
+    config.addinivalue_line(
+        "markers", "slow: one more of a kind, or seconds long; left out by `make test`, run by .ci/run"
+    )
     if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
         raise pytest.UsageError("xdist cannot group the tests with this pytest: see pyproject.toml")
     load_profile()
@@ -83,6 +90,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if group_of(item) is not None or _is_property(item):  # tracing takes as long again
             item.add_marker("no_cover")
     items.sort(key=place_of)
+
+
+def pytest_collection_finish() -> None:
+    """The cyclic collector leaves the tests alone and comes more seldom: it takes a tenth of the run else."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _is_property(item: pytest.Item) -> bool:

@@ -185,6 +185,7 @@ def project(
     return run
 
 
+@pytest.mark.slow
 def test_the_hook_passes_what_is_known_and_fails_what_is_new(
     project: Callable[[str], subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -199,6 +200,7 @@ def test_the_hook_passes_what_is_known_and_fails_what_is_new(
     assert "exposed-copy" in new.stdout
 
 
+@pytest.mark.slow
 def test_the_workflow_records_gates_and_annotates(
     project: Callable[[str], subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

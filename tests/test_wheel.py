@@ -59,6 +59,7 @@ def test_it_says_what_it_needs_and_torch_is_not_among_it(wheel: Path) -> None:
     assert not any("torch" in line for line in needed)
 
 
+@pytest.mark.slow
 def test_it_works_where_nothing_else_of_this_repository_is(wheel: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,11 @@ from tests.groups import with_torch
 
 FIXTURES = list(all_fixtures())
 LIMIT_BYTES = 400_000
-measured = pytest.mark.xdist_group("fixtures")  # each once, in one process
+
+
+def measured(test: Callable[..., None]) -> Callable[..., None]:
+    """Each fixture once, in one process."""
+    return pytest.mark.slow(pytest.mark.xdist_group("fixtures")(test))
 
 
 def test_page_and_folder_agree() -> None:

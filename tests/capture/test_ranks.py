@@ -58,6 +58,7 @@ def test_every_rank_takes_every_step(tmp_path: Path) -> None:
     assert not torch.distributed.is_initialized()
 
 
+@pytest.mark.slow
 def test_a_step_after_another_rank_ended_is_an_error(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     ranks = Ranks(partial(ending, tmp_path), CPU, 2)

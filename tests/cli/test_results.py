@@ -126,7 +126,9 @@ def test_another_version_does_all_again(job: Path, tmp_path: Path, monkeypatch: 
     assert "6 written, 0 done before" in call("export", job, tmp_path / "out", "--results").stdout
 
 
-@pytest.mark.parametrize("writes", [0, 1, 3, 4, 5, 11, 24])
+@pytest.mark.parametrize(
+    "writes", [0, 3, 11, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 4, 5, 24))]
+)
 def test_a_run_that_is_broken_off_goes_on(
     writes: int,
     job: Path,
@@ -186,6 +188,7 @@ def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
     assert "takes a folder" in refused("export", tmp_path, "--results")
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_changes_nothing(job: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
     with closing(Processes(2)) as pool:
         assert stored(pool, job, tmp_path / "out", pool._workers[0].process.pid) >= 6

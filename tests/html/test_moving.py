@@ -56,6 +56,7 @@ def test_by_keyboard_to_the_third_occurrence_in_four(opened: Visit) -> None:
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_keys_choose_findings_and_occurrences_on_a_fresh_page(opened: Visit) -> None:
     page = opened.page
     assert page.evaluate("document.activeElement === document.body")
@@ -72,6 +73,7 @@ def test_keys_choose_findings_and_occurrences_on_a_fresh_page(opened: Visit) -> 
     assert page.get_by_label("Search").input_value() == "n"
 
 
+@pytest.mark.slow
 def test_by_mouse_to_the_third_occurrence_in_three(opened: Visit) -> None:
     name, event = third(ONE)
     opened.page.locator("#finding-1 .to-timeline").click()
@@ -82,6 +84,7 @@ def test_by_mouse_to_the_third_occurrence_in_three(opened: Visit) -> None:
     assert opened.page.evaluate("location.hash") == "#at-1-1"
 
 
+@pytest.mark.slow
 def test_from_work_to_its_launch_and_back(opened: Visit) -> None:
     page = opened.page
     for key in ("Tab", "Enter"):
@@ -117,6 +120,7 @@ def test_keys_and_buttons_zoom_and_move(opened: Visit) -> None:
     assert seen(opened) == whole
 
 
+@pytest.mark.slow
 def test_the_mouse_drags_and_zooms(opened: Visit) -> None:
     page = opened.page
     whole = seen(opened)
@@ -157,6 +161,7 @@ def test_links_open_at_an_occurrence(browser: Browser, tmp_path: Path) -> None:
         assert visit.page.evaluate(LOOSE) == []
 
 
+@pytest.mark.slow
 def test_a_job_leads_to_the_late_rank_s_op_in_three(
     browser: Browser, shared: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -188,6 +193,7 @@ def test_a_job_leads_to_the_late_rank_s_op_in_three(
         visit.page.locator(".tl:visible .tl-title", has_text="Step ").wait_for()
 
 
+@pytest.mark.slow
 def test_a_finding_is_copied_as_markdown(opened: Visit) -> None:
     page = opened.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -82,6 +82,7 @@ def test_limits_pass_and_fail_with_op_line_and_place(tmp_path: Path) -> None:
     assert "Traceback" not in done.stdout
 
 
+@pytest.mark.slow
 def test_without_a_gpu_a_limit_skips_with_the_reason_and_steps_that_the_test_ends_are_marked(
     tmp_path: Path,
 ) -> None:

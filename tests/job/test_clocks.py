@@ -97,6 +97,7 @@ def test_overlays_of_a_job_are_on_one_clock(ahead_ns: int, tmp_path: Path) -> No
     assert apart[0] - apart[1] == pytest.approx(ahead_ns, abs=clock.uncertainty_ns)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(
     ahead_ns=st.sampled_from([-3_000_000, 0, 2_345_678]), drift_ppm=st.sampled_from([40.0, -40.0, 150.0, 0.0])

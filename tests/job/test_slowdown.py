@@ -47,7 +47,7 @@ def test_a_pipeline_is_ordered_by_who_sends_first() -> None:
     assert stages_of(view_of(runs)) == {0: 1, 1: 0, 2: 2}
 
 
-@pytest.mark.parametrize(("name", "s"), [("ST", 1.18), ("SE", 1.54)])
+@pytest.mark.parametrize(("name", "s"), [("ST", 1.18), pytest.param("SE", 1.54, marks=pytest.mark.slow)])
 def test_published_jobs(name: str, s: float) -> None:
     if not FOLDER.exists():
         pytest.skip("no shared traces")

@@ -38,7 +38,7 @@ _OWN_DROPPED = 8  # slices of the trace itself that Perfetto v52 drops, since th
 # What the viewer says of them hides a part of the picture; the mark that it points at stays.
 _NO_BUBBLE = ".pf-popup-portal:has(.pf-topbar__error-popup) { display: none }"
 
-pytestmark = pytest.mark.xdist_group("perfetto-viewer")
+pytestmark = [pytest.mark.xdist_group("perfetto-viewer"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,6 @@ def test_one_json_for_older_viewers(page: Viewer, drawing: Drawing, tmp_path: Pa
     assert int(arrows[0][0]) > 0
 
 
-@pytest.mark.slow
 def test_the_trace_alone_loses_the_same(page: Viewer) -> None:
     """The viewer's "Data-loss/import error" is about the profiler's own slices, not about what is drawn beside them."""
     page.open("alone.json", gzip.decompress(TRACE.read_bytes()))

@@ -128,3 +128,10 @@ def test_device_and_stream_are_not_swapped() -> None:
 
 def test_the_thread_is_the_tid_and_the_process_the_pid() -> None:
     assert of(op(pid=11, tid=22)).cpu[["pid", "tid"]].values.tolist() == [[11, 22]]
+
+
+def test_of_several_listed_devices_none_stands_for_one_that_is_not_listed() -> None:
+    work = [kernel(args={"device": ordinal, "stream": 0, "correlation": ordinal}) for ordinal in (9, 1)]
+    listed = [{"id": 0, "name": "A", "numSms": 304}, {"id": 1, "name": "B", "numSms": 110}]
+    devices = of(*work, deviceProperties=listed).meta.devices
+    assert [(one.ordinal, one.name, one.sms) for one in devices] == [(1, "B", 110), (9, None, None)]

@@ -204,13 +204,6 @@ def test_rocm() -> None:
     assert (device.ordinal, device.name, device.sms) == (9, None, 304)
 
 
-def test_of_several_listed_devices_none_stands_for_one_that_is_not_listed() -> None:
-    work = [kernel(args={"device": ordinal, "stream": 0, "correlation": ordinal}) for ordinal in (9, 1)]
-    listed = [{"id": 0, "name": "A", "numSms": 304}, {"id": 1, "name": "B", "numSms": 110}]
-    devices = of(*work, deviceProperties=listed).meta.devices
-    assert [(one.ordinal, one.name, one.sms) for one in devices] == [(1, "B", 110), (9, None, None)]
-
-
 @pytest.mark.parametrize(
     ("changes", "linked"),
     [({}, True), ({"tid": 99}, False), ({"ts": LATE_US + 10}, False)],

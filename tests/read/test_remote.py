@@ -51,6 +51,7 @@ def test_a_folder_in_memory_is_a_job(job: Path) -> None:
     assert diagnosed(THERE, "--format", "json").replace(THERE, str(job)) == diagnosed(job, "--format", "json")
 
 
+@pytest.mark.slow
 def test_files_are_read_by_processes_from_urls(job: Path) -> None:
     """Each fetches its own."""
     there = f"file://{job}"

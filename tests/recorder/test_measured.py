@@ -98,8 +98,8 @@ def alone_ms(folder: Path, words: tuple[str, ...]) -> float:
     [
         pytest.param(PLAIN, (), "trace.json.gz", id="plain loop", marks=pytest.mark.slow),
         pytest.param(TRAINER, (), "trace.json.gz", id="trainer", marks=pytest.mark.slow),
-        pytest.param(COMPILED, (), "trace.json.gz", id="compiled"),
-        pytest.param(PARALLEL, TORCHRUN, "trace-rank0.json.gz", id="two ranks"),
+        pytest.param(COMPILED, (), "trace.json.gz", id="compiled", marks=pytest.mark.slow),
+        pytest.param(PARALLEL, TORCHRUN, "trace-rank0.json.gz", id="two ranks", marks=pytest.mark.slow),
     ],
 )
 def test_the_measured_step_is_the_programs_own(

@@ -30,6 +30,7 @@ def steps() -> list[tuple[str, float, float]]:
     return calibrate.step_residuals(SHARED)
 
 
+@pytest.mark.slow
 def test_the_stored_residuals_are_those_of_the_ledger(steps: list[tuple[str, float, float]]) -> None:
     text = Path(calibration.__file__).read_text(encoding="utf-8")
     assert calibrate.written(calibrating(rows()), steps) == text, (
@@ -37,6 +38,7 @@ def test_the_stored_residuals_are_those_of_the_ledger(steps: list[tuple[str, flo
     )
 
 
+@pytest.mark.slow
 def test_the_page_says_what_is_measured(steps: list[tuple[str, float, float]]) -> None:
     text = accuracy.PAGE.read_text(encoding="utf-8")
     assert accuracy.page(rows(), steps, diagnosed_part()) == text, WRITE_PAGE
@@ -57,6 +59,7 @@ def test_the_page_says_what_is_found_in_programs_that_nobody_broke(name: str) ->
     assert all(line.startswith(row) for line, row in zip(said, found, strict=True)), WRITE_PAGE
 
 
+@pytest.mark.slow
 def test_steps_without_the_profiler_are_near_the_truth(steps: list[tuple[str, float, float]]) -> None:
     errors = np.abs([error for _, error, _ in steps])
     assert np.median(errors) <= 0.05

@@ -52,9 +52,8 @@ def pids(cluster: Any) -> list[int]:
     return [nanny.pid for nanny in cluster.workers.values()]
 
 
-@pytest.mark.parametrize(
-    "when", [pytest.param(0, marks=pytest.mark.slow), 2, pytest.param(10, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("when", [0, 2, 10])
 def test_a_worker_that_is_killed_changes_nothing(cluster: Any, when: int, job: Path) -> None:
     """None is; or one while files are read; or one that has ranks, in the middle of the questions."""
     from traceanalyzer.report.cluster import Cluster
@@ -75,6 +74,7 @@ def test_a_worker_that_is_killed_changes_nothing(cluster: Any, when: int, job: P
     assert (victim in pids(cluster)) == (when == 0)
 
 
+@pytest.mark.slow
 def test_an_answer_is_made_again_whose_worker_ends_before_it_is_fetched(
     cluster: Any, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +106,7 @@ def test_an_answer_is_made_again_whose_worker_ends_before_it_is_fetched(
     assert said == render_json(diagnose(load_job(job)))
 
 
+@pytest.mark.slow
 def test_a_task_that_was_given_up_is_an_error_and_no_answer(cluster: Any) -> None:
     from traceanalyzer.report.cluster import Cluster
 
@@ -115,6 +116,7 @@ def test_a_task_that_was_given_up_is_an_error_and_no_answer(cluster: Any) -> Non
         assert isinstance(pool._answer(future, Task(RankFile("rank0.json"))), CancelledError)
 
 
+@pytest.mark.slow
 def test_results_are_the_same_bytes_when_a_worker_is_killed(cluster: Any, job: Path, tmp_path: Path) -> None:
     from traceanalyzer.report.cluster import Cluster
 
@@ -124,6 +126,7 @@ def test_results_are_the_same_bytes_when_a_worker_is_killed(cluster: Any, job: P
     assert files(tmp_path / "out") == files(tmp_path / "here")
 
 
+@pytest.mark.slow
 def test_diagnose_asks_a_scheduler(cluster: Any, job: Path) -> None:
     assert diagnosed(job, "--scheduler", cluster.scheduler_address) == diagnosed(job)
 

@@ -88,6 +88,7 @@ def test_a_job_of_several_iterations_has_one_report(tmp_path: Path) -> None:
     assert "iterations" not in json.loads(diagnosed(tmp_path / "iteration_30", "--format", "json"))
 
 
+@pytest.mark.slow
 def test_processes_say_the_same_of_iterations(tmp_path: Path) -> None:
     write(tmp_path, [USUAL, (600, 605, 600, 595)])
     (tmp_path / "iteration_10" / "rank0_trace.json").write_text("[")
@@ -104,6 +105,7 @@ def test_an_iteration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "rank0_trace.json" in report.iterations.each[0].skipped[0]
 
 
+@pytest.mark.slow
 def test_iterations_are_captures_to_compare(tmp_path: Path) -> None:
     for side, times in (("base", USUAL), ("new", (900, 905, 900, 895))):
         (tmp_path / side).mkdir()

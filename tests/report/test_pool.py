@@ -112,6 +112,7 @@ class Ending:
         """There is none."""
 
 
+@pytest.mark.slow
 def test_a_rank_whose_process_always_ends_is_named_and_the_job_goes_on(job: Path) -> None:
     """Before each question that it is asked."""
     said = [pooled(Ending("rank2.json", after), job) for after in range(10)]
@@ -165,6 +166,7 @@ def test_a_merged_file_among_them_is_read_here(job: Path, monkeypatch: pytest.Mo
     assert diagnosed(job) == here
 
 
+@pytest.mark.slow
 def test_tables_are_the_same(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call("diagnose", job, "--accounting", job / "here.parquet")
     monkeypatch.setattr(ranks_of_commands, "WORTH_BYTES", 0)
@@ -233,6 +235,7 @@ class _Until(_Counting):
         return super().run(tasks, told)
 
 
+@pytest.mark.slow
 def test_a_job_that_was_broken_off_goes_on(
     job: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

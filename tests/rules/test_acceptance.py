@@ -183,6 +183,7 @@ def test_the_truth_is_within_the_interval(savings: list[tuple[str, float, Saving
     assert len(outside) <= 0.15 * len(savings), outside
 
 
+@pytest.mark.slow
 @last
 def test_steps_without_the_profiler_are_near_the_truth() -> None:
     """Of the traces that the replay was fitted on; those that came later are printed."""
