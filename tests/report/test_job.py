@@ -11,6 +11,7 @@ import pytest
 
 from tests.loaded import reported_pair
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.units import format_ns
 
 Shared = Callable[[str], Path]
 
@@ -79,6 +80,30 @@ def test_ranks_that_wait_under_the_profiler_alone_accuse_nobody(name: str, share
     assert report.job is not None
     assert report.job.culprits == ()
     assert not [one for one in report.findings if one.severity in (Severity.HIGH, Severity.MEDIUM)]
+
+
+def test_a_wait_that_no_prediction_removes_is_not_called_the_profilers(shared: Shared) -> None:
+    report = reported_pair(shared, "ranks2/slow_gpu.fixed")
+    assert report.job is not None
+    assert "do the same work, so do not trust this wait" in report.job.summary.limit
+
+
+def test_the_recorded_step_of_a_job_is_the_longest_of_its_ranks(shared: Shared) -> None:
+    report = reported_pair(shared, "ranks2/barrier.bad")
+    assert report.job is not None
+    longest = max(statistics.median(one.dur_ns) for one in report.job.ranks)
+    assert report.job.summary.step.startswith(f"{format_ns(round(longest))} recorded, ")
+
+
+def test_shares_of_a_hotspot_are_of_the_jobs_step(shared: Shared) -> None:
+    """Rank 1 takes 1.2 ms without waiting, the job 5.3 ms."""
+    report = reported_pair(shared, "ranks/moe_a2a.bad")
+    assert report.job is not None
+    assert report.job.step is not None
+    step_ns = report.job.step.unprofiled_ns
+    for one in report.findings:
+        if one.rule == "hotspot":
+            assert one.evidence["part_share"] == pytest.approx(one.evidence["gpu_ns"] / step_ns)
 
 
 @pytest.mark.parametrize(

@@ -212,12 +212,13 @@ COSTS = (
         ("gpu", "the GPU: 60 % of the predicted step is aten::mm"),
         (
             "cpu",
-            "the CPU: the largest part of the GPU's idle time, 20 % of the predicted step, passes while data is loaded",
+            "the CPU: the GPU is idle for 40 % of the predicted step, 20 % while data is loaded",
         ),
     ],
 )
 def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, words: str) -> None:
-    head = samples.trace(step=samples.estimate(bound=bound), together=samples.estimate(9 * MS))
+    step = samples.estimate(bound=bound, gpu_ns=108 * MS // 10)
+    head = samples.trace(step=step, together=samples.estimate(9 * MS))
     assert verdict_of(head, graded(HIGH), COSTS).limit == words
 
 
@@ -277,3 +278,11 @@ def test_a_choice_is_said_where_the_least_that_it_may_cost_is_much(low_share: fl
     choice = replace(graded(INFO)[0], rule="recomputation", saving=saving)
     fix = verdict_of(samples.trace(step=samples.estimate()), [choice]).fix
     assert ("(recomputation) may be deliberate" in fix) is said
+
+
+def test_a_busy_device_is_not_said_to_idle_because_one_stream_does() -> None:
+    """The device is idle for 5 % as recorded; its busiest stream may be for 10 %."""
+    busy = replace(samples.accounting(), parts_ns={"compute": 95 * MS, "idle:python": 5 * MS})
+    step = samples.estimate(bound="cpu", bounds=("gpu", "cpu"), gpu_ns=12 * MS)
+    said = verdict_of(samples.trace(step=step, accounting=(busy,)), graded(HIGH))
+    assert "(its busiest stream is idle for 29 to 37 % of" in said.limit

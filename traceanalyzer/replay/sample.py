@@ -46,6 +46,21 @@ class JointSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class JobStep:
+    """The predicted step of the job that a rank is one of, without the profiler; only the job gives it."""
+
+    unprofiled_ns: int
+
+    @classmethod
+    def build(cls) -> Self:
+        """
+        Raises:
+            Unavailable: always.
+        """
+        raise Unavailable("only one rank's trace: pass those of all ranks")
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """Steps of the program that are replayed.
 

@@ -125,7 +125,8 @@ def report_of_ranks(ranks: Ranks, view: JobView | None, asked: Asked, as_peers: 
         together = partial(replayed_together, ranks, view, asked.step_ms, as_peers)
         forecast = attempt(unavailable, "step", together, None)
     replayed = {} if forecast is None else forecast.forecasts
-    asks = {rank: (rank, rank not in replayed) for rank in ranks.all}
+    job_ns = None if forecast is None else forecast.step.unprofiled_ns
+    asks = {rank: (rank, job_ns if rank in replayed else None) for rank in ranks.all}
     said = list(ranks.each(judged, asks, asked).values())
     if view is not None:
         return _of_job(ranks, said, view, forecast, limits, unavailable, as_peers)

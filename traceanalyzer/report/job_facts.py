@@ -35,6 +35,8 @@ _SURE = 0.6  # of the waiting: then it is one rank's; chosen
 _LESS = 0.995  # of the step: more is next to nothing saved
 _MUCH = Severity.MEDIUM.least_share  # of the step: less waiting is not worth a word
 _WORTH = 0.05  # of the step: a lesser possible gain is not worth a word
+_GONE = 0.5  # of the waiting for a rank: less than that is saved where the others take nearly as long; chosen
+_NO_ONE = "no single rank holds up the others"
 _ALONE = "no collective in common with another rank: it is diagnosed alone, not as part of the job"
 _BOUNDS = {
     "gpu": "its GPU",
@@ -42,6 +44,8 @@ _BOUNDS = {
     "wait": "CPU and GPU waiting for each other",
     "communication": "communication",
 }
+
+_OF_ALL = _BOUNDS | {"gpu": "the GPU of each rank", "cpu": "the CPU of each rank"}
 
 
 def compares_ranks() -> frozenset[str]:
@@ -172,15 +176,20 @@ def _summary(
     culprits: Sequence[int],
     findings: Sequence[Finding],
 ) -> Verdict:
-    limit = "; ".join(part for part in (_pace(ranks, step), _whom(ranks, culprits)) if part)
+    whom = _whom(ranks, culprits, step)
+    pace = _pace(ranks, step) if whom or step is None else _OF_ALL.get(step.bound, step.bound)
+    limit = "; ".join(part for part in (pace, whom or _NO_ONE) if part)
     return Verdict(_step(head, ranks, step), limit, _fix(step, together, findings))
 
 
 def _step(head: TraceReport, ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
+    medians = [float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns]
+    if step is None and not medians:
+        return ""
+    longest_ns = round(max(medians)) if medians or step is None else step.traced_ns
+    recorded = f"{format_ns(longest_ns)} recorded"
     if step is None:
-        medians = [float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns]
-        return f"{format_ns(round(max(medians)))} recorded" if medians else ""
-    recorded = f"{format_ns(step.traced_ns)} recorded"
+        return recorded
     if step.measured:
         return f"{recorded}, {format_ns(step.unprofiled_ns)} without the profiler, {by_whom(head)}"
     span = format_span(step.low_ns, step.high_ns)
@@ -218,21 +227,30 @@ def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
     return f"rank {slowest} sets the pace, limited by {_BOUNDS.get(step.bound, step.bound)}"
 
 
-def _whom(ranks: Sequence[RankReport], culprits: Sequence[int]) -> str:
+def _whom(ranks: Sequence[RankReport], culprits: Sequence[int], step: StepEstimate | None) -> str:
+    """For whom the others wait; empty where no rank holds up the others."""
     by_rank = {rank.rank: rank for rank in ranks}
     if culprits:
         held = max(by_rank[rank].holding_up_ns for rank in culprits)
         named, more = sorted(culprits[:_NAMED]), len(culprits) - _NAMED
         names = f"{', '.join(map(str, named))} and {more} more" if more > 0 else listed(named)
         what = f"the others wait {format_ns(held)} a step for" if held else "the others wait for"
-        return f"{what} rank{'s' * (len(culprits) > 1)} {names}"
+        alone = (rank.alone_ns or 0 for rank in ranks if rank.rank not in culprits)
+        return f"{what} rank{'s' * (len(culprits) > 1)} {names}{_next_slowest(max(alone, default=0), held, step)}"
     latest = max(ranks, key=lambda rank: (rank.holding_up_ns, -rank.rank))
     recorded = max((float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns), default=0.0)
     if latest.last_share < _SURE or latest.holding_up_ns < _MUCH * recorded:
-        return "no single rank holds up the others"
+        return ""
     peers = [rank.rank for rank in ranks if rank is not latest]
     others, all_do = (f"rank {peers[0]} waits", "both") if len(peers) == 1 else ("the others wait", "all")
     return (
         f"in the recording, {others} {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}; {all_do} do the "
         "same work, so do not trust this wait: time some steps without the profiler"
     )
+
+
+def _next_slowest(longest_ns: int, held_ns: int, step: StepEstimate | None) -> str:
+    """What the others take without waiting, where that leaves little of the wait to be saved."""
+    if step is None or step.unprofiled_ns - longest_ns >= _GONE * held_ns:
+        return ""
+    return f", and take up to {format_ns(longest_ns)} without waiting"

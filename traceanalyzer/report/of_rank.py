@@ -18,6 +18,7 @@ from traceanalyzer.model.garbage import uncollected
 from traceanalyzer.model.report import StepEstimate, TraceReport
 from traceanalyzer.model.short_numbers import numbers_of, short
 from traceanalyzer.replay.edits import Edit
+from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.job_replay import Said, recorded_step
@@ -111,11 +112,11 @@ class OfRank:
     costs: tuple[Cost, ...]
 
 
-def judged(analysis: Analysis, given: tuple[Rank, bool], asked: Asked) -> OfRank:
+def judged(analysis: Analysis, given: tuple[Rank, int | None], asked: Asked) -> OfRank:
     """The head of one trace's report, and what the rules say of it.
 
     Args:
-        given: the rank; whether the step with all its fixes is wanted, which of a job replayed as one is the job's.
+        given: the rank; of a job replayed as one its predicted step in ns, and the step with all fixes is the job's.
     """
     with uncollected():
         return _judged(analysis, *given, asked)
@@ -181,9 +182,11 @@ def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> di
     }
 
 
-def _judged(analysis: Analysis, rank: Rank, together: bool, asked: Asked) -> OfRank:
+def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked) -> OfRank:
     unavailable: dict[str, str] = {}
     whole, step_ms = analysis, asked.step_ms
+    if of_job_ns is not None:
+        analysis.provide(JobStep(of_job_ns))
     analysis.build_all([Forecast, *indexes_of(asked.rules)])
     measured = recorded_step(analysis, None, step_ms)
     if measured is not None and not measured.unused:
@@ -193,7 +196,7 @@ def _judged(analysis: Analysis, rank: Rank, together: bool, asked: Asked) -> OfR
         analysis = analysis.with_index(forecast)
     said = judge(asked.rules, analysis, scope_of(analysis, rank), forecast)
     whole.provide(Said(said))
-    fixes = said.to_fix if together else None
+    fixes = said.to_fix if of_job_ns is None else None
     step, fixed = attempt(unavailable, "step", lambda: _estimates(forecast, fixes), _NO_ESTIMATES)
     head = summarise(analysis, rank)
     unavailable = {**(head.unavailable or {}), **unavailable}

@@ -114,7 +114,14 @@ def _limit(trace: TraceReport) -> str:
         return _BOUNDS.get(step.bound, step.bound)
     low, high = (round(100 * share) for share in step.idle_shares)
     either = (", or " if "wait" in step.bounds else " or ").join(map(_BOUNDS.__getitem__, step.bounds))
-    return f"not clear: {either} (the GPU is idle for {low} to {high} % {_of_step(trace)})"
+    idle = f"{_whose_idle(trace, step)} is idle for {low} to {high} % {_of_step(trace)}"
+    return f"not clear: {either} ({idle})"
+
+
+def _whose_idle(trace: TraceReport, step: StepEstimate) -> str:
+    """The GPU, or its busiest stream, where others work beside it: recording leaves no less idle time than there is."""
+    recorded = [sum(device.idle_ns.values()) / max(device.length_ns, 1) for device in trace.accounting]
+    return "the GPU" if max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1] else "its busiest stream"
 
 
 def _settled(trace: TraceReport) -> str:
@@ -147,11 +154,13 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     if one is None or one.share < _LEAST_SHARE:
         return ""
     share = f"{_percent(one.share)} {_of_step(trace)}"
-    return (
-        f"the largest part of the GPU's idle time, {share}, passes {one.name}"
-        if one.kind == "idle"
-        else f"{share} is {one.words}"
-    )
+    if one.kind != "idle":
+        return f"{share} is {one.words}"
+    step = trace.step
+    idle = 0.0 if step is None else 1 - step.gpu_ns / max(step.unprofiled_ns, 1)
+    if idle < one.share or _percent(idle) == _percent(one.share):
+        return f"for {share} the GPU is {one.words}"
+    return f"the GPU is idle for {_percent(idle)} {_of_step(trace)}, {_percent(one.share)} {one.name}"
 
 
 def _of_step(trace: TraceReport) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import median
 
 from traceanalyzer.model.iterations import Iteration, Iterations
 from traceanalyzer.model.job_report import JobReport, RankReport, Slowdown
@@ -102,7 +103,7 @@ def slowdown_lines(found: Slowdown) -> Iterator[str]:
 _TITLES = ("rank", "recorded", "waits", "holds up", "alone", "clock off", "drift", "+-")
 _LEGEND = (
     "a step each; recorded: median; waits: in collectives until the last rank arrives; holds up: what others wait for "
-    "this rank; alone: predicted without the profiler and without waiting"
+    "this rank; alone: predicted without the profiler and without waiting, beside which a rank's other work goes on"
 )
 
 
@@ -119,10 +120,9 @@ def _shown(job: JobReport) -> Sequence[RankReport]:
 
 def _row(rank: RankReport) -> tuple[str, ...]:
     clock = rank.clock
-    steps = sorted(rank.dur_ns)
     return (
         str(rank.rank),
-        format_ns(steps[len(steps) // 2]) if steps else "",
+        format_ns(round(median(rank.dur_ns))) if rank.dur_ns else "",
         format_ns(rank.waiting_ns),
         format_ns(rank.holding_up_ns),
         "" if rank.alone_ns is None else format_ns(rank.alone_ns),

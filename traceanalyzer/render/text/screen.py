@@ -24,6 +24,7 @@ MOST_LINES, MOST_OF_JOB = 60, 80  # lines of the screen at 80 columns: of a trac
 _ROWS = 8  # of the table of time
 _DEVICES, _RANKS = 4, 3  # more are named in one line
 _FAILED = 3  # rules that are named
+_OUTSIDE = 0.05  # of the window: less outside of the steps is not worth a word; chosen
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
 
@@ -87,8 +88,12 @@ def _what(trace: TraceReport) -> str:
     devices = [name if count == 1 else f"{count} x {name}" for name, count in known.items()]
     steps = trace.steps
     count = 0 if steps is None or not steps.marked else (steps.steady or steps.every).count
-    whole = format_ns(trace.window.length_ns)
+    whole, outside_ns = format_ns(trace.window.length_ns), 0
+    if steps is not None and count:
+        outside_ns = trace.window.length_ns - (steps.steady or steps.every).total_ns
     many = f"{count:,} step{'s' * (count != 1)} in a window of {whole}" if count else whole
+    if outside_ns >= _OUTSIDE * trace.window.length_ns:
+        many += f", {format_ns(outside_ns)} of it outside of them"
     return ", ".join([*devices, f"{many}, as asked for with --window" if trace.window.asked else many])
 
 

@@ -101,8 +101,8 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             named_by=name,
             cause="waiting",
             lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
-            message="{by} {times_a_step} takes {took} over all steps; for {waiting} of it this rank waits for "
-            "{late} and computes nothing",
+            message="{by} {times_a_step}: this rank waits {per_step} a step for {late} and computes nothing; waits "
+            "beside compute are not counted",
             advice=who_is_late(name.split(" ")[0], arrivals.last[late], late_ns[late]),
             max_severity=_HINT,
             evidence={

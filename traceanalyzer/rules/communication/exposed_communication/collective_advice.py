@@ -58,6 +58,8 @@ _PEERS = (
 _PEERS += "Overlap does not help."
 _ALONE = " (diagnosing all ranks at once measures it)"
 _LATE = "{late} comes last: see what it does before the collective, on the CPU and the GPU. Overlap does not help."
+_IN_TURN = "Now one rank comes last, now another: no single one is slow. Overlap does not help."
+_ONE_RANKS = 0.6  # of the waiting: then it is one rank's, as in the verdict on a job; chosen
 ALL_WAITING = ("barrier", "recv")
 """What these take is the way of the others to get there."""
 _BACKWARD = r"^autograd::|Backward"
@@ -132,7 +134,10 @@ def who_is_late(kind: str, last: Rows, waited_ns: Rows) -> str:
     """What to do about measured waiting."""
     if kind == "barrier":
         return _ADVICE[kind]
-    return _LATE.format(late=next(iter(by_rank(last, waited_ns))).capitalize())
+    waited_for = by_rank(last, waited_ns)
+    late = next(iter(waited_for))
+    one = waited_for[late] >= _ONE_RANKS * sum(waited_for.values())
+    return _LATE.format(late=late.capitalize()) if one else _IN_TURN
 
 
 def perhaps_needless(kind: str, found: Work) -> bool:

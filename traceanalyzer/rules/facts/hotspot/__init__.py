@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.short_names import short_op
+from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
@@ -44,6 +45,7 @@ def hotspot(
     steps: Steps,
     rates: OpWork,
     forecast: Forecast | None,
+    job: JobStep | None,
     waits: CollectiveWaits | None,
     limits: Limits,
 ) -> Iterator[Hits]:
@@ -72,7 +74,8 @@ def hotspot(
         chosen = names.one_of(op)
         found, every = own[chosen & counts], own[chosen]
         gpu_ns = int(took_ns[chosen].sum()) // max(len(usual), 1)
-        whole_ns = forecast.step.unprofiled_ns if forecast else steps.window_ns / max(len(steps), 1)
+        predicted = job or (forecast and forecast.step)
+        whole_ns = predicted.unprofiled_ns if predicted else steps.window_ns / max(len(steps), 1)
         share = gpu_ns / max(whole_ns, 1.0)
         if share >= limits.min_part_share:
             pace = every.total_ns / len(every) / max(found.total_ns / len(found), 1.0)
@@ -80,7 +83,7 @@ def hotspot(
             bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
             if not bound.kind and found.outer_op.name.matches(_COMPILED).any():
                 bound = _compiled(found, forecast)
-            alone = "without the profiler" if forecast else "as recorded"
+            alone = "without the profiler" if predicted else "as recorded"
             mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
             apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
             of_which = f" (mean of the {len(usual)} of {len(steps)} steps that are judged)" if apart else ""

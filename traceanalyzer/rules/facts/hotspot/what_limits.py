@@ -27,7 +27,7 @@ class Bound:
 
 _COMMUNICATION = Bound(
     "communication",
-    "transfer and waiting for other ranks",
+    "transfer and waiting for other ranks, whatever is computed beside it",
     "One rank's trace does not tell waiting from transfer. With the traces of the other ranks: the others wait for the "
     "rank with the shortest collectives; compare its compute and host time with theirs.",
 )
