@@ -99,6 +99,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
+def pytest_unconfigure() -> None:
+    """What libraries count as leaked at the end is not."""
+    gc.unfreeze()
+
+
 def _is_property(item: pytest.Item) -> bool:
     """Whether hypothesis chooses what it tries."""
     return bool(getattr(getattr(item, "function", None), "is_hypothesis_test", False))

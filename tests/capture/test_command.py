@@ -142,7 +142,11 @@ def test_errors_of_torch_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 FORKING = ("dataloader_stall", "good")  # its eight workers are forks of the test run
-PAIRS = [one for one in EVERY_VARIANT if one[0] not in WITH_OPTIONS and one != FORKING]
+PAIRS = [
+    pytest.param(*one, marks=pytest.mark.slow if one[0] == "compile" else ())
+    for one in EVERY_VARIANT
+    if one[0] not in WITH_OPTIONS and one != FORKING
+]
 
 
 @pytest.mark.parametrize(("name", "variant"), PAIRS)

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from traceanalyzer.comparison.exact import _word
+from traceanalyzer.comparison.exact import _counted, _word
 from traceanalyzer.comparison.functions import functions_told
 from traceanalyzer.comparison.gates import broken, gates_of
 from traceanalyzer.comparison.pace import host_pace
@@ -31,6 +31,23 @@ def test_counts_that_overlap_are_the_same_only_if_their_means_are(
     base: tuple[float, float], new: tuple[float, float], means: tuple[float, float], word: Word
 ) -> None:
     assert _word((base, new), means) is word
+
+
+@pytest.mark.parametrize(
+    ("counter", "shapes", "known"),
+    [
+        ("FLOPs", (True, True), True),
+        ("FLOPs", (True, False), False),
+        ("FLOPs", (False, True), False),
+        ("FLOPs", (False, False), True),
+        ("launches", (True, False), True),
+    ],
+)
+def test_flops_are_compared_where_both_recorded_shapes_or_neither(
+    counter: str, shapes: tuple[bool, bool], known: bool
+) -> None:
+    sides: Any = [SimpleNamespace(recorded=("shapes",) if one else ("stacks",)) for one in shapes]
+    assert _counted(counter, *sides) is known
 
 
 @pytest.mark.parametrize(("added_ns", "told"), [(4.9e6, False), (5.1e6, True)])

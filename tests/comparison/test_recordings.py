@@ -112,6 +112,7 @@ def test_what_differs_is_named_first(shared: Shared, program: str, named: str) -
     )
 
 
+@pytest.mark.slow
 def test_of_a_job_idle_time_that_makes_the_difference_is_named_first() -> None:
     sides = SHARED / "jobs/torchrec_a2a", SHARED / "jobs/torchrec_sleep"
     if not all(side.is_dir() for side in sides):
@@ -135,7 +136,7 @@ def test_steps_of_two_machines_are_apart_where_their_intervals_are(shared: Share
     ("folder", "job", "told"),
     [
         ("ranks", "imbalance", "rank 1 is late no more"),
-        ("ranks2", "loader", "rank 0 is late no more"),
+        pytest.param("ranks2", "loader", "rank 0 is late no more", marks=pytest.mark.slow),
         ("ranks2", "healthy", ""),
     ],
 )

@@ -17,6 +17,12 @@ def test_three_against_three_apart_are_one_in_ten() -> None:
     assert permutation_p([1, 2, 3], [4, 5, 6]) == pytest.approx(2 / 20)
 
 
+def test_samples_of_other_sizes_are_dealt_out_in_all_ways() -> None:
+    """The smallest of four: as far off as the largest would be. The two smallest of six: of 15 ways two are so far."""
+    assert permutation_p([1], [2, 3, 4]) == pytest.approx(2 / 4)
+    assert permutation_p([1, 2], [3, 4, 5, 6]) == permutation_p([3, 4, 5, 6], [1, 2]) == pytest.approx(2 / 15)
+
+
 def test_equal_samples_are_no_difference() -> None:
     assert permutation_p([5] * 16, [5] * 16) == 1
     assert permutation_p([1, 2], [1, 2]) == 1
@@ -49,6 +55,18 @@ def test_the_interval_covers_the_difference_of_captures() -> None:
     low, high = log_interval([[100, 101], [102, 103], [99, 98]], [[110, 111], [112, 113], [109, 108]])
     assert low < np.log(110.5 / 100.5) < high
     assert low > 0
+
+
+@pytest.mark.parametrize(("base", "new"), [(3, 3), (3, 12), (5, 5)])
+def test_the_interval_misses_the_truth_at_either_side_as_seldom_as_it_says(base: int, new: int) -> None:
+    """Of captures that differ by 5 % by chance: one in forty at each side, though captures are few."""
+    generator = np.random.default_rng(7)
+    found = []
+    for _ in range(300):
+        sides = [[[float(ns)] for ns in np.exp(0.05 * generator.normal(size=size))] for size in (base, new)]
+        found.append(log_interval(*sides))
+    assert np.mean([low > 0 for low, _ in found]) <= 0.04
+    assert np.mean([high < 0 for _, high in found]) <= 0.04
 
 
 def test_spread_of_one_capture_is_unknown() -> None:
