@@ -9,12 +9,20 @@ import pytest
 
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
+from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.report import Saving
 from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
-from traceanalyzer.render.words.savings import amount_words, cost_words, finding_name, grade, saving_words
+from traceanalyzer.render.words.savings import (
+    amount_words,
+    cost_words,
+    finding_name,
+    grade,
+    saving_words,
+    short_amounts,
+)
 
 
 def test_the_verdict_and_the_three_largest_findings_are_on_the_first_screen() -> None:
@@ -176,3 +184,38 @@ def test_an_advice_ends_with_a_sentence() -> None:
     page = Page(40)
     put_fitted(page, advice, 1, whole=True)
     assert " ".join(page.lines) == advice.removesuffix(" Measure.")
+
+
+@pytest.mark.parametrize(("each_ms", "said"), [(25, False), (20, True)])
+def test_a_window_is_longer_than_its_steps_where_work_was_queued_before_them(
+    each_ms: int, said: bool
+) -> None:
+    every = replace(samples.times(4), total_ns=4 * each_ms * MS)
+    text = render_text(samples.report(samples.trace(steps=samples.steps(every=every))))
+    assert (", 20.0 ms of it outside of them" in text) is said
+
+
+def test_a_cost_above_the_recorded_step_is_not_told_beside_it() -> None:
+    """The mean of all steps, one of which is far longer than those that the step is of."""
+    finding = replace(samples.findings()[0], saving=samples.saving())
+    for cost_ms, told in ((24, True), (26, False)):
+        found = replace(finding, cost_per_step_ns=cost_ms * MS)
+        assert ("recorded cost" in short_amounts(found, samples.estimate())) is told
+
+
+def test_what_another_finding_has_is_not_in_a_cost() -> None:
+    alone = replace(samples.findings()[0], saving=None, severity=Severity.MEDIUM)
+    two = render_text(samples.report(findings=(alone, alone)))
+    assert re.findall(r"medium  costs (\S+) ", two) == ["48.0", "another"]
+
+
+def test_the_whole_report_says_the_same_saving_of_a_fault_as_the_first_screen() -> None:
+    report = samples.replayed()
+    first, second = report.findings[:2]
+    fault = Fault("F1", first.rule, samples.saving(0.7), Severity.HIGH, (1, 2))
+    whole = replace(report, traces=(replace(report.traces[0], faults=(fault,)),), findings=(first, second))
+    for verbose in (False, True):
+        text = render_text(whole, verbose=verbose)
+        assert "1 and 2 save 70 % (66 to 74 %)" in text
+        assert "fixed with 1" in text
+    assert "alone it saves 9.00 of 18.0 ms a step" in text

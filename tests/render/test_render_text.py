@@ -136,15 +136,6 @@ def test_a_window_that_was_asked_for_is_named() -> None:
     assert "--window" not in plain(samples.report())
 
 
-@pytest.mark.parametrize(("each_ms", "said"), [(25, False), (20, True)])
-def test_a_window_is_longer_than_its_steps_where_work_was_queued_before_them(
-    each_ms: int, said: bool
-) -> None:
-    every = replace(samples.times(4), total_ns=4 * each_ms * MS)
-    text = plain(samples.report(samples.trace(steps=samples.steps(every=every))), verbose=False)
-    assert (", 20.0 ms of it outside of them" in text) is said
-
-
 def test_unmarked_and_single_steps() -> None:
     unmarked = samples.report(samples.trace(steps=samples.steps(marked=False, source="no marks")))
     single = samples.report(samples.trace(steps=samples.steps(every=samples.times(1))))

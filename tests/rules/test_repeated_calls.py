@@ -14,6 +14,7 @@ from traceanalyzer.model.finding import Confidence
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Work
 from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import listed
 
 
 def test_small_copies_one_by_one(shared: Shared) -> None:
@@ -264,3 +265,8 @@ def test_more_passes_are_counted() -> None:
 )
 def test_passes_that_may_be_a_chain_or_are_few_are_left_alone(trace: TraceBuilder) -> None:
     assert [one for one in of_rule(trace, "repeated-calls") if one.cause] == []
+
+
+def test_the_ops_of_a_repeat_add_up() -> None:
+    names = ("a", "b", "c", "c", "d", "e", "e", "f")
+    assert listed(names) == "a, b, c (twice), d and 3 more"

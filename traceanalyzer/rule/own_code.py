@@ -41,7 +41,9 @@ def user_frame_hint(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[s
     line = next(iter(lines), "") if isinstance(lines, Mapping) else ""
     calls = at[rows] if isinstance(at, Calls) else at[rows].launch
     own = caller_of(calls, line) if package_of(line) else None
-    return "" if own is None else f" If you cannot change {package_of(line)}, change the call in {own}."
+    if own is None:
+        return ""
+    return f" This is in {package_of(line)}: look for an argument that avoids it, or call it less often, in {own}."
 
 
 def caller_of(calls: Calls, line: str) -> str | None:

@@ -43,12 +43,15 @@ _SPARE = ("step", "on", "long", "steps")
 def put_finding(page: Page, number: int, finding: Finding, report: Report) -> None:
     """Name and grade, what happened, what to do, what it costs."""
     page.blank()
-    _title(page, number, finding, report)
+    fault = _fault(number, report)
+    _title(page, number, finding, report, fault)
     page.put(short_ops(finding.message), indent=3)
     page.put(f"-> {finding.advice}", indent=3, hang=3)
     amounts = amount_words(finding, _step(finding, report))
     if amounts:
-        page.put(amounts, indent=3, style="dim")
+        page.put(
+            "alone it " * (fault is not None and finding.saving is not None) + amounts, indent=3, style="dim"
+        )
 
 
 def put_short(page: Page, number: int, finding: Finding, report: Report, detail: int) -> None:
@@ -92,7 +95,9 @@ def _fault(number: int, report: Report) -> Fault | None:
 
 def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fault | None = None) -> None:
     """Name at the left; at the right the grade, of the whole fault beside the first of its findings."""
-    right = grade(finding)
+    before = report.findings[: number - 1]
+    own = (finding.rank, finding.device)
+    right = grade(finding, another=any((one.rank, one.device) == own for one in before))
     if fault is not None:
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]

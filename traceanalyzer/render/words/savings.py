@@ -72,7 +72,8 @@ def short_amounts(finding: Finding, step: StepEstimate | None) -> str:
     """The same in a few words: `saves 9.00 of 18.0 ms a step (recorded cost: 12.0 ms)`."""
     if finding.saving is None:
         return cost_words(finding)
-    took = format_ns(finding.cost_per_step_ns) if finding.cost_per_step_ns else ""
+    beyond = step is not None and finding.cost_per_step_ns > step.traced_ns  # of steps that are left out
+    took = format_ns(finding.cost_per_step_ns) if finding.cost_per_step_ns and not beyond else ""
     rest = f"; the rest: {_REST}" * _saves_more(finding)
     return saving_words(finding.saving, step) + (f" (recorded cost: {took}{rest})" if took else "")
 
@@ -107,15 +108,18 @@ def _plain(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-def grade(finding: Finding, fault: str = "") -> str:
+def grade(finding: Finding, fault: str = "", *, another: bool = False) -> str:
     """What stands at the right margin: severity, and the share that it was graded by, with its interval.
 
     Args:
         fault: the findings that one fix removes together, `1 and 2`; empty where the finding is alone.
+        another: whether others stand before it: no two findings have the same time.
     """
     severity, saving, info = str(finding.severity), finding.saving, finding.severity is Severity.INFO
     if saving is None:
-        return severity + (f"  costs {format_share(finding.cost_share)} of the recording" if not info else "")
+        more = "another " if another else ""
+        costs = f"  costs {more}{format_share(finding.cost_share)} of the recording"
+        return severity + costs * (not info)
     who, saves = (f"{fault} ", "save") if fault else ("", "saves")
     share, span = saving.share, _percents(saving)
     if saves_nothing(saving):

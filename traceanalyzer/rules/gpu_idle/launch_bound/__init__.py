@@ -142,7 +142,7 @@ def launch_bound(
         message=("{loop} launches {loop_launches} of " if part else "the CPU launches ")
         + f"{{kernels}} kernel{'s' if count != 1 else ''} a step"
         + f" ({'median ' * (count > 1)}kernel {{kernel}}"
-        + ("; one launch every {launch}" if pace else "")
+        + ("; median {launch} from launch to launch" if pace else "")
         + "), and the GPU waits for the launches: before {ops}"
         + (", at {lines}" if lines else "")
         + (_OTHERS if waits else "")

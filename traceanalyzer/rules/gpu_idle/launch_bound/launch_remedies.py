@@ -34,8 +34,8 @@ _COMPILE = (
     "can be fused. "
 )
 _GROWING = (
-    "Give generate() a cache of a fixed size (cache_implementation='static'), which it then compiles for: the one here "
-    "grows with torch.cat, and compiled code would be made anew for it. "
+    "First give generate() a cache of a fixed size (cache_implementation='static'): this one grows with torch.cat, and "
+    "compiled code would be made anew for it. "
 )
 _STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others{} into a CUDA graph."
 _IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest; in its way: {}."

@@ -13,12 +13,13 @@ _TABLES = re.compile(r"::embedding(_bag)?$|Embedding\w*Backward")
 
 
 def listed(names: tuple[str, ...]) -> str:
-    """The first four different ops of a repeat, `aten::select (twice), aten::copy_`."""
+    """The first four different ops of a repeat, and how many more it has, `aten::select (twice), aten::copy_`."""
     shown = [
         name if count == 1 else f"{name} ({'twice' if count == 2 else f'{count} times'})"
         for name, count in Counter(names).items()
     ]
-    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+    more = len(names) - sum(list(Counter(names).values())[:4])
+    return ", ".join(shown[:4]) + (f" and {more} more" if more else "")
 
 
 def launched(kernels: float, copies: float) -> str:
