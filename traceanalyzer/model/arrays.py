@@ -105,6 +105,12 @@ def _close(values: Rows, size: int) -> tuple[Rows, int]:
     return code, len(found)
 
 
+def narrowed(numbers: Rows) -> NDArray[Any]:
+    """The same in as few bytes as they fit, in which they are compared and sorted several times faster."""
+    low, high = int(numbers.min(initial=0)), int(numbers.max(initial=0))
+    return numbers.astype(np.result_type(np.min_scalar_type(low), np.min_scalar_type(high)), copy=False)
+
+
 def among(values: Rows, members: Rows) -> NDArray[np.bool_]:
     """Whether each value is one of `members`, which are sorted; bool of the values' shape."""
     if len(members) == 0:

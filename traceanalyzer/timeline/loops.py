@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Rows, narrowed
 
 _MAX_PERIOD = 200  # ops: a ResNet-50 has 140; a model that is called sample by sample
+_SAMPLES = 8  # at least, of a stretch: by chance as many are hardly ever the same
 _WORTH = 1.2  # times what a shorter period covers must a longer one cover, or it is only a multiple of it
 
 
@@ -49,10 +50,10 @@ class Loops:
         """
         groups = int(group[-1]) + 1 if len(group) else 0
         best = np.zeros((3, groups), np.int64)  # first, period, repeats
-        kind, group = _narrow(kind), _narrow(group)  # all are compared with all again and again
+        kind, group = narrowed(kind), narrowed(group)  # all are compared with all again and again
         for period in range(1, min(_MAX_PERIOD, len(kind) // least) + 1):
             same = kind[period:] == kind[:-period]
-            if np.count_nonzero(same) < (least - 1) * period:
+            if not _may_hold(same, (least - 1) * period):
                 continue
             first, run = _runs(same & (group[period:] == group[:-period]))
             repeats = run // period + 1
@@ -74,10 +75,16 @@ class Loops:
         return cls(*np.array(loops, np.int64).reshape(-1, 4).T)
 
 
-def _narrow(numbers: Rows) -> NDArray[Any]:
-    """The same in as few bytes as they fit."""
-    low, high = int(numbers.min(initial=0)), int(numbers.max(initial=0))
-    return numbers.astype(np.result_type(np.min_scalar_type(low), np.min_scalar_type(high)), copy=False)
+def _may_hold(same: NDArray[np.bool_], length: int) -> bool:
+    """Whether a stretch of True may be so long: of every few values, as many in a row as lie in it are True."""
+    apart = max(length // _SAMPLES, 1)
+    samples, many = same[::apart], length // apart
+    if len(samples) < many:
+        return False
+    found = samples[: len(samples) - many + 1].copy()
+    for later in range(1, many):
+        found &= samples[later : len(found) + later]
+    return bool(found.any())
 
 
 def _alike(

@@ -22,7 +22,7 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
     launched,
     listed,
 )
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, repeats_of
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, places, repeats_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 
@@ -152,7 +152,7 @@ def _sized_by_data(loop: Repeats, counting: Calls) -> bool:
 def _how_sure(loop: Repeats, limits: Limits, counting: Calls) -> Confidence | None:
     """None where it is no loop that could be one call."""
     names = loop.names
-    heavy, selects = any(map(HEAVY.search, names)), any(map(_SELECTS.search, names))
+    heavy, selects = bool(places(HEAVY, names)), bool(places(_SELECTS, names))
     if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):
         return Confidence.LOW if not any(map(_DECODES.search, names)) else None
     if heavy and _sized_by_data(loop, counting):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, grouped
+from traceanalyzer.model.arrays import Mask, Rows, grouped, narrowed, numbered, sums_of
 from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views.calls import Calls
@@ -55,18 +55,20 @@ def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterato
     outer = outer[~outer.name.meets(VIEWING_OP.search)]
     if len(outer) == 0:
         return
-    outer = outer[np.lexsort((outer.start_ns, outer.thread, outer.step))]
+    outer = outer[np.lexsort((outer.start_ns, narrowed(numbered(outer.thread)[0]), narrowed(outer.step)))]
     group, _ = grouped([outer.step, outer.thread])
     kind, _ = grouped([outer.name.code, outer.text("input_dims").code])
-    launches = np.searchsorted(np.sort(work.outer_op.rows), (outer.rows, outer.rows + 1))
-    count = launches[1] - launches[0]
+    launching = work.outer_op.rows
+    launching = launching[launching >= 0]
+    count = np.bincount(launching, minlength=int(outer.rows.max()) + 1)[outer.rows]
     edges = np.flatnonzero(np.append(np.diff(group) != 0, True)) + 1
     layer = outer.name.meets(_LAYERS.search)
+    of_step = sums_of(outer.step, count, int(outer.step[-1]) + 1)  # of all threads: backward has its own
     for low, high in zip(np.append(0, edges[:-1]).tolist(), edges.tolist(), strict=True):
         own = slice(low, high)
         found = _first(outer[own], kind[own], count[own], layer[own], least)
-        step = count[outer.step == outer.step[low]].sum()  # of all threads: backward has its own
-        if sum(len(one.at) * one.launches for one in found) >= min_share * step > 0:
+        step_launches = int(of_step[outer.step[low]])
+        if sum(len(one.at) * one.launches for one in found) >= min_share * step_launches > 0:
             yield from found
 
 
@@ -84,10 +86,12 @@ def _first(outer: Calls, kind: Rows, count: Rows, layer: Mask, least: int) -> li
 
 def _with(period: int, outer: Calls, kind: Rows, count: Rows, layer: Mask, least: int) -> Iterator[Passes]:
     edges = np.flatnonzero(np.diff(np.concatenate(([False], kind[period:] == kind[:-period], [False]))))
-    for first, last in edges.reshape(-1, 2).tolist():
-        times = (last - first) // period + 1
-        begin, end = last + period - times * period, last + period
-        if times < 2 or count[begin : begin + period].sum() < least or _repeats(kind[begin : begin + period]):
+    repeats, ends = (edges[1::2] - edges[::2]) // period + 1, edges[1::2] + period
+    begins, launches = ends - repeats * period, np.append(0, np.cumsum(count))
+    chosen = (repeats >= 2) & (launches[begins + period] - launches[begins] >= least)
+    for begin, end in zip(begins[chosen].tolist(), ends[chosen].tolist(), strict=True):
+        times = (end - begin) // period
+        if _repeats(kind[begin : begin + period]):
             continue
         taker = _taker(outer[begin : end + _NEAR], times * period, layer[begin:end])
         if taker:

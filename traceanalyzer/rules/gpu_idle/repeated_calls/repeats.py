@@ -9,7 +9,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from traceanalyzer.model.answers import remembered
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.calls import Calls
@@ -82,7 +81,7 @@ class Repeats:
 
     def of_one(self, ops: re.Pattern[str]) -> bool:
         """Whether one of these ops gets a batch of one in the first repeat: its first input's first size."""
-        own = (self.dims[at] or "" for at, name in enumerate(self.names) if remembered(ops.search)(name))
+        own = (self.dims[at] or "" for at in places(ops, self.names))
         return any(map(_ONE_FIRST.match, own))
 
 
@@ -134,6 +133,12 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
             ),
             dims=Texts(dims.code[begin:end], dims.names),
         )
+
+
+@lru_cache(maxsize=1 << 10)
+def places(ops: re.Pattern[str], names: tuple[str, ...]) -> tuple[int, ...]:
+    """Where such an op stands among others: each step has the same loops."""
+    return tuple(at for at, name in enumerate(names) if ops.search(name))
 
 
 def _before(values: Rows) -> Rows:
