@@ -42,8 +42,8 @@ def standing_out(key: Rows, step: Rows, ns: Rows, steps: int, spike: float) -> S
         spike: a key stands out in a step where it takes more than this times its median over all steps.
     """
     inside = step >= 0
-    sums = np.zeros((int(key.max(initial=-1)) + 1, steps))
-    np.add.at(sums, (key[inside], step[inside]), ns[inside])
+    keys = int(key.max(initial=-1)) + 1
+    sums = np.bincount(key[inside] * steps + step[inside], ns[inside], keys * steps).reshape(keys, steps)
     high = sums > spike * np.median(sums, axis=1, keepdims=True)
     last = np.where(high, np.arange(steps), -1).max(axis=1, initial=-1)
     high = np.append(high, np.zeros((len(high), 1), bool), axis=1)  # for parts before the first step

@@ -78,7 +78,8 @@ def _outermost(
     telling[syncs.row[syncs.profiler]] = False
     rows = nesting.thread_rows[thread].astype(np.int64)
     around = np.append(_around(nesting, marks), True)  # the last stands for no parent
-    free = rows[telling[rows] & ~around[rows] & around[nesting.parent[rows]]]
+    rows = rows[around[nesting.parent[rows]]]
+    free = rows[telling[rows] & ~around[rows]]
     mark = np.searchsorted(marks.start_ns, nesting.start_ns[free], side="right") - 1
     free, mark = free[mark >= 0], mark[mark >= 0]
     inside = nesting.end_ns[free] <= marks.end_ns[mark]
@@ -88,9 +89,12 @@ def _outermost(
 
 def _around(nesting: Nesting, marks: Marks) -> Mask:
     """Which rows are annotations that hold a mark, or are one; bool (rows,)."""
-    first = np.searchsorted(marks.start_ns, nesting.start_ns)
+    rows = np.flatnonzero(nesting.annotation)
+    first = np.searchsorted(marks.start_ns, nesting.start_ns[rows])
     ends = np.append(marks.end_ns, np.iinfo(np.int64).max)
-    return np.asarray(nesting.annotation & (nesting.end_ns >= ends[first]))
+    found = np.zeros(len(nesting.annotation), bool)
+    found[rows[nesting.end_ns[rows] >= ends[first]]] = True
+    return found
 
 
 def _kinds(trace: Trace) -> Rows:

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, numbered, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, numbered, pick, starts_of_runs
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
 from traceanalyzer.timeline.activity import Activity
@@ -112,7 +112,7 @@ def _makes_calls(trace: Trace, nesting: Nesting) -> Mask:
         above = above[above >= 0]
         above = above[~inside[above]]
         inside[above] = True
-        reached = np.flatnonzero(np.bincount(above, minlength=1)) if len(above) else above
+        reached = above[starts_of_runs(above)]  # what is around several rows is around neighbours
     return inside
 
 

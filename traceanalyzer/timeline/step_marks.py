@@ -180,9 +180,9 @@ def _reached(work: DeviceWork, start: int) -> int:
 
 def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> tuple[int, int]:
     """From the first row to the last, less the profiler's own rows, within what the profiler says it recorded."""
-    own = np.zeros(len(trace.lanes.cpu), bool)
-    own[syncs.row[syncs.profiler]] = True
-    rows = (nesting.thread >= 0) & ~own
+    counts = nesting.thread >= 0
+    counts[syncs.row[syncs.profiler]] = False
+    rows = np.flatnonzero(counts)
     starts, ends = nesting.start_ns[rows], nesting.end_ns[rows]
     if trace.meta.window_ns is not None:  # rows still running at the end are written far beyond it
         ends = np.minimum(ends, np.maximum(starts, trace.meta.window_ns[1]))
