@@ -72,7 +72,8 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     if not shown:  # what comes once a repeat launches nothing: it is no loop of what does
         return None
     shown = shown[: min(_SHOWN, max(ops, 1))]
-    lines = outer.line.or_else(outer.annotation)[members].sums(launched[members])
+    own = outer[members]
+    lines = own.line.or_else(own.annotation).sums(launched[members])
     line = next((name for name, count in lines.items() if count > _IN_EACH * sum(lines.values())), None)
     where = f" at {line}" if line else ""
     return Part(
