@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.loaded import reported
+from tests.rules.launches import Shared
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer import diagnose
 from traceanalyzer.rule.own_code import package_of
@@ -51,3 +53,10 @@ def test_packages_are_told_by_the_folder() -> None:
     assert package_of(f"{SITE}geometric/utils.py(5): f") == "geometric"
     assert package_of("train.py(5): f(a/b)") is None
     assert package_of("/home/me/train.py(5): f") is None
+
+
+def test_a_layout_is_chosen_outside_of_the_library(shared: Shared) -> None:
+    """What runs in a graph is the whole step, whoever wrote it; how images lie is the caller's choice."""
+    said = {one.rule: one.advice for one in reported(shared("slowdown/cnn.stack")).findings}
+    assert said["layout-conversion"].endswith(" This is in torchvision, called in corpus5.py(39): step.")
+    assert "torchvision" not in said["launch-bound"]

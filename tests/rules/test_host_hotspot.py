@@ -141,3 +141,9 @@ def test_code_of_a_library_is_called_less_often(shared: Shared) -> None:
     (found,) = alarms(shared("slowdown/decode.stack"), "host-gap")
     assert found.advice.startswith("This is code of transformers: call it less often")
     assert f"more than half of it within {found.by}" in found.message  # its caller takes the rest
+
+
+def test_what_calls_a_module_is_not_what_takes_the_time(shared: Shared) -> None:
+    """The way into a module's forward, by a library that hooks into it."""
+    (found,) = alarms(shared("public/tracelens_h100_bert_small"), "host-gap")
+    assert "_call_impl" not in found.message

@@ -150,7 +150,10 @@ def finding_of(
 def _advice(pending: PendingFinding, scope: Scope, evidence: Mapping[str, Any]) -> str:
     """The rule's, with what it takes where the trace was recorded, and in whose code."""
     hits = pending.hits
-    caller = "" if hits.info else user_frame_hint(hits.occurrences, pending.which, evidence)
+    if hits.info or pending.order is Claims.LAUNCHES:  # a graph and a compiler take what they are given
+        return as_recorded(hits.advice, scope.dialect)
+    done_there = pending.order not in (Claims.WORK, Claims.PATTERN)
+    caller = user_frame_hint(hits.occurrences, pending.which, evidence, done_there=done_there)
     return as_recorded(hits.advice, scope.dialect) + caller
 
 

@@ -31,11 +31,14 @@ def librarys(found: CallsAfterCpuGaps, function: str) -> str:
     return _LIBRARYS.format(package_of(function)) if foreign else ""
 
 
-def user_frame_hint(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any]) -> str:
+def user_frame_hint(
+    at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any], *, done_there: bool
+) -> str:
     """A sentence for the advice; empty where the first of `lines` is in the package that the program began in.
 
     Args:
         at, rows: the occurrences, and which of them the finding has.
+        done_there: whether what the library does is to be changed, not only how it runs.
     """
     lines = evidence.get("lines")
     line = next(iter(lines), "") if isinstance(lines, Mapping) else ""
@@ -43,7 +46,10 @@ def user_frame_hint(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[s
     own = caller_of(calls, line) if package_of(line) else None
     if own is None:
         return ""
-    return f" This is in {package_of(line)}: look for an argument that avoids it, or call it less often, in {own}."
+    avoid = (
+        ": look for an argument that avoids it, or call it less often, in" if done_there else ", called in"
+    )
+    return f" This is in {package_of(line)}{avoid} {own}."
 
 
 def caller_of(calls: Calls, line: str) -> str | None:

@@ -23,7 +23,9 @@ _NEVER = np.iinfo(np.int64).max
 _NODE = re.compile(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
 _COMPILED = re.compile(f"{COMPILATION.pattern}|{COMPILED_RUN.pattern}")
 _FUNCTION = re.compile(r"\.py\(\d+\): ")  # in Python, not built in
-_TORCHS = r"^(.*/)?torch/"
+_TORCHS = (
+    r"^(.*/)?torch/(?!nn/modules/module\.py|utils/_contextlib\.py|_dynamo/)"  # but for what calls the user's
+)
 _COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
 
 
