@@ -37,7 +37,9 @@ from tests.rules.test_needless_work import (
 from tests.rules.test_needless_work import (
     experts as gated,
 )
+from tests.rules.test_networks import guided
 from tests.rules.test_outside_autocast import HALF, full
+from tests.rules.test_padded_batch import speech
 from tests.rules.test_padded_replay import served
 from tests.rules.test_partly_used import head, select
 from tests.rules.test_planned_anew import GROWING, decoding
@@ -51,7 +53,6 @@ from tests.rules.test_reordered_work import (
     searched,
     upsampled,
 )
-from tests.rules.test_repeated_calls import guided
 from tests.rules.test_stalled_threads import paused
 from tests.rules.test_unfused_optimizer import stepping
 from traceanalyzer.model.analysis import Analysis
@@ -252,6 +253,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
     "explicit-inverse": [lambda: program(fitted())],
+    "padded-batch": [lambda: program(speech())],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
     "repeated-calls": [guided, lambda: guided(others=80)],
     "repeated-preparation": [lambda: program(searched())],

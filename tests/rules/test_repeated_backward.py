@@ -60,8 +60,14 @@ def test_without_sequence_numbers_nothing_is_known() -> None:
 ENGINE = 2000
 
 
-def derivatives(*seeds: str, roots: tuple[int, ...] = (), first_inputs: tuple[str, ...] = ()) -> TraceBuilder:
-    """Four steps: after each seed a pass over three nodes that records three more, then one pass over all of these."""
+def derivatives(
+    *seeds: str, roots: tuple[int, ...] = (), first_inputs: tuple[str, ...] = (), sums: bool = False
+) -> TraceBuilder:
+    """Four steps: after each seed a pass over three nodes that records three more, then one pass over all of these.
+
+    Args:
+        sums: each pass begins at a sum of its own over the output.
+    """
     trace, at, number, recorded = TraceBuilder(), 0, 0, 500
     for step in range(4):
         begin = at
@@ -70,6 +76,9 @@ def derivatives(*seeds: str, roots: tuple[int, ...] = (), first_inputs: tuple[st
             trace.op(seed, at, 10 * US, **{"Input Dims": [[64, 1]]})
             at += 20 * US
             graphs.append(recorded)
+            if sums:
+                told = {"Sequence number": 100 * step + 70 + one, "Fwd thread id": 1}
+                at, number = _node(trace, at, number, None, told, "SumBackward0")
             for node in range(3):
                 root = roots[one] if roots else 30
                 kind = first_inputs[one] if first_inputs else "float"
@@ -87,11 +96,16 @@ def derivatives(*seeds: str, roots: tuple[int, ...] = (), first_inputs: tuple[st
 
 
 def _node(
-    trace: TraceBuilder, at: int, number: int, recorded: int | None, told: dict[str, Any]
+    trace: TraceBuilder,
+    at: int,
+    number: int,
+    recorded: int | None,
+    told: dict[str, Any],
+    name: str = "MmBackward0",
 ) -> tuple[int, int]:
     """One node with a kernel, on the engine's thread; (when the next begins, launches)."""
-    trace.op(f"{EVALUATION}MmBackward0", at, 40 * US, tid=ENGINE)
-    trace.op("MmBackward0", at + 1 * US, 38 * US, tid=ENGINE, **told)
+    trace.op(f"{EVALUATION}{name}", at, 40 * US, tid=ENGINE)
+    trace.op(name, at + 1 * US, 38 * US, tid=ENGINE, **told)
     own: dict[str, Any] = {} if recorded is None else {"Sequence number": recorded, "Fwd thread id": 0}
     trace.op("aten::mm", at + 2 * US, 30 * US, tid=ENGINE, **own)
     trace.launch("cudaLaunchKernel", at + 3 * US, 3 * US, number + 1, tid=ENGINE)
@@ -108,6 +122,17 @@ def test_a_pass_for_each_input_is_found_with_what_it_recorded() -> None:
     assert one.evidence["again"] == 2 * 3 + 2 * 3  # two passes, and their copies in the last one
     assert one.evidence["spent_ns"] == 12 * 20 * US
     assert one.saving is not None
+
+
+def test_sums_of_one_output_are_one_beginning() -> None:
+    (one,) = found(derivatives(ONES, ONES, ONES, sums=True).load(), "repeated-backward")
+    assert (one.cause, one.evidence["passes"], one.evidence["nodes"]) == ("inputs", 2, 9 + 3 + 9)
+    assert one.evidence["again"] == 2 * (3 + 1) + 2 * 3
+    assert found(derivatives(ONES, ONES, roots=(30, 60), sums=True).load(), "repeated-backward") == []
+    assert (
+        found(derivatives(ONES, ONES, first_inputs=("float", ""), sums=True).load(), "repeated-backward")
+        == []
+    )
 
 
 def test_other_gradients_other_outputs_and_other_roots_need_their_passes() -> None:

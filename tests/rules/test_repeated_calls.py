@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -192,79 +190,6 @@ def test_what_one_block_does_in_turn_takes_as_long_for_all_as_for_each(kernel: s
     group = np.zeros(4, np.int64)
     sized = batched_work(work, loop_at.start_ns, loop_at.end_ns, group, analysis.index(Gpus), 2 * US)
     assert np.asarray(sized.dur_ns).tolist() == [taken_us * US] * 4
-
-
-IMAGE, FEATURES = [2, 4, 32, 32], [2, 64, 32, 32]
-EMBEDDING: tuple[str, list[list[int]]] = ("aten::linear", [[1, 64], [64, 64], [64]])
-
-
-def guided(
-    *,
-    layers: int = 20,
-    between: str = "",
-    first: tuple[str, list[list[int]]] = EMBEDDING,
-    taken: int = 2,
-    others: int = 0,
-    passes: int = 2,
-) -> TraceBuilder:
-    """Three steps of passes through a network of `layers` convolutions, whose results an op combines.
-
-    Args:
-        between: an op that is called after each pass but the last.
-        first: the op that begins a pass.
-        taken: results that the op after them takes.
-        others: ops of the step that are in no pass.
-    """
-    deep = ("aten::conv2d", [FEATURES, [64, 64, 3, 3]]), ("aten::relu", [FEATURES])
-    network = [first, ("aten::conv2d", [IMAGE, [64, 4, 3, 3]])]
-    network += [deep[at % 2] for at in range(2 * layers)] + [("aten::conv2d", [FEATURES, [4, 64, 3, 3]])]
-    ops = [*network, *([(between, [IMAGE])] if between else [])] * (passes - 1) + network
-    ops += [("aten::sub", [IMAGE] * taken), *[("aten::mul", [[7, at + 1]]) for at in range(others)]]
-    trace = TraceBuilder()
-    at = number = 0
-    for step in range(3):
-        begin = at
-        for name, dims in ops:
-            number += 1
-            args: dict[str, Any] = {"Input Dims": dims}
-            trace.op(name, at, 10 * US, **args)
-            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-            trace.kernel(at + 9 * US, 1 * US, number, name=POINTWISE)
-            at += 12 * US
-        trace.step(step, begin, at - begin)
-    return trace
-
-
-def test_two_passes_through_one_network_are_one_batch() -> None:
-    (one,) = of_rule(guided(), "repeated-calls")
-    assert (one.cause, one.confidence, one.count) == ("passes", Confidence.MEDIUM, 6)
-    assert one.message.startswith(
-        "the same 43 ops run twice in a row on tensors of the same shapes, with 43 launches"
-    )
-    assert "aten::sub takes the results" in one.message
-    assert one.saving is not None
-    assert 0.4 < one.saving.share < 0.6
-
-
-def test_more_passes_are_counted() -> None:
-    (one,) = of_rule(guided(passes=3), "repeated-calls")
-    assert "run 3 times in a row" in one.message
-
-
-@pytest.mark.parametrize(
-    "trace",
-    [
-        pytest.param(guided(between="aten::add"), id="an op changes the result before the next pass"),
-        pytest.param(guided(taken=1), id="the next op takes one result: a chain"),
-        pytest.param(
-            guided(first=("aten::relu", [IMAGE])), id="the first layer may take the last pass's result"
-        ),
-        pytest.param(guided(layers=15), id="few launches: a layer"),
-        pytest.param(guided(others=90), id="a small part of the step"),
-    ],
-)
-def test_passes_that_may_be_a_chain_or_are_few_are_left_alone(trace: TraceBuilder) -> None:
-    assert [one for one in of_rule(trace, "repeated-calls") if one.cause] == []
 
 
 def test_the_ops_of_a_repeat_add_up() -> None:

@@ -69,6 +69,7 @@ _CUTS = re.compile(
 _SLICES = re.compile(r"::(slice|narrow|select|index|unbind)$")  # picks the sample that the repeat is about
 _DECODES = re.compile(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
 _TABLES = re.compile(r"Embedding\w*Backward")
+_IN_BACKWARD = re.compile(r"Backward\d*$").search
 _COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it makes is in the data
 _ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 
@@ -80,9 +81,10 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     What it looks for: the shortest sequence of outermost ops that repeats at least 16 times in a row within a step and
     launches tiny kernels each time: a loop over samples, requests, parameters or a list. If shapes change from repeat
     to repeat, 4 repeats are enough (mixture of experts), the more so where each counts its rows on the device (where,
-    nonzero, a mask). And passes through one network, one right after the other, that launch at least half of what the
-    step does, on tensors of the same shapes, whose first layer cannot take a pass's result, and whose results one op
-    then combines: guidance that calls a model with and without a prompt.
+    nonzero, a mask), or if each takes a part of a tensor that was taken apart into as many, or as many results are put
+    together, and their backward. And passes through one network, one right after the other, that launch at least half
+    of what the step does, on tensors of the same shapes, whose first layer cannot take a pass's result, and whose
+    results one op then combines: guidance that calls a model with and without a prompt.
     Why it costs: every op costs microseconds of CPU time and every kernel a start, however small; one call on all
     elements pays once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
@@ -99,8 +101,10 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     loops: dict[tuple[str, ...], list[tuple[Repeats, Confidence]]] = {}
     counting = calls[calls.name.matches(_COUNTS)]
-    for loop in repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats, limits.max_kernel_ns):
-        if (sure := _how_sure(loop, limits, counting)) is not None:
+    every = list(repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats, limits.max_kernel_ns))
+    members = {loop.count for loop in every if loop.apart}
+    for loop in every:
+        if (sure := _how_sure(loop, limits, counting, members)) is not None:
             loops.setdefault(loop.key, []).append((loop, sure))
     for same in loops.values():
         found = [loop for loop, _ in same]
@@ -149,13 +153,19 @@ def _sized_by_data(loop: Repeats, counting: Calls) -> bool:
     return int(inside.sum()) >= loop.count
 
 
-def _how_sure(loop: Repeats, limits: Limits, counting: Calls) -> Confidence | None:
-    """None where it is no loop that could be one call."""
+def _how_sure(loop: Repeats, limits: Limits, counting: Calls, members: set[int]) -> Confidence | None:
+    """None where it is no loop that could be one call.
+
+    Args:
+        members: how many repeats loops over parts of a tensor have, whose backward repeats as often.
+    """
     names = loop.names
     heavy, selects = bool(places(HEAVY, names)), bool(places(_SELECTS, names))
     if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):
         return Confidence.LOW if not any(map(_DECODES.search, names)) else None
-    if heavy and _sized_by_data(loop, counting):
+    backward = loop.count in members and any(map(_IN_BACKWARD, names))
+    parts = loop.count < limits.min_repeats and (loop.apart or backward)
+    if heavy and (parts or _sized_by_data(loop, counting)):
         return Confidence.MEDIUM
     if heavy and _is_iterated(loop, limits):
         return None

@@ -9,8 +9,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.work import Work
 from traceanalyzer.timeline.loops import Loops
@@ -19,6 +21,9 @@ _ONE_FIRST = re.compile(r"\[\[1\b")
 _NUMBER = re.compile(r"\d+")
 _MOST = 0.5
 _NEAR = 2  # ops before or after the loop
+_TAKES_APART = r"^aten::unbind$"
+_PUTS_TOGETHER, _WEIGHTS = r"^aten::(stack|cat)$", re.compile(r"::(linear|conv\w*|addmm|mm|matmul|\w*norm)$")
+_LAYERS = r"^aten::(linear|conv\w*|matmul|b?mm|addmm|baddbmm)$"
 _GATHERS = (
     r"::(unbind|split|split_with_sizes|chunk|tensor_split|stack|cat|concat|vstack|hstack)$"
     r"|(^|: )(Stack|Cat|Unbind)Backward"
@@ -37,6 +42,8 @@ class Repeats:
         moves: how many of them are copies, of whatever direction.
         mean_ns, move_ns: mean duration of all of them, and of these.
         collected: it takes apart what comes before it or puts together what it made: unbind, split; stack, cat.
+        apart: a tensor of as many parts as repeats is taken apart, and the first layer of each repeat takes a part; or
+            as many results are put together, and what a repeat makes does not fit where the next begins.
         exact: every repeat launches the same kernels on the same grids.
         dims: the inputs' shapes of the ops as recorded, repeat after repeat.
     """
@@ -50,6 +57,7 @@ class Repeats:
     mean_ns: float
     move_ns: float
     collected: bool
+    apart: bool
     exact: bool
     dims: Texts
 
@@ -97,7 +105,8 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
     outer = outer[np.argsort(outer.start_ns, kind="stable")]
     group, _ = grouped([outer.step, outer.thread])
     order = np.argsort(group, kind="stable")
-    outer, group = outer[order], group[order]
+    busy = ~_idle_run(outer[order], work)
+    outer, group = outer[order[busy]], group[order[busy]]
     names, rows, starts, ends = outer.name, outer.rows, outer.start_ns, outer.end_ns
     loops = Loops.of(names.code, group, least)
     dims, launched = outer.text("input_dims"), work.outer_op.rows
@@ -128,6 +137,8 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
             mean_ns=ns / launches,
             move_ns=float(durations[own][moving[own]].mean()) if moving[own].any() else 0.0,
             collected=bool(gathers[low:high].any()),
+            apart=_apart(outer[low:begin], outer[members[0]], len(members))
+            or _put_together(outer[end:high], outer[members[0]], len(members)),
             exact=_exact(
                 kernel[own], (last[begin:end] - first[begin:end]).reshape(members.shape).sum(axis=1)
             ),
@@ -141,9 +152,63 @@ def places(ops: re.Pattern[str], names: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(at for at, name in enumerate(names) if ops.search(name))
 
 
+def _idle_run(outer: Calls, work: Work) -> Mask:
+    """Ops of one name in a row, but the ends of the row, that launch nothing: a view of each parameter is no loop."""
+    same = np.diff(outer.name.code) == 0
+    between = np.append(False, same) & np.append(same, False)
+    return np.asarray(between & ~np.isin(outer.rows, work.outer_op.rows))
+
+
 def _before(values: Rows) -> Rows:
     """Sum of what comes before each value, and of all."""
     return np.concatenate(([0], np.cumsum(values)))
+
+
+def _apart(near: Calls, first: Calls, count: int) -> bool:
+    """Whether an op right before the loop takes apart so many parts, and the first layer of a repeat takes one of them.
+
+    Where a layer comes right after another, one of them may take a state.
+    """
+    takers = near.name.matches(_TAKES_APART)
+    layers = np.flatnonzero(first.name.matches(_LAYERS))
+    if not takers.any() or len(layers) == 0 or (np.diff(layers) == 1).any():
+        return False
+    trace = near.events.trace
+    _, taking = signatures_of(trace, near.rows[takers])
+    _, (layer, *_) = signatures_of(trace, first.rows[layers[:1]])
+    taken = tensors(layer)[:1]
+    return any([_part(op, count)] == taken for op in taking)
+
+
+def _put_together(after: Calls, first: Calls, count: int) -> bool:
+    """Whether an op right after the loop puts together so many results of chains that nothing enters on their way.
+
+    What the first layer takes is of another shape than all that a repeat makes, so it is of no repeat before.
+    """
+    takers = after.name.matches(_PUTS_TOGETHER)
+    layers = np.flatnonzero(first.name.matches(_LAYERS))
+    if not takers.any() or len(layers) == 0:
+        return False
+    _, putting = signatures_of(after.events.trace, after.rows[takers])
+    number, signatures = signatures_of(after.events.trace, first.rows[layers[0] :])
+    begins, *chain = (signatures[which] for which in number.tolist())
+    results = {part for op in putting if len(tensors(op)) == count for part in tensors(op)}
+    taken = [tensors(op) for op in chain]
+    alone = all(len(own) < 2 or _WEIGHTS.search(op.name) for op, own in zip(chain, taken, strict=True))
+    return (
+        len(results) == 1
+        and alone
+        and not {*tensors(begins)[:1]} & (results | {own[0] for own in taken if own})
+    )
+
+
+def _part(op: Signature, count: int) -> Shape | None:
+    """Shape of each of so many parts of a tensor; None where there are others."""
+    try:
+        shape, at = op.shape(0), int(op.scalar(1))
+        return (*shape[:at], *shape[at + 1 :]) if at >= 0 and shape[at] == count else None
+    except (LookupError, TypeError, ValueError):
+        return None
 
 
 def _exact(kernel: Rows, launches: Rows) -> bool:

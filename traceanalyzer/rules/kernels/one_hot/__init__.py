@@ -24,12 +24,14 @@ def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus) -> Iterato
     """One-hot tensors are written out, though the index is enough.
 
     What it looks for: calls of torch.nn.functional.one_hot; then, on the same thread, conversions of a tensor of the
-    same dtype and size; then a product with it, or of two of them, which counts pairs.
+    same dtype and size; then its sum over rows, which counts, a product with it, which picks or sums rows, or of two of
+    them, which counts pairs.
     Why it costs: it writes eight bytes per class and element, nearly all zeros, reads them again to convert them, and
     multiplies them with an equally large tensor, to pick one value of many. A permuted one-hot also changes the layout
     of the product and its gradients.
     Bad: F.one_hot(target, 150).permute(0, 3, 1, 2).float() in a Dice loss; one_hot(x, words).float() @ table. Good:
-    gather and scatter_add along the classes; class indices, which cross_entropy takes; an embedding; bincount.
+    gather and scatter_add along the classes; class indices, which cross_entropy takes; an embedding; bincount;
+    index_add.
     How sure: only one_hot creates such tensors. Their readers are known by order, dtype and size.
     When it is wrong: the tensor is changed before use, such as smoothed or mixed labels.
     Saving: the time to create and convert it, and of the product all but the time that gather or an embedding takes
@@ -77,7 +79,7 @@ def _hits(found: Work, needed_ns: Floats, made: Work, converted: Work, read: Wor
         for name, text, part in (
             ("making", "to make them", made),
             ("converting", "to convert them", converted),
-            ("reading", "to multiply by them, in {readers}", read),
+            ("reading", "to compute with them, in {readers}", read),
         )
         if len(part)
     ]
@@ -85,7 +87,8 @@ def _hits(found: Work, needed_ns: Floats, made: Work, converted: Work, read: Wor
         **quicker(found, needed_ns),
         message="one-hot tensors take {spent} in total{where}: " + ", ".join(parts),
         advice="Use the index itself: gather and scatter_add along the classes, class indices as cross_entropy's "
-        "target, torch.nn.functional.embedding for a product with a table, torch.bincount for counts.",
+        "target, torch.nn.functional.embedding for a product with a table, torch.bincount for counts, index_add for "
+        "sums of rows.",
         confidence=Confidence.MEDIUM if len(read) else Confidence.HIGH,
         evidence={
             **told(found),

@@ -27,7 +27,7 @@ class Trail:
         rows, classes: its size; no rows where the trail has ended.
         kind: type of its elements.
         passed: it was converted by the op.
-        instead: what gives the values of the product with it that the op is.
+        instead: what gives the values of the product with it, or of its sum over rows, that the op is.
     """
 
     rows: int = 0
@@ -115,6 +115,13 @@ def _next(op: Signature, trail: Trail, pairs: Container[tuple[int, int]]) -> Tra
         if op.types[1:2] == (trail.kind,) and math.prod(_shape(op, 1)) == size:
             return Trail(trail.rows, trail.classes, op.types[0], passed=True)
         return Trail(trail.rows, trail.classes, trail.kind)  # another tensor's, such as the table's
+    if (
+        op.name == "aten::sum"
+        and _shape(op, 0) == (trail.rows, trail.classes)
+        and op.types[:1] == (trail.kind,)
+    ):
+        sums = _sums(trail, (), trail.kind) if op.scalars[1:2] == ("[0]",) else None
+        return Trail(trail.rows, trail.classes, trail.kind, instead=sums)
     if op.name not in _PRODUCTS:
         return _END
     first = _PRODUCTS[op.name]
@@ -128,9 +135,16 @@ def _next(op: Signature, trail: Trail, pairs: Container[tuple[int, int]]) -> Tra
         op.name == "aten::mm" and both and (trail.rows, trail.classes) in pairs
     ):  # counts, by two indices of each row
         return Trail(instead=_op("gather", [[trail.rows], [], [trail.rows]], kinds[0], "Scalar", _LONG))
+    if op.name == "aten::mm" and shapes[0] == (trail.classes, trail.rows):  # sums of the rows of each class
+        return Trail(instead=_sums(trail, shapes[1][1:], kinds[0]))
     if op.name != "aten::mul" and shapes[0] == (trail.rows, trail.classes) and len(shapes[1]) == 2:
         return Trail(instead=_op("embedding", [[*shapes[1]], [trail.rows]], kinds[0], _LONG))
     return _END
+
+
+def _sums(trail: Trail, width: tuple[int, ...], kind: str) -> Signature:
+    dims = [[trail.classes, *width], [], [trail.rows], [trail.rows, *width], []]
+    return _op("index_add_", dims, kind, "Scalar", _LONG, kind, "Scalar")
 
 
 def _op(name: str, dims: list[list[int]], *types: str) -> Signature:

@@ -39,9 +39,9 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     """Backward goes through the same nodes several times.
 
     What it looks for: backward nodes whose sequence number was already computed: a graph that was kept
-    (retain_graph=True) and walked again; and passes that begin at the same node with the same gradient of ones, each
-    for another input (torch.autograd.grad). If these passes record graphs themselves, later passes through all but the
-    first of those graphs count, too.
+    (retain_graph=True) and walked again; and passes that begin at the same node, or at sums of the same output, with
+    the same gradient of ones, each for another input (torch.autograd.grad). If these passes record graphs themselves,
+    later passes through all but the first of those graphs count, too.
     Why it costs: every pass computes all gradients that it reaches; most are only added, or cleared by the next
     zero_grad.
     Bad: loss_a.backward(retain_graph=True); loss_b.backward(), or a discriminator's loss on images whose generator is

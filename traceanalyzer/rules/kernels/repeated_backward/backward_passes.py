@@ -13,6 +13,7 @@ from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule.views import Calls
 
 EVALUATION = f"^{ENGINE}"
+_SUM = r"^(Sum|Mean)Backward\d$"
 _ONES = ("aten::ones_like", "aten::ones")
 
 
@@ -53,10 +54,11 @@ class Passes:
 
     def again(self, calls: Calls) -> Mask:
         """Nodes that passes from the same ones run again, and the same of what these passes recorded; (nodes,)."""
-        first = self._first_alike()
+        first, root = self._first_alike()
         same = np.where(self.number >= 0, pick(first, self.number), -1)
         group, _ = grouped([same, self._key()])
-        repeated = (same >= 0) & (pick(first, self.number) < self.number) & _seen_before(group)
+        later = (same >= 0) & (pick(first, self.number) < self.number)
+        repeated = later & (_seen_before(group) | np.isin(np.arange(len(later)), root))
         copied, place = self._copied(calls, first)
         group, _ = grouped([np.where(copied, self.number, -1), place, self.nodes.name.code])
         return np.asarray(repeated | (copied & (place >= 0) & _seen_before(group)))
@@ -74,15 +76,23 @@ class Passes:
         inputs = nodes.text("input_type").code, nodes.text("input_dims").code
         return grouped([self.sequence, self.recorder, nodes.name.code, *inputs])[0]
 
-    def _first_alike(self) -> Rows:
-        """The first pass that began with ones at the same node as each, -1 for other passes; int64 (passes,)."""
-        root = np.full(len(self.seed), -1, np.int64)
+    def _first_alike(self) -> tuple[Rows, Rows]:
+        """(the first pass that began with ones at the same node as each, -1 for other passes; the node it began at).
+
+        Two sums of one output are two nodes: what tells them is the node after them, with its inputs. int64 (passes,).
+        """
+        root, after = (np.full(len(self.seed), -1, np.int64) for _ in range(2))
         inside = np.flatnonzero(self.number >= 0)[::-1]
         root[self.number[inside]] = inside  # what is assigned last stays: the first node
-        known = self.seed.there & (root >= 0) & (pick(self.sequence, root, NULL_INT) != NULL_INT)
-        key = np.where(known, pick(self._key(), root), -1 - np.arange(len(root)))
+        inside = inside[~np.isin(inside, root)]
+        after[self.number[inside]] = inside
+        sums = pick(self.nodes.name.matches(_SUM), root, False) & (after >= 0)
+        begin = np.where(sums, after, root)
+        known = self.seed.there & (begin >= 0) & (pick(self.sequence, begin, NULL_INT) != NULL_INT)
+        kind = np.where(sums, pick(self.nodes.name.code, root), -1)
+        key = np.where(known, grouped([pick(self._key(), begin), kind])[0], -1 - np.arange(len(root)))
         group, first = grouped([key]) if len(key) else (key, key)
-        return np.where(known, first[group], -1) if len(key) else key
+        return np.where(known, first[group], -1) if len(key) else key, root
 
     def _copied(self, calls: Calls, first: Rows) -> tuple[Mask, Rows]:
         """(nodes of what alike passes recorded, equal where it is the same of another such pass); (nodes,)."""

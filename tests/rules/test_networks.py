@@ -1,0 +1,164 @@
+"""Networks that run one after the other, where one call on a batch, or on stacked weights, would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.launches import POINTWISE, US, of_rule
+from traceanalyzer.model.finding import Confidence
+
+IMAGE, FEATURES = [2, 4, 32, 32], [2, 64, 32, 32]
+EMBEDDING: tuple[str, list[list[int]]] = ("aten::linear", [[1, 64], [64, 64], [64]])
+
+
+def guided(
+    *,
+    layers: int = 20,
+    between: str = "",
+    first: tuple[str, list[list[int]]] = EMBEDDING,
+    taken: int = 2,
+    others: int = 0,
+    passes: int = 2,
+) -> TraceBuilder:
+    """Three steps of passes through a network of `layers` convolutions, whose results an op combines.
+
+    Args:
+        between: an op that is called after each pass but the last.
+        first: the op that begins a pass.
+        taken: results that the op after them takes.
+        others: ops of the step that are in no pass.
+    """
+    deep = ("aten::conv2d", [FEATURES, [64, 64, 3, 3]]), ("aten::relu", [FEATURES])
+    network = [first, ("aten::conv2d", [IMAGE, [64, 4, 3, 3]])]
+    network += [deep[at % 2] for at in range(2 * layers)] + [("aten::conv2d", [FEATURES, [4, 64, 3, 3]])]
+    ops = [*network, *([(between, [IMAGE])] if between else [])] * (passes - 1) + network
+    ops += [("aten::sub", [IMAGE] * taken), *[("aten::mul", [[7, at + 1]]) for at in range(others)]]
+    trace = TraceBuilder()
+    at = number = 0
+    for step in range(3):
+        begin = at
+        for name, dims in ops:
+            number += 1
+            args: dict[str, Any] = {"Input Dims": dims}
+            trace.op(name, at, 10 * US, **args)
+            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+            trace.kernel(at + 9 * US, 1 * US, number, name=POINTWISE)
+            at += 12 * US
+        trace.step(step, begin, at - begin)
+    return trace
+
+
+def test_two_passes_through_one_network_are_one_batch() -> None:
+    (one,) = of_rule(guided(), "repeated-calls")
+    assert (one.cause, one.confidence, one.count) == ("passes", Confidence.MEDIUM, 6)
+    assert one.message.startswith(
+        "the same 43 ops run twice in a row on tensors of the same shapes, with 43 launches"
+    )
+    assert "aten::sub takes the results" in one.message
+    assert one.saving is not None
+    assert 0.4 < one.saving.share < 0.6
+
+
+def test_more_passes_are_counted() -> None:
+    (one,) = of_rule(guided(passes=3), "repeated-calls")
+    assert "run 3 times in a row" in one.message
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(guided(between="aten::add"), id="an op changes the result before the next pass"),
+        pytest.param(guided(taken=1), id="the next op takes one result: a chain"),
+        pytest.param(
+            guided(first=("aten::relu", [IMAGE])), id="the first layer may take the last pass's result"
+        ),
+        pytest.param(guided(layers=15), id="few launches: a layer"),
+        pytest.param(guided(others=90), id="a small part of the step"),
+    ],
+)
+def test_passes_that_may_be_a_chain_or_are_few_are_left_alone(trace: TraceBuilder) -> None:
+    assert [one for one in of_rule(trace, "repeated-calls") if one.cause] == []
+
+
+def ensemble(
+    *,
+    parts: int = 7,
+    axis: str = "0",
+    width: int = 40,
+    state: bool = False,
+    together: int = 0,
+    entering: bool = False,
+    views: int = 0,
+) -> TraceBuilder:
+    """Three steps of seven small networks and their backward.
+
+    Args:
+        parts, axis: how a batch is taken apart before them.
+        width: of what their first layer takes; its result has 200.
+        state: a second layer comes right after the first.
+        together: so many of their results are put together.
+        entering: a second tensor is added on the way through each network.
+        views: of parameters before all, which launch nothing.
+    """
+    hidden = [256, 200]
+    layer: list[tuple[str, list[Any]]] = [("aten::linear", [[256, width], [200, width], [200]])]
+    layer += [("aten::linear", [hidden, [200, 200]])] if state else [("aten::silu", [hidden])]
+    layer += [("aten::add", [hidden, hidden])] if entering else [("aten::tanh", [hidden])]
+    layer += [("aten::linear", [hidden, [66, 200], [66]])]
+    back = ("AddmmBackward0", [[256, 66]]), ("TanhBackward0", [hidden]), ("AddmmBackward0", [hidden])
+    ops: list[tuple[str, list[Any]]] = [("aten::detach", [[9]])] * views
+    ops += [("aten::unbind", [[parts, 256, 40], []]), *layer * 7]
+    ops += [("aten::stack", [[[256, 66]] * together])] if together else [("aten::sum", [[3]])]
+    ops += [("aten::ones_like", [[3]]), *back * 7]
+    trace = TraceBuilder()
+    at = number = 0
+    for step in range(3):
+        begin = at
+        for name, dims in ops:
+            number += 1
+            args: dict[str, Any] = {
+                "Input Dims": dims,
+                "Concrete Inputs": ["", axis] if dims[-1] == [] else [],
+            }
+            tid = 1001 if "Backward" in name else 1000
+            trace.op(name, at, 10 * US, tid=tid, **args)
+            if name != "aten::detach":
+                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number, tid=tid)
+                trace.kernel(at + 9 * US, 1 * US, number, name=POINTWISE)
+            at += 12 * US
+        trace.step(step, begin, at - begin)
+    return trace
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(ensemble(), id="each takes a part"),
+        pytest.param(ensemble(parts=8, together=7), id="their results are put together"),
+        pytest.param(ensemble(views=40), id="views of parameters are no loop"),
+    ],
+)
+def test_small_networks_of_one_kind_are_one_call_as_is_their_backward(trace: TraceBuilder) -> None:
+    found = of_rule(trace, "repeated-calls")
+    assert [(one.evidence["repeats"], one.confidence) for one in found] == [(7, Confidence.MEDIUM)] * 2
+    assert {one.evidence["members"] for one in found} == {3, 4}
+    assert "bmm" in found[0].advice
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(ensemble(parts=8), id="more parts than repeats"),
+        pytest.param(ensemble(axis="1"), id="taken apart along another dimension"),
+        pytest.param(ensemble(width=50), id="the first layer takes something else"),
+        pytest.param(ensemble(state=True), id="two layers in a row: one may take a state"),
+        pytest.param(ensemble(parts=8, together=6), id="fewer are put together"),
+        pytest.param(ensemble(parts=8, together=7, width=200), id="a result fits where the next begins"),
+        pytest.param(ensemble(parts=8, together=7, entering=True), id="a state may enter on the way"),
+    ],
+)
+def test_seven_repeats_that_may_be_layers_are_left_alone(trace: TraceBuilder) -> None:
+    assert of_rule(trace, "repeated-calls") == []
