@@ -22,6 +22,7 @@ from traceanalyzer.read.columns.quirks import FOLDED, as_json, as_text, coerced,
 
 Codes = NDArray[np.int32]
 _MAX_INT32 = np.iinfo(np.int32).max
+_TABLE_PER_ID = 16  # entries of a table that are passed over in the time in which an id is sorted
 Head = tuple[Any, Any, Any]
 
 _NULLS = {Storage.INT: (np.int64, NULL_INT), Storage.FLOAT: (np.float64, np.nan), Storage.ID: (np.int64, 0)}
@@ -51,10 +52,8 @@ class _Gather:
         self.groups = groups
         self.rows = sum(group.rows for group in groups)
         ids = [group.array("id") for group in groups] or [np.empty(0, np.uint32)]
-        order = np.argsort(np.concatenate(ids), kind="stable")
         # Narrower ones numpy would widen for every column, which takes three times as long.
-        places = np.empty(self.rows, np.intp)
-        places[order] = np.arange(self.rows)
+        places = _ranks(np.concatenate(ids)).astype(np.intp, copy=False)
         ends = np.cumsum([group.rows for group in groups], dtype=np.int64).tolist()
         self._places = [places[end - group.rows : end] for group, end in zip(groups, ends, strict=True)]
 
@@ -96,6 +95,19 @@ class _Gather:
                 out[places] = group.array(name) + offset if offset else group.array(name)
                 group.release(name)
         return out
+
+
+def _ranks(ids: NDArray[np.uint32]) -> NDArray[Any]:
+    """How many ids are less than each; no id comes twice."""
+    most = int(ids.max(initial=0)) + 1
+    if most > _TABLE_PER_ID * len(ids):
+        order = np.argsort(ids, kind="stable")
+        ranks = np.empty(len(ids), np.intp)
+        ranks[order] = np.arange(len(ids))
+        return ranks
+    there = np.zeros(most, bool)
+    there[ids] = True
+    return (np.cumsum(there, dtype=np.int32) - np.int32(1))[ids]
 
 
 def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[str, Any]) -> dict[str, Any]:
