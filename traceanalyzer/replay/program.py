@@ -60,7 +60,7 @@ class Program:
 
     @cached_property
     def by_kind(self) -> tuple[Rows, Rows]:
-        """(segments by kind, the quicker first, of equal ones any; number of each segment's kind), int64 (segments,)."""
+        """(segments by kind, the quicker first, ties in any order; number of each one's kind), int64 (segments,)."""
         kind, _ = numbered(self.segments.kind)
         quicker = np.argsort(self.segments.cpu_ns)
         return quicker[
