@@ -94,8 +94,8 @@ def test_a_saving_is_told_with_its_interval() -> None:
     unsure = replace(little, high_share=0.12, high_ns=2 * MS)
     assert saving_words(unsure, step) == "fixing it saves almost nothing, at most 2.00 ms a step"
     worse = replace(saved, step_ns=-900_000, share=-0.05)
-    assert saving_words(worse, step) == "fixing it alone makes the 18.3 ms of a step 900 µs longer"
-    assert saving_words(worse, None) == "fixing it alone makes the time of a step 900 µs longer"
+    assert saving_words(worse, step) == "fixing it alone makes a step of 18.3 ms longer, by 900 µs"
+    assert saving_words(worse, None) == "fixing it alone makes a step longer, by 900 µs"
     assert grade(finding) == "high  costs 48.0 % of the recording"
     assert grade(replace(finding, saving=saved)) == "high  saves 49 % (44 to 52 %)"
     narrow = replace(saved, low_share=0.487, high_share=0.488)

@@ -51,7 +51,7 @@ def _leading(sums: Mapping[str, int]) -> str:
         return next(iter(sums))
     shares = [(name, round(100 * part / total) if total else 0) for name, part in sums.items()]
     parts = [
-        f"{name} ({share} %{' of the time' * (not at)})"
+        f"{name.strip()} ({share} %{' of the time' * (not at)})"
         for at, (name, share) in enumerate(shares[:_PARTS_NAMED])
         if share or not at
     ]
@@ -80,7 +80,7 @@ def _times_a_step(count: int, in_steps: int, steps: int) -> str:
         return _times(count)
     often, whole = count / in_steps, max(round(count / in_steps), 1)
     if in_steps < _MOST_STEPS * steps:
-        each = "once each" if count == in_steps else f"{_times(count)} in total,"
+        each = "once" if count == in_steps else f"{_times(count)} in total,"
         return f"{each} in {in_steps:,} of {steps:,} steps"
     return f"{_times(whole)} a step" if abs(often - whole) <= _ABOUT * often else f"{often:.1f} times a step"
 

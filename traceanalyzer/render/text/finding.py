@@ -63,7 +63,7 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     _title(page, number, finding, report, fault)
     if not detail:
         return
-    put_fitted(page, short_ops(finding.message), detail, indent=3)
+    put_fitted(page, short_ops(finding.message), detail, indent=3, spare=int(detail == 1))
     if fault is not None and number != fault.findings[0]:
         return
     if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
@@ -71,7 +71,7 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
         put_fitted(page, f"-> {finding.advice}", room, indent=3, hang=3, whole=True)
     amounts = _amounts(finding, fault, _step(finding, report))
     if amounts and (detail == FULL or len(page.lines) < _FEW):
-        put_fitted(page, amounts, 1, indent=3, style="dim")
+        put_fitted(page, amounts, 1, indent=3, style="dim", spare=int(detail == FULL))
 
 
 def _in_vain(finding: Finding) -> bool:

@@ -25,19 +25,30 @@ def short_paths(text: str) -> str:
 
 
 def put_fitted(
-    page: Page, text: str, lines: int, *, indent: int = 0, hang: int = 0, style: str = "", whole: bool = False
+    page: Page,
+    text: str,
+    lines: int,
+    *,
+    indent: int = 0,
+    hang: int = 0,
+    style: str = "",
+    whole: bool = False,
+    spare: int = 0,
 ) -> None:
     """Put the text in at most so many lines: evidence goes first, then the last clauses, which shows as three dots.
 
     Args:
         whole: a sentence is never cut, even if it takes more lines: half a sentence of advice is none.
+        spare: further lines for a text that would be cut without them.
     """
     text = short_paths(text)
-    shorter = [text, *_sentences(text)] if whole else [*_without_evidence(text), *_shorter(text, lines, page)]
-    for trial in shorter:
+    uncut = [text, *_sentences(text)] if whole else list(_without_evidence(text))
+    room = [(trial, lines) for trial in uncut] + [(trial, lines + spare) for trial in uncut if spare]
+    cut = [] if whole else [(trial, lines + spare) for trial in _shorter(text, lines + spare, page)]
+    for trial, most in room + cut:
         own = Page(page.width)
         own.put(trial, indent=indent, hang=hang)
-        if len(own.lines) <= lines and max(map(len, own.lines)) <= page.width:
+        if len(own.lines) <= most and max(map(len, own.lines)) <= page.width:
             break
     page.put(trial, indent=indent, hang=hang, style=style)
 

@@ -131,7 +131,7 @@ def _grown(
     """The detail of each finding shown, such that all have room."""
     details = dict.fromkeys(shown, 0)
     first = [number for number in shown if number in wrong] or shown[:1]
-    for numbers, detail in ((first, 2), (shown, 1), (first, 3), (shown, 2), (first, FULL), (shown, FULL)):
+    for numbers, detail in ((first, 2), (shown, 1), (first, 3), (shown, 2), (first, FULL), (shown, 3)):
         for number in numbers:
             grown = details | {number: max(detail, details[number])}
             details = grown if len(_laid_out(blocks, grown)) + 1 <= room else details

@@ -39,8 +39,8 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
         reaches = saving.high_share >= _WORTH_A_WORD
         return "fixing it saves almost nothing" + reaches * f", at most {format_ns(saving.high_ns)} a step"
     if saving.share < 0:
-        whole = "the time of" if step is None else f"the {format_ns(step.unprofiled_ns)} of"
-        return f"fixing it alone makes {whole} a step {format_ns(-saving.step_ns)} longer"
+        whole = "" if step is None else f" of {format_ns(step.unprofiled_ns)}"
+        return f"fixing it alone makes a step{whole} longer, by {format_ns(-saving.step_ns)}"
     if step is None:
         return f"saves {format_ns(saving.step_ns)} a step"
     beyond = ", on top of the more specific findings" if saving.beyond else ""

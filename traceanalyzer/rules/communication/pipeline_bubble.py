@@ -67,8 +67,8 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
             yield Hits(
                 occurrences=own,
                 lost=LostTime.none(),
-                message="{stages} stages and {micro_batches} micro-batches a step: at least {bubble} of the step is "
-                "the pipeline's bubble, (p-1)/(m+p-1); without compute this GPU is for {idle}",
+                message=f"{{stages}} stages and {{micro_batches}} micro-batch{'es' * (micro != 1)} a step: at least "
+                "{bubble} of the step is the pipeline's bubble, (p-1)/(m+p-1); this GPU is without compute for {idle}",
                 advice=f"{_MORE} times as many micro-batches leave {100 * left:.0f} %, while each still fills the GPU "
                 "and launching does not limit; or an interleaved schedule.",
                 evidence={

@@ -16,7 +16,7 @@ from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 
 _NAMED = 3  # places in a message
 _LOADS = "enumerate(DataLoader)"
-_BY_WORKERS = "Load in other processes: DataLoader(num_workers=4 or more). Else: "
+_BY_WORKERS = "Load in other processes, DataLoader(num_workers=4 or more). Or: "
 _COPIED_BYTES = 4_096  # to the host in a step, before its ops there: fewer are single values; chosen
 _RARELY = "do it rarely, on a thread or in another process"
 _ON_DEVICE = f"Compute it on the device and read back the result alone. Or {_RARELY}."
@@ -106,7 +106,8 @@ def _message(behind: Behind, names: list[str], more: float, usual: float, copied
         parts = ", ".join(f"{_ms(ns)} {_place(name)}" for ns, name in spent[:_NAMED])
         where = f"at {len(names)} places ({parts}{', ...' if len(names) > _NAMED else ''})"
     where += " on the CPU" if copied else ""
-    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}{inside}; the others {_ms(usual)}"
+    others = _ms(usual) if round(usual) else "none"
+    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}{inside}; the others {others}"
     said += f"; it copies {format_bytes(copied)} to the host for that" if copied else ""
     if behind.computes_more:
         said += f"; its GPU computes {_ms(behind.compute_ns)}, theirs {_ms(behind.peers_compute_ns)}"
