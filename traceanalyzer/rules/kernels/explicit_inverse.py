@@ -27,19 +27,23 @@ _FACTOR_SHARE = 1 / 3  # of an inverse's 2 n^3 operations LU factors take 2/3 n^
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_rows: int = limit(
-        256, "minimum rows of the matrix; smaller ones take little, or are many in a batch; chosen"
+        256,
+        "the matrix must have at least this many rows; smaller ones take little, or are many in a batch; chosen",
     )
     max_columns_share: float = limit(
         0.25,
-        "maximum columns that the inverse is multiplied by, over its rows; more need most of it anyway; chosen",
+        "the inverse may be multiplied by at most this share of its rows as columns; more need most of it anyway; "
+        "chosen",
     )
     near_ops: int = limit(
-        8, "number of ops after the inverse, without views, searched for the product; chosen"
+        8, "the product is searched among this many ops after the inverse, views not counted; chosen"
     )
     min_gpu_share: float = limit(
-        0.05, "minimum share of GPU time in such inverses; less gains little; chosen"
+        0.05, "such inverses must take at least this share of GPU time; less gains little; chosen"
     )
-    floor_ns: int = limit(2_000, "minimum time of a kernel, however few its operations; H200, torch 2.11")
+    floor_ns: int = limit(
+        2_000, "a kernel takes at least this time, however few its operations; H200, torch 2.11"
+    )
 
 
 @rule(since="0.2", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)

@@ -21,13 +21,15 @@ _STRIDES = (1, 2, 4, 8)  # frames before subsampling for each after it
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_used_share: float = limit(
-        0.8, "maximum length of the longest sequence over the padded length, in each step; chosen"
+        0.8, "the longest sequence of each step may have at most this share of the padded length; chosen"
     )
-    min_steps: int = limit(3, "minimum number of steps, in all of which the longest is so short; chosen")
+    min_steps: int = limit(
+        3, "at least this many steps are needed, in all of which the longest is so short; chosen"
+    )
     min_gpu_share: float = limit(
-        0.1, "minimum share of GPU time in padded tensors; less gains little; chosen"
+        0.1, "padded tensors must take at least this share of GPU time; less gains little; chosen"
     )
-    floor_ns: int = limit(2_000, "minimum time of a kernel, however few its bytes; H200, torch 2.11")
+    floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
 
 
 @rule(since="0.2", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)

@@ -31,8 +31,12 @@ class Limits:
     max_operations_share: float = limit(
         0.25, "the other order must need at most this share of the operations; chosen"
     )
-    min_sides: float = limit(2.0, "minimum ratio of a matrix's sides; less gains little; chosen")
-    near_ops: int = limit(6, "number of ops after a Gram matrix, in which it is squared and applied; chosen")
+    min_sides: float = limit(
+        2.0, "one side of the matrix must be at least this many times the other; less gains little; chosen"
+    )
+    near_ops: int = limit(
+        6, "a Gram matrix must be squared and applied within this many ops after it; chosen"
+    )
     min_gpu_share: float = limit(
         0.05, "such products must take at least this share of GPU time; less gains little; chosen"
     )

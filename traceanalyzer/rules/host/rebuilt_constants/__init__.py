@@ -30,9 +30,11 @@ from traceanalyzer.timeline.names import DATA_LOADING, VIEWING_OP
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_ops: int = limit(
-        3, "minimum ops of a constant, views left out; zeros() and a fill are a buffer, no constant"
+        3,
+        "a constant must be made by at least this many ops, views not counted; zeros() and a fill make a buffer, no "
+        "constant",
     )
-    min_steps: int = limit(3, "minimum number of steps, all of which must do it; chosen")
+    min_steps: int = limit(3, "at least this many steps are needed, all of which do it; chosen")
 
 
 @rule(since="0.2", claims=Claims.PATTERN, specificity=1, min_share=0.02, limits=Limits)
