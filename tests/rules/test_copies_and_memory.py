@@ -239,3 +239,9 @@ def test_copies_of_the_asked_window_alone_are_counted() -> None:
     assert all(
         at.start_ns < window.end_ns and at.end_ns > window.start_ns for at in (found, *found.occurrences)
     )
+
+
+def test_work_that_was_queued_before_the_recording_is_no_op_of_its_own(shared: Shared) -> None:
+    """15 kernels of a warm-up step: those of the recorded steps belong to aten::to."""
+    (one,) = selected(shared("third/attention_math.bad"), "data-movement").findings
+    assert (one.by, one.count) == ("aten::to", 48)

@@ -14,6 +14,7 @@ from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 _PACKAGE = re.compile(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/")
 
 _LIBRARYS = "This is code of {}: call it less often, with more work in each call."
+_OF_MODEL = " {torch.compile} or a CUDA graph of the model takes it off the CPU."
 TORCHS = (
     "This is torch's own code, and recording stacks makes it longer: record without with_stack first. If it stays, "
     "call it for fewer tensors, or less often."
@@ -28,7 +29,9 @@ def librarys(found: CallsAfterCpuGaps, function: str) -> str:
     middle_ns = int(own.start_ns[0] + own.dur_ns[0] // 2)
     frames = own.events.user_code.stack_at(middle_ns, int(own.thread[0]))
     foreign = function in frames and not in_its_own(frames[frames.index(function) :])
-    return _LIBRARYS.format(package_of(function)) if foreign else ""
+    if not foreign:
+        return ""
+    return _LIBRARYS.format(package_of(function)) + _OF_MODEL * function.endswith(": forward")
 
 
 def user_frame_hint(

@@ -95,6 +95,7 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     moving &= ~name.matches(families.STRIDED_COPY) & ~name.matches(families.CONCATENATION)
     moving &= ~work.kind.one_of("memset", "copy_h2d", "copy_d2h", "communication")
     moving &= ~work.outer_op.name.matches(_MIRRORS)
+    moving &= work.launch.there | (work.step >= 0)  # what was queued before the recording is of no op
     moving &= ~work.op.inside(calls[calls.name.one_of(_OVERWRITES)])
     selects = calls[calls.name.one_of("aten::index_select")]
     number, signatures = signatures_of(calls.events.trace, selects.rows)
