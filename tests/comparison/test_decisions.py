@@ -9,13 +9,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from traceanalyzer.comparison.exact import _counted, _word
+from traceanalyzer.comparison.exact import _counted, _where, _word, program_changed
+from traceanalyzer.comparison.faults import fault_changes
 from traceanalyzer.comparison.functions import functions_told
 from traceanalyzer.comparison.gates import broken, gates_of
-from traceanalyzer.comparison.pace import host_pace
+from traceanalyzer.comparison.pace import at_pace, host_pace
 from traceanalyzer.comparison.result import Counted, Word, WorkSide
 from traceanalyzer.comparison.rows import _by_time, _side
 from traceanalyzer.comparison.shown import source_line
+from traceanalyzer.comparison.snapshot import KnownFault, StepTime
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,22 @@ def test_flops_are_compared_where_both_recorded_shapes_or_neither(
     assert _counted(counter, *sides) is known
 
 
+def test_a_counter_changed_where_the_difference_is_largest_whichever_way_it_went() -> None:
+    calls: Any = [
+        SimpleNamespace(counter=counter, outer=outer, call="cudaLaunchKernel", base=base, new=new)
+        for counter, outer, base, new in (
+            ("launches", "aten::add", 1, 3),
+            ("launches", "aten::mm", 9, 4),
+            ("launches", "aten::add", 2, 3),
+            ("launches", "", 5, 6),
+            ("launches", "aten::sum", 7, 7),
+            ("launches", "aten::mul", 100, 100.5),
+            ("memcpys", "aten::copy_", 0, 50),
+        )
+    ]
+    assert _where("launches", calls, []) == ("aten::mm", "aten::add", "cudaLaunchKernel")
+
+
 @pytest.mark.parametrize(("added_ns", "told"), [(4.9e6, False), (5.1e6, True)])
 def test_a_new_function_is_told_where_it_takes_half_of_the_difference(added_ns: float, told: bool) -> None:
     base: Any = SimpleNamespace(functions={("g", "main"): 1e6}, step=SimpleNamespace(recorded_ns=10e6))
@@ -58,6 +76,42 @@ def test_a_new_function_is_told_where_it_takes_half_of_the_difference(added_ns: 
     )
     said = functions_told(base, new)
     assert said.startswith("f is new (") if told else said == ""
+
+
+FUNCTIONS_SAID = [
+    (
+        {"main": 1, "f": 6, "inner": 5},
+        {"main": 1},
+        (20, 10),
+        "f is gone (6.00 ms a step as recorded)",
+    ),
+    (
+        {"main": 1, "f": 6, "g": 4},
+        {"main": 1},
+        (20, 10),
+        "f and 1 more are gone (10.0 ms a step as recorded)",
+    ),
+    ({"main": 1}, {"main": 1, "f": 6}, (20, 10), ""),  # new, while the step got shorter
+    ({"main": 1, "old": 4}, {"main": 1, "f": 6}, (10, 20), ""),  # may have got another name
+    ({"main": 1, "old": 2}, {"main": 1, "f": 6}, (10, 20), "f is new (6.00 ms a step as recorded)"),
+]
+
+
+@pytest.mark.parametrize(("base_ms", "new_ms", "steps_ms", "said"), FUNCTIONS_SAID)
+def test_functions_are_told_that_one_side_alone_calls(
+    base_ms: dict[str, int], new_ms: dict[str, int], steps_ms: tuple[int, int], said: str
+) -> None:
+    """`inner` is called by `f`: its time is in that."""
+    sides: Any = [
+        SimpleNamespace(
+            functions={
+                (name, "f" if name == "inner" else "main"): 1e6 * ms for name, ms in functions.items()
+            },
+            step=SimpleNamespace(recorded_ns=1e6 * step_ms),
+        )
+        for functions, step_ms in zip((base_ms, new_ms), steps_ms, strict=True)
+    ]
+    assert functions_told(*sides) == said
 
 
 def test_of_work_that_is_shared_out_each_side_has_its_share() -> None:
@@ -72,6 +126,28 @@ def test_of_several_gpus_the_line_of_sources_has_the_first() -> None:
         names=["a.json"], ranks=[0], rank=0, captures=1, gpus=["H100", "A100"], steps=1
     )
     assert source_line(side) == "a.json, H100, 1 step"
+
+
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [
+        ("step=29%", ["step: +30.0 % slower, 29.0 % are allowed"]),
+        ("step=30%", []),
+        ("gpu=5%", []),  # slower by 10 %, which may be noise
+        ("launches=20%", ["launches: 100 -> 130 a step, 20 more are allowed"]),
+        ("launches=30%", []),
+        ("syncs=0", ["synchronisations: 0 -> 1 a step, 0 more are allowed"]),
+    ],
+)
+def test_gates_in_shares_are_of_what_the_base_took(gate: str, said: list[str]) -> None:
+    exact = [
+        Counted("launches", 100, 130, (100, 100), (130, 130), Word.MORE),
+        Counted("synchronisations", 0, 1, (0, 0), (1, 1), Word.MORE),
+    ]
+    step = SimpleNamespace(word="slower", base_ns=100, new_ns=130)
+    device = SimpleNamespace(word="unknown", base_ns=100, new_ns=110)
+    found: Any = SimpleNamespace(axes=SimpleNamespace(exact=exact, step=step, device=device))
+    assert broken(found, gates_of([gate])) == said
 
 
 def test_a_counter_breaks_its_gate_where_every_step_has_more_than_it_may() -> None:
@@ -135,3 +211,81 @@ def test_times_differ_by_a_share_and_by_more_than_medians_of_short_kernels_do(
     sides = [WorkSide(4, 4 * ns, 0, ns, ("k",), "", "") for ns in (base_ns, new_ns)]
     row: Any = SimpleNamespace(base=sides[0], new=sides[1], kind="compute")
     assert _by_time(row, new_ns / base_ns, ([], [])) is word
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ({"ops": Word.MORE, "launches": Word.SAME}, False),  # ops that launch nothing are no other program
+        ({"ops": Word.SAME, "launches": Word.FEWER}, True),
+        ({"launches": Word.UNKNOWN}, False),
+    ],
+)
+def test_a_program_is_another_where_it_does_other_work(words: dict[str, Word], changed: bool) -> None:
+    counters: Any = [SimpleNamespace(counter=name, word=word) for name, word in words.items()]
+    assert program_changed(counters) is changed
+
+
+def test_a_step_at_another_pace_is_read_off_between_the_paces_that_were_replayed() -> None:
+    """Of a CPU-bound half: at twice the CPU's time 20 of 30 ms, and by the logarithm between."""
+    step = StepTime(30, 0, 0, 0, True, paces=((0.5, 10e6), (1.0, 20e6), (2.0, 40e6)))
+    assert [at_pace(step, factor) for factor in (0.5, 1.0, 2.0, 4.0)] == [15, 30, 60, 60]
+    assert at_pace(step, 2**0.5) == round(30 * 2**0.5)
+    assert at_pace(StepTime(30, 0, 0, 0, True), 2.0) == 30
+
+
+def fault(rule: str, key: str, ns: int | None, step_ns: float = 10_000.0) -> KnownFault:
+    share = None if ns is None else ns / step_ns
+    return KnownFault(
+        key=key,
+        rules=(rule,),
+        title=key,
+        severity="low",
+        share=share,
+        low_share=share,
+        high_share=share,
+        step_ns=ns,
+    )
+
+
+@pytest.mark.parametrize(
+    ("base_ns", "new_ns", "status"),
+    [
+        (1_000, 1_250, "unchanged"),  # a fifth of the larger one
+        (1_000, 1_260, "worse"),
+        (1_260, 1_000, "better"),
+        (200, 299, "unchanged"),  # a hundredth of the step
+        (200, 301, "worse"),
+        (None, 301, "unchanged"),
+    ],
+)
+def test_a_fault_changes_by_a_share_of_itself_and_of_the_step(
+    base_ns: int | None, new_ns: int, status: str
+) -> None:
+    (one,) = fault_changes([fault("a", "op", base_ns)], [fault("a", "op", new_ns)], 0.1)
+    assert (one.status, one.got_share) == (status, None)
+
+
+def test_what_the_step_lost_is_said_of_the_fault_that_alone_is_gone() -> None:
+    gone, other = fault("a", "x", 2_000), fault("b", "y", 1_000)
+    (alone,) = fault_changes([gone], [], 0.3)
+    assert (alone.status, alone.said_share, alone.got_share) == ("gone", 0.2, 0.3)
+    assert [one.got_share for one in fault_changes([gone, other], [], 0.3)] == [None, None]
+    assert [one.got_share for one in fault_changes([gone], [other], 0.3)] == [None, None]
+    better = fault_changes([gone, other], [fault("b", "y", 500)], 0.3)
+    assert [(one.status, one.got_share) for one in better] == [("gone", 0.3), ("better", None)]
+    worse = fault_changes([gone, other], [fault("b", "y", 2_000)], 0.3)
+    assert [(one.status, one.got_share) for one in worse] == [("gone", None), ("worse", None)]
+
+
+def test_faults_are_paired_by_what_they_are_about_before_they_are_by_their_rule() -> None:
+    """The largest first of one status; an op that got another name is the same fault."""
+    base = [fault("a", "x", 1_000), fault("a", "y", 3_000), fault("c", "old", 500)]
+    found = fault_changes(base, [fault("a", "y", 3_000), fault("c", "new", 500)], None)
+    assert [(one.status, one.title) for one in found] == [
+        ("gone", "x"),
+        ("unchanged", "y"),
+        ("unchanged", "old"),
+    ]
+    both = fault_changes(base[:2], [], None)
+    assert [one.title for one in both] == ["y", "x"]

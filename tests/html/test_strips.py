@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.builder import TID, TraceBuilder
@@ -16,7 +17,8 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.render.html.strips import _Scale
 from traceanalyzer.report.diagnosis import report_of
-from traceanalyzer.report.page.strip import Earlier, Strip, strip_of
+from traceanalyzer.report.page.bars import _levels
+from traceanalyzer.report.page.strip import Earlier, Strip, _best, _fair, strip_of
 
 SOME = [FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "launch-bound", "dataloader-stall")]
 
@@ -110,6 +112,7 @@ def test_a_launch_long_before_is_told_with_its_op() -> None:
     strip = strip_of(analysis, finding)
     assert [(lane.kind, len(lane.bars)) for lane in strip.lanes] == [("stream", 1)]
     assert strip.earlier == Earlier(30_000_000 - 15_000, "aten::mul")
+    assert (strip.end_ns - strip.start_ns, strip.from_ns - strip.start_ns) == (20_000, 5_000)
 
 
 def test_lanes_are_the_thread_s_and_the_device_s() -> None:
@@ -127,3 +130,39 @@ def test_lanes_are_the_thread_s_and_the_device_s() -> None:
 def test_a_strip_is_as_wide_as_its_time_and_nothing_lies_outside() -> None:
     scale = _Scale(100, 300, 0)
     assert [scale.x(ns) for ns in (0, 100, 150, 300, 900)] == [0.0, 0.0, 25.0, 100.0, 100.0]
+
+
+def test_small_lanes_leave_their_room_to_the_large_ones() -> None:
+    assert _fair([50, 1, 60], 30) == [14, 1, 15]
+    assert _fair([3, 4], 30) == [3, 4]
+    assert _fair([], 30) == []
+
+
+def test_drawn_are_those_of_the_occurrence_and_then_the_longest() -> None:
+    durations, own = np.array([5, 90, 70, 1, 90]), np.array([False, False, False, True, False])
+    assert _best(durations, own, 3).tolist() == [1, 3, 4]
+    assert _best(durations, own, 2).tolist() == [1, 3]
+
+
+def test_of_too_many_levels_those_near_the_occurrence_are_drawn() -> None:
+    """Seven of ten: the levels that no row has are left out, and one inside the occurrence is kept."""
+    depth = np.array([0, 2, 3, 5, 6, 7, 8, 9, 11, 12])
+    none = np.zeros(10, bool)
+    assert _levels(depth, none)[0] == -1
+    for place, first in ((0, 0), (5, 0), (6, -1), (7, -2), (9, -3)):
+        own = none.copy()
+        own[place] = True
+        assert _levels(depth, own).tolist() == [first + level for level in range(10)]
+    assert _levels(np.array([4, 9]), none[:2]).tolist() == [0, 1]
+
+
+def test_streams_are_the_busiest_four_and_that_of_the_occurrence() -> None:
+    """The occurrence's own has least of six; the others are busy for 1, 2 .. 5 us."""
+    made = TraceBuilder()
+    own = made.kernel(10_000, 500, 1, stream=30)
+    for number in range(1, 6):
+        made.kernel(10_000, 1_000 * number, 1 + number, stream=20 + number)
+    analysis = Analysis(made.load())
+    at = int(analysis.trace.gpu["start_ns"].iloc[0])
+    finding = samples.finding(0, start_ns=at, end_ns=at + 500, event_ids=(own,), thread=None)
+    assert [lane.number for lane in strip_of(analysis, finding).lanes] == [23, 24, 25, 30]

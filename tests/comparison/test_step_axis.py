@@ -1,0 +1,228 @@
+"""When one step is longer than another, what makes it so, and how captures of one program become one."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from traceanalyzer.comparison.exposure import exposed_ns
+from traceanalyzer.comparison.functions import functions_of
+from traceanalyzer.comparison.merging import _mean_step, _merged
+from traceanalyzer.comparison.result import Word
+from traceanalyzer.comparison.roles import _common, _score
+from traceanalyzer.comparison.snapshot import StepTime
+from traceanalyzer.comparison.step_axis import _apart, _by_interval, _by_size, _needed, _steps
+from traceanalyzer.comparison.tables import Chosen
+from traceanalyzer.comparison.waterfall import UNEXPLAINED, Busy, BusyPart, waterfall_of
+from traceanalyzer.timeline.device_work import KINDS
+
+US = 1_000
+
+
+def step(ns: int = 100, low_ns: int = 90, high_ns: int = 110, **more: Any) -> StepTime:
+    return StepTime(ns, low_ns, high_ns, more.pop("recorded_ns", 150), True, **more)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [
+        (0.001, 0.02, Word.SLOWER),
+        (0.001, 0.009, Word.SAME),
+        (-0.001, 0.5, Word.SAME),
+        (-0.02, -0.001, Word.FASTER),
+        (-0.009, -0.001, Word.SAME),
+    ],
+)
+def test_an_interval_beside_nothing_and_beyond_a_hundredth_is_a_difference(
+    low: float, high: float, word: Word
+) -> None:
+    assert _by_interval((low, high)) is word
+
+
+@pytest.mark.parametrize(
+    ("bounds", "pace", "changed", "needed"),
+    [
+        (("gpu", "communication"), 1.2, True, 0.14),
+        (("gpu", "cpu"), 1.2, True, 0.10),
+        (("gpu", "cpu"), 1.0, True, 0.21),
+        (("cpu", "cpu"), 1.2, False, 0.21),
+    ],
+)
+def test_what_one_recording_leaves_open_is_by_what_sets_the_pace(
+    bounds: tuple[str, str], pace: float, changed: bool, needed: float
+) -> None:
+    assert _needed(*(step(bound=bound) for bound in bounds), pace, changed) == needed
+
+
+def test_steps_of_two_machines_are_apart_where_their_intervals_are() -> None:
+    """Up to 10 % more than the quicker, and the slower down to 20 % less than it is said to take."""
+    apart = _apart(step(100, 90, 110), step(200, 160, 260))
+    assert apart == pytest.approx(1.1 * 1.25 - 1)
+
+
+@pytest.mark.parametrize(
+    ("ns", "real_ns", "quicker", "word"),
+    [
+        ((100, 116), 0, "cpu", Word.SLOWER),  # more than the noise
+        ((116, 100), 0, "cpu", Word.FASTER),
+        ((100, 110), 5, "gpu", Word.SLOWER),  # half of it is on the device
+        ((100, 110), 4, "gpu", Word.UNKNOWN),
+        ((100, 110), 5, "cpu", Word.UNKNOWN),  # the quicker one has idle time to give
+        ((1_000, 1_009), 9, "gpu", Word.UNKNOWN),  # less than any step is known
+        ((110, 100), -5, "gpu", Word.FASTER),
+    ],
+)
+def test_below_the_noise_a_difference_on_the_device_tells(
+    ns: tuple[int, int], real_ns: int, quicker: str, word: Word
+) -> None:
+    device: Any = SimpleNamespace(word=Word.SLOWER if real_ns > 0 else Word.FASTER, real_ns=real_ns)
+    bounds = [quicker, "cpu"] if ns[0] < ns[1] else ["cpu", quicker]
+    steps = [step(bound=bound) for bound in bounds]
+    assert _by_size(math.log(ns[1] / ns[0]), 0.14, ns, device, (steps[0], steps[1])) is word
+
+
+def test_a_predicted_step_is_spread_as_its_recorded_ones() -> None:
+    capture: Any = SimpleNamespace(step=step(100, each_ns=(100, 300)))
+    assert _steps(capture) == [50, 150]
+    assert _steps(SimpleNamespace(step=step(100))) == [100]  # type: ignore[arg-type]
+
+
+def test_captures_are_means_and_what_one_lacks_is_none_there() -> None:
+    both = _mean_step(
+        [step(100, 90, 110, each_ns=(1, 2)), step(200, 150, 260, recorded_ns=250, each_ns=(3,))]
+    )
+    assert both is not None
+    assert (both.ns, both.low_ns, both.high_ns, both.recorded_ns) == (150, 120, 185, 200)
+    assert both.each_ns == (1, 2, 3)
+    columns = ["counter", "outer", "op", "name", "count", "least", "most"]
+    rows = [("launches", "", "aten::mm", "k", 4.0, 3, 5), ("launches", "", "aten::add", "k", 2.0, 2, 2)]
+    more = [("launches", "", "aten::mm", "k", 6.0, 6, 7)]
+    merged = _merged("calls", [pd.DataFrame(one, columns=columns) for one in (rows, more)])
+    told = merged.set_index("op")[["count", "least", "most"]].to_dict("index")
+    assert told == {
+        "aten::mm": {"count": 5.0, "least": 3, "most": 7},
+        "aten::add": {"count": 1.0, "least": 0, "most": 2},
+    }
+    hosts = [
+        pd.DataFrame([("mm", 0, 2.0, ns)], columns=["name", "part", "count", "mean_ns"])
+        for ns in (10.0, 30.0)
+    ]
+    alone = pd.DataFrame([("add", 0, 3.0, 9.0)], columns=hosts[0].columns)
+    means = _merged("host", [pd.concat([hosts[0], alone]), hosts[1]]).set_index("name")
+    assert means["mean_ns"].to_dict() == {"mm": 20.0, "add": 9.0}
+    assert means["count"].to_dict() == {"mm": 2.0, "add": 1.5}
+
+
+def test_each_instant_of_a_device_counts_for_one_piece_of_work() -> None:
+    """Compute before communication before copies; of two of a kind the first; devices apart."""
+    spans = [
+        ("compute", 0, 10, 0),
+        ("compute", 5, 20, 0),
+        ("communication", 8, 30, 0),
+        ("copy_h2d", 25, 40, 0),
+    ]
+    spans += [("compute", 12, 15, 0), ("copy_h2d", 0, 10, 1)]
+    kinds, starts, ends, devices = zip(*sorted(spans, key=lambda one: one[1]), strict=True)
+    work: Any = SimpleNamespace(
+        row=np.arange(len(spans)),
+        kind=np.array([KINDS.index(kind) for kind in kinds]),
+        start_ns=np.array(starts),
+        end_ns=np.array(ends),
+        device=np.array(devices),
+    )
+    found = dict(zip(zip(kinds, starts, devices, strict=True), exposed_ns(work).tolist(), strict=True))
+    assert found == {
+        ("compute", 0, 0): 10,
+        ("compute", 5, 0): 10,
+        ("compute", 12, 0): 0,
+        ("communication", 8, 0): 10,
+        ("copy_h2d", 25, 0): 10,
+        ("copy_h2d", 0, 1): 10,
+    }
+
+
+def test_roles_are_alike_by_their_work_and_then_by_their_ranks() -> None:
+    one, other = {"mm": 0.75, "add": 0.25}, {"mm": 0.5, "sum": 0.5}
+    assert _common(one, other) == _common(other, one) == 0.5
+    assert (_common({}, {}), _common(one, {})) == (1.0, 0.0)
+    assert _score(([0, 1], one), ([1, 2, 3], other)) == 2 * 0.5 + 1 / 4
+
+
+def idle(*rows: tuple[str, str, float]) -> Any:
+    """A side with this idle time, by cause and op."""
+    table = pd.DataFrame(
+        [(cause, op, op, ns) for cause, op, ns in rows], columns=["cause", "outer", "op", "ns"]
+    )
+    return SimpleNamespace(tables={"idle": table})
+
+
+def test_the_parts_of_two_steps_add_up_and_say_what_makes_the_difference() -> None:
+    """More and shorter products; a copy that is hidden better; idle time in the proportion that was recorded."""
+    work = [
+        BusyPart("compute", "mm", Busy(2, 400, 400), Busy(4, 600, 600)),
+        BusyPart("copy_h2d", "copy", Busy(1, 100, 100), Busy(1, 100, 50)),
+        BusyPart("memset", "zero", Busy(0, 0, 0), Busy(1, 10, 10)),
+    ]
+    sides = idle(("late", "mm", 300.0), ("unknown", "", 100.0)), idle(("late", "mm", 50.0))
+    found = waterfall_of((1_000, 1_110), work, sides)
+    mean = 200 / math.log(600 / 400)
+    more, shorter = round(mean * math.log(2)), round(mean * (math.log(600 / 400) - math.log(2)))
+    assert [(one.name, one.base_ns, one.new_ns, one.delta_ns) for one in found.parts] == [
+        ("mm", 400, 600, 200),
+        ("unknown", 125, 0, -125),
+        ("late: mm", 375, 450, 75),
+        ("copy", 100, 50, -50),
+        ("zero", 0, 10, 10),
+    ]
+    assert [(one.by_count_ns, one.by_duration_ns, one.by_overlap_ns) for one in found.parts] == [
+        (more, shorter, 200 - more - shorter),
+        (None, None, None),
+        (None, None, None),
+        (0, 0, -50),
+        (10, 0, 0),
+    ]
+    assert found.groups == {
+        "compute": (400, 600, 200),
+        "copies": (100, 50, -50),
+        "memsets": (0, 10, 10),
+        "idle": (500, 450, -50),
+    }
+
+
+def test_a_prediction_that_is_shorter_than_its_work_is_a_part_of_its_own() -> None:
+    work = [BusyPart("compute", "mm", Busy(1, 400, 400), Busy(1, 400, 400))]
+    found = waterfall_of((300, 400), work, (idle(("late", "mm", 9.0)), idle()))
+    assert [(one.group, one.name, one.base_ns, one.new_ns) for one in found.parts[:1]] == [
+        ("unexplained", UNEXPLAINED, -100, 0)
+    ]
+    assert sum(one.base_ns for one in found.parts) == 300
+
+
+def test_functions_that_every_chosen_step_calls_have_their_time_in_a_step() -> None:
+    """Three steps of 100 ns, of which the last two are chosen: f in both, by main and once by itself; g in one."""
+    calls = [
+        (110, 150, 0, 9),
+        (115, 120, 0, 0),
+        (210, 270, 0, 9),
+        (160, 190, 1, 9),
+        (10, 90, 1, 9),
+        (310, 330, 1, 9),
+    ]
+    frames = [*calls, *[(0, 0, 2, -1)] * 4]  # 9: main, around all
+    code: Any = SimpleNamespace(
+        start_ns=np.array([one[0] for one in frames]),
+        end_ns=np.array([one[1] for one in frames]),
+        code=np.array([one[2] for one in frames]),
+        caller=np.array([one[3] for one in frames]),
+        names=np.array(["a.py(3): f", "a.py(7): g", "a.py(1): main"], object),
+    )
+    steps: Any = SimpleNamespace(
+        cpu_end_ns=np.array([100, 200, 300]), at_cpu=lambda ns: np.minimum(np.asarray(ns) // 100, 2)
+    )
+    chosen = Chosen(np.array([-1, 0, 1, -1]), 2, 0)
+    assert list(functions_of(code, steps, chosen).values()) == [(40 + 60) / 2]
