@@ -148,6 +148,14 @@ PROVEN: tuple[Proven, ...] = (
         "it is inside ops, like dispatching, but launches nothing",
     ),
     Proven(
+        "host-collective",
+        LATE,
+        proven.host_collective,
+        HIGH,
+        "an annotation of a collective on the CPU, such as gloo:all_reduce, while no other thread runs an op",
+        "the collective's threads run no ops meanwhile: else it would count as host code",
+    ),
+    Proven(
         "not-recorded",
         RECORDING,
         proven.not_recorded,

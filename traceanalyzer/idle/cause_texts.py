@@ -136,6 +136,12 @@ TEXTS: dict[str, CauseText] = {
         "the next batch was being loaded",
         "Prepare batches ahead of the step.",
     ),
+    "host-collective": CauseText(
+        "collective on the CPU",
+        "while the CPU carries out collectives",
+        "the CPU carried out a collective",
+        "Use NCCL, which reduces on the GPUs.",
+    ),
     "long-call": CauseText(
         "long call",
         "while single calls take unusually long",

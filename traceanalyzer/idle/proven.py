@@ -77,6 +77,11 @@ def host_work(evidence: Evidence) -> Iterator[Proof]:
         yield _calls(evidence, rows[evidence.nesting.thread[rows] == thread], thread)
 
 
+def host_collective(evidence: Evidence) -> Iterator[Proof]:
+    """Collectives that threads of the CPU carry out, while no other thread runs an op."""
+    yield _activity(evidence, "host_collective")
+
+
 def head_wait(evidence: Evidence) -> Iterator[Proof]:
     """A synchronising call or blocking copy before the first work that the trace shows has begun."""
     syncs = evidence.syncs

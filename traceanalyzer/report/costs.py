@@ -26,7 +26,15 @@ from traceanalyzer.timeline.steps import Steps
 LARGEST = 3
 # Idle time that the profiler does not make longer: few events for its length (replay/slowdown.py).
 _AS_RECORDED = frozenset(
-    TEXTS[cause].idle for cause in ("data-loading", "host-work", "allocator", "compilation", "module-loading")
+    TEXTS[cause].idle
+    for cause in (
+        "data-loading",
+        "host-work",
+        "host-collective",
+        "allocator",
+        "compilation",
+        "module-loading",
+    )
 )
 
 

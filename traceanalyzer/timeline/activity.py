@@ -17,6 +17,7 @@ from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import (
     ALLOCATOR,
     DATA_LOADING,
+    HOST_COLLECTIVE,
     MODULE_LOADING,
     QUERY,
     STEP_MARK,
@@ -32,9 +33,10 @@ class Activity:
 
     Activities: data_loading, compilation, module_loading, library_start (what a library does before it loads a
     kernel, see `_before_loading`), allocator, capture (of a graph), dispatching (any op or call that lies in no other
-    op), profiler. The sets of capture and profiler reach further than their rows: over all that captures, see
-    `Captures`, and over what prof.step() takes and has no row for. Threads that never launch anything (a loader's
-    workers, pinning) are left out, since their work is not what the device waits for.
+    op), profiler, host_collective (see `_beside`). The sets of capture and profiler reach further than their rows:
+    over all that captures, see `Captures`, and over what prof.step() takes and has no row for. Threads that never
+    launch anything (a loader's workers, pinning) are left out but for host_collective, since their work is not what
+    the device waits for.
 
     Attributes:
         rows: activity -> int64 of shape (rows,), rows of `trace.cpu`.
@@ -58,6 +60,7 @@ class Activity:
             "compilation": on_thread & ~call & matching(cpu, "name", is_compilation),
             "module_loading": ((on_thread & call) | overhead) & matching(cpu, "name", MODULE_LOADING.search),
             "allocator": on_thread & call & matching(cpu, "name", ALLOCATOR.search),
+            "host_collective": (nesting.thread >= 0) & ~call & matching(cpu, "name", HOST_COLLECTIVE.search),
             "dispatching": on_thread
             & ((nesting.op == np.arange(len(cpu))) | call)
             & (pick(nesting.op, nesting.parent) < 0),
@@ -67,6 +70,9 @@ class Activity:
             activity: intervals.union(nesting.start_ns[found], nesting.end_ns[found])
             for activity, found in rows.items()
         }
+        sets["host_collective"] = intervals.difference(
+            sets["host_collective"], _beside(nesting, rows["dispatching"], rows["host_collective"])
+        )
         query = call & matching(cpu, "name", QUERY.search)
         reached = _before_loading(nesting, launching, rows["module_loading"], call, ~query)
         rows["library_start"] = np.empty(0, np.int64)
@@ -88,6 +94,12 @@ def _launching_threads(trace: Trace, nesting: Nesting, work: DeviceWork) -> Mask
     threads[nesting.thread[marks]] = True
     threads[-1] = False
     return threads
+
+
+def _beside(nesting: Nesting, ops: Rows, collectives: Rows) -> intervals.Set:
+    """When threads other than those of the collectives run ops: work goes on meanwhile."""
+    beside = ops[~np.isin(nesting.thread[ops], nesting.thread[collectives])] if len(collectives) else ops[:0]
+    return intervals.union(nesting.start_ns[beside], nesting.end_ns[beside])
 
 
 def _between_marks(trace: Trace, nesting: Nesting) -> intervals.Set:

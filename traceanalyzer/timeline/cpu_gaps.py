@@ -41,7 +41,8 @@ class Stretches:
     def between(cls, rows: Rows, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps) -> Self:
         """The stretches of 20 us or more in the steps in which none of some rows is open.
 
-        Loading of data, compilation, capture of graphs, an optimizer's own and what prof.step() takes are left out.
+        Loading of data, compilation, capture of graphs, collectives on the CPU, an optimizer's own and what
+        prof.step() takes are left out.
         """
         rows = rows[np.argsort(nesting.start_ns[rows], kind="stable")]
         if len(rows) < 2:
@@ -51,7 +52,8 @@ class Stretches:
         reached = np.maximum.accumulate(ends)
         latest = np.maximum.accumulate(np.where(ends == reached, np.arange(len(rows)), 0))
         edges = reached[:-1], nesting.start_ns[rows][1:]
-        known = [activity.sets[kind] for kind in ("data_loading", "compilation", "capture", "profiler")]
+        named = ("data_loading", "compilation", "capture", "profiler", "host_collective")
+        known = [activity.sets[kind] for kind in named]
         start, end = _left(intervals.union(*edges), [*known, _optimizers(trace, nesting)], steps)
         gap = np.searchsorted(edges[0], start, side="right") - 1
         gap = np.maximum(gap, np.searchsorted(edges[1], start, side="right"))

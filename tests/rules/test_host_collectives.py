@@ -1,0 +1,74 @@
+"""Collectives that the CPU carries out: gradients that go through Gloo, and values that lie on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer import Severity, Trace, diagnose
+from traceanalyzer.model.finding import Finding
+
+US = 1_000
+MS = 1_000 * US
+GLOO = 7  # the thread that carries out collectives
+
+
+def program(*, name: str = "gloo:all_reduce", copied: bool = True, meanwhile: int = 0) -> Trace:
+    """Steps of 2 ms of compute and a collective of 6 ms, in which another thread may run ops for so many ms."""
+    trace = TraceBuilder()
+    for step in range(5):
+        at, number = step * 9_520 * US, 10 * step
+        trace.step(step, at, 9_520 * US)
+        trace.op("aten::mm", at + 10 * US, 30 * US)
+        trace.launch("cudaLaunchKernel", at + 20 * US, 5 * US, number + 1)
+        trace.kernel(at + 30 * US, 2 * MS, number + 1)
+        trace.op("c10d::allreduce_", at + 60 * US, 40 * US)
+        if copied:
+            trace.launch("cudaMemcpyAsync", at + 70 * US, 10 * US, number + 2)
+            trace.memcpy(
+                at + 2_040 * US, 400 * US, number + 2, name="Memcpy DtoH (Device -> Pinned)", size=8 << 20
+            )
+        trace.annotation(name, at + 100 * US, 8_390 * US, tid=GLOO)
+        if copied:
+            trace.launch("cudaMemcpyAsync", at + 8_050 * US, 10 * US, number + 3, tid=GLOO)
+            trace.memcpy(
+                at + 8_070 * US, 400 * US, number + 3, name="Memcpy HtoD (Pinned -> Device)", size=8 << 20
+            )
+        if meanwhile:
+            trace.op("aten::sort", at + 3 * MS, meanwhile * MS)
+        trace.op("aten::add", at + 8_500 * US, 30 * US)
+        trace.launch("cudaLaunchKernel", at + 8_510 * US, 5 * US, number + 4)
+        trace.kernel(at + 8_520 * US, 1 * MS, number + 4)
+    return trace.load()
+
+
+def found(trace: Trace) -> list[Finding]:
+    return [one for one in diagnose(trace).findings if one.rule == "host-collectives"]
+
+
+def test_gradients_through_the_host_are_told_before_the_gaps_they_leave() -> None:
+    report = diagnose(program())
+    first = report.findings[0]
+    assert (first.rule, first.severity, first.by) == ("host-collectives", Severity.HIGH, "gloo:all_reduce")
+    # From the end of the copy to the host to the start of the copy back.
+    assert first.cost_ns == pytest.approx(5 * 5_630 * US, rel=0.02)
+    assert "1 gloo:all_reduce a step" in first.message
+    assert "8.00 MiB copied to the host and back" in first.message
+    assert "init_process_group('nccl')" in first.advice
+    assert "Gloo copies" in first.advice
+    assert "host-gap" not in [one.rule for one in report.findings if one.severity > Severity.INFO]
+
+
+def test_tensors_on_the_cpu_are_to_stay_on_the_gpu() -> None:
+    (one,) = found(program(copied=False))
+    assert "of tensors on the CPU" in one.message
+    assert "'cpu:gloo,cuda:nccl'" in one.advice
+
+
+def test_what_another_thread_works_on_meanwhile_is_not_the_collectives() -> None:
+    alone, beside = (found(program(copied=False, meanwhile=ms))[0].cost_ns for ms in (0, 4))
+    assert alone - beside == pytest.approx(5 * 4 * MS, rel=0.02)
+
+
+def test_annotations_of_other_backends_are_no_work_of_the_cpu() -> None:
+    assert found(program(name="nccl:all_reduce")) == []

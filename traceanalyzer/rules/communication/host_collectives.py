@@ -1,0 +1,61 @@
+"""Collectives that the CPU carries out, while the GPU waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.units import format_bytes
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
+from traceanalyzer.timeline.names import HOST_COLLECTIVE
+
+_COPIED = (
+    "Use NCCL, one GPU for each rank: init_process_group('nccl'). {backend} copies each tensor to the host, works on "
+    "it there and copies it back."
+)
+_ON_HOST = (
+    "Keep these tensors on the GPU and use NCCL for them: init_process_group('cpu:gloo,cuda:nccl'). Or call it in "
+    "fewer steps, or with async_op=True and wait() where the result is needed."
+)
+_CALL = "^c10d::"  # what copies a tensor to the host for it
+
+
+@rule(since="0.2", claims=Claims.EVENT)
+def host_collectives(calls: Calls, work: Work, idle: IdleTime) -> Iterator[Hits]:
+    """The CPU carries out a collective, and the GPU waits.
+
+    What it looks for: idle time of the device within torch.distributed's annotations of Gloo, MPI or UCC
+    (gloo:all_reduce), while no other thread runs an op.
+    Why it costs: Gloo copies each tensor to the host, reduces it there, and copies it back: some
+    GB/s, where NCCL over NVLink reaches hundreds.
+    Bad: init_process_group("gloo") for gradients on the GPU. Good: init_process_group("nccl").
+    How sure: the collective's time and the idle time within it are measured. How long NCCL takes for it depends on the
+    links, so no saving is predicted.
+    When it is wrong: NCCL needs a GPU for each rank; several ranks that share one cannot use it. UCC and MPI may have
+    the GPUs exchange data themselves.
+    Source: PyTorch's distributed documentation, "Which backend to use?"; seen with torch 2.11: two ranks and 128 MB
+    of gradients, 48 of 55 ms a step.
+    """
+    waited = idle.charged_to("host-collective")
+    every = calls[calls.name.matches(HOST_COLLECTIVE.pattern) & ~calls.is_call]
+    every = every[np.argsort(every.start_ns, kind="stable")]
+    # They overlap on several threads: a moment of idle time is the last one's that began before it.
+    owner = np.searchsorted(every.start_ns, waited.start_ns, side="right") - 1
+    copied = work.of_kind("copy_d2h")
+    copied = copied[copied.launch.index_of_enclosing(calls[calls.name.matches(_CALL)]) >= 0]
+    for name, found in every.by(every.name):
+        own = np.cumsum(every.name.one_of(name)) - 1
+        mine = (owner >= 0) & every.name.one_of(name)[owner]
+        size = format_bytes(int(copied.bytes.sum()) // len(distinct(found.step))) if len(copied) else ""
+        yield Hits(
+            occurrences=every[every.name.one_of(name)],
+            named_by=name,
+            lost=LostTime.all_of(waited[mine], own[owner[mine]]),
+            message=f"{len(found) / len(distinct(found.step)):.3g} {{by}} a step run on the CPU, "
+            + (f"with {size} copied to the host and back" if size else "of tensors on the CPU")
+            + ": the GPU is idle for {per_step} of each step meanwhile",
+            advice=_COPIED.format(backend=name.partition(":")[0].capitalize()) if size else _ON_HOST,
+            evidence={"collective_ns": int(found.dur_ns.sum()), "copied_bytes": int(copied.bytes.sum())},
+        )
