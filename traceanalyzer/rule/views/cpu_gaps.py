@@ -18,7 +18,10 @@ from traceanalyzer.rule.views.selection import Chosen, Key, cached_readonly, pos
 from traceanalyzer.timeline.cpu_gaps import CpuGaps, HostTime, Stretches
 from traceanalyzer.timeline.names import ANNOTATION, COMPILATION, COMPILED_RUN
 
-_SAMPLES, _NEVER = 256, np.iinfo(np.int64).max  # instants: a function with a tenth of the time is met 26 times
+_SAMPLES, _NEVER = (
+    256,
+    np.iinfo(np.int64).max,
+)  # instants: a function with a tenth of the time is met 26 times
 _NODE = re.compile(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
 _COMPILED = re.compile(f"{COMPILATION.pattern}|{COMPILED_RUN.pattern}")
 _FUNCTION = re.compile(r"\.py\(\d+\): ")  # in Python, not built in
