@@ -18,15 +18,14 @@ from traceanalyzer.rule.views.selection import Chosen, Key, cached_readonly, pos
 from traceanalyzer.timeline.cpu_gaps import CpuGaps, HostTime, Stretches
 from traceanalyzer.timeline.names import ANNOTATION, COMPILATION, COMPILED_RUN
 
-_SAMPLES, _NEVER = (
-    256,
-    np.iinfo(np.int64).max,
-)  # instants: a function with a tenth of the time is met 26 times
+_SAMPLES = 256  # instants: a function with a tenth of the time is met 26 times
+_NEVER = np.iinfo(np.int64).max
 _NODE = re.compile(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
 _COMPILED = re.compile(f"{COMPILATION.pattern}|{COMPILED_RUN.pattern}")
 _FUNCTION = re.compile(r"\.py\(\d+\): ")  # in Python, not built in
-# But for what calls the user's.
-_TORCHS = r"^(.*/)?torch/(?!nn/modules/module\.py|utils/_contextlib\.py|_dynamo/)"
+_TORCHS = (
+    r"^(.*/)?torch/(?!nn/modules/module\.py|utils/_contextlib\.py|_dynamo/)"  # not what calls the user's
+)
 _COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
 
 
