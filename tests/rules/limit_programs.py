@@ -55,6 +55,7 @@ from tests.rules.test_reordered_work import (
 )
 from tests.rules.test_stalled_threads import paused
 from tests.rules.test_unfused_optimizer import stepping
+from tests.rules.test_unlabelled_positions import masked
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.report.diagnosis import analyses_of
@@ -253,6 +254,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
     "explicit-inverse": [lambda: program(fitted())],
+    "unlabelled-positions": [lambda: program(masked())],
     "padded-batch": [lambda: program(speech())],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
     "repeated-calls": [guided, lambda: guided(others=80)],
