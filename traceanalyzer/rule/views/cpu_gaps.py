@@ -23,9 +23,7 @@ _NEVER = np.iinfo(np.int64).max
 _NODE = re.compile(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
 _COMPILED = re.compile(f"{COMPILATION.pattern}|{COMPILED_RUN.pattern}")
 _FUNCTION = re.compile(r"\.py\(\d+\): ")  # in Python, not built in
-_TORCHS = (
-    r"^(.*/)?torch/(?!nn/modules/module\.py|utils/_contextlib\.py|_dynamo/)"  # not what calls the user's
-)
+_TORCHS = r"^(.*/)?torch/(?!nn/modules/module\.py|utils/_contextlib\.py|_dynamo/)"  # not the user's callers
 _COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
 
 
