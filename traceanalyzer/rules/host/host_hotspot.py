@@ -141,7 +141,7 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
         + ("median {typical}, longest {longest}, " if skewed else "")
         + "{host} in total"
         + (", at {lines}" if lines else "")
-        + ", and launches nothing then: the GPU is idle "
+        + ", and nothing is launched then: the GPU is idle "
         + ("meanwhile" if whole else "for {per_step} of each step"),
         advice=advice,
         confidence=Confidence.HIGH if computes else Confidence.LOW if torchs else Confidence.MEDIUM,
