@@ -286,3 +286,13 @@ def test_a_busy_device_is_not_said_to_idle_because_one_stream_does() -> None:
     step = samples.estimate(bound="cpu", bounds=("gpu", "cpu"), gpu_ns=12 * MS)
     said = verdict_of(samples.trace(step=step, accounting=(busy,)), graded(HIGH))
     assert "(its busiest stream is idle for 29 to 37 % of" in said.limit
+
+
+def test_a_step_that_is_left_out_is_told_where_the_window_is_far_longer() -> None:
+    for total_ms, told in ((4 * 26, False), (4 * 25 + 60, True)):
+        every = replace(samples.times(4), total_ns=total_ms * MS, max_ns=85 * MS)
+        head = samples.trace(step=samples.estimate(), steps=samples.steps(every=every))
+        assert (
+            verdict_of(head, graded(HIGH)).step.endswith("; the longest of 4 steps, 85.0 ms, is left out")
+            is told
+        )

@@ -80,11 +80,20 @@ def _step(trace: TraceReport) -> str:
         left = (
             f"; {_percent(step.left_out_share)} of the time is in steps unlike the others, which are left out"
         )
+        left = left if step.left_out_share >= MUCH else _longer(trace, step)
         told = takes if same else f"{alone} predicted without the profiler ({span})"
-        return f"{traced} recorded, {told}{left if step.left_out_share >= MUCH else ''}"
+        return f"{traced} recorded, {told}{left}"
     if trace.steps is not None and trace.steps.marked:
         return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} recorded"
     return f"{format_ns(trace.window.length_ns)} recorded in all; no step is marked"
+
+
+def _longer(trace: TraceReport, step: StepEstimate) -> str:
+    """The longest step, where the mean of all is far from that of the steps that are replayed: the first, as a rule."""
+    every = trace.steps and (trace.steps.steady or trace.steps.every)
+    if not every or every.total_ns <= (1 + MUCH) * every.count * step.traced_ns:
+        return ""
+    return f"; the longest of {every.count:,} steps, {format_ns(every.max_ns)}, is left out"
 
 
 def by_whom(trace: TraceReport) -> str:
