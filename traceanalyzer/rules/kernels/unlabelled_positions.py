@@ -22,10 +22,16 @@ _CAUSAL, _MASK = 5, 3  # places among the arguments of attention
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_classes: int = limit(1_000, "minimum number of classes; fewer are no vocabulary; chosen")
-    labelled_share: float = limit(0.15, "share of the positions that have a label; BERT, Devlin et al. 2018")
-    min_gpu_share: float = limit(0.05, "minimum share of GPU time in scores; less gains little; chosen")
-    floor_ns: int = limit(2_000, "minimum time of a kernel, however few its bytes; H200, torch 2.11")
+    min_classes: int = limit(
+        1_000, "scores count as a vocabulary's if there are at least this many classes; chosen"
+    )
+    labelled_share: float = limit(
+        0.15, "this share of the positions is assumed to have a label; BERT, Devlin et al. 2018"
+    )
+    min_gpu_share: float = limit(
+        0.05, "scores must take at least this share of GPU time; less gains little; chosen"
+    )
+    floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
 
 
 @rule(since="0.2", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
