@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,21 +34,26 @@ _WRITERS = re.compile(
     r"|real/cnn_lab|ddp/exposed|ranks/moe_a2a"  # all switches in a program of size, several ranks
 )
 
+_MANY = 100  # traces, of which those that another wrote in the same way are one in three
 _LARGE = re.compile(
     r"public/(kineto_bare_array_old|kineto_v100_resnet50_nw0|hta_v100_ns)$"
     r"|slowdown/(cnn\.all|views\.modules|decode\.memory)$"
 )
 
 
-def takes_long(name: str) -> bool:
-    """Whether a sweep over this trace is left to .ci/run: others are written in the same way, or test it in part."""
-    return not ALL and bool(_LARGE.match(name))
+def takes_long(name: str, traces: int) -> bool:
+    """Whether a sweep over so many traces leaves this one to .ci/run: others are written in the same way."""
+    many = traces > _MANY and not _WRITERS.match(name) and zlib.crc32(name.encode()) % 3 > 0
+    return not ALL and (many or bool(_LARGE.match(name)))
 
 
 def some_of(every: Sequence[Any], number: int = 3) -> list[Any]:
     """One of so many; the others, of which the same holds, are slow."""
     slow = pytest.mark.slow
-    return [pytest.param(one, marks=() if at % number == 0 else slow) for at, one in enumerate(every)]
+    return [
+        pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=() if at % number == 0 else slow)
+        for at, one in enumerate(every)
+    ]
 
 
 def one_of_each_kind(name: str) -> bool:

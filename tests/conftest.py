@@ -51,7 +51,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 id=name,
                 marks=[
                     *([] if grouped else [pytest.mark.xdist_group(name)]),
-                    *([pytest.mark.slow] if takes_long(name) else []),
+                    *([pytest.mark.slow] if takes_long(name, len(names)) else []),
                 ],
             )
             for name in names

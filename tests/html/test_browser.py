@@ -96,6 +96,7 @@ def test_cards_expand(opened: Visit) -> None:
     opened.page.wait_for_selector("#finding-3 .strip", state="visible")
 
 
+@pytest.mark.slow
 def test_names_are_told_on_focus_and_under_the_pointer(opened: Visit) -> None:
     page, strip = opened.page, opened.page.locator(".strip").first
     stops = strip.locator(".b[tabindex='0']")
@@ -164,6 +165,7 @@ def test_the_table_of_ops_is_filtered(opened: Visit) -> None:
     assert rows.count() == whole
 
 
+@pytest.mark.slow
 def test_commands_are_copied(opened: Visit) -> None:
     page = opened.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -175,6 +177,7 @@ def test_commands_are_copied(opened: Visit) -> None:
     assert shown.startswith("traceanalyzer diagnose ")
 
 
+@pytest.mark.slow
 def test_light_and_dark(opened: Visit) -> None:
     page = opened.page
     colour = "getComputedStyle(document.body).backgroundColor"
@@ -187,6 +190,7 @@ def test_light_and_dark(opened: Visit) -> None:
     assert page.evaluate(colour) == light
 
 
+@pytest.mark.slow
 def test_on_paper_all_timelines_are_shown(opened: Visit) -> None:
     page = opened.page
     page.emulate_media(media="print")
@@ -264,6 +268,7 @@ def test_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
 WANTED = ("public/hta_cpu_only", "public/tracelens_mi210_gpu_only", "real/gpt2_train.eager")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WANTED)
 def test_shared_traces_open(
     browser: Browser, shared: Callable[[str], Path], tmp_path: Path, name: str

@@ -103,6 +103,7 @@ def test_from_work_to_its_launch_and_back(opened: Visit) -> None:
     assert panel(opened) == work
 
 
+@pytest.mark.slow
 def test_keys_and_buttons_zoom_and_move(opened: Visit) -> None:
     page = opened.page
     whole = seen(opened)
@@ -147,6 +148,7 @@ def test_the_mouse_drags_and_zooms(opened: Visit) -> None:
     assert seen(opened)[1] - seen(opened)[0] < moved[1] - moved[0]
 
 
+@pytest.mark.slow
 def test_links_open_at_an_occurrence(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_bytes(rendered(ONE))

@@ -157,6 +157,7 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_a_merged_file_among_them_is_read_here(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (job / "rank1.json").unlink()
     write_merged(job / "rank0.json", labelled([rank_trace(rank) for rank in (0, 1)]))
@@ -193,9 +194,9 @@ class _Counting:
 @pytest.mark.parametrize(
     "name",
     [
-        "ranks2/sync_bn.bad",
+        pytest.param("ranks2/sync_bn.bad", marks=pytest.mark.slow),
         pytest.param("ranks2/rank0_metrics.bad", marks=pytest.mark.slow),
-        pytest.param("ddp/straggler_cpu", marks=pytest.mark.slow),
+        "ddp/straggler_cpu",
     ],
 )
 def test_a_rank_answers_at_most_fifty_kilobytes(name: str, tmp_path: Path, shared: Shared) -> None:
