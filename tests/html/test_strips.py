@@ -127,6 +127,19 @@ def test_lanes_are_the_thread_s_and_the_device_s() -> None:
             assert [lane.number for lane in strip_of(analysis, finding).lanes] == [TID, 7]
 
 
+def test_the_second_thread_is_the_one_that_launches_most_of_the_occurrence_s_work() -> None:
+    """After the occurrence's own; those that neither launch nor wait for any of it are not shown."""
+    made, calls = TraceBuilder(), []
+    for thread, rows in ((TID, 1), (TID + 1, 2), (TID + 2, 4), (TID + 3, 9)):
+        for row in range(rows):
+            call = made.launch("cudaLaunchKernel", 1_000 + 2_000 * row, 1_000, 10 * thread + row, tid=thread)
+            calls += [call] if thread < TID + 3 else []
+    analysis = Analysis(made.load())
+    at = int(analysis.trace.cpu["start_ns"].min())
+    finding = samples.finding(0, start_ns=at, end_ns=at + 9_000, event_ids=tuple(calls), thread=TID)
+    assert [lane.number for lane in strip_of(analysis, finding).lanes] == [TID, TID + 2]
+
+
 def test_a_strip_is_as_wide_as_its_time_and_nothing_lies_outside() -> None:
     scale = _Scale(100, 300, 0)
     assert [scale.x(ns) for ns in (0, 100, 150, 300, 900)] == [0.0, 0.0, 25.0, 100.0, 100.0]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from traceanalyzer.idle.gaps import longest_row
-from traceanalyzer.idle.pieces import Cutter
+from traceanalyzer.idle.pieces import Cutter, Proof
 from traceanalyzer.idle.round_trips import _chained
 
 
@@ -47,3 +47,14 @@ def test_of_rows_that_begin_together_the_outermost_counts() -> None:
     for order in ([0, 1, 2, 3], [3, 1, 2, 0]):
         found = longest_row(nesting, np.array(order), starts, ends)
         assert found.tolist() == [1, 2, -1, -1]
+
+
+@pytest.mark.parametrize(("ns", "whole", "taken"), [(10_000, True, 1), (9_999, True, 0), (10_000, False, 0)])
+def test_a_tenth_of_a_gap_is_a_real_part_and_without_a_launch_only_where_all_of_it_may_be(
+    ns: int, whole: bool, taken: int
+) -> None:
+    start, end, none = np.array([0]), np.array([100_000]), np.array([-1])
+    gaps: Any = SimpleNamespace(dur_ns=end - start, start_ns=start, end_ns=end, returned_ns=none, call=none)
+    gaps = type("Gaps", (SimpleNamespace,), {"__len__": lambda self: 1})(**vars(gaps))
+    found = Cutter(gaps).take(Proof((start, np.array([ns])), none, np.array([True]), whole))
+    assert [one.tolist() for one in found] == [[0] * taken, [0] * taken, [ns] * taken]

@@ -110,6 +110,8 @@ def test_each_limit_on_recorded_traces(tmp_path: Path) -> None:
         in broken(COPIES, "limit_copies", ("1 kB",), {})[0]
     )
     assert "exposed-copy" in broken(COPIES, "no_findings", ("low",), {})[0]
+    assert "exposed-copy" in broken(COPIES, "no_findings", ("high",), {})[0]
+    assert broken(SYNCS, "no_findings", ("medium",), {}) == []  # low
     assert "idle for" in broken(SYNCS, "limit_idle", ("0 %",), {})[0]
     assert broken(SYNCS, "not_slower_than", (), {"baseline": str(SYNCS)}) == []
     good = REPOSITORY / "fixtures" / "exposed-copy" / "good.json.gz"
@@ -145,3 +147,31 @@ def test_of_two_devices_the_one_that_idles_least_keeps_the_limit(tmp_path: Path)
     assert broken(path, "limit_idle", ("49 %",), {}) == [
         "limit_idle: idle for 50% of the window, 49% allowed"
     ]
+
+
+def test_counts_are_those_of_the_step_that_has_most_and_ops_are_named_that_have_most(tmp_path: Path) -> None:
+    """Both ways of copying together."""
+    trace, number = TraceBuilder(), 0
+    for step in range(6):
+        at = step * 1_000_000
+        trace.step(step, at, 1_000_000)
+        for way, size in (
+            ("DtoH (Device -> Pinned)", 500),
+            ("HtoD (Pinned -> Device)", 1_000 + 2_000 * (step == 3)),
+        ):
+            number += 1
+            trace.launch("cudaMemcpyAsync", at + number % 2 * 10_000, 5_000, number)
+            trace.memcpy(at + number % 2 * 10_000 + 20_000, 2_000, number, name=f"Memcpy {way}", size=size)
+        for place, op in enumerate(("aten::once", "aten::twice", "aten::twice")):
+            number += 1
+            trace.op(op, at + (60 + 20 * place) * 1_000, 10_000)
+            trace.launch("cudaLaunchKernel", at + (62 + 20 * place) * 1_000, 5_000, number)
+            trace.kernel(at + (200 + 20 * place) * 1_000, 15_000, number)
+        number += number % 2
+    path = trace.write(tmp_path / "copies.json")
+    assert broken(path, "limit_copies", (3_500,), {}) == []
+    assert broken(path, "limit_copies", (3_499,), {}) == [
+        "limit_copies: 3,500 bytes between host and device in a step, 3,499 allowed"
+    ]
+    (said,) = broken(path, "limit_launches", (2,), {})
+    assert said.startswith("limit_launches: 3 launches in a step, 2 allowed: aten::twice (2), aten::once (1)")

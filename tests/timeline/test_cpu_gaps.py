@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.loaded import analysed
 from tests.recorded import TRACES, name_of
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.cpu_gaps import CpuGaps, HostTime
@@ -34,3 +36,22 @@ def test_stretches_lie_in_the_steps_apart_and_hold_no_op(path: Path) -> None:
         assert (nesting.start_ns[found.after] >= found.end_ns).all()
     for start, end in zip(gaps.start_ns, gaps.end_ns, strict=True):
         assert not ((nesting.start_ns[rows] < end) & (nesting.end_ns[rows] > start)).any()
+
+
+def test_stretches_are_20_us_or_more_and_an_op_that_only_asks_is_the_host_s() -> None:
+    """From 10 to 30 us and from 40 to 59.999 us; then from 70 to 90 us with an op in which an event is queried."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000_000)
+    for number, start in enumerate((0, 30_000, 59_999, 90_000)):
+        trace.op("aten::mm", start, 10_000)
+        trace.launch("cudaLaunchKernel", start + 1_000, 5_000, number + 1)
+        trace.kernel(start + 8_000, 1_000, number + 1)
+    trace.op("c10d::test", 75_000, 10_000)
+    trace.launch("cudaStreamIsCapturing", 76_000, 2_000, 99)
+    analysis = Analysis(trace.load())
+    origin = analysis.index(Steps).cpu_start_ns[0]
+    gaps, host = (
+        (one.start_ns - origin, one.end_ns - origin) for one in map(analysis.index, (CpuGaps, HostTime))
+    )
+    assert [side.tolist() for side in gaps] == [[10_000], [30_000]]
+    assert [side.tolist() for side in host] == [[10_000, 69_999], [30_000, 90_000]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,3 +37,63 @@ def test_long_stretches_lie_between_neighbouring_edges(rows: list[tuple[int, int
         if right - left >= LONG_NS and any(start <= left and right <= end for start, end in calls)
     ]
     assert list(zip(still.start_ns.tolist(), still.end_ns.tolist(), strict=True)) == expected
+
+
+US = 1_000
+CALL, OP = "cudaFuncGetAttributes", "aten::compute"
+
+
+def found(*rows: tuple[str, int]) -> tuple[list[tuple[str, int]], list[str]]:
+    """(stretches as call or op and us, ops that work on the CPU) of rows one after the other, and a launch last.
+
+    A name that begins with a dot lies in the row before it, from its start on.
+    """
+    trace, at, begun = TraceBuilder(), 0, 0
+    for number, (name, dur_us) in enumerate(rows):
+        inner = name.startswith(".")
+        begun, at = (begun, at) if inner else (at, at + dur_us * US + 10 * US)
+        if "cuda" in name:
+            trace.launch(name.removeprefix("."), begun, dur_us * US, 100 + number)
+        else:
+            trace.op(name.removeprefix("."), begun, dur_us * US)
+    trace.launch("cudaLaunchKernel", at, 5 * US, 1)
+    trace.kernel(at + 10 * US, 5 * US, 1)
+    analysis = Analysis(trace.load())
+    still, names = analysis.index(StalledCalls), analysis.trace.cpu["name"]
+    stretches = zip(names.iloc[still.row], (still.end_ns - still.start_ns) // US, strict=True)
+    return [(str(name), int(us)) for name, us in stretches], [str(one) for one in names.iloc[still.host_work]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "stands"),
+    [
+        ([(CALL, 50)] * 4 + [(CALL, 499), (CALL, 500)], [(CALL, 500)]),  # ten times the usual
+        ([(CALL, 2)] * 4 + [(CALL, 99), (CALL, 100)], [(CALL, 100)]),  # a tenth of a millisecond at least
+        ([(CALL, 50), (CALL, 600)], [(CALL, 600)]),  # of two the shorter is the usual
+        ([(CALL, 999)], []),  # alone of its name
+        ([(CALL, 1_000)], [(CALL, 1_000)]),
+        ([("cudaDeviceSynchronize", 9_000)], []),  # waits for the device
+    ],
+)
+def test_a_call_stands_still_that_takes_ten_times_the_usual(
+    rows: list[tuple[str, int]], stands: list[tuple[str, int]]
+) -> None:
+    assert found(*rows)[0] == stands
+
+
+@pytest.mark.parametrize(
+    ("rows", "stands", "works"),
+    [
+        ([(OP, 5_000)], [], [OP]),  # the only one
+        ([(OP, 20)] * 4 + [(OP, 5_000)], [], [OP]),  # usually takes its time
+        ([(OP, 19)] * 4 + [(OP, 5_000)], [(OP, 5_000)], [OP]),
+        ([(OP, 200), (".aten::view", 99)], [], [OP]),
+        ([(OP, 200), (".aten::view", 100)], [], []),  # views for half of it
+        ([(OP, 200), (f".{CALL}", 5)], [], [OP]),  # which only asks
+        ([(OP, 200), (".cudaMalloc", 5)], [], []),
+    ],
+)
+def test_an_op_without_a_call_works_on_the_cpu(
+    rows: list[tuple[str, int]], stands: list[tuple[str, int]], works: list[str]
+) -> None:
+    assert found(*rows) == (stands, works)
