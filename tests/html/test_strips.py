@@ -140,6 +140,21 @@ def test_the_second_thread_is_the_one_that_launches_most_of_the_occurrence_s_wor
     assert [lane.number for lane in strip_of(analysis, finding).lanes] == [TID, TID + 2]
 
 
+def test_what_is_forty_times_as_long_as_the_occurrence_does_not_widen_the_strip() -> None:
+    """An op of 10 ms in nine others around a kernel of 1 us; of ten levels seven are drawn, from the outermost."""
+    made = TraceBuilder()
+    ids = [made.op(f"aten::level{depth}", depth * 100, 10_000_000 - 200 * depth) for depth in range(10)]
+    made.launch("cudaLaunchKernel", 5_000_000, 5_000, 1, tid=TID + 1)
+    kernel = made.kernel(5_000_000, 1_000, 1)
+    analysis = Analysis(made.load())
+    at = int(analysis.trace.gpu["start_ns"].iloc[0])
+    finding = samples.finding(0, start_ns=at, end_ns=at + 1_000, event_ids=(ids[0], kernel), thread=TID)
+    strip = strip_of(analysis, finding)
+    assert strip.end_ns - strip.start_ns == 20_000
+    assert [(lane.number, lane.levels) for lane in strip.lanes] == [(TID, 7), (7, 1)]
+    assert [bar.level for bar in strip.lanes[0].bars] == list(range(7))
+
+
 def test_a_strip_is_as_wide_as_its_time_and_nothing_lies_outside() -> None:
     scale = _Scale(100, 300, 0)
     assert [scale.x(ns) for ns in (0, 100, 150, 300, 900)] == [0.0, 0.0, 25.0, 100.0, 100.0]

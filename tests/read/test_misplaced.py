@@ -135,3 +135,24 @@ def test_of_several_listed_devices_none_stands_for_one_that_is_not_listed() -> N
     listed = [{"id": 0, "name": "A", "numSms": 304}, {"id": 1, "name": "B", "numSms": 110}]
     devices = of(*work, deviceProperties=listed).meta.devices
     assert [(one.ordinal, one.name, one.sms) for one in devices] == [(1, "B", 110), (9, None, None)]
+
+
+@pytest.mark.parametrize(
+    ("listed", "capability"),
+    [
+        ({"computeMajor": 9, "computeMinor": 0}, (9, 0)),
+        ({"computeMajor": 9}, None),
+        ({"computeMinor": 0}, None),
+    ],
+)
+def test_a_compute_capability_has_two_numbers(
+    listed: dict[str, int], capability: tuple[int, int] | None
+) -> None:
+    (device,) = of(op(), kernel(), deviceProperties=[{"id": 0, **listed}]).meta.devices
+    assert device.compute_capability == capability
+
+
+def test_args_without_a_column_are_counted_by_rows() -> None:
+    more = {"device": 0, "stream": 7, "correlation": 3, "mystery": 1}
+    trace = of(op(), kernel(args=more), kernel(args=more), kernel(args={"device": 0, "stream": 7}))
+    assert trace.meta.other_args == {"kernel.mystery": 2}

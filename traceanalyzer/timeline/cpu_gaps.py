@@ -56,7 +56,6 @@ class Stretches:
         known = [activity.sets[kind] for kind in named]
         start, end = _left(intervals.union(*edges), [*known, _optimizers(trace, nesting)], steps)
         gap = np.searchsorted(edges[0], start, side="right") - 1
-        gap = np.maximum(gap, np.searchsorted(edges[1], start, side="right"))
         return cls(start, end, rows[latest[gap]], rows[gap + 1])
 
 
