@@ -24,7 +24,7 @@ _STAYS = np.array([0.105, 0.41, 0.95, 0.41])  # share of it that is the program'
 _BEYOND = np.array([0.05, 0.08, 0.2, 0.0])  # share of what goes beyond that is the profiler's still; fitted
 _SHAPES = np.array([0.0, -0.13, 0.0, -0.13])  # with shapes every op's inputs are written down; fitted
 _PYTHON_NS = 770.0  # per Python call with stacks; fitted
-_MAX_PYTHON = 0.7  # share of a gap that recording Python calls may take
+_MAX_PYTHON = 0.7  # share of a stretch that recording Python calls may take
 _LAUNCH_NS = 5_000.0  # a launch under the profiler, median; H200 host
 _LAUNCH_STAYS = -0.19  # where launches are slower, less of all is the program's; per e-fold, fitted
 _LAUNCH_LIMITS = (-0.3, 0.6)
@@ -100,8 +100,10 @@ class Slowed:
         )
         program_share = np.maximum(program_share, _MIN_STAYS)[kind]
         most = np.where(steady, 0.0, _MOST_NS[kind])
-        python = np.where(gap, python_calls * _PYTHON_NS, 0.0)
-        python_overhead = np.minimum(python / np.maximum(cpu_ns, 1.0), _MAX_PYTHON)
+        python = python_calls * _PYTHON_NS / np.maximum(cpu_ns, 1.0)
+        # In ops where it is nearly all, as where anomaly mode keeps the stack; else what is fitted of ops covers it.
+        counts = gap | ((kind == _OP) & (python >= _MAX_PYTHON))
+        python_overhead = np.where(counts, np.minimum(python, _MAX_PYTHON), 0.0)
         tail_overhead = np.where(steady, 0.0, _BEYOND[kind])
         python_overhead = np.where(steady, 0.0, python_overhead)
         slowed = cls(most, program_share, tail_overhead, python_overhead, float(cpu_ns.sum()), 0.0, of_rank)
@@ -115,12 +117,10 @@ class Slowed:
 
     def added(self, cpu_ns: Floats) -> Floats:
         """What the profiler is said to have added to segments of these durations; float64 of shape (segments,)."""
-        short = np.minimum(cpu_ns, self.most_ns)
-        added = (
-            short * (1 - self.program_share)
-            + self.tail_overhead * (cpu_ns - short)
-            + cpu_ns * self.python_overhead
-        )
+        python_ns = cpu_ns * self.python_overhead
+        own_ns = cpu_ns - python_ns
+        short = np.minimum(own_ns, self.most_ns)
+        added = short * (1 - self.program_share) + self.tail_overhead * (own_ns - short) + python_ns
         return added * (_OF_RANKS if self.of_rank else 1.0)
 
     def unprofiled(self, cpu_ns: Floats, added_ns: Floats, slowdown: float) -> Floats:
