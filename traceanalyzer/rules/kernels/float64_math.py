@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from traceanalyzer.roofline.tensor_types import (
     has_float64,
     mixes_float64,
     tensor_types,
+    tensors,
     widens_to_float64,
 )
 from traceanalyzer.roofline.work_inputs import WorkInputs
@@ -46,7 +49,13 @@ _FULL_RATE = (
     0.87  # of the memory peak, at which half the bytes take half the time: where, cat; H200, torch 2.11
 )
 _FUSED = re.compile("triton_")  # passes over its inputs, the results among them
-_MOVES = frozenset({"transposition", "gather"})  # kinds of bounds that compute nothing but places
+_MOVES = frozenset(
+    {"transposition", "gather", "reduction"}
+)  # kinds of bounds whose rate depends on the places
+# Kernels that work out where each element lies, because inputs are broadcast or strided: 2.5 to 3.4 ps an element of
+# one to eight bytes, 132 multiprocessors; H200, torch 2.11.
+_PLACED = r"(?<!_)elementwise_kernel<"
+_PLACED_NS, _PLACED_SMS = 3.0e-3, 132
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +86,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     When it is wrong: results need float64. Float64 counts as deliberate, and the finding is info, if shapes are
     recorded and show that every floating tensor is float64 and none comes from the host.
     Saving: products at the float32 rate (TF32 unless the trace shows it off), everything else at half the bytes, no
-    conversions to float64. Kernels that do not reach the memory's rate (roll, index_select, some fused ones) gain
-    less, since the number of elements stays.
+    conversions to float64. Kernels that do not reach the memory's rate (roll, index_select, reductions, some fused
+    ones), or whose inputs are broadcast, gain less, since the number of elements stays.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind
@@ -91,7 +100,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
         leak = found[inputs.meets(mixes_float64)[found.entries]]
         casts = inputs.meets(widens_to_float64)[found.entries]
         at_peak_ns = _at_peak_ns(found, inputs, gpus[device])
-        hits = _hits(found, casts, leak, gpus[device], tf32, at_peak_ns, limits)
+        placed_ns = _placed_ns(found, inputs, gpus[device])
+        hits = _hits(found, casts, leak, gpus[device], tf32, at_peak_ns, placed_ns, limits)
         yield (
             replace(
                 hits,
@@ -114,7 +124,7 @@ def _throughout(work: Work, inputs: WorkInputs) -> bool:
 
 
 def _at_peak_ns(found: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
-    """ns that copies and fused kernels take at the device's peak; 0 of other work, and where that is not known."""
+    """ns that copies, reductions and fused kernels take at the device's peak; 0 of other work, and where that is not known."""
     if gpu.peaks is None:
         return np.zeros(len(found))
     number = inputs.number[found.entries]
@@ -124,19 +134,35 @@ def _at_peak_ns(found: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
         if bound is not None and bound.kind in _MOVES:
             at_peak[one] = least_ns(bound, gpu.peaks, None)
         elif bound is None and _FUSED.match(op.name):
-            tensors = (i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i])
-            at_peak[one] = sum(map(op.bytes, tensors)) / gpu.peaks.gbps
+            arrays = (i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i])
+            at_peak[one] = sum(map(op.bytes, arrays)) / gpu.peaks.gbps
     return np.asarray(at_peak[number])
 
 
+def _placed_ns(found: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
+    """ns that working out places takes, whatever the type; 0 of kernels that need not."""
+    shapes = (tensors(op) for op in inputs.signatures)
+    count = np.array([math.prod(map(max, zip_longest(*map(reversed, one), fillvalue=1))) for one in shapes])
+    each_ns = _PLACED_NS * _PLACED_SMS / (gpu.sms or _PLACED_SMS)
+    return np.where(found.name.matches(_PLACED), each_ns * count[inputs.number[found.entries]], 0.0)
+
+
 def _hits(
-    found: Work, casts: Mask, leak: Work, gpu: Gpu, tf32: bool, at_peak_ns: Floats, limits: Limits
+    found: Work,
+    casts: Mask,
+    leak: Work,
+    gpu: Gpu,
+    tf32: bool,
+    at_peak_ns: Floats,
+    placed_ns: Floats,
+    limits: Limits,
 ) -> Hits:
     times = speedup(gpu, "matmul", "fp64", (tf32 and first_of(gpu, "tf32")) or "fp32")
     product = found.name.matches(families.GEMM_OR_CONVOLUTION)
     rate = np.where(at_peak_ns > 0, at_peak_ns / np.maximum(found.dur_ns, 1) / _FULL_RATE, 1.0)
     moving = 1 - (1 - limits.moving_share) * np.minimum(rate, 1.0) ** 2  # what else takes time stays
     needed = np.where(product, 1 / (times or limits.unknown_speedup), moving) * found.dur_ns
+    needed = np.maximum(needed, np.minimum(placed_ns, found.dur_ns))
     first, source = _first(leak)
     where = f" ({first})" if first else ""
     return Hits(
