@@ -149,17 +149,20 @@ class EditedProgram:
     def _rewarm(self, dropped: Mask) -> None:
         """What ran cold after a stall that is dropped takes what the quicker quarter of its kind takes.
 
-        That is worth no more than the stall took: no saving is larger than what the occurrences took.
+        Many short stretches, such as ops of a loop, are no stall. That is worth no more than the stall took: no saving
+        is larger than what the occurrences took.
         """
         timeline = self.program.timeline
         edge = np.diff(dropped.astype(np.int8), prepend=0, append=0)
         first, last = np.flatnonzero(edge > 0), np.flatnonzero(edge < 0) - 1
-        stall = timeline.end_ns[last] - timeline.start_ns[first]
+        lengths = timeline.end_ns - timeline.start_ns
+        waited = np.append(0, np.cumsum(np.where(lengths >= _STALL_NS, lengths, 0)))
+        stall = waited[last + 1] - waited[first]
         long = stall >= _STALL_NS
         if not long.any():
             return
-        begins, lengths = timeline.end_ns[last[long]], np.minimum(_COLD_TIMES * stall[long], _MAX_COLD_NS)
-        cold = self.within(begins, begins + lengths) & ~dropped
+        begins, colds = timeline.end_ns[last[long]], np.minimum(_COLD_TIMES * stall[long], _MAX_COLD_NS)
+        cold = self.within(begins, begins + colds) & ~dropped
         warm = quartiles(self.program, ~cold & ~dropped)
         if not self.program.segments.gap[dropped].all():
             warm = np.where(np.isnan(warm), self.cpu_ns / _COLD_FACTOR, warm)

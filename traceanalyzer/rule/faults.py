@@ -140,7 +140,10 @@ def _removed_together(
             if inside and not first.holds(second, WHOLLY):
                 partly.add(other)
             # What does for another's fix saves about as much: else calls stay that the other drops with the work.
-            linked = inside or (worth[other] >= WHOLLY * worth[one] and second.holds(first))
+            around = not inside and worth[other] >= WHOLLY * worth[one] and second.holds(first)
+            if around and not second.holds(first, WHOLLY):
+                partly.add(one)
+            linked = inside or around
             for this, that in ((first, second), (second, first)):
                 linked |= this.leads_to(that, program.launch) or this.prepares(that, program.launch)
             if linked or _same_loop(all_pending[one], all_pending[other]):

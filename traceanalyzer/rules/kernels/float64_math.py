@@ -124,7 +124,7 @@ def _throughout(work: Work, inputs: WorkInputs) -> bool:
 
 
 def _at_peak_ns(found: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
-    """ns that copies, reductions and fused kernels take at the device's peak; 0 of other work, and where that is not known."""
+    """ns that copies, reductions and fused kernels take at the peak; 0 of other work, and where it is not known."""
     if gpu.peaks is None:
         return np.zeros(len(found))
     number = inputs.number[found.entries]

@@ -106,6 +106,10 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     for loop in every:
         if (sure := _how_sure(loop, limits, counting, members)) is not None:
             loops.setdefault(loop.key, []).append((loop, sure))
+    for loop in every:  # of a loop in which some repeats take another branch
+        same_ops = loops.get(loop.key, [])
+        if same_ops and loop.launches >= loop.count and all(loop is not one for one, _ in same_ops):
+            same_ops.append((loop, same_ops[0][1]))
     for same in loops.values():
         found = [loop for loop, _ in same]
         sized = _sized_by_data(found[0], counting)
