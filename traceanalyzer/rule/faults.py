@@ -146,7 +146,8 @@ def _removed_together(
             linked = inside or around
             for this, that in ((first, second), (second, first)):
                 linked |= this.leads_to(that, program.launch) or this.prepares(that, program.launch)
-            if linked or _same_loop(all_pending[one], all_pending[other]):
+            pair = all_pending[one], all_pending[other]
+            if linked or _same_loop(*pair) or _stand_still(*pair):
                 found.append((one, other))
     return found, partly
 
@@ -163,6 +164,13 @@ def _same_loop(one: PendingFinding, other: PendingFinding) -> bool:
         return False
     counts = [_repeats(pending.hits.edits()) for pending in (one, other)]
     return len(counts[0]) > 0 and all(np.array_equal(*pair) for pair in pairwise(counts))
+
+
+def _stand_still(*pair: PendingFinding) -> bool:
+    """Whether the launching thread stands still between ops and within ops that do next to nothing: for one reason."""
+    return {one.rule for one in pair} == {"host-gap", "host-hotspot"} and "stalled" in {
+        one.hits.cause for one in pair
+    }
 
 
 def _repeats(edits: Sequence[Edit]) -> list[int]:
