@@ -14,7 +14,7 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, DropSpans, DropWork, Edit, MoveToSideStream, Resize, Scale
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
-from traceanalyzer.replay.saving import LEAST, Forecast, _drained_ns, evidence
+from traceanalyzer.replay.saving import PROCESS, Forecast, _drained_ns, evidence, unknown
 
 
 def loop(kernel_ns: int, **header: object) -> Trace:
@@ -117,7 +117,9 @@ def test_what_changes_some_work_leaves_most_of_the_rest(gpu_bound: Forecast) -> 
         most = 1 - 0.8 * (1 - part) * 20 * 100_000 / gpu_bound.step.high_ns
         said = gpu_bound.saving(some)
         above = gpu_bound._residuals(some, gpu_bound._edited(some))[1]
-        unbounded = said.share + above * np.sqrt(said.share * (1 - said.share)) + LEAST
+        unbounded = (
+            said.share + above * np.sqrt(said.share * (1 - said.share)) + unknown(said.share, PROCESS["gpu"])
+        )
         assert said.high_share == pytest.approx(min(unbounded, most), abs=1e-3)
 
 

@@ -97,8 +97,8 @@ def test_what_empties_the_same_kernels_but_saves_much_less_leaves_their_calls(
 ) -> None:
     """Of a step that the CPU then limits: its fix does not do for the one that drops calls and kernels."""
     shares = (0.4, less)
-    hits: Any = SimpleNamespace(info=False, edits=list)
-    pending: Any = [SimpleNamespace(order=Claims.WORK, hits=hits)] * len(shares)
+    hits: Any = SimpleNamespace(info=False, edits=list, cause="")
+    pending: Any = [SimpleNamespace(order=Claims.WORK, hits=hits, rule="one")] * len(shares)
     findings: Any = [SimpleNamespace(saving=SimpleNamespace(share=share)) for share in shares]
     no: Any = SimpleNamespace(holds=lambda *_: False, leads_to=lambda *_: False, prepares=lambda *_: False)
     holds: Any = SimpleNamespace(**{**vars(no), "holds": lambda *_: True})

@@ -87,17 +87,25 @@ class EditedProgram:
     # -- what edits do ----------------------------------------------------------------------------------------
 
     def drop(
-        self, segments: Mask, leaving_ns: float = 0.0, at: Rows | None = None, *, work: bool = True
+        self,
+        segments: Mask,
+        leaving_ns: float = 0.0,
+        at: Rows | None = None,
+        *,
+        work: bool = True,
+        stall: bool = True,
     ) -> None:
         """Drop segments with the waits in them and, if `work`, what they launch; the Python around shrinks with them.
 
         Args:
             segments: bool (segments,).
             leaving_ns: CPU time without the profiler that stays at each of the segments `at`.
+            stall: what comes after them may have run cold.
         """
         if not segments.any():
             return
-        self._rewarm(segments)
+        if stall:
+            self._rewarm(segments)
         self.kept &= ~segments
         if at is not None:
             np.add.at(self.added_ns, at, leaving_ns)
@@ -149,20 +157,17 @@ class EditedProgram:
     def _rewarm(self, dropped: Mask) -> None:
         """What ran cold after a stall that is dropped takes what the quicker quarter of its kind takes.
 
-        Many short stretches, such as ops of a loop, are no stall. That is worth no more than the stall took: no saving
-        is larger than what the occurrences took.
+        That is worth no more than the stall took: no saving is larger than what the occurrences took.
         """
         timeline = self.program.timeline
         edge = np.diff(dropped.astype(np.int8), prepend=0, append=0)
         first, last = np.flatnonzero(edge > 0), np.flatnonzero(edge < 0) - 1
-        lengths = timeline.end_ns - timeline.start_ns
-        waited = np.append(0, np.cumsum(np.where(lengths >= _STALL_NS, lengths, 0)))
-        stall = waited[last + 1] - waited[first]
+        stall = timeline.end_ns[last] - timeline.start_ns[first]
         long = stall >= _STALL_NS
         if not long.any():
             return
-        begins, colds = timeline.end_ns[last[long]], np.minimum(_COLD_TIMES * stall[long], _MAX_COLD_NS)
-        cold = self.within(begins, begins + colds) & ~dropped
+        begins, lengths = timeline.end_ns[last[long]], np.minimum(_COLD_TIMES * stall[long], _MAX_COLD_NS)
+        cold = self.within(begins, begins + lengths) & ~dropped
         warm = quartiles(self.program, ~cold & ~dropped)
         if not self.program.segments.gap[dropped].all():
             warm = np.where(np.isnan(warm), self.cpu_ns / _COLD_FACTOR, warm)

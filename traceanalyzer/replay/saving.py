@@ -34,8 +34,9 @@ _NOISE = (
     0.1  # of a step: clocks differ from run to run by less, a slip of unit or of trace is far more; chosen
 )
 LEAST = 0.005  # of a share: no saving is known better than the step itself from run to run; noise/
-# Of what is left, by what bounds the step: another process may take so much more or less. The error in the median of 81
+# Of what is left, by what bounds the step: another process may take so much less. The error in the median of 81
 # replayed steps that the CPU or waits limit, and on average of 87 that the GPU does; H200, nothing was fitted on them.
+# Of rounds left out no more would be held if it might take so much more as well.
 PROCESS = {"gpu": 0.02, "communication": 0.02, "cpu": 0.08, "wait": 0.08}
 # Two pairs: 38 % was said where 42 % was measured, and 23 % where it was 8, since the even ranks were bound by the CPU;
 # ranks/moe_a2a and ranks/imbalance, 2 H200.
@@ -157,7 +158,7 @@ class Forecast:
         ]
         share, (below, above) = shares[0], self._residuals(edits, left)
         process = max(PROCESS[step.bound] for step in (self.base[0], fixed[0])) if edits else 0.0
-        low = min(min(shares), share - _spread(share, below, process))
+        low = min(min(shares), share - _spread(share, below, 0.0))
         whole_share = max(
             start.ns / max(whole.ns, 1.0) for whole, start in zip(self.base, before, strict=True)
         )
