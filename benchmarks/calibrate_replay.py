@@ -22,7 +22,9 @@ from traceanalyzer.replay import calibration, saving
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.run import run
 
-QUANTILE = 0.85  # of rows: of a round left out more lie within than with 0.875 without PROCESS, 4 points nearer
+QUANTILE = (
+    0.85  # of rows: of a round left out more lie within than with 0.875 without PROCESS, 4 points nearer
+)
 STEP_QUANTILE = 0.9
 LEAST_SAID = 0.02  # of the step: the unit of what is said to save nothing is nothing
 STEP_FOLDERS = ("pairs", "pairs4", "real", "noise", "slowdown")
