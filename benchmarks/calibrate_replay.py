@@ -18,9 +18,9 @@ from benchmarks.ledger import Row, calibrating, rows
 from benchmarks.replay_case import Case
 from benchmarks.replay_truth import at_hand, truth_ms
 from traceanalyzer import load
-from traceanalyzer.replay import calibration, saving
+from traceanalyzer.replay import calibration
 from traceanalyzer.replay.edited_program import EditedProgram
-from traceanalyzer.replay.run import run
+from traceanalyzer.replay.run import LEAST, PROCESS, run, unknown
 
 QUANTILE = (
     0.85  # of rows: of a round left out more lie within than with 0.875 without PROCESS, 4 points nearer
@@ -63,7 +63,7 @@ def scaled(row: Row) -> float:
     """Truth less what was said, beyond what no saving is known better than, in units of sqrt(s (1 - s))."""
     error = row.true - row.said
     beyond = np.sign(error) * max(abs(error) - _unknown(row, error), 0.0)
-    return float(beyond / max(float(np.sqrt(abs(row.said) * abs(1 - row.said))), saving.LEAST))
+    return float(beyond / max(float(np.sqrt(abs(row.said) * abs(1 - row.said))), LEAST))
 
 
 def shortest(found: Sequence[Row]) -> tuple[float, float]:
@@ -97,7 +97,7 @@ def interval(row: Row, known: Mapping[str, tuple[float, float]]) -> tuple[float,
 
 
 def _unknown(row: Row, error: float) -> float:
-    return saving.unknown(row.said, saving.PROCESS[row.bound] if error > 0 else 0.0)
+    return unknown(row.said, PROCESS[row.bound] if error > 0 else 0.0)
 
 
 def left_out(found: Sequence[Row], source: str) -> list[tuple[Row, float, float]]:

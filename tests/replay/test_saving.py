@@ -14,7 +14,8 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, DropSpans, DropWork, Edit, MoveToSideStream, Resize, Scale
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
-from traceanalyzer.replay.saving import PROCESS, Forecast, _drained_ns, evidence, unknown
+from traceanalyzer.replay.run import PROCESS, unknown
+from traceanalyzer.replay.saving import Forecast, _drained_ns, evidence
 
 
 def loop(kernel_ns: int, **header: object) -> Trace:

@@ -14,7 +14,8 @@ from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.recurrence import Block
-from traceanalyzer.replay.saving import LEAST, Forecast
+from traceanalyzer.replay.run import LEAST
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.schedule import Schedules
 from traceanalyzer.replay.together import JobStep, job_step
 

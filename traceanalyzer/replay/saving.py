@@ -23,7 +23,7 @@ from traceanalyzer.replay.edits import DropWork, Edit
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch
-from traceanalyzer.replay.run import Bound, Step, run, run_at
+from traceanalyzer.replay.run import LEAST, PROCESS, Bound, Step, run, run_at, unknown
 from traceanalyzer.replay.sample import Sample
 from traceanalyzer.replay.slowdown import Slowdown
 from traceanalyzer.timeline.steps import Steps
@@ -33,11 +33,6 @@ MIN_OPEN_SHARE = 0.1
 _NOISE = (
     0.1  # of a step: clocks differ from run to run by less, a slip of unit or of trace is far more; chosen
 )
-LEAST = 0.005  # of a share: no saving is known better than the step itself from run to run; noise/
-# Of what is left, by what bounds the step: another process may take so much less. The error in the median of 81
-# replayed steps that the CPU or waits limit, and on average of 87 that the GPU does; H200, nothing was fitted on them.
-# Of rounds left out no more would be held if it might take so much more as well.
-PROCESS = {"gpu": 0.02, "communication": 0.02, "cpu": 0.08, "wait": 0.08}
 # Two pairs: 38 % was said where 42 % was measured, and 23 % where it was 8, since the even ranks were bound by the CPU;
 # ranks/moe_a2a and ranks/imbalance, 2 H200.
 _SPLIT_RESIDUALS = (0.37, 0.37)
@@ -244,11 +239,6 @@ _WORD = {"gpu": "GPU", "cpu": "CPU", "wait": "waits of one for the other", "comm
 
 def _spread(share: float, residual: float, process: float) -> float:
     return residual * float(np.sqrt(abs(share) * abs(1 - share))) + unknown(share, process)
-
-
-def unknown(share: float, process: float) -> float:
-    """How far off any saving may be: the step from run to run, and what is left in another process."""
-    return LEAST + process * abs(1 - share)
 
 
 def _wider(trace: Trace, program: Program) -> float:
