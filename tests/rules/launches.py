@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.builder import TraceBuilder
 from tests.loaded import selected
@@ -37,18 +38,35 @@ def loop(
     dims: Callable[[int], object] | None = None,
 ) -> TraceBuilder:
     """Steps of `repeats` times these ops, each of 10 us and launching one kernel of 1 us at once."""
+    each = [
+        (name, {} if dims is None else {"Input Dims": dims(repeat)})
+        for repeat in range(repeats)
+        for name in names
+    ]
+    return steps_of(each, steps=steps, kernel=kernel)
+
+
+def steps_of(
+    ops: Sequence[tuple[str, Mapping[str, Any]]],
+    *,
+    steps: int = 3,
+    kernel: str = POINTWISE,
+    quiet: str = "",
+    backward_tid: int = 1000,
+) -> TraceBuilder:
+    """Steps of these ops and their args, one after the other; all but the quiet one launch a kernel."""
     trace = TraceBuilder()
     number, at = 0, 0
     for step in range(steps):
         begin = at
-        for repeat in range(repeats):
-            for name in names:
-                number += 1
-                args = {} if dims is None else {"Input Dims": dims(repeat)}
-                trace.op(name, at, 10 * US, **args)
-                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+        for name, args in ops:
+            number += 1
+            tid = backward_tid if "Backward" in name else 1000
+            trace.op(name, at, 10 * US, tid=tid, **args)
+            if name != quiet:
+                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number, tid=tid)
                 trace.kernel(at + 9 * US, 1 * US, number, name=kernel)
-                at += 12 * US
+            at += 12 * US
         trace.step(step, begin, at - begin)
     return trace
 

@@ -70,5 +70,11 @@ def test_what_another_thread_works_on_meanwhile_is_not_the_collectives() -> None
     assert alone - beside == pytest.approx(5 * 4 * MS, rel=0.02)
 
 
-def test_annotations_of_other_backends_are_no_work_of_the_cpu() -> None:
-    assert found(program(name="nccl:all_reduce")) == []
+@pytest.mark.parametrize("name", ["nccl:all_reduce", "ucc:all_reduce"])
+def test_what_other_backends_do_the_gpus_may_do_themselves(name: str) -> None:
+    assert found(program(name=name)) == []
+
+
+def test_copies_belong_to_the_collective_that_asked_for_them() -> None:
+    (one,) = found(program(name="gloo:broadcast"))
+    assert "of tensors on the CPU" in one.message

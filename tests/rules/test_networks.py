@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builder import TraceBuilder
-from tests.rules.launches import POINTWISE, US, of_rule
+from tests.rules.launches import of_rule, steps_of
 from traceanalyzer.model.finding import Confidence
 
 IMAGE, FEATURES = [2, 4, 32, 32], [2, 64, 32, 32]
@@ -36,19 +36,7 @@ def guided(
     network += [deep[at % 2] for at in range(2 * layers)] + [("aten::conv2d", [FEATURES, [4, 64, 3, 3]])]
     ops = [*network, *([(between, [IMAGE])] if between else [])] * (passes - 1) + network
     ops += [("aten::sub", [IMAGE] * taken), *[("aten::mul", [[7, at + 1]]) for at in range(others)]]
-    trace = TraceBuilder()
-    at = number = 0
-    for step in range(3):
-        begin = at
-        for name, dims in ops:
-            number += 1
-            args: dict[str, Any] = {"Input Dims": dims}
-            trace.op(name, at, 10 * US, **args)
-            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-            trace.kernel(at + 9 * US, 1 * US, number, name=POINTWISE)
-            at += 12 * US
-        trace.step(step, begin, at - begin)
-    return trace
+    return steps_of([(name, {"Input Dims": dims}) for name, dims in ops])
 
 
 def test_two_passes_through_one_network_are_one_batch() -> None:
@@ -113,24 +101,9 @@ def ensemble(
     ops += [("aten::unbind", [[parts, 256, 40], []]), *layer * 7]
     ops += [("aten::stack", [[[256, 66]] * together])] if together else [("aten::sum", [[3]])]
     ops += [("aten::ones_like", [[3]]), *back * 7]
-    trace = TraceBuilder()
-    at = number = 0
-    for step in range(3):
-        begin = at
-        for name, dims in ops:
-            number += 1
-            args: dict[str, Any] = {
-                "Input Dims": dims,
-                "Concrete Inputs": ["", axis] if dims[-1] == [] else [],
-            }
-            tid = 1001 if "Backward" in name else 1000
-            trace.op(name, at, 10 * US, tid=tid, **args)
-            if name != "aten::detach":
-                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number, tid=tid)
-                trace.kernel(at + 9 * US, 1 * US, number, name=POINTWISE)
-            at += 12 * US
-        trace.step(step, begin, at - begin)
-    return trace
+    args = [{"Input Dims": dims, "Concrete Inputs": ["", axis] if dims[-1] == [] else []} for _, dims in ops]
+    named = zip((name for name, _ in ops), args, strict=True)
+    return steps_of(list(named), quiet="aten::detach", backward_tid=1001)
 
 
 @pytest.mark.parametrize(

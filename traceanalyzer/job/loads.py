@@ -9,8 +9,8 @@ from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Floats, sums_of
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
@@ -65,7 +65,7 @@ def comparable(loads: Mapping[int, Load]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class RankLoads:
+class RankLoads(GivenByJob):
     """The load of every rank that has one, as one of them sees it.
 
     Attributes:
@@ -75,15 +75,6 @@ class RankLoads:
 
     rank: int
     of: Mapping[int, Load]
-
-    @classmethod
-    def build(cls) -> Self:
-        """Only a job gives it.
-
-        Raises:
-            Unavailable: always.
-        """
-        raise Unavailable("only one rank's trace: pass those of all ranks to compare them")
 
     @property
     def others(self) -> list[Load]:

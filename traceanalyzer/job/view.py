@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
 from traceanalyzer.job.runs import PAIR, CollectiveRuns, is_pair
+from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Floats, pick
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.job_report import Clock
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
 
 @dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(GivenByJob):
     """
     Attributes:
         runs: rank -> its collectives.
@@ -29,15 +28,6 @@ class JobView:
     waits: Mapping[int, CollectiveWaits]
     clocks: Mapping[int, Clock]
     base_ns: Mapping[int, int]
-
-    @classmethod
-    def build(cls) -> Self:
-        """Only a job gives it.
-
-        Raises:
-            Unavailable: always.
-        """
-        raise Unavailable("only one rank's trace: pass those of all ranks")
 
     @property
     def pipelined(self) -> bool:

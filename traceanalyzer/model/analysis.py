@@ -20,7 +20,7 @@ from functools import cache, partial
 from threading import Lock, RLock, local
 from time import perf_counter_ns
 from types import NoneType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.threads import side_by_side, threads_for
@@ -42,6 +42,20 @@ class Index(Protocol):
     """
 
     build: Callable[..., Any]
+
+
+class GivenByJob:
+    """An index that is made of the traces of several ranks: only their job gives it."""
+
+    __slots__ = ()
+
+    @classmethod
+    def build(cls) -> Self:
+        """
+        Raises:
+            Unavailable: always.
+        """
+        raise Unavailable("only one rank's trace: pass the traces of all ranks to compare them")
 
 
 I = TypeVar("I")  # noqa: E741 - the conventional letter for an index

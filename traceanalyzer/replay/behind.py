@@ -15,8 +15,8 @@ from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Floats, Rows, distinct
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Kind
@@ -67,7 +67,7 @@ class More:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind(More):
+class Behind(More, GivenByJob):
     """What one rank takes more than its peers; only a job gives it.
 
     Attributes:
@@ -101,15 +101,6 @@ class Behind(More):
         edit = AsPeers(Left(left), work_left)
         plain = {one.name: getattr(more, one.name) for one in fields(More)}
         return cls(**plain, rows=distinct(spent), edit=edit)
-
-    @classmethod
-    def build(cls) -> Self:
-        """Only a job gives it.
-
-        Raises:
-            Unavailable: always.
-        """
-        raise Unavailable("only one rank's trace: pass those of all ranks to compare them")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

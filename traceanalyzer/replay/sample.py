@@ -8,8 +8,8 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model import intervals
+from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Floats, Mask, Rows
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
@@ -27,7 +27,7 @@ _MAX_ROWS = 30_000  # of the CPU lane, so that a replay takes milliseconds
 
 
 @dataclass(frozen=True, slots=True)
-class JointSteps:
+class JointSteps(GivenByJob):
     """Steps that are replayed on every rank of a job; only the job gives it.
 
     Attributes:
@@ -36,28 +36,12 @@ class JointSteps:
 
     number: Rows
 
-    @classmethod
-    def build(cls) -> Self:
-        """
-        Raises:
-            Unavailable: always.
-        """
-        raise Unavailable("only one rank's trace: pass those of all ranks")
-
 
 @dataclass(frozen=True, slots=True)
-class JobStep:
+class JobStep(GivenByJob):
     """The predicted step of the job that a rank is one of, without the profiler; only the job gives it."""
 
     unprofiled_ns: int
-
-    @classmethod
-    def build(cls) -> Self:
-        """
-        Raises:
-            Unavailable: always.
-        """
-        raise Unavailable("only one rank's trace: pass those of all ranks")
 
 
 @dataclass(frozen=True, slots=True)

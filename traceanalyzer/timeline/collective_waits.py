@@ -7,15 +7,15 @@ from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Mask, Rows, pick
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.transfers import transfer_ns
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveWaits:
+class CollectiveWaits(GivenByJob):
     """Measured waiting of one rank; arrays of shape (collectives,), those that another rank's trace has, too.
 
     Attributes:
@@ -31,15 +31,6 @@ class CollectiveWaits:
     last: Rows
     number: Rows
     meets: Mask
-
-    @classmethod
-    def build(cls) -> Self:
-        """Only a job gives it.
-
-        Raises:
-            Unavailable: always.
-        """
-        raise Unavailable("only one rank's trace: pass those of all ranks to see who waits for whom")
 
     @classmethod
     def expected(cls, trace: Trace, work: DeviceWork) -> Self:

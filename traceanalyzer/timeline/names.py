@@ -75,7 +75,7 @@ DATA_LOADING = re.compile(
     r"|^(## ?)?(data[ _]?load(er|ing)?|load[ _]?(data|batch)|(get|next|fetch)[ _]?(data|batch))( ?##)?$",
     re.IGNORECASE,
 )
-HOST_COLLECTIVE = re.compile(r"^(gloo|mpi|ucc):")  # torch.distributed's backends that may work on the CPU
+HOST_COLLECTIVE = re.compile(r"^gloo:")  # carried out by threads of the CPU
 PROFILER_OVERHEAD = re.compile(
     r"^(Activity Buffer Request|Buffer Flush|Instrumentation|Resource|UVM Activity Init)$"
 )

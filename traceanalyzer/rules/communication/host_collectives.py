@@ -12,8 +12,8 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, ru
 from traceanalyzer.timeline.names import HOST_COLLECTIVE
 
 _COPIED = (
-    "Use NCCL, one GPU for each rank: init_process_group('nccl'). {backend} copies each tensor to the host, works on "
-    "it there and copies it back."
+    "Use NCCL, one GPU for each rank: init_process_group('nccl'). Gloo copies each tensor to the host, works on it "
+    "there and copies it back."
 )
 _ON_HOST = (
     "Keep these tensors on the GPU and use NCCL for them: init_process_group('cpu:gloo,cuda:nccl'). Or call it in "
@@ -26,15 +26,14 @@ _CALL = "^c10d::"  # what copies a tensor to the host for it
 def host_collectives(calls: Calls, work: Work, idle: IdleTime) -> Iterator[Hits]:
     """The CPU carries out a collective, and the GPU waits.
 
-    What it looks for: idle time of the device within torch.distributed's annotations of Gloo, MPI or UCC
+    What it looks for: idle time of the device within torch.distributed's annotations of Gloo's collectives
     (gloo:all_reduce), while no other thread runs an op.
     Why it costs: Gloo copies each tensor to the host, reduces it there, and copies it back: some
     GB/s, where NCCL over NVLink reaches hundreds.
     Bad: init_process_group("gloo") for gradients on the GPU. Good: init_process_group("nccl").
     How sure: the collective's time and the idle time within it are measured. How long NCCL takes for it depends on the
     links, so no saving is predicted.
-    When it is wrong: NCCL needs a GPU for each rank; several ranks that share one cannot use it. UCC and MPI may have
-    the GPUs exchange data themselves.
+    When it is wrong: NCCL needs a GPU for each rank; several ranks that share one cannot use it.
     Source: PyTorch's distributed documentation, "Which backend to use?"; seen with torch 2.11: two ranks and 128 MB
     of gradients, 48 of 55 ms a step.
     """
@@ -43,19 +42,22 @@ def host_collectives(calls: Calls, work: Work, idle: IdleTime) -> Iterator[Hits]
     every = every[np.argsort(every.start_ns, kind="stable")]
     # They overlap on several threads: a moment of idle time is the last one's that began before it.
     owner = np.searchsorted(every.start_ns, waited.start_ns, side="right") - 1
-    copied = work.of_kind("copy_d2h")
-    copied = copied[copied.launch.index_of_enclosing(calls[calls.name.matches(_CALL)]) >= 0]
+    asked = calls[calls.name.matches(_CALL)]
+    to_host = work.of_kind("copy_d2h")
     for name, found in every.by(every.name):
-        own = np.cumsum(every.name.one_of(name)) - 1
-        mine = (owner >= 0) & every.name.one_of(name)[owner]
-        size = format_bytes(int(copied.bytes.sum()) // len(distinct(found.step))) if len(copied) else ""
+        named = every.name.one_of(name)
+        mine = (owner >= 0) & named[owner]
+        called = asked[asked.name.matches(_CALL + name.partition(":")[2].replace("_", "_?"))]
+        copied = int(to_host.bytes[to_host.launch.index_of_enclosing(called) >= 0].sum())
+        steps = len(distinct(found.step))
+        size = format_bytes(copied // steps)
+        what = f"with {size} copied to the host and back" if copied else "of tensors on the CPU"
         yield Hits(
-            occurrences=every[every.name.one_of(name)],
+            occurrences=every[named],
             named_by=name,
-            lost=LostTime.all_of(waited[mine], own[owner[mine]]),
-            message=f"{len(found) / len(distinct(found.step)):.3g} {{by}} a step run on the CPU, "
-            + (f"with {size} copied to the host and back" if size else "of tensors on the CPU")
-            + ": the GPU is idle for {per_step} of each step meanwhile",
-            advice=_COPIED.format(backend=name.partition(":")[0].capitalize()) if size else _ON_HOST,
-            evidence={"collective_ns": int(found.dur_ns.sum()), "copied_bytes": int(copied.bytes.sum())},
+            lost=LostTime.all_of(waited[mine], (np.cumsum(named) - 1)[owner[mine]]),
+            message=f"{len(found) / steps:.3g} {{by}} a step run on the CPU, {what}: "
+            "the GPU is idle for {per_step} of each step meanwhile",
+            advice=_COPIED if copied else _ON_HOST,
+            evidence={"collective_ns": int(found.dur_ns.sum()), "copied_bytes": copied},
         )
