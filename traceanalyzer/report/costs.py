@@ -62,7 +62,7 @@ class Cost:
 
 
 def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
-    """The largest items of the step, largest first: shares of the unprofiled step, else of the traced one.
+    """The largest items of the step, then the rest of its idle time: shares of the unprofiled step, else of the traced.
 
     GPU time is as traced, and told once: a copy beside a kernel takes nothing of the step; where it was measured how
     long collectives wait for other ranks, that is left out, as the replay leaves it out. Of several steps those count
@@ -95,7 +95,8 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     ]
     found += [Cost(name, "communication", ns, ns / step_ns) for name, ns in exchanged.items()]
     found += [Cost(name, "idle", ns, ns / step_ns) for name, ns in idle_ns.items()]
-    return tuple(sorted((cost for cost in found if cost.step_ns > 0), key=_order)[:count])
+    found = sorted((cost for cost in found if cost.step_ns > 0), key=_order)
+    return (*found[:count], *(cost for cost in found[count:] if cost.kind == "idle"))
 
 
 def usual_steps(analysis: Analysis, steps: Steps) -> NDArray[np.int64]:

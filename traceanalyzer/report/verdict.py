@@ -11,11 +11,10 @@ from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
-from traceanalyzer.report.costs import Cost
+from traceanalyzer.report.costs import LARGEST, Cost
 from traceanalyzer.report.words import format_span, in_words
 from traceanalyzer.rule.registry import Kind, kind_of
 
-LARGEST = 3
 _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no certain saving"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
@@ -43,7 +42,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
 
     Args:
         findings: all of the report, in the order of their numbers.
-        costs: the largest items of the trace's step, largest first; without them the accounting's classes are named.
+        costs: as `largest_costs` gives them; without them the accounting's classes are named.
     """
     numbered = {n: finding for n, finding in enumerate(findings, start=1) if finding.is_of(trace.rank)}
     wrong = {n: finding for n, finding in numbered.items() if finding.severity is not Severity.INFO}
@@ -159,15 +158,14 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     if trace.step is not None and trace.step.open:
         return ""
     kinds = _KINDS.get(trace.step.bound) if trace.step is not None and not _alike(trace.step) else None
-    one = next((cost for cost in costs if kinds is None or cost.kind in kinds), None)
+    one = next((cost for cost in costs[:LARGEST] if kinds is None or cost.kind in kinds), None)
     if one is None or one.share < _LEAST_SHARE:
         return ""
     share = f"{_percent(one.share)} {_of_step(trace)}"
     if one.kind != "idle":
         return f"{share} is {one.words}"
-    step = trace.step
-    idle = 0.0 if step is None else 1 - step.gpu_ns / max(step.unprofiled_ns, 1)
-    if idle < one.share or _percent(idle) == _percent(one.share):
+    idle = sum(cost.share for cost in costs if cost.kind == "idle")
+    if _percent(idle) == _percent(one.share):
         return f"for {share} the GPU is {one.words}"
     return f"the GPU is idle for {_percent(idle)} {_of_step(trace)}, {_percent(one.share)} {one.name}"
 
@@ -181,7 +179,9 @@ def _of_step(trace: TraceReport) -> str:
 
 def _goes_to(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """Where nothing is wrong: what the step goes to."""
-    named = [f"{cost.words} ({_percent(cost.share)})" for cost in costs if cost.share >= _LEAST_SHARE]
+    named = [
+        f"{cost.words} ({_percent(cost.share)})" for cost in costs[:LARGEST] if cost.share >= _LEAST_SHARE
+    ]
     return f"the largest parts {_of_step(trace)} are {', '.join(named)}" if named else ""
 
 
