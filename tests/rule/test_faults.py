@@ -102,9 +102,8 @@ def test_what_empties_the_same_kernels_but_saves_much_less_leaves_their_calls(
     findings: Any = [SimpleNamespace(saving=SimpleNamespace(share=share)) for share in shares]
     no: Any = SimpleNamespace(holds=lambda *_: False, leads_to=lambda *_: False, prepares=lambda *_: False)
     holds: Any = SimpleNamespace(**{**vars(no), "holds": lambda *_: True})
-    made = iter([no, holds])
-    monkeypatch.setattr(faults.Footprint, "of", lambda *_: next(made))
     monkeypatch.setattr(faults, "_same_loop", lambda *_: False)
     forecast: Any = SimpleNamespace(program=SimpleNamespace(launch=None))
-    found, _ = faults._removed_together(pending, findings, forecast)
+    worth = faults._worth_comparing(pending, findings)
+    found, _ = faults._removed_together(pending, worth, {0: no, 1: holds}, forecast)
     assert found == ([(0, 1)] if linked else [])

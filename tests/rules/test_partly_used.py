@@ -74,3 +74,70 @@ def test_a_sum_of_products_of_different_matrices_stays() -> None:
         "aten::sum", SMALL, 20, [shape, [], []], [F32, "ScalarList", "Scalar"], scalars=["", "[0]", "False"]
     )
     assert found(program([product, total]), "partly-used") == []
+
+
+def between(name: str, dims: list[Any], types: list[str], *scalars: Any) -> Op:
+    """An op that passes over the whole result, for half of the product's time."""
+    return Op(name, SMALL, 450, dims, types, scalars=list(map(str, scalars)))
+
+
+ROW = [8, 32_000]
+CAST = between("aten::to", [WHOLE, [], []], [BF16, "Scalar", "Scalar"], "", 6, False)
+LOGITS = between("aten::log_softmax", [WHOLE, [], []], [BF16, "Scalar", ""], "", -1, "")
+FLAT = Op("aten::reshape", SMALL, 1, [WHOLE, []], [BF16, "ScalarList"], scalars=["", "[4096, 32000]"])
+
+
+@pytest.mark.parametrize(
+    ("ops", "part"),
+    [
+        ([CAST, select("", 1, -1)], 1 / 512),
+        ([between("aten::div", [WHOLE, []], [BF16, "double"], "", ""), CAST, select("", 1, -1)], 1 / 512),
+        ([LOGITS, select("", 1, 0)], 1 / 512),
+        (
+            [
+                between("aten::add", [WHOLE, [32_000], []], [BF16, BF16, "Scalar"], "", "", 1),
+                between("aten::index", [WHOLE, [[8], [8]]], [BF16, "TensorList"]),
+            ],
+            8 / (8 * 512),
+        ),
+        (
+            [
+                FLAT,
+                CAST,
+                between(
+                    "aten::index_select", [[4_096, 32_000], [], [8]], [BF16, "Scalar", "long int"], "", 0
+                ),
+            ],
+            8 / 4_096,
+        ),
+    ],
+)
+def test_what_scales_or_converts_all_rows_before_the_slice_is_needless_too(
+    ops: list[Op], part: float
+) -> None:
+    product, *_, reader = head(None, ROW)
+    (one,) = found(program([product, *ops, reader]), "partly-used")
+    passing = sum(op.name in ("aten::to", "aten::div", "aten::add", "aten::log_softmax") for op in ops)
+    assert one.cost_ns == pytest.approx(6 * (900e3 + passing * 450e3) * (1 - part))
+    assert "and what scales or converts their results," in one.message
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        [between("aten::softmax", [WHOLE, [], []], [BF16, "Scalar", ""], "", 1, ""), select("", 1, -1)],
+        [CAST, select("", 1, -1), LOGITS],
+        [
+            between("aten::mul", [WHOLE, [8, 512, 1]], [BF16] * 2),
+            CAST,
+            between("aten::index", [WHOLE, [[8, 512]]], [BF16]),
+        ],
+        [LOGITS, between("aten::gather", [WHOLE, [], [8, 512, 1]], [BF16, "Scalar", "long int"], "", -1)],
+        [between("aten::copy_", [WHOLE, WHOLE, []], [BF16, BF16, "Scalar"]), select("", 1, -1)],
+        [select("", 1, at) for at in range(512)],
+    ],
+    ids=["across-rows", "whole-later", "mask", "one-of-each-row", "kept-in-a-buffer", "many-slices"],
+)
+def test_what_needs_all_rows_or_many_of_them_is_left_alone(ops: list[Op]) -> None:
+    product, *_, reader = head(None, ROW)
+    assert found(program([product, *ops, reader]), "partly-used") == []

@@ -17,11 +17,16 @@ Faults = tuple[Fault, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """Findings of one fault, the first as ranked; `stands` is that one with what holds of all of them."""
+    """Findings of one fault, the first as ranked; `stands` is that one with what holds of all of them.
+
+    Attributes:
+        behind: `id` of the findings that say why the first one's work is there.
+    """
 
     trace: int
     findings: tuple[Finding, ...]
     stands: Finding
+    behind: frozenset[int] = frozenset()
 
 
 def by_fault(
@@ -29,7 +34,8 @@ def by_fault(
 ) -> tuple[tuple[Finding, ...], list[Faults]]:
     """(the findings ranked by fault, each with its fault's id; the faults of each trace, as ranked).
 
-    What takes all launches off the CPU is done after the other changes, and stands after those that are worth much.
+    What takes all launches off the CPU is done after the other changes, and stands after those that are worth much;
+    what fuses a chain stands after what says why the chain is there.
 
     Args:
         findings: of all traces, trace after trace, in the order of `FaultOf.number`.
@@ -39,6 +45,10 @@ def by_fault(
     groups = list(_groups(findings, faults, leading))
     by_rank = ranked([one.stands for one in groups])
     order = sorted(by_rank, key=lambda one: -1 if leads(one, leading) else turn_of(one.rule, one.severity))
+    turn = {id(found): place for place, found in enumerate(order)}
+    places = {id(found): turn[id(group.stands)] for group in groups for found in group.findings}
+    last = {id(one.stands): max((places[reason] for reason in one.behind), default=-1) for one in groups}
+    order = sorted(order, key=lambda one: (max(turn[id(one)], last[id(one)] + 0.5), turn[id(one)]))
     turn = {id(found): place for place, found in enumerate(order)}
     told: list[Finding] = []
     by_trace: list[list[Fault]] = [[] for _ in faults]
@@ -77,16 +87,22 @@ def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf], leading: Set
         own = findings[first : first + len(of_trace.number)]
         first += len(own)
         members: list[list[Finding]] = [[] for _ in of_trace.savings]
+        behind = {
+            id(own[one]): frozenset(id(own[reason]) for reason in reasons)
+            for one, reasons in of_trace.behind.items()
+        }
         for number, finding in zip(of_trace.number, own, strict=True):
             members[number].append(finding)
         judged = zip(members, of_trace.savings, of_trace.severities, strict=True)
         for group, saving, severity in judged:
-            order = tuple(sorted(ranked(group), key=lambda one: not leads(one, leading)))
+            inside = {id(one) for one in group}
+            after = {one for one, reasons in behind.items() if reasons & inside}
+            order = tuple(sorted(ranked(group), key=lambda one: (not leads(one, leading), id(one) in after)))
             stands = order[0]
             if len(order) > 1:
                 quiet = all(one.severity is Severity.INFO for one in order)  # a job gains nothing by them
                 stands = replace(stands, saving=saving, severity=Severity.INFO if quiet else severity)
-            found.append(_Members(trace, order, stands))
+            found.append(_Members(trace, order, stands, behind.get(id(order[0]), frozenset())))
     return found
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _LEAST = (
     -Severity.LOW.least_share
 )  # saved by a fix alone: what makes the step longer belongs to no other's change
+_EXPLAINS = 1 / 3  # of what fusing chains saves: another finding says why the chains are there; chosen
+_SHARED = 0.2  # of what fusing takes, on kernels that the other shortens: 0.21 to 1 where it says why; H200
 _MOST = 30  # findings of a trace that are compared pair by pair; those that save most come first
 
 
@@ -34,11 +36,13 @@ class FaultOf:
         number: parallel to the findings, equal for those of one fault.
         savings: fault -> joint saving, None where nothing of it can be replayed.
         severities: fault -> severity of the joint saving.
+        behind: findings -> those that stand before it, since they say why its work is there.
     """
 
     number: tuple[int, ...]
     savings: tuple[Saving | None, ...]
     severities: tuple[Severity, ...]
+    behind: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
 
 def faults_of(
@@ -50,7 +54,8 @@ def faults_of(
         all_pending: parallel to the findings, what each was made of.
         forecast: None where the program cannot be replayed: every finding is a fault of its own.
     """
-    number, partly = _groups(all_pending, findings, forecast)
+    linked, partly, behind = _linked(all_pending, findings, forecast)
+    number = _groups(len(findings), linked)
     savings: list[Saving | None] = []
     severities = []
     for fault in range(max(number, default=-1) + 1):
@@ -62,7 +67,7 @@ def faults_of(
         )
         savings.append(saving)
         severities.append(severity)
-    return FaultOf(tuple(number), tuple(savings), tuple(severities))
+    return FaultOf(tuple(number), tuple(savings), tuple(severities), behind)
 
 
 def _joint(
@@ -85,28 +90,28 @@ def _joint(
     return saving, of_fault((found.severity for found in findings), cost_share, saving)
 
 
-def _groups(
-    all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None
-) -> tuple[list[int], set[int]]:
-    """(the fault of each finding, the findings of which a part is of another change)."""
-    root, partly = list(range(len(findings))), set[int]()
-    if forecast is not None:
-        linked, partly = _linked(all_pending, findings, forecast)
-        for one, other in linked:
-            low, high = sorted((root[one], root[other]))
-            root = [low if own == high else own for own in root]
+def _groups(count: int, linked: Sequence[tuple[int, int]]) -> list[int]:
+    """The fault of each finding."""
+    root = list(range(count))
+    for one, other in linked:
+        low, high = sorted((root[one], root[other]))
+        root = [low if own == high else own for own in root]
     known: dict[int, int] = {}
-    return [known.setdefault(own, len(known)) for own in root], partly
+    return [known.setdefault(own, len(known)) for own in root]
 
 
 def _linked(
-    all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast
-) -> tuple[list[tuple[int, int]], set[int]]:
-    """(pairs of findings, by position, that one change removes; those of which it removes a part).
+    all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None
+) -> tuple[list[tuple[int, int]], set[int], dict[int, frozenset[int]]]:
+    """(pairs of findings, by position, that one change removes; those of which it removes a part; `FaultOf.behind`).
 
     What compiles the step fuses its chains as well, but for those that a change of the program removes.
     """
-    specific, partly = _removed_together(all_pending, findings, forecast)
+    if forecast is None:
+        return [], set(), {}
+    chosen = _worth_comparing(all_pending, findings)
+    prints = {i: Footprint.of(forecast.program, all_pending[i].hits.edits()) for i in chosen}
+    specific, partly = _removed_together(all_pending, chosen, prints, forecast)
     removed = {i for pair in specific for i in pair}
     compiled = [
         (i, other)
@@ -115,24 +120,58 @@ def _linked(
         if _made_of(pending, Compile) and _made_of(second, Fuse) and other not in removed
         if not (pending.hits.info or second.hits.info)
     ]
-    return compiled + specific, partly
+    return compiled + specific, partly, _behind(all_pending, findings, prints, chosen)
 
 
-def _removed_together(
-    all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast
-) -> tuple[list[tuple[int, int]], set[int]]:
-    """(pairs of specific findings, one of which drops most of what the other does, or leads to it; those partly so)."""
+def _worth_comparing(all_pending: Sequence[PendingFinding], findings: Sequence[Finding]) -> dict[int, float]:
+    """Specific findings with a saving, by position, most first; what each saves. None if there is but one."""
     known = ((i, found.saving) for i, found in enumerate(findings))
     worth = {i: saving.share for i, saving in known if saving is not None and saving.share >= _LEAST}
     chosen = [
         i for i in worth if all_pending[i].order is not Claims.LAUNCHES and not all_pending[i].hits.info
     ]
     chosen = sorted(chosen, key=lambda i: (-worth[i], i))[:_MOST]
-    if len(chosen) < 2:
-        return [], set()
-    program = forecast.program
-    prints = {i: Footprint.of(program, all_pending[i].hits.edits()) for i in chosen}
-    found, partly = [], set[int]()
+    return {i: worth[i] for i in chosen} if len(chosen) > 1 else {}
+
+
+def _behind(
+    all_pending: Sequence[PendingFinding],
+    findings: Sequence[Finding],
+    prints: Mapping[int, Footprint],
+    worth: Mapping[int, float],
+) -> dict[int, frozenset[int]]:
+    """Of chains that could be fused, the findings that say why their kernels are there, or take so long.
+
+    Those are wrong in one place; what is left of the chain after that can still be fused.
+    """
+    why = [
+        i
+        for i in worth
+        if all_pending[i].order <= Claims.PATTERN
+        and findings[i].severity.rank <= Severity.MEDIUM.rank
+        and not any(isinstance(edit, (Batch, Fuse)) for edit in all_pending[i].hits.edits())
+    ]
+    found = {
+        chain: frozenset(
+            i
+            for i in why
+            if worth[i] >= _EXPLAINS * worth[chain]
+            and prints[chain].work_ns[prints[i].work_ns > 0].sum() >= _SHARED * prints[chain].work_ns.sum()
+        )
+        for chain in worth
+        if _made_of(all_pending[chain], Fuse)
+    }
+    return {chain: reasons for chain, reasons in found.items() if reasons}
+
+
+def _removed_together(
+    all_pending: Sequence[PendingFinding],
+    worth: Mapping[int, float],
+    prints: Mapping[int, Footprint],
+    forecast: Forecast,
+) -> tuple[list[tuple[int, int]], set[int]]:
+    """(pairs of specific findings, one of which drops most of what the other does, or leads to it; those partly so)."""
+    chosen, found, partly = list(worth), [], set[int]()
     for place, one in enumerate(chosen):
         for other in chosen[place + 1 :]:
             first, second = prints[one], prints[other]
@@ -145,7 +184,9 @@ def _removed_together(
                 partly.add(one)
             linked = inside or around
             for this, that in ((first, second), (second, first)):
-                linked |= this.leads_to(that, program.launch) or this.prepares(that, program.launch)
+                linked |= this.leads_to(that, forecast.program.launch) or this.prepares(
+                    that, forecast.program.launch
+                )
             pair = all_pending[one], all_pending[other]
             if linked or _same_loop(*pair) or _stand_still(*pair):
                 found.append((one, other))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,6 +21,11 @@ Shape = tuple[int, ...]
 _GATED = 3  # times as many ops: what is averaged for a gate is read whole after the gate's layers
 _MEANS = ("aten::mean", "aten::sum")
 _PRODUCTS = r"^aten::(linear|matmul|mm|addmm|bmm)$"
+_SCALE = re.compile(  # what gives each row of a result of that row alone
+    r"^aten::(to|_to_copy|type_as|contiguous|clone|add|sub|mul|div|true_divide|(div|mul|tanh)_|neg|tanh|sigmoid|silu|gelu|relu"
+    r"|exp|log|clamp(_min|_max)?|dropout|softmax|_softmax|log_softmax|_log_softmax|rms_norm|layer_norm)$"
+)
+_WHOLE_ROWS = re.compile(r"softmax|norm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +44,20 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits, causes=("averaged",))
+@rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits, causes=("averaged",))
 def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A matrix product is computed for all rows, and then a slice of it is taken.
 
     What it looks for: a product of known shapes whose first reader takes at most a quarter of the result (select,
-    slice), or their mean or sum over rows (`averaged`). No other op, except views, takes a tensor of the whole shape
-    before the next such product.
+    slice, an index of rows), or their mean or sum over rows (`averaged`). Casts, scaling, a softmax and the like may
+    come between, which give each row of that row alone; they count, too. No other op, except views, takes a tensor of
+    the whole shape before the next such product.
     Why it costs: the rest of the product is computed for nothing; the mean of products is the product of the mean.
-    Bad: lm_head(hidden)[:, -1]; linear(x).mean(1). Good: lm_head(hidden[:, -1:]); linear(x.mean(1)).
+    Bad: lm_head(hidden).float()[:, -1]; linear(x).mean(1). Good: lm_head(hidden[:, -1:]).float(); linear(x.mean(1)).
     How sure: shapes and slice bounds are recorded; that the slice is of this result follows from its shape. So
     confidence is medium.
     When it is wrong: another tensor of the same shape is sliced, and this one is read by code without recorded ops.
-    Saving: the product in proportion to the used part.
+    Saving: the product and what lies between in proportion to the used part.
     Source: algebra: a row of a product needs only its own row of the input.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
@@ -70,8 +77,14 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             if _batched(
                 signatures[which]
             ):  # a mean over products of different matrices is none of their mean
-                kept = [(1.0 if mean else part, mean) for part, mean in kept]
-            used[same], averaged[same] = max(part for part, _ in kept), all(mean for _, mean in kept)
+                kept = [(1.0, mean, []) if mean else (part, mean, rest) for part, mean, rest in kept]
+            between = [at - tried[0] for at in kept[0][2]]
+            if any([at - begin for at in one[2]] != between for begin, one in zip(tried, kept, strict=True)):
+                continue
+            part = max(one[0] for one in kept)
+            every = (same[:, None] + [0, *between]).ravel()
+            every = every[every < len(ops)]
+            used[every], averaged[every] = part, all(one[1] for one in kept)
     for cause in ("", "averaged"):
         few = (used <= limits.max_used_share) & (averaged == bool(cause))
         if few.any():
@@ -84,10 +97,13 @@ def _hits(cause: str, few: Calls, used: np.ndarray, work: Work, limits: Limits) 
         part = used[owner[found.entries]]
         if found.total_ns < limits.min_gpu_share * work[work.device == device].total_ns:
             continue
+        more = not few.name.matches(_PRODUCTS).all()
         yield Hits(
             **quicker(found, found.dur_ns * part),
             cause=cause,
-            message="matrix products are computed for all rows {times_a_step}, "
+            message="matrix products"
+            + (", and what scales or converts their results," if more else "")
+            + " are computed for all rows {times_a_step}, "
             + ("and then averaged over them" if cause else "but only {kept} of the result is used")
             + ": {spent} of GPU time{where}",
             advice="Average the rows before the product: linear(x.mean(1)) instead of linear(x).mean(1)."
@@ -123,55 +139,97 @@ def _batched(op: Signature) -> bool:
 
 def _used(
     whole: Shape, at: int, number: Rows, signatures: list[Signature], views: np.ndarray, limits: Limits
-) -> tuple[float, bool]:
-    """(share of a result that the next ops take, whether as a mean); 1 where an op reads all, or nothing shows."""
-    seen, part, mean = 0, 1.0, False
-    for later in range(at + 1, min(at + 1 + 8 * limits.near_ops, len(number))):
-        if mean and number[later] == number[at]:
+) -> tuple[float, bool, list[int]]:
+    """(share of a result that the next ops take, whether as a mean, the ops between); 1 where nothing shows it.
+
+    The ops between are positions; they give each row of the whole result of that row alone.
+    """
+    seen, part, mean, columns = 0, 0.0, False, True
+    between: list[int] = []
+    known: dict[int, Shape | None] = {}
+    for later in range(at + 1, len(number)):
+        which = int(number[later])
+        near = seen < limits.near_ops * (_GATED if mean else 1) and later <= at + 8 * limits.near_ops
+        if which == number[at] or not (near or (part and not mean)):
             break
-        op = signatures[int(number[later])]
-        reads = any(isinstance(dims, list) and tuple(_flat(dims)) == whole for dims in op.dims)
-        if reads and part == 1.0:
-            part = _kept(op, whole) if views[later] else _averaged(op, whole)
-            mean = not views[later]
-            if mean and part == 1.0:
-                return 1.0, False
-        elif reads and not views[later]:
-            return 1.0, False
+        op = signatures[which]
+        if reads := known[which] if which in known else known.setdefault(which, _reads(op, whole)):
+            kept = _kept(op, reads, columns=columns)
+            if kept is not None:
+                part += kept
+            elif views[later]:
+                pass
+            elif part:
+                return 1.0, False, []
+            elif not between and (part := _averaged(op, whole)):
+                mean = True
+            elif not _row_by_row(op, reads):
+                return 1.0, False, []
+            else:
+                between.append(later)
+                columns &= not _WHOLE_ROWS.search(op.name)
         seen += not views[later]
-        if seen >= limits.near_ops * (_GATED if mean else 1):
-            break
-    return part, mean
+    return (min(part, 1.0), mean, between) if part else (1.0, False, [])
+
+
+def _reads(op: Signature, whole: Shape) -> Shape | None:
+    """Shape of the first input that has as many rows and columns as a result; None of other ops."""
+    shapes = (tuple(_flat(dims)) for dims in op.dims if isinstance(dims, list) and dims)
+    same = (one for one in shapes if one and one[-1] == whole[-1] and math.prod(one) == math.prod(whole))
+    return next(same, None)
+
+
+def _row_by_row(op: Signature, whole: Shape) -> bool:
+    """Whether each row of what it makes is made of that row, and of numbers that hold for all rows."""
+    if not _SCALE.match(op.name) or any(one not in (whole, whole[-1:]) for one in tensors(op)):
+        return False
+    try:
+        if "softmax" in op.name:
+            return int(op.scalar(1)) % len(whole) == len(whole) - 1
+        return "norm" not in op.name or len(op.scalar(1)) == 1
+    except (LookupError, TypeError, ValueError):
+        return False
 
 
 def _averaged(op: Signature, whole: Shape) -> float:
-    """One over the rows that a mean or sum joins; 1 of other ops, and where it joins columns as well."""
+    """One over the rows that a mean or sum joins; 0 of other ops, and where it joins columns as well."""
     if op.name not in _MEANS:
-        return 1.0
+        return 0.0
     try:
         joined = op.scalar(1)
         dims = {int(dim) % len(whole) for dim in (joined if isinstance(joined, list) else [joined])}
     except (LookupError, TypeError, ValueError):
-        return 1.0
-    return 1.0 if len(whole) - 1 in dims else 1 / math.prod(whole[dim] for dim in dims)
+        return 0.0
+    return 0.0 if len(whole) - 1 in dims else 1 / math.prod(whole[dim] for dim in dims)
 
 
 def _flat(dims: list[object]) -> list[int]:
     return [size for size in dims if type(size) is int]
 
 
-def _kept(op: Signature, whole: Shape) -> float:
-    """Share of its input that a select or slice keeps; 1 of other views."""
+def _kept(op: Signature, whole: Shape, *, columns: bool) -> float | None:
+    """Share of its input that a select, slice or index of rows keeps, of columns too if asked; None of other ops."""
     name = op.name.removeprefix("aten::")
     try:
-        size = whole[int(op.scalar(1))]
+        if name == "index":
+            chosen = [one for one in op.dims[1] if one]
+            if any(len(one) > 1 for one in chosen) or len(chosen) >= len(whole):
+                return None
+            indexed = [size for size, one in zip(whole, op.dims[1], strict=False) if one]
+            return max(int(one[0]) for one in chosen) / math.prod(indexed)
+        dim = int(op.scalar(1))
+        size = whole[dim]
+        if name not in ("select", "slice", "narrow", "index_select", "gather"):
+            return None
+        if dim % len(whole) == len(whole) - 1 and (not columns or name == "gather"):
+            return 1.0
         if name == "select":
             return 1 / size
-        if name in ("slice", "narrow"):
-            begin, end = (int(op.scalar(i)) if op.scalars[i] else None for i in (2, 3))
-            if name == "narrow":
-                return (end or size) / size
-            return len(range(*slice(begin, end, int(op.scalar(4) or 1)).indices(size))) / size
-    except (LookupError, TypeError, ValueError):
-        return 1.0
-    return 1.0
+        if name in ("index_select", "gather"):
+            return math.prod(op.shape(2)) / (size if name == "index_select" else math.prod(whole))
+        begin, end = (int(op.scalar(i)) if op.scalars[i] else None for i in (2, 3))
+        if name == "narrow":
+            return (end or size) / size
+        return len(range(*slice(begin, end, int(op.scalar(4) or 1)).indices(size))) / size
+    except (IndexError, LookupError, TypeError, ValueError):
+        return None
