@@ -23,6 +23,7 @@ from tests.rules.test_dense_gradient import recommender
 from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
 from tests.rules.test_explicit_inverse import fitted
 from tests.rules.test_fft_length import ONE as BLUESTEIN
+from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
 from tests.rules.test_implicit_sync import reading
 from tests.rules.test_masked_attention import attention
@@ -181,6 +182,7 @@ def updating(*ops: str, launches: int = 5) -> TraceBuilder:
 
 PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "allocator-thrash": [lambda: allocating(("cudaMalloc", "cudaFree"), range(6)).trace, spiking],
+    "compile": [lambda: broken(["aten::mul"] * 3)],
     "computed-weight": [lambda: program(weight_normed()), lambda: program(adapted())],
     "data-movement": [patterns.reordering],
     "dataloader-stall": [lambda: loop_of(collating)],

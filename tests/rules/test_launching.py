@@ -213,7 +213,7 @@ def test_a_region_that_is_entered_once_is_not_judged_by_its_first_call(shared: S
     assert "compile" not in {one.rule for one in found(shared("public/hta_a100_triton"))}
 
 
-def test_breaks_are_never_told_to_be_removed(shared: Shared) -> None:
+def test_breaks_that_leave_nothing_to_fuse_are_never_told_to_be_removed(shared: Shared) -> None:
     assert "compile" not in above_info(found(shared("pairs/graph_break.bad")))
 
 

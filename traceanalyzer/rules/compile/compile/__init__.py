@@ -1,4 +1,4 @@
-"""torch.compile compiles again while the loop runs, or costs more than what it runs."""
+"""torch.compile compiles again while the loop runs, leaves ops out, or costs more than what it runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import numpy as np
 
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.replay.edits import Drop, DropSpans
+from traceanalyzer.replay.rewrites import Fuse
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule.evidence import told
 from traceanalyzer.rules.compile.compile.compiled_regions import (
+    eager_runs,
     frames_of,
     newest_version,
     regions_of,
+    resumed,
     times_of,
 )
 from traceanalyzer.timeline.names import is_compilation
@@ -30,26 +34,39 @@ class Limits:
     min_times: float = limit(
         2.0, "a region counts as tiny if entering it takes at least this many times its GPU work; chosen"
     )
+    min_eager_share: float = limit(
+        0.05,
+        "ops that a region leaves eager must cost at least this share of GPU time; less gains little; chosen",
+    )
 
 
 @rule(
-    since="0.1", claims=Claims.EVENT, limits=Limits, causes=("recompilation", "tiny-regions", "graph-breaks")
+    since="0.1",
+    claims=Claims.EVENT,
+    limits=Limits,
+    causes=("recompilation", "tiny-regions", "graph-breaks", "eager-ops"),
 )
-def compile(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
-    """Compiled code is compiled again in the loop, or entering it takes longer than its work.
+def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterator[Hits]:
+    """Compiled code is compiled again in the loop, is left for eager ops, or takes longer to enter than to run.
 
     What it looks for: rows of the compiler (dynamo, inductor, Triton) in a step that is not the first, or in several
     steps; compiled regions whose version grows (`Torch-Compiled Region: 0/18` is the nineteenth of frame 0); the
     number of regions per step (each after the first is a graph break), the time for looking up guards and for the
-    wrapper, and the GPU time of their launches.
+    wrapper, and the GPU time of their launches; pointwise kernels that a region launches outside its compiled code,
+    with those of the compiled code right before and after (`eager-ops`).
     Why it costs: compiling takes seconds, and nothing runs meanwhile; after 8 versions of a frame dynamo gives up and
-    runs it eagerly. Entering a region takes 50 us without the profiler, plus 13 us for each kernel: tiny ops are
-    faster in eager mode.
-    Bad: a compiled function called with a new length in each step. Good: dynamic=True, mark_dynamic, few sizes.
+    runs it eagerly. What a graph break leaves to eager mode runs kernel by kernel, and what is compiled before and
+    after is no longer fused with it. Entering a region takes 50 us without the profiler, plus 13 us for each kernel:
+    tiny ops are faster in eager mode.
+    Bad: a compiled function called with a new length in each step; torch.compiler.disable, print or .item() within
+    it. Good: dynamic=True, mark_dynamic, few sizes; a region without breaks (fullgraph=True raises at each).
     How sure: the compiler's rows are in the trace. Compilation in the first step alone is a cold start. Regions are
-    info: removing a graph break may not pay, because the guards of a larger region cost time too.
+    info: removing a graph break may not pay, because the guards of a larger region cost time too; where eager kernels
+    could be fused it pays.
     Regions that are entered only once are not judged: the first call of a region also sets it up.
     When it is wrong: a shape that occurs once, as in the last batch of an epoch, is compiled once.
+    Saving: compiling; of each run of eager and compiled pointwise kernels all but the longest, and the regions that
+    held nothing else.
     Source: "Dealing with Recompilations"; H200, torch 2.11: four linear layers took 0.12 ms eagerly, 0.15 compiled.
     """
     rows = calls[calls.name.meets(is_compilation)]
@@ -60,6 +77,7 @@ def compile(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     if (found.step > 0).any():
         several = len(np.unique(found.step)) > 1
         yield _again(found if several else found[found.step > 0], regions, idle, limits, sure=several)
+    yield from _left_out(calls, regions, work, limits)
     yield from _overhead(calls, regions, limits)
 
 
@@ -83,6 +101,38 @@ def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure
             "over_limit": version >= limits.max_versions,
         },
     )
+
+
+def _left_out(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """Pointwise kernels that regions launch outside their compiled code, with their compiled neighbours."""
+    every, run = eager_runs(calls, regions)
+    for device in np.unique(every.device).tolist():
+        chosen = every.device == device
+        found, number = every[chosen], np.unique(run[chosen], return_inverse=True)[1]
+        longest = np.zeros(int(number.max()) + 1)
+        np.maximum.at(longest, number, found.dur_ns)
+        total = np.bincount(number, weights=found.dur_ns)
+        share = float((total - longest).sum()) / max(work[work.device == device].total_ns, 1)
+        if share < limits.min_eager_share:
+            continue
+        left = found[~found.op.name.matches(r"^triton_")]
+        yield Hits(
+            occurrences=found,
+            cause="eager-ops",
+            lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - longest / total)[number], np.int64)),
+            fix=(Fuse(found.entries, number, longest), Drop(resumed(regions, found).rows)),
+            confidence=Confidence.HIGH,
+            message="graph breaks: compiled regions run {left} outside their compiled code, kernel by kernel; with the "
+            "compiled kernels next to them {gpu} of GPU time{where}",
+            advice="See what breaks the graph with TORCH_LOGS=graph_breaks: torch.compiler.disable, print, a value on "
+            "the host, a call that dynamo does not trace. Without it one kernel does all of this.",
+            evidence={
+                **told(found),
+                "gpu_share": found.total_ns / max(work[work.device == device].total_ns, 1),
+                "left": left.op.name.sums(left.dur_ns),
+                "runs": len(total),
+            },
+        )
 
 
 def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:

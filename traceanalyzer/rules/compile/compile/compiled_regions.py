@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 
-from traceanalyzer.model.arrays import distinct
-from traceanalyzer.rule.views import Calls
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, distinct, starts_of_runs
+from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.timeline import kernel_families as families
 
 _REGION = re.compile(r"^Torch-Compiled Region: (?P<frame>\d+)/(?P<version>\d+)")
 _LOOKUP = r"^TorchDynamo Cache Lookup"
 _CALLED = r"^## Call CompiledFxGraph"
+_SHORT = 3  # kernels: less than that is a break around one op, or what the wrapper copies
 
 
 def regions_of(calls: Calls) -> Calls:
@@ -50,3 +54,36 @@ def times_of(calls: Calls, regions: Calls) -> dict[str, int]:
         "gpu_ns": launched.total_ns // count,
         "launches": round(len(launched) / count),
     }
+
+
+def eager_runs(calls: Calls, regions: Calls) -> tuple[Work, Rows]:
+    """(pointwise kernels of regions in order, number of the run that each is in); runs that hold eager ones, too.
+
+    A run is what one region launches in a row, on one stream. Regions whose compiled code has no marks of its own are
+    left out: what they run may all be eager.
+    """
+    compiled = calls[calls.name.matches(_CALLED)]
+    outer = regions.outermost()
+    outer = outer[distinct(compiled.index_of_enclosing(outer)[compiled.inside(outer)])]
+    found, owner = outer.launched()
+    order = np.lexsort((found.start_ns, found.stream, found.device))
+    found, owner = found[order], owner[order]
+    eager = ~found.launch.inside(compiled)
+    pointwise = found.name.matches(families.POINTWISE) & ~found.name.matches(families.INDEXED)
+    breaks = ~pointwise | ~np.append(False, pointwise[:-1])
+    for column in (owner, found.stream, found.device):
+        breaks |= starts_of_runs(column)
+    run = np.cumsum(breaks) - 1
+    copied = found.op.name.one_of("aten::copy_")  # to an input that the compiled code changes
+    left = np.bincount(run, weights=eager & pointwise & ~copied)
+    chosen = pointwise & (np.bincount(run) >= _SHORT)[run] & (left > 0)[run]
+    return found[chosen], run[chosen]
+
+
+def resumed(regions: Calls, found: Work) -> Calls:
+    """Regions within others that launch nothing but this work: after a break, and gone without it."""
+    inner = regions[regions.parent.inside(regions)]
+    launched, owner = inner.launched()
+    others = owner[~np.isin(launched.entries, found.entries)]
+    chosen: Calls = inner[~np.isin(np.arange(len(inner)), others)]
+    return chosen
