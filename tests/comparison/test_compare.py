@@ -245,8 +245,9 @@ def test_a_timed_step_is_what_the_verdict_is_of() -> None:
     assert sums(found)
     with pytest.raises(BadOption, match="says nothing of the other"):
         compare(trace, other, base_ms=2.0)
-    with pytest.raises(BadOption, match="not a positive time"):
-        compare(trace, other, base_ms=-2.0, new_ms=1.0)
+    for wrong_ms in (-2.0, 0.0, float("inf"), float("nan")):
+        with pytest.raises(BadOption, match="not a positive time"):
+            compare(trace, other, base_ms=wrong_ms, new_ms=1.0)
 
 
 def test_a_fault_that_alone_is_gone_has_said_and_got_and_a_row_of_the_ledger() -> None:

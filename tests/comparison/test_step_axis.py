@@ -15,7 +15,7 @@ from traceanalyzer.comparison.functions import functions_of
 from traceanalyzer.comparison.merging import _mean_step, _merged
 from traceanalyzer.comparison.result import Word
 from traceanalyzer.comparison.roles import _common, _score
-from traceanalyzer.comparison.snapshot import StepTime
+from traceanalyzer.comparison.snapshot import TABLES, StepTime
 from traceanalyzer.comparison.step_axis import _apart, _by_interval, _by_size, _needed, _steps
 from traceanalyzer.comparison.tables import Chosen
 from traceanalyzer.comparison.waterfall import UNEXPLAINED, Busy, BusyPart, waterfall_of
@@ -116,6 +116,21 @@ def test_captures_are_means_and_what_one_lacks_is_none_there() -> None:
     means = _merged("host", [pd.concat([hosts[0], alone]), hosts[1]]).set_index("name")
     assert means["mean_ns"].to_dict() == {"mm": 20.0, "add": 9.0}
     assert means["count"].to_dict() == {"mm": 2.0, "add": 1.5}
+
+
+def test_captures_of_one_program_differ_by_the_medians_of_their_kernels() -> None:
+    columns = [*TABLES["work"]]
+    rows = [
+        {
+            name: [] if name == "samples" else "" if kind == "str" else 1
+            for name, kind in TABLES["work"].items()
+        }
+        for _ in range(2)
+    ]
+    for row, times in zip(rows, ([1.0, 2.0, 9.0], [4.0, 6.0]), strict=True):
+        row["samples"] = times
+    merged = _merged("work", [pd.DataFrame([row], columns=columns) for row in rows])
+    assert merged["medians"].tolist() == [[2.0, 5.0]]
 
 
 def test_each_instant_of_a_device_counts_for_one_piece_of_work() -> None:

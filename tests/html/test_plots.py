@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.html.pages import parsed
 from tests.loaded import analysed
 from tests.recorded import FIXTURES
 from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.plots import class_of, memory_svg, spread_svg, steps_svg
+from traceanalyzer.render.html.tables import steps as steps_table
 from traceanalyzer.render.html.templates import style
 from traceanalyzer.report.page.plots import (
     MOST_POINTS,
@@ -41,6 +44,17 @@ def test_steps_are_those_of_the_accounting() -> None:
         assert sum(step.parts_ns.values()) == step.ns
         assert step.parts_ns.get("idle", 0) == idle.get(step.number, 0)
     assert series.together == 1
+
+
+def test_each_step_is_a_row_with_its_time_busy_and_idle() -> None:
+    series = step_series(analysed(LOOP))
+    assert series is not None
+    rows = [one for one in parsed(steps_table(series, 0).encode()).elements if one.name == "tr"][1:]
+    for step, row in zip(series.steps, rows, strict=True):
+        idle = step.parts_ns["idle"]
+        assert 0 < idle < step.ns
+        numbers = "".join(map(format_ns, (step.ns, step.ns - idle, idle)))
+        assert row.text.startswith(f"{step.number}{numbers}{step.ops[0][0][:10]}")
 
 
 def many_steps(count: int) -> Analysis:

@@ -18,7 +18,9 @@ from traceanalyzer.model.finding import Finding
 from traceanalyzer.render.html.strips import _Scale
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.page.bars import _levels
+from traceanalyzer.report.page.places import rows_within
 from traceanalyzer.report.page.strip import Earlier, Strip, _best, _fair, strip_of
+from traceanalyzer.rule.views.events import Events
 
 SOME = [FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "launch-bound", "dataloader-stall")]
 
@@ -153,6 +155,33 @@ def test_what_is_forty_times_as_long_as_the_occurrence_does_not_widen_the_strip(
     assert strip.end_ns - strip.start_ns == 20_000
     assert [(lane.number, lane.levels) for lane in strip.lanes] == [(TID, 7), (7, 1)]
     assert [bar.level for bar in strip.lanes[0].bars] == list(range(7))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [
+        (0, 1_000, ["outer", "first", "inner", "second"]),
+        (150, 200, ["outer", "first", "inner"]),
+        (180, 200, ["outer", "first"]),  # the inner one ends there
+        (200, 300, ["outer"]),
+        (250, 301, ["outer", "second"]),
+        (100, 110, ["outer", "first"]),
+        (1_000, 2_000, []),
+    ],
+)
+def test_rows_of_a_time_are_those_that_are_open_in_it(low: int, high: int, shown: list[str]) -> None:
+    made = TraceBuilder()
+    for name, start, end in (
+        ("outer", 0, 1_000),
+        ("first", 100, 200),
+        ("inner", 110, 180),
+        ("second", 300, 400),
+    ):
+        made.op(name, start, end - start)
+    analysis = Analysis(made.load())
+    origin = int(analysis.trace.cpu["start_ns"].min())
+    rows = rows_within(analysis.index(Events), 0, origin + low, origin + high)
+    assert analysis.trace.cpu["name"].iloc[rows].tolist() == shown
 
 
 def test_a_strip_is_as_wide_as_its_time_and_nothing_lies_outside() -> None:

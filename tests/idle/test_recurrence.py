@@ -63,6 +63,17 @@ def test_calls_recur_that_half_of_the_later_steps_have(in_steps: list[int], recu
     assert recurring(trace) == [recur] * len(in_steps)
 
 
+def test_without_steps_the_launch_that_runs_the_last_kernel_for_the_first_time_is_of_the_start() -> None:
+    """What comes before the next launch is in none of the quarters; with it two of them would have an allocation."""
+    trace = TraceBuilder()
+    for i in range(9):
+        if i in (1, 3):
+            trace.launch("cudaMalloc", i * 1_000 * US, 50 * US, 100 + i)
+        trace.launch("cudaLaunchKernel", (i * 1_000 + 100) * US, 5 * US, i + 1)
+        trace.kernel((i * 1_000 + 110) * US, 800 * US, i + 1, name=f"kernel_{min(i, 1)}")
+    assert recurring(trace) == [False, False]
+
+
 @pytest.mark.parametrize(("fresh", "recur"), [(4, True), (40, False)])
 def test_without_steps_they_recur_when_the_kernels_have_run_once(fresh: int, recur: bool) -> None:
     """Forty launches, a call before each; `fresh` of the kernels are new, the first ones."""

@@ -177,6 +177,16 @@ def test_ranks_merged_without_a_mark_are_refused(tmp_path: Path) -> None:
     assert "each rank's own file" in str(error.value.remedy)
 
 
+def test_processes_of_one_program_whose_calls_have_no_correlation_are_no_merged_ranks(tmp_path: Path) -> None:
+    """0 is what a call has that starts no work: no id that two share."""
+    header, events = rank_trace(0)
+    made = TraceBuilder()
+    for pid in (100, 300):
+        made.launch("cudaStreamIsCapturing", 200, 100, 0, pid=pid, tid=pid)
+    trace = load(written(tmp_path / "two.json", {**header, "traceEvents": [*events, *made.events]}))
+    assert trace.cpu["pid"].nunique() == 2
+
+
 def test_a_merged_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = orjson.dumps(labelled([rank_trace(rank) for rank in (0, 1)]))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))

@@ -102,6 +102,8 @@ def test_a_saving_is_told_with_its_interval() -> None:
     assert grade(replace(finding, saving=narrow)) == "high  saves 49 % (49 %)"
     near_nothing = replace(saved, low_share=-0.004, high_share=0.52)
     assert grade(replace(finding, saving=near_nothing)) == "high, not sure  saves 49 % (0 to 52 %)"
+    no_less = replace(near_nothing, low_share=0.0)
+    assert grade(replace(finding, saving=no_less)) == "high, not sure  saves 49 % (0 to 52 %)"
     assert grade(replace(finding, saving=worse)) == "high  saves nothing"
     info = replace(finding, severity=Severity.INFO)
     assert grade(info) == grade(replace(info, saving=little)) == "info"

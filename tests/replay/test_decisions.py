@@ -10,6 +10,7 @@ import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.replay.behind import late_share
+from traceanalyzer.replay.beside import _medians
 from traceanalyzer.replay.calibration import RESIDUAL
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.slowdown import Slowed
@@ -80,3 +81,11 @@ def test_work_waits_for_what_ended_by_its_start_or_within_the_clocks_rounding(
     measured = np.array([True, False, False])
     to, source = _edges(older, np.arange(3), np.array([0, 0, 1]), waits, measured)
     assert (to.tolist(), source.tolist()) == (([2], [0]) if waited else ([], []))
+
+
+def test_three_executions_alone_tell_the_usual_time_of_a_kind() -> None:
+    kind = np.array([2, 0, 0, 0, 0, 1, 1, 1, 2, 2, 0])
+    took = np.array([8.0, 9, 1, 4, 2, 5, 5, 5, 3, 7, 99])
+    alone = np.array([*[True] * 5, True, True, False, True, True, False])
+    assert _medians(kind, took, alone, 3).tolist() == [3.0, pytest.approx(np.nan, nan_ok=True), 7.0]
+    assert np.isnan(_medians(kind, took, np.zeros(11, bool), 3)).all()

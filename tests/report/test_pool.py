@@ -24,9 +24,10 @@ from traceanalyzer.read.cache import _hash
 from traceanalyzer.read.folders import layout_of
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
+from traceanalyzer.report.iterations import file_summary
 from traceanalyzer.report.kept_answers import Kept
 from traceanalyzer.report.of_rank import Asked, Whole
-from traceanalyzer.report.rank_pool import Lost, Pool, Task, done, in_pool
+from traceanalyzer.report.rank_pool import Lost, Pool, Task, asked_once, done, in_pool
 from traceanalyzer.report.rank_states import RankFile, States, packed
 from traceanalyzer.report.workers import Processes
 
@@ -124,6 +125,16 @@ def test_a_rank_whose_process_always_ends_is_named_and_the_job_goes_on(job: Path
     for one in said:
         assert b"rank2.json was skipped: the process ended" in one
         assert one.replace(b"rank2.json was skipped: the process ended", empty) == render_json(without)
+
+
+def test_files_that_a_pool_is_asked_about_once_are_counted_to_the_last(
+    processes: Processes, job: Path
+) -> None:
+    told: list[tuple[str, int, int]] = []
+    files = sorted(map(str, job.iterdir()))
+    asked_once(processes, file_summary, files, RankFile(), progress=lambda *one: told.append(one))
+    assert sorted(file for file, _, _ in told) == files
+    assert [(count, many) for _, count, many in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_files_that_are_no_traces_are_named(processes: Processes, job: Path) -> None:

@@ -55,9 +55,11 @@ def test_steps_that_do_not_lead_or_are_the_most_are_not_cold(lengths: list[int])
     assert steps.steady is None
 
 
-def test_trailing_steps_that_launch_nothing_are_in_no_median() -> None:
-    steps = summary_of(steps_of([5, 5, 5, 1], [4, 4, 4, 0]))
-    assert (steps.every.count, steps.empty) == (3, 1)
+@pytest.mark.parametrize(("leading", "trailing"), [(0, 1), (1, 0), (2, 1), (0, 0)])
+def test_steps_at_the_ends_that_launch_nothing_are_in_no_median(leading: int, trailing: int) -> None:
+    lengths = [1] * leading + [5, 5, 5] + [1] * trailing
+    steps = summary_of(steps_of(lengths, [4 * (length == 5) for length in lengths]))
+    assert (steps.every.count, steps.empty) == (3, leading + trailing)
     assert steps.every.min_ns > 4 * MS
 
 

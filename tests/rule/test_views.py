@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import Calls, IdleTime
+from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 
 
 def test_outermost_calls_lie_in_no_other() -> None:
@@ -18,6 +20,17 @@ def test_outermost_calls_lie_in_no_other() -> None:
     calls = Analysis(trace.load()).index(Calls)
     assert calls.outermost().rows.tolist() == [outer, apart]
     assert calls[calls.rows == inner].outermost().rows.tolist() == [inner]
+
+
+def test_what_is_missing_or_between_the_steps_is_in_no_step() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 100, 100)
+    trace.step(1, 300, 100)
+    rows = [trace.op("aten::mm", start, 10) for start in (0, 100, 190, 290, 300, 390, 500)]
+    calls = Analysis(trace.load()).index(Calls)
+    at = calls[np.isin(calls.rows, rows)]
+    assert at.step.tolist() == [-1, 0, 0, 0, 1, 1, 1]
+    assert at.parent.step.tolist() == [-1, 0, 0, -1, 1, 1, -1]
 
 
 @pytest.mark.parametrize(
@@ -41,3 +54,23 @@ def test_what_half_of_the_steps_after_the_leading_third_have_is_not_once(
     kept = idle.happening_once(3)
     assert (kept.dur_ns > 300_000).any() == once
     assert len(idle.happening_once(8)) == len(idle)
+
+
+@pytest.mark.parametrize(
+    ("covered_us", "named"), [(1_000, "train.py(3): loop"), (1_001, "train.py(12): metrics")]
+)
+def test_a_pause_is_in_the_function_that_is_open_for_more_than_half_of_it(
+    covered_us: int, named: str
+) -> None:
+    """One pause of 1 ms, then four of 2 ms."""
+
+    def body(loop: Loop, number: int) -> None:
+        begin, length = loop.now - 3_000, 2_000_000 if number else 1_000_000
+        loop.python("train.py(3): loop", begin - 2_000, length + 4_000, python_id=2 * number + 1)
+        if number:
+            loop.python("train.py(12): metrics", begin + 1_000, 1_000 * covered_us, python_id=2 * number + 2)
+        loop.now = begin + length
+
+    pauses = Analysis(loop_of(body, steps=5)).index(CallsAfterCpuGaps)
+    assert pauses.dur_ns.tolist() == [1_000_000, *[2_000_000] * 4]
+    assert [*pauses.line.values()] == ["train.py(3): loop", *[named] * 4]

@@ -160,6 +160,22 @@ def test_cause_of_an_exposed_copy(name: str, how: dict[str, bool], cause: str, b
     assert np.asarray(aside.dur_ns).tolist() == [pytest.approx(takes_ns)] * 5
 
 
+@pytest.mark.parametrize(("own_us", "reader"), [(199, "aten::index"), (201, None)])
+def test_an_op_that_copies_its_inputs_is_named_where_most_of_the_time_is_its_copies(
+    own_us: int, reader: str | None
+) -> None:
+    program = Program()
+    for number in range(5):
+        program.step(number)
+        program.copy(TO_DEVICE, 1 << 20, 200 * US, ("aten::index", "aten::to", "aten::copy_"))
+        program.copy(TO_DEVICE, 1 << 20, own_us * US, ("aten::to", "aten::copy_"))
+        for _ in range(4):
+            program.kernel()
+    (copy,) = found(program.trace, "exposed-copy")
+    assert copy.evidence.get("reader") == reader
+    assert ("Keep the inputs of aten::index on the device" in copy.advice) is (reader is not None)
+
+
 def test_a_copy_beside_kernels_is_not_exposed() -> None:
     program = Program()
     for number in range(5):

@@ -196,13 +196,15 @@ def test_gathers_are_said_for_information() -> None:
     assert (one.cause, one.severity) == ("gathers", Severity.INFO)
 
 
-def reordering(rows: int = 96, times: int = 4, *others: Op) -> Trace:
+def reordering(
+    rows: int = 96, times: int = 4, *others: Op, shape: Sequence[int] = (96, 16, 1088, 64)
+) -> Trace:
     """A key/value cache of four layers whose rows follow the beams."""
     select = Op(
         "aten::index_select",
         "void vectorized_gather_kernel<16, long>(char*)",
         100,
-        [[96, 16, 1088, 64], [], [rows]],
+        [list(shape), [], [rows]],
         [BF16, "Scalar", "long int"],
         scalars=["", "0", ""],
     )
@@ -218,6 +220,13 @@ def test_state_that_is_put_in_another_order_again_and_again() -> None:
         reordering(times=3),
     ):  # some of the rows; once for each of three tensors
         assert [one.cause for one in found(other, "data-movement")] == ["gathers"]
+
+
+@pytest.mark.parametrize("shape", [[96, 1 << 20], [96, 16, 8, 64], [96]])
+def test_large_rows_of_a_table_and_small_ones_of_state_are_gathered(shape: list[int]) -> None:
+    """An embedding of a million columns is looked up; 16 KiB a row are items."""
+    (one,) = found(reordering(shape=shape), "data-movement")
+    assert one.cause == "gathers"
 
 
 def test_a_net_yields_where_others_claimed_most_of_its_time() -> None:

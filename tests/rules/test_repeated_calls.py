@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from tests.builder import H200, TraceBuilder
-from tests.rules.launches import GEMM, POINTWISE, US, Shared, found, loop, of_rule
+from tests.rules.launches import GEMM, POINTWISE, US, Shared, found, loop, of_rule, steps_of
 from traceanalyzer import Analysis
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.roofline.gpus import Gpus
@@ -56,6 +58,15 @@ def test_picking_one_sample_after_the_other() -> None:
     (one,) = of_rule(loop(["aten::select", "aten::mul"], 20), "repeated-calls")
     assert (one.count, one.steps, one.evidence["members"]) == (60, 3, 2)
     assert one.message.startswith("aten::select, aten::mul: the same 2 ops 20 times a step")
+
+
+def test_of_ops_of_one_name_in_a_row_that_launch_nothing_only_the_inner_ones_are_no_part_of_a_repeat() -> (
+    None
+):
+    for views, members in ((1, 2), (2, 3), (3, 3), (5, 3)):
+        ops: list[tuple[str, dict[str, Any]]] = [*[("aten::select", {})] * views, ("aten::mul", {})] * 20
+        (one,) = of_rule(steps_of(ops, quiet="aten::select"), "repeated-calls")
+        assert (one.count, one.evidence["members"]) == (60, members)
 
 
 def test_fewer_repeats_need_changing_shapes() -> None:

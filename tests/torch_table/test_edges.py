@@ -41,6 +41,21 @@ def test_a_trace_of_the_gpu_alone_has_device_rows_only() -> None:
     )
 
 
+@pytest.mark.parametrize(("marks", "inside"), [((5, 6), 6), ((6, 5), 5), ((), 5)])
+def test_calls_of_no_op_lie_in_what_runs_on_the_thread_of_the_last_step_mark(
+    marks: tuple[int, ...], inside: int
+) -> None:
+    """Without marks it is the thread with the number of the process, 5."""
+    trace = TraceBuilder()
+    for number, tid in enumerate(marks):
+        trace.step(number, 1_000 * number, 10, pid=5, tid=tid)
+    for tid in (5, 6):
+        trace.op(f"aten::on{tid}", 10_000, 1_000, pid=5, tid=tid)
+    trace.launch("cudaFree", 10_100, 300, correlation=1, pid=5, tid=7)
+    own = key_averages(trace.load()).rows.set_index("name")["self_cpu_ns"]
+    assert {tid: own[f"aten::on{tid}"] for tid in (5, 6)} == {11 - inside: 1_000, inside: 700}
+
+
 def test_calls_without_any_op_run_on_the_first_thread() -> None:
     trace = TraceBuilder()
     trace.launch("cudaMalloc", 0, 100, correlation=1, pid=5, tid=6)

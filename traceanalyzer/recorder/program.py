@@ -39,8 +39,8 @@ class Recorder:
         return self._session.restart()
 
     def close(self) -> None:
-        """The process ends. One that has nothing that could step, such as a launcher, is silent."""
-        if os.getpid() == self._process and (self._session.seen or self._watch.could_step):
+        """The process ends. One without any step, such as a launcher, is silent."""
+        if os.getpid() == self._process and self._session.seen:
             self._session.close()
 
     def _take_over(self) -> bool:

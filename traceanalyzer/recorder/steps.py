@@ -30,12 +30,11 @@ class Watch:
         at_training: called when an optimizer is made.
         trains: whether it has made an optimizer: then no forward pass is a step.
         graphs: whether it has captured a CUDA graph.
-        could_step: whether the program has a module with parameters or an optimizer: then no step is worth a word.
     """
 
     def __init__(self, step: Step, restart: Callable[[], bool]) -> None:
         self.kind: str | None = None
-        self.could_step = self.trains = self.graphs = False
+        self.trains = self.graphs = False
         self._step, self._restart = step, restart
         self._owner = 0  # its id: a reference would keep a model alive
         self._seen: dict[tuple[str, int], int] = {}
@@ -83,7 +82,6 @@ def watch(step: Step, restart: Callable[[], bool], every_call_of: str | None = N
     """
     found = Watch(step, restart)
     if every_call_of is not None:
-        found.could_step = True
         watch_calls(every_call_of, lambda: step(CALL))
         return found
     _watch_optimizers(found)
@@ -105,7 +103,7 @@ def _watch_optimizers(found: Watch) -> None:
     made = optimizer.Optimizer.__init__
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        found.could_step = found.trains = True
+        found.trains = True
         found.at_training()
         made(self, *args, **kwargs)
 
@@ -129,7 +127,6 @@ def _watch_graphs(found: Watch) -> None:
 
     def replayed(self: Any) -> None:
         replay(self)
-        found.could_step = True
         found.event(GRAPH, self)
 
     torch.cuda.CUDAGraph.replay, torch.cuda.CUDAGraph.capture_begin = replayed, began
@@ -155,7 +152,6 @@ class _Modules:
 
     def follow(self, one: Any) -> None:
         """Each call of this module may be a step."""
-        self._found.could_step = True
         self._followed = one.register_forward_hook(self._leave, always_call=True)
 
     def _look(self) -> None:
@@ -190,14 +186,13 @@ def _watch_modules(found: Watch) -> None:
         modules.look_no_more()
         made = compile_any(*args, **kwargs)
         if isinstance(made, torch.nn.Module):
-            found.could_step = True
             made.register_forward_hook(lambda one, args, result: found.event(FORWARD, one))
         return made
 
     @wraps(compile_module)
     def compiled_in_place(one: Any, *args: Any, **kwargs: Any) -> None:
         compile_module(one, *args, **kwargs)
-        run, found.could_step = one._compiled_call_impl, True
+        run = one._compiled_call_impl
 
         def call(*args: Any, **kwargs: Any) -> Any:
             result = run(*args, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median_of
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -59,11 +59,8 @@ def _slower(trace: Trace, work: DeviceWork, entry: Rows, took: Floats, beside: F
 
 def _medians(kind: Rows, values: Floats, among: Mask, kinds: int) -> Floats:
     """Median of each kind's values; NaN where there are few."""
-    chosen = np.flatnonzero(among)
-    order = chosen[np.lexsort((values[chosen], kind[chosen]))]
-    begins = np.flatnonzero(starts_of_runs(kind[order]))
-    count = np.diff(begins, append=len(order))
+    enough = np.bincount(kind[among], minlength=kinds) >= _FEW
+    chosen = among & enough[kind]
     found = np.full(kinds, np.nan)
-    enough = count >= _FEW
-    found[kind[order[begins[enough]]]] = values[order[begins + count // 2]][enough]
+    found[enough] = median_of((np.cumsum(enough) - 1)[kind[chosen]], values[chosen])
     return found
