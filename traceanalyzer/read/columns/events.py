@@ -70,7 +70,10 @@ class Events:
 def fates_of(batch: Sequence[Any]) -> bytes:
     """What becomes of each event: an index into FATES."""
     try:
-        return bytes(map(_FATE_OF.__getitem__, map(_get_category, batch)))
+        categories = list(map(_get_category, batch))
+        if categories and categories[0] == categories[-1] and categories.count(categories[0]) == len(batch):
+            return bytes([_FATE_OF[categories[0]]]) * len(batch)  # comparing takes half as long as looking up
+        return bytes(map(_FATE_OF.__getitem__, categories))
     except UNFIT:
         return bytes(map(_fate, batch))
 
