@@ -152,11 +152,11 @@ def _exchanges(
 
 
 def _covers(members: intervals.Set, instants: Rows) -> Mask:
-    """Whether each instant lies in the set."""
-    index = np.searchsorted(members[0], instants, side="right") - 1
-    if len(members[0]) == 0:
-        return np.zeros(len(instants), bool)
-    return (index >= 0) & (instants < members[1][np.maximum(index, 0)])
+    """Whether each instant lies in the set; they are sorted."""
+    begun, ended = np.searchsorted(instants, members[0]), np.searchsorted(instants, members[1])
+    covering = np.bincount(begun, minlength=len(instants) + 1)
+    covering -= np.bincount(ended, minlength=len(instants) + 1)
+    return np.cumsum(covering[:-1]) > 0
 
 
 def _class_of(runs: Mask) -> Rows:

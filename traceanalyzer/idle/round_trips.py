@@ -47,7 +47,9 @@ def round_trips(
     waited = (dry >= 0) & (ends[np.maximum(dry, 0)] >= gaps.start_ns)
     waited |= (gaps.dur_ns <= LONG_PAUSE_NS) | (inside >= MOST * gaps.dur_ns)
     waited &= ~_drained_nothing(gaps, work, rows[last], starts[last]) | (inside >= MOST * gaps.dur_ns)
-    holds = late & (at >= 0) & (inside > 0) & drained & waited & ~_paused(nesting, activity, gaps, rows)
+    holds = late & (at >= 0) & (inside > 0) & drained & waited
+    charged = np.flatnonzero(holds)
+    holds[charged] = ~_paused(nesting, activity, gaps.start_ns[charged], gaps.end_ns[charged], rows)
     direct = np.where(holds, rows[last], np.where(_is_blocking(gaps, rows), gaps.call, -1))
     following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
     waited_for = gaps.in_time & _reads_back(gaps, work) & (gaps.call >= 0)
@@ -69,19 +71,22 @@ def _drained_nothing(gaps: Gaps, work: DeviceWork, call: Rows, start_ns: Rows) -
     return np.asarray((gaps.previous_work >= 0) & copies & dry)
 
 
-def _paused(nesting: Nesting, activity: Activity, gaps: Gaps, syncs: Rows) -> Mask:
+def _paused(nesting: Nesting, activity: Activity, starts: Rows, ends: Rows, syncs: Rows) -> Mask:
     """One stretch without ops is most of the gap, and longer than the CPU had waited when the device ran dry.
 
     Without the wait the CPU would have come that much earlier, and the device would have run dry all the same.
     It waited since the op around the call began, since that may wait more than once.
+
+    Args:
+        starts, ends: of the gaps.
     """
-    low, high = int(gaps.start_ns.min(initial=0)), int(gaps.end_ns.max(initial=0))
+    low, high = int(starts.min(initial=0)), int(ends.max(initial=0))
     stretches = intervals.complement(activity.sets["dispatching"], low, high)
-    _, pause = intervals.longest_overlap(stretches, gaps.start_ns, gaps.end_ns)
+    _, pause = intervals.longest_overlap(stretches, starts, ends)
     since = nesting.start_ns[np.where(nesting.op[syncs] >= 0, nesting.op[syncs], syncs)]
-    at = np.maximum(np.searchsorted(nesting.start_ns[syncs], gaps.start_ns, side="right") - 1, 0)
-    waited = np.where(nesting.end_ns[syncs[at]] >= gaps.start_ns, gaps.start_ns - since[at], 0)
-    return (pause >= MOST * gaps.dur_ns) & (pause >= LONG_PAUSE_NS) & (pause > waited)
+    at = np.maximum(np.searchsorted(nesting.start_ns[syncs], starts, side="right") - 1, 0)
+    waited = np.where(nesting.end_ns[syncs[at]] >= starts, starts - since[at], 0)
+    return (pause >= MOST * (ends - starts)) & (pause >= LONG_PAUSE_NS) & (pause > waited)
 
 
 def _is_blocking(gaps: Gaps, rows: Rows) -> Mask:

@@ -43,10 +43,10 @@ def nearest_reaching(end: Rows, need: Rows, thread: Rows) -> Rows:
     active = active[found[active] >= 0]
     wanted = need[active]
     while len(active):
-        further = found[found[active]]
+        further = found.take(found.take(active))
         found[active] = further
-        short = np.flatnonzero((end[further] < wanted) & (further >= 0))
-        active, wanted = active[short], wanted[short]
+        short = np.flatnonzero((end.take(further) < wanted) & (further >= 0))
+        active, wanted = active.take(short), wanted.take(short)
     return found
 
 
@@ -173,9 +173,9 @@ def nearest_marked(parent: Rows | Small, marked: Mask, rows: Rows) -> Rows:
     for _ in range(_LEVELS):
         if len(going) == 0:
             return found
-        above = parent[found[going]]
+        above = parent.take(found.take(going))
         found[going] = above
-        going = going[(above >= 0) & ~marked[above]]
+        going = going[(above >= 0) & ~marked.take(above)]
     found[going] = inherited(parent, marked)[found[going]]
     return found
 

@@ -24,7 +24,7 @@ def union(starts: Ns, ends: Ns) -> Set:
     if len(starts) == 0:
         return EMPTY
     order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    starts, ends = starts.take(order), np.maximum.accumulate(ends.take(order))
     first = np.concatenate(([True], starts[1:] > ends[:-1]))
     last = np.concatenate((first[1:], [True]))
     return starts[first], ends[last]
@@ -83,8 +83,9 @@ def _covered_before(members: Set, at: Ns) -> Ns:
         return np.zeros(len(at), np.int64)
     before = np.concatenate(([0], np.cumsum(members[1] - members[0])))
     index = np.searchsorted(members[0], at, side="right") - 1
-    inside = np.minimum(at, members[1][np.maximum(index, 0)]) - members[0][np.maximum(index, 0)]
-    return np.where(index < 0, 0, before[np.maximum(index, 0)] + inside)
+    last = np.maximum(index, 0)
+    inside = np.minimum(at, members[1].take(last)) - members[0].take(last)
+    return np.where(index < 0, 0, before.take(last) + inside)
 
 
 def overlaps(members: Set, starts: Ns, ends: Ns) -> tuple[Ns, Ns]:
@@ -96,7 +97,7 @@ def overlaps(members: Set, starts: Ns, ends: Ns) -> tuple[Ns, Ns]:
     count = np.maximum(np.searchsorted(members[0], ends, side="left") - first, 0)
     owner = np.repeat(np.arange(len(starts)), count)
     begins = np.cumsum(count) - count
-    return owner, np.arange(len(owner)) - begins[owner] + first[owner]
+    return owner, np.arange(len(owner)) + np.repeat(first - begins, count)
 
 
 def longest_overlap(members: Set, starts: Ns, ends: Ns) -> tuple[Ns, Ns]:

@@ -115,9 +115,9 @@ class Columns:
         kept = self._kept(name)
         assert not isinstance(kept, Coded)
         if isinstance(kept, Table):
-            found = kept.values[kept.codes[rows]]
+            found = kept.values.take(kept.codes.take(rows))
         else:
-            found = Narrow(kept.values[rows]).wide() if isinstance(kept, Narrow) else kept[rows]
+            found = Narrow(kept.values.take(rows)).wide() if isinstance(kept, Narrow) else kept.take(rows)
         np.putmask(found, rows < 0, -1)
         return found
 

@@ -230,11 +230,11 @@ def _typical(durations: Rows, costs: Rows, steps: Rows) -> int:
     """
     inside = np.flatnonzero(steps >= 0) if (steps >= 0).any() else np.arange(len(steps))
     weights = costs if costs[inside].any() else durations
-    order = inside[np.argsort(weights[inside], kind="stable")]
-    reached = np.cumsum(weights[order], dtype=np.float64)  # int64 has no room for several hostile ones
-    if not reached[-1]:
-        return int(order[len(order) // 2])
-    return int(order[np.searchsorted(reached, reached[-1] / 2, side="right")])
+    ordered = np.sort(weights[inside])  # several times faster than to sort positions
+    reached = np.cumsum(ordered, dtype=np.float64)  # int64 has no room for several hostile ones
+    half = np.searchsorted(reached, reached[-1] / 2, side="right") if reached[-1] else len(ordered) // 2
+    alike = np.flatnonzero(weights[inside] == ordered[half])
+    return int(inside[alike[half - np.searchsorted(ordered, ordered[half])]])
 
 
 def _totals(pending: PendingFinding, share: float, in_steps: int, per_step: int) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Selection(ABC):
         return len(self._rows)
 
     def __getitem__(self, chosen: Chosen) -> Self:
-        return type(self)(self.events, self._rows[positions(chosen, len(self))])
+        return type(self)(self.events, self._rows.take(positions(chosen, len(self))))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} rows)"

@@ -11,6 +11,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views.calls import Calls
@@ -108,13 +109,15 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
     busy = ~_idle_run(outer[order], work)
     outer, group = outer[order[busy]], group[order[busy]]
     names, rows, starts, ends = outer.name, outer.rows, outer.start_ns, outer.end_ns
+    trace = outer.events.trace
     loops = Loops.of(names.code, group, least)
     dims, launched = outer.text("input_dims"), work.outer_op.rows
     order = np.argsort(launched, kind="stable")
     copying, durations = work.kind.one_of("copy_h2d")[order], work.dur_ns[order]
     moving = work.kind.matches("^copy_")[order]
     first, last = (np.searchsorted(launched[order], rows, side=side) for side in ("left", "right"))
-    gathers = names.matches(_GATHERS)
+    gathers, layers = names.matches(_GATHERS), names.matches(_LAYERS)
+    takes_apart, puts_together = names.matches(_TAKES_APART), names.matches(_PUTS_TOGETHER)
     kernel, _ = grouped([work.name.code[order], work.blocks[order]])
     took = _before(durations)
     launches_before, ns_before = _before(last - first), _before(took[last] - took[first])
@@ -126,6 +129,7 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
             continue
         own = _filled(first[begin:end], last[begin:end])
         low, high = max(begin - _NEAR, 0), end + _NEAR
+        first_repeat = rows[members[0]], np.flatnonzero(layers[members[0]])
         following = np.append(starts[members[1:, 0]], ends[members[-1, -1]])
         yield Repeats(
             at=outer[members[:, 0]],
@@ -137,8 +141,8 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
             mean_ns=ns / launches,
             move_ns=float(durations[own][moving[own]].mean()) if moving[own].any() else 0.0,
             collected=bool(gathers[low:high].any()),
-            apart=_apart(outer[low:begin], outer[members[0]], len(members))
-            or _put_together(outer[end:high], outer[members[0]], len(members)),
+            apart=_apart(trace, rows[low:begin][takes_apart[low:begin]], *first_repeat, len(members))
+            or _put_together(trace, rows[end:high][puts_together[end:high]], *first_repeat, len(members)),
             exact=_exact(
                 kernel[own], (last[begin:end] - first[begin:end]).reshape(members.shape).sum(axis=1)
             ),
@@ -164,33 +168,37 @@ def _before(values: Rows) -> Rows:
     return np.concatenate(([0], np.cumsum(values)))
 
 
-def _apart(near: Calls, first: Calls, count: int) -> bool:
+def _apart(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -> bool:
     """Whether an op right before the loop takes apart so many parts, and the first layer of a repeat takes one of them.
 
     Where a layer comes right after another, one of them may take a state.
+
+    Args:
+        takers: rows of the ops right before the loop that take a tensor apart.
+        repeat: rows of the ops of the first repeat.
+        layers: which of them are layers.
     """
-    takers = near.name.matches(_TAKES_APART)
-    layers = np.flatnonzero(first.name.matches(_LAYERS))
-    if not takers.any() or len(layers) == 0 or (np.diff(layers) == 1).any():
+    if len(takers) == 0 or len(layers) == 0 or (np.diff(layers) == 1).any():
         return False
-    trace = near.events.trace
-    _, taking = signatures_of(trace, near.rows[takers])
-    _, (layer, *_) = signatures_of(trace, first.rows[layers[:1]])
+    _, taking = signatures_of(trace, takers)
+    _, (layer, *_) = signatures_of(trace, repeat[layers[:1]])
     taken = tensors(layer)[:1]
     return any([_part(op, count)] == taken for op in taking)
 
 
-def _put_together(after: Calls, first: Calls, count: int) -> bool:
+def _put_together(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -> bool:
     """Whether an op right after the loop puts together so many results of chains that nothing enters on their way.
 
     What the first layer takes is of another shape than all that a repeat makes, so it is of no repeat before.
+
+    Args:
+        takers: rows of the ops right after the loop that put tensors together.
+        repeat, layers: as of `_apart`.
     """
-    takers = after.name.matches(_PUTS_TOGETHER)
-    layers = np.flatnonzero(first.name.matches(_LAYERS))
-    if not takers.any() or len(layers) == 0:
+    if len(takers) == 0 or len(layers) == 0:
         return False
-    _, putting = signatures_of(after.events.trace, after.rows[takers])
-    number, signatures = signatures_of(after.events.trace, first.rows[layers[0] :])
+    _, putting = signatures_of(trace, takers)
+    number, signatures = signatures_of(trace, repeat[layers[0] :])
     begins, *chain = (signatures[which] for which in number.tolist())
     results = {part for op in putting if len(tensors(op)) == count for part in tensors(op)}
     taken = [tensors(op) for op in chain]
