@@ -266,5 +266,6 @@ def test_a_fault_that_alone_is_gone_has_said_and_got_and_a_row_of_the_ledger() -
     )
     text = ledger_text([row], ledger_text([row], ""))
     assert text.count("\n") == 3
+    assert ledger_text([row], text.removesuffix("\n")) == ledger_text([row], text)
     predicted = compare(folder / "bad.json.gz", folder / "good.json.gz")
     assert {one["fitted"] for one in ledger_rows(predicted, None)} == {"yes"}

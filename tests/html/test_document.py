@@ -203,22 +203,22 @@ def test_the_shown_command_runs(
     assert "as asked for with --window" in capsys.readouterr().out
 
 
-def test_the_command_of_what_is_at_the_very_begin_has_a_window_that_is_none_too_short(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("start_ns", "end_ns", "window"),
+    [(-50, 400, "0.000ms:0.001ms"), (2_000_000, 5_250_000, "2.000ms:5.250ms")],
+)
+def test_the_command_of_a_finding_that_is_not_drawn_has_its_window_which_is_none_too_short(
+    start_ns: int, end_ns: int, window: str
 ) -> None:
     made = page(ONE)
-    origin = made.report.traces[0].meta.origin_ns
-    early = replace(made.report.findings[0], start_ns=origin - 50, end_ns=origin + 400)
-    short = replace(
-        made,
-        report=replace(made.report, findings=(early, *made.report.findings[1:])),
-        strips=(None, *made.strips[1:]),
-    )
-    texts = [one.text for one in parsed(render_html(short)).elements if one.name == "code"]
-    (command, *_) = [text for text in texts if text.startswith("traceanalyzer diagnose")]
-    assert command.endswith(" --window 0.000ms:0.001ms")
+    origin, findings = made.report.traces[0].meta.origin_ns, made.report.findings
+    moved = replace(findings[0], start_ns=origin + start_ns, end_ns=origin + end_ns)
+    report = replace(made.report, findings=(moved, *findings[1:]))
+    html = render_html(replace(made, report=report, strips=(None, *made.strips[1:])))
+    texts = [one.text for one in parsed(html).elements if one.name == "code"]
+    command = next(text for text in texts if text.startswith("traceanalyzer diagnose"))
+    assert command.endswith(f" --window {window}")
     assert run([*command.split()[1:], "--select", "implicit-sync"]) == 0
-    assert "as asked for with --window" in capsys.readouterr().out
 
 
 # -- notebooks --------------------------------------------------------------------------------------------

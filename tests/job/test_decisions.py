@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.builder import TraceBuilder
 from traceanalyzer.job.loads import Load
 from traceanalyzer.job.pairing import _apart_ns
 from traceanalyzer.job.rates import _Collective, _rate, bus_factor
+from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import KINDS
+
+SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def test_one_collective_far_off_does_not_move_the_clock() -> None:
@@ -57,6 +62,20 @@ def test_a_rate_is_of_the_median_size() -> None:
             every[-1].add(rank, 0, 100, size, 0, None)
     rate = _rate(every, None)
     assert (rate.bytes, rate.size, rate.count) == (12, 2, 3)
+
+
+def test_a_send_is_of_two_ranks_where_it_is_launched_within_what_names_them() -> None:
+    """Before it, at its begin, in it, at its end and after it; one whose call is not recorded is of nobody."""
+    trace = TraceBuilder()
+    trace.annotation("nccl:send 0->1", 100_000, 100_000)
+    for number, at in enumerate((50_000, 100_000, 150_000, 200_000, 250_000), 1):
+        trace.launch("cudaLaunchKernel", at, 1_000, number)
+        trace.kernel(at + 500_000, 10_000, number, name=SEND, **{"Collective name": "send"})
+    trace.kernel(900_000, 10_000, 99, name=SEND, **{"Collective name": "send"})
+    analysis = Analysis(trace.load())
+    runs, origin = analysis.index(CollectiveRuns), int(analysis.trace.cpu["start_ns"].min()) - 50_000
+    assert (runs.start_ns - origin).tolist() == [600_000, 650_000, 700_000]
+    assert set(runs.group) == {"0 to 1"}
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8, 512])

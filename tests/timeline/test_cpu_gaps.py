@@ -38,6 +38,18 @@ def test_stretches_lie_in_the_steps_apart_and_hold_no_op(path: Path) -> None:
         assert not ((nesting.start_ns[rows] < end) & (nesting.end_ns[rows] > start)).any()
 
 
+@pytest.mark.parametrize(("ops", "stretches"), [(1, 0), (2, 1), (3, 2)])
+def test_between_two_ops_is_one_stretch(ops: int, stretches: int) -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000_000)
+    for number in range(ops):
+        trace.op("aten::mm", 100_000 * number, 10_000)
+        trace.launch("cudaLaunchKernel", 100_000 * number + 1_000, 5_000, number + 1)
+        trace.kernel(100_000 * number + 8_000, 1_000, number + 1)
+    gaps = Analysis(trace.load()).index(CpuGaps)
+    assert (gaps.end_ns - gaps.start_ns).tolist() == [90_000] * stretches
+
+
 def test_stretches_are_20_us_or_more_and_an_op_that_only_asks_is_the_host_s() -> None:
     """From 10 to 30 us and from 40 to 59.999 us; then from 70 to 90 us with an op in which an event is queried."""
     trace = TraceBuilder()
