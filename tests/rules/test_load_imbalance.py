@@ -10,7 +10,9 @@ import pytest
 from tests.job.ranks import Reductions, job_of
 from tests.loaded import reported_pair
 from traceanalyzer import Finding, Report, diagnose
+from traceanalyzer.job.loads import Load
 from traceanalyzer.model.finding import Confidence, Severity, Status
+from traceanalyzer.rules.communication.load_imbalance import Limits, _stands_out
 
 Shared = Callable[[str], Path]
 RULE = "load-imbalance"
@@ -105,3 +107,33 @@ def test_recorded_jobs_whose_load_is_even(name: str, shared: Shared) -> None:
 
 def of_rule(report: Report, rule: str) -> list[Finding]:
     return [found for found in report.findings if found.rule == rule]
+
+
+@pytest.mark.parametrize(
+    ("own", "stands_out"),
+    [
+        (Load(1_100, 100), True),  # a tenth more than the usual 1,000
+        (Load(1_099, 100), False),
+        (
+            Load(1_050, 100, held_ns=25, step_ns=1_190),
+            True,
+        ),  # the others wait for half of it, 4.2 % of the step
+        (Load(1_050, 100, held_ns=24, step_ns=1_190), False),
+        (Load(1_050, 100, held_ns=25, step_ns=1_191), False),
+        (Load(1_100, 200), True),  # waits 100 longer, and computes 100 longer
+        (Load(1_100, 201), False),
+        (Load(1_100, 100, error_ns=33.3), True),  # three standard errors
+        (Load(1_100, 100, error_ns=33.4), False),
+    ],
+)
+def test_a_rank_stands_out_that_computes_more_than_chance_and_makes_others_wait(
+    own: Load, stands_out: bool
+) -> None:
+    others = [Load(ns, waiting) for ns, waiting in ((400, 100), (1_000, 700), (5_000, 0))]
+    assert _stands_out(own, others, Limits()) is stands_out
+
+
+def test_the_error_of_the_mean_of_others_is_smaller_the_more_they_are() -> None:
+    own = Load(1_100, 0)
+    assert not _stands_out(own, [Load(1_000, 0, error_ns=34)], Limits())
+    assert _stands_out(own, [Load(1_000, 0, error_ns=34)] * 2, Limits())

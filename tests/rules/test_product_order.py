@@ -39,7 +39,13 @@ def test_three_matrices_are_multiplied_in_the_order_that_takes_fewer_operations(
 def test_products_with_softmax_between_and_short_rows_keep_their_order() -> None:
     softmax = Op("aten::_softmax", POINTWISE, 300, [[32, 4_096, 4_096], [], []], [F32, "Scalar", "Scalar"])
     reader = Op("aten::relu", POINTWISE, 20, [[32, 4_096, 4_096]], [F32])
-    for ops in (linear_attention(softmax), linear_attention(rows=128), [*linear_attention(), reader]):
+    masked = Op("aten::mul", POINTWISE, 700, [[32, 4_096, 4_096], [4_096, 4_096]], [F32, F32])
+    for ops in (
+        linear_attention(softmax),
+        linear_attention(masked),
+        linear_attention(rows=128),
+        [*linear_attention(), reader],
+    ):
         assert found(program(ops), "product-order") == []
 
 

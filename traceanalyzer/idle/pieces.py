@@ -92,8 +92,8 @@ class Cutter:
 
 
 def _touching(members: intervals.Set, wanted: intervals.Set) -> intervals.Set:
-    """The members that overlap what is wanted."""
-    if len(members[0]) == 0 or len(wanted[0]) == 0:
+    """The members that overlap what is wanted, which is not empty."""
+    if len(members[0]) == 0:
         return intervals.EMPTY
     low, high = wanted[0][0], wanted[1][-1]
     near = (members[1] > low) & (members[0] < high)

@@ -82,7 +82,7 @@ def _is_once(nesting: Nesting, rows: Rows, steps: Steps) -> bool:
     step = np.searchsorted(edges, nesting.start_ns[real], side="right") - 1
     count = np.bincount(np.maximum(step, 0), minlength=len(edges))[head:]
     least = 1 if len(steps) >= _FEWEST_STEPS else _OFTEN
-    return bool(2 * (count >= least).sum() < len(count)) or not len(count)
+    return bool(2 * (count >= least).sum() < len(count))
 
 
 def _tuning(trace: Trace, nesting: Nesting, syncs: SyncCalls) -> Rows:

@@ -121,9 +121,9 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
     lines = at.line.sums(at.dur_ns) if is_op else {}
     computes = is_op or bool(parts)
     whole = intervals.length(lost.spans()) >= _WHOLE * at.total_ns
-    torchs = at.torchs_part(_MOST) if isinstance(at, HostCalls) and not computes else None
-    advice = _ON_THE_DEVICE if is_op else _WITH_OPS if parts else _ELSEWHERE
-    if isinstance(at, HostCalls) and not computes:
+    torchs, advice = None, _ON_THE_DEVICE if is_op else _WITH_OPS if parts else _ELSEWHERE
+    if isinstance(at, HostCalls) and not parts:
+        torchs = at.torchs_part(_MOST)
         advice = TORCHS if torchs else librarys(at, key) or advice
     skewed = at.dur_ns.max() > limits.skew_times * np.median(at.dur_ns)
     return Hits(
