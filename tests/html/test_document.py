@@ -24,7 +24,7 @@ from traceanalyzer.render.html.summary import MOST_BYTES, summary_svg
 from traceanalyzer.render.html.templates import filled, script, style, template
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.report.diagnosis import report_of
-from traceanalyzer.report.page.page import page_of
+from traceanalyzer.report.page.page import page_of, thinner
 from traceanalyzer.report.triage import triage
 
 ONE = FIXTURES / "implicit-sync" / "bad.json.gz"
@@ -109,6 +109,22 @@ def test_many_ranks_and_findings_stay_small() -> None:
     whole = page_of(crowd, [(report.traces[0].rank, analysis)])
     assert sum(strip is not None for strip in whole.strips) == 40
     assert len(render_html(whole)) <= MOST_OF_PAGE
+
+
+def test_a_page_that_is_too_large_has_half_of_its_drawings_then_half_of_its_ranks() -> None:
+    analysis, report = analysed(ONE), reported(ONE)
+    traces = tuple(replace(report.traces[0], rank=rank) for rank in range(5))
+    findings = tuple(replace(finding, rank=rank) for finding in report.findings[:1] for rank in range(5))
+    page, sizes = (
+        page_of(replace(report, traces=traces, findings=findings), [(rank, analysis) for rank in range(5)]),
+        [],
+    )
+    while page is not None:
+        drawn = [strip is not None for strip in page.strips]
+        assert drawn == sorted(drawn, reverse=True)  # those of the first findings stay
+        sizes.append((sum(drawn), sum(one.detailed for one in page.traces)))
+        page = thinner(page)
+    assert sizes == [(5, 5), (2, 5), (1, 5), (1, 2), (1, 1)]
 
 
 def test_reports_of_every_kind_have_a_page() -> None:

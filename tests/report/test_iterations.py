@@ -65,6 +65,12 @@ def test_noise_is_not_said(steps: Sequence[Sequence[int]]) -> None:
     assert found.noise_ns is not None
 
 
+@pytest.mark.parametrize(("ns", "more"), [([1250], None), ([1250] * 30, 200)])
+def test_the_more_steps_an_iteration_has_the_less_is_noise(ns: list[int], more: int | None) -> None:
+    spread = [1000, 1100] * 15
+    assert [one.more_ns for one in said(spread, spread, ns).each] == [None, None, more]
+
+
 def test_two_single_steps_tell_no_noise() -> None:
     found = said([1000], [3000])
     assert (found.noise_ns, [one.more_ns for one in found.each]) == (None, [None, None])

@@ -107,6 +107,10 @@ def test_work_cannot_need_less_than_nothing_or_more_than_it_takes(
     work = analysis.index(Work)[0:3]
     wanted = work.dur_ns.astype(np.float64)
     assert quicker(work, wanted)["lost"].sums(3).sum() == 0
+    spared = quicker(work, wanted * np.array([0, 1, 0]) + np.array([0, 0, 1]))
+    assert spared["lost"].sums(3).tolist() == [wanted[0], 0, wanted[2] - 1]
+    gone, resized = spared["fix"]
+    assert (gone.work.tolist(), resized.work.tolist()) == ([0], [1, 2])
     wanted[1] = needed
     with pytest.raises(ValueError, match=why):
         quicker(work, wanted)

@@ -11,8 +11,9 @@ import pytest
 from tests.builder import TraceBuilder
 from tests.job.ranks import REDUCES
 from tests.loaded import reported_pair
+from tests.rules.loops import Loop, loop_of
 from tests.rules.programs import US, found
-from traceanalyzer import Finding, Severity
+from traceanalyzer import Finding, Severity, Trace, diagnose
 
 Shared = Callable[[str], Path]
 SENDRECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
@@ -181,3 +182,31 @@ def test_an_exchange_that_is_hidden_already_needs_no_second_half(
 ) -> None:
     (one,) = found(exchanges(kernel, beside), "exposed-communication")
     assert one.advice.startswith(advised)
+
+
+@pytest.mark.parametrize(
+    ("ops", "status"), [((), "not applicable"), (("DistributedDataParallel.forward",), "clear")]
+)
+def test_unused_parameters_are_searched_by_ddp_alone(ops: tuple[str, ...], status: str) -> None:
+    assert [
+        one.status.value for one in diagnose(searching(*ops), select=["find-unused-parameters"]).outcomes
+    ] == [status]
+
+
+def searching(*ops: str) -> Trace:
+    """Steps in which these run for 500 us each before two kernels."""
+
+    def body(loop: Loop, number: int) -> None:
+        for op in ops:
+            loop.host_op(op, 500_000)
+
+    return loop_of(body)
+
+
+def test_a_search_for_unused_parameters_in_each_step_is_said_and_is_no_loss() -> None:
+    ops = "DistributedDataParallel.forward", "torch::distributed::reducer::search_unused_parameters"
+    (found,) = diagnose(searching(*ops), select=["find-unused-parameters"]).findings
+    assert (found.severity, found.count, found.device) == (Severity.INFO, 6, None)
+    assert "searches for unused parameters once a step" in found.message
+    assert found.saving is not None
+    assert found.saving.step_ns == pytest.approx(500_000, rel=0.3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -208,6 +209,10 @@ def test_float64_is_seen_by_types_alone() -> None:
     ]
     (one,) = found(program(ops), "float64-math")
     assert (one.evidence["first_op"], one.count) == ("aten::add", 12)
+    (alone,) = found(
+        program([*ops[:1], replace(ops[1], name="aten::sort", kernel="some_sort")]), "float64-math"
+    )
+    assert ["TF32" in said.advice for said in (one, alone)] == [True, False]  # for products alone
 
 
 def test_products_with_multiples_of_8_in_narrow_kernels_are_told_to_look_at_strides() -> None:

@@ -126,6 +126,7 @@ def test_a_measured_step_settles_it(step_ms: float, cause: str, bound: str) -> N
     assert one.cause == cause
     assert "--step-ms" not in one.advice
     assert (one.severity is Severity.HIGH) == (cause == "graph")
+    assert (one.saving is not None) == (cause == "graph")
     assert report.traces[0].summary.limit.startswith(bound)
 
 

@@ -62,8 +62,7 @@ class Gaps:
         calls, entry = np.unique(
             work.call, return_index=True
         )  # in order of start, so the first is the earliest
-        found = np.minimum(np.searchsorted(calls, self.call), max(len(calls) - 1, 0))
-        return shared & (work.start_ns[entry[found]] < self.start_ns)
+        return shared & (work.start_ns[entry[np.searchsorted(calls, self.call)]] < self.start_ns)
 
     @classmethod
     def of(cls, work: DeviceWork, window: tuple[int, int]) -> Self:
