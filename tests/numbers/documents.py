@@ -215,14 +215,15 @@ def _page(name: str) -> Any:
 
 
 def _attributes(html: bytes) -> Mapping[str, Sequence[str]]:
-    """Numbers in the attributes of the elements: where they are drawn, and what they are exactly; and how many."""
+    """Numbers in the attributes of the elements, where they are drawn and what they are exactly, and in tables."""
     page: dict[str, list[str]] = {}
     for one in parsed(html).elements:
         if one.name == "wbr" or "/outcomes/" in (one.attributes.get("data-path") or ""):
             continue  # where a path may be broken depends on where the file is
         kind = "_".join([one.name, *(one.attributes.get("class") or "").split()[:1]]).replace("-", "_")
         page.setdefault(kind, []).append("")
-        for attribute, value in one.attributes.items():
+        told = {"text": one.text} if one.name in ("td", "text") else {}
+        for attribute, value in (one.attributes | told).items():
             if attribute not in ("id", "class", "content", "href", "d"):
                 page.setdefault(f"{kind}_{attribute}".replace("-", "_"), []).append(
                     f"{_PATH.sub('', value or '')} ."
@@ -262,10 +263,6 @@ def _collectives(name: str) -> Any:
     return {"found": found, "text": _lines(render_collectives(found))}
 
 
-def _functions(_: str) -> Any:
-    return outcomes()
-
-
 KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "diagnosed": (_diagnosed, [*RECORDED, *BUILT, *CHANCES, *JOBS]),
     "window": (_window, [*one_of(24, RECORDED), *one_of(5, CHANCES)]),
@@ -284,7 +281,7 @@ KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "overlay": (_overlay, DRAWN),
     "compared": (_compared, [*CHANGES, *BAD]),
     "collectives": (_collectives, [*JOBS]),
-    "functions": (_functions, ["all"]),
+    "functions": (lambda _: outcomes(), ["all"]),
 }
 
 

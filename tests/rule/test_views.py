@@ -74,3 +74,19 @@ def test_a_pause_is_in_the_function_that_is_open_for_more_than_half_of_it(
     pauses = Analysis(loop_of(body, steps=5)).index(CallsAfterCpuGaps)
     assert pauses.dur_ns.tolist() == [1_000_000, *[2_000_000] * 4]
     assert [*pauses.line.values()] == ["train.py(3): loop", *[named] * 4]
+
+
+@pytest.mark.parametrize(("longer_us", "pauses", "calls"), [(0, 5, 5), (55, 5, 5), (56, 5, 0), (0, 4, 0)])
+def test_calls_of_a_function_are_the_pauses_where_each_is_one(
+    longer_us: int, pauses: int, calls: int
+) -> None:
+    """One call of 500 us and more takes 10 % or more of its time beside its pause; one pause has no call."""
+
+    def body(loop: Loop, number: int) -> None:
+        begin, more = loop.now - 3_000, 1_000 * longer_us if number == 2 else 0
+        if number < pauses:
+            loop.python("train.py(3): f", begin, 500_000 + more, python_id=number + 1)
+        loop.now = begin + 500_000
+
+    found = Analysis(loop_of(body, steps=5)).index(CallsAfterCpuGaps)
+    assert len(found.calls_ns("train.py(3): f", 0.9)) == calls

@@ -184,6 +184,22 @@ def test_torch_has_one_layout_for_signals(shape: list[int], said: bool) -> None:
     assert bool(found(program([convert, Op("aten::mm", NVJET, 100)]), "layout-conversion")) is said
 
 
+@pytest.mark.parametrize(
+    ("norm", "severity"), [("aten::instance_norm", "info"), ("aten::batch_norm", "medium")]
+)
+def test_layouts_that_a_norm_by_image_asks_for_are_no_fault(norm: str, severity: str) -> None:
+    convert = Op("aten::_convolution", "void nchwToNhwcKernel<float>(int)", 40, [[16, 64, 96, 96]], [F32])
+    stats = Op(
+        norm,
+        "void at::native::batch_norm_collect_statistics_kernel<float>(int)",
+        20,
+        [[16, 64, 96, 96]],
+        [F32],
+    )
+    (one,) = found(program([convert, stats, Op("aten::mm", NVJET, 100)]), "layout-conversion")
+    assert (one.severity.value == "info") is (severity == "info")
+
+
 def test_gathers_are_said_for_information() -> None:
     index = Op(
         "aten::index_select",
