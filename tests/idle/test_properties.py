@@ -40,6 +40,8 @@ def test_the_books_agree_with_the_reference(trace: TraceBuilder) -> None:
     for device in books.devices:
         mine = [member for member in work if member.device == device]
         assert intervals.length(busy.devices[device]) == reference.busy_ns(mine)
+        parts = books.parts(device)
+        assert [*parts] == sorted(parts, key=lambda name: (-parts[name], name))  # largest first
 
 
 @many

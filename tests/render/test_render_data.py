@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.data.json import render_json, render_jsonl
+from traceanalyzer.render.data.markdown import render_markdown
 from traceanalyzer.render.data.parquet import FINDINGS, write_accounting, write_findings
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
@@ -190,3 +191,11 @@ def test_every_field_is_described_in_the_documentation() -> None:
     }
     assert {key for key in keys if f"`{key}`" not in text} == set()
     assert f"`schema_version` is {SCHEMA_VERSION}" in text
+
+
+def test_markdown_has_a_bar_for_each_part_of_the_window_which_is_never_empty() -> None:
+    parts = {"compute": 62_600_000, "idle:python": 37_399_000, "memset": 1_000}
+    device = replace(samples.accounting(), parts_ns=parts)
+    text = render_markdown(samples.report(samples.trace(accounting=(device,))))
+    bars = [line.count("█") for line in text.splitlines() if "█" in line]
+    assert bars == [13, 1, 7]  # idle time comes last

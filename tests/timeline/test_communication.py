@@ -103,6 +103,14 @@ def test_long_kernels_of_few_blocks_on_a_stream_of_their_own_communicate() -> No
     assert two_streams(blocks=20, dur_us=900) == ["communication"] * 4
 
 
+@pytest.mark.parametrize(("blocks", "kind"), [(88, "communication"), (89, "compute")])
+def test_two_thirds_of_the_multiprocessors_are_few_blocks(blocks: int, kind: str) -> None:
+    """Of 132; a grid that is not recorded is of no size."""
+    assert launched_by("SynclessAllToAll", blocks=blocks)[0] == kind
+    assert two_streams(blocks=blocks, dur_us=900) == [kind] * 4
+    assert launched_by("SynclessAllToAll", blocks=0)[0] == "compute"
+
+
 def test_wide_or_short_kernels_and_those_of_the_only_stream_compute() -> None:
     assert two_streams(blocks=132, dur_us=900) == ["compute"] * 4
     assert two_streams(blocks=20, dur_us=10) == ["compute"] * 4

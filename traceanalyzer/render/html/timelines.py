@@ -127,12 +127,10 @@ def _culprits(report: Report) -> tuple[int, ...]:
 
 def _shifts(report: Report) -> list[int | None]:
     """What is added to each trace's offsets so that all ranks have one axis; None where that is not known."""
-    clocks = (
-        {} if report.job is None else {one.rank: one for one in report.job.ranks if one.clock is not None}
-    )
+    ranks = {} if report.job is None else {one.rank: one for one in report.job.ranks}
     found: list[int | None] = []
     for trace in report.traces:
-        one = clocks.get(-1 if trace.rank is None else trace.rank)
+        one = ranks.get(-1 if trace.rank is None else trace.rank)
         if one is None or one.clock is None:
             found.append(None)
             continue
