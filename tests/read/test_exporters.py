@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,11 @@ def test_of_an_npu_the_ops_are_read_and_its_tasks_are_named() -> None:
 def test_of_an_hpu_the_reason_is_given() -> None:
     (told,) = diagnose(of(op(), op(cat="hpu_op", name="gemm", pid=0))).traces
     assert told.summary.limit.startswith("not judged: the trace has 1 row of HPU (hpu_op)")
+
+
+@pytest.mark.parametrize(("many", "shown"), [(5, "c0, c1, c2, c3, c4$"), (6, r"c0, c1, c2, c3, c4, \.\.\.$")])
+def test_five_categories_that_are_not_torchs_are_named_the_most_frequent_first(many: int, shown: str) -> None:
+    events = [span(f"c{at}") for at in range(many) for _ in range(many - at)]
+    with pytest.raises(NotATrace) as error:
+        of(*reversed(events))
+    assert re.search(f"its categories are {shown}", error.value.problem)
