@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.loaded import reported
 from tests.rules.launches import Shared
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer import diagnose
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.own_code import package_of
+from traceanalyzer.timeline.user_code import UserCode
 
 MS = 1_000_000
 SITE = "/usr/lib/python3.12/site-packages/"
@@ -60,3 +64,15 @@ def test_a_layout_is_chosen_outside_of_the_library(shared: Shared) -> None:
     said = {one.rule: one.advice for one in reported(shared("slowdown/cnn.stack")).findings}
     assert said["layout-conversion"].endswith(" This is in torchvision, called in corpus5.py(39): step.")
     assert "torchvision" not in said["launch-bound"]
+
+
+@pytest.mark.parametrize(("stacks", "recorded"), [((), False), ((1,), True), ((0, 1), True)])
+def test_python_is_recorded_where_any_row_says_who_called_it(stacks: tuple[int, ...], recorded: bool) -> None:
+    trace = TraceBuilder()
+    for number in range(2):
+        said = {"Call stack": "/home/ann/net.py(3): forward;run.py(9): main"} if number in stacks else {}
+        trace.op("aten::mm", 100 * number, 50, **said)
+    code = Analysis(trace.load()).index(UserCode)
+    assert code.recorded is recorded
+    shown = ["/home/ann/net.py(3): forward" if number in stacks else None for number in range(2)]
+    assert [*code.around(np.arange(2)).values()] == shown
