@@ -23,8 +23,7 @@ def union(starts: Ns, ends: Ns) -> Set:
     starts, ends = starts[keep], ends[keep]
     if len(starts) == 0:
         return EMPTY
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts.take(order), np.maximum.accumulate(ends.take(order))
+    starts, ends = np.sort(starts, kind="stable"), np.sort(ends, kind="stable")  # most come in order
     first = np.concatenate(([True], starts[1:] > ends[:-1]))
     last = np.concatenate((first[1:], [True]))
     return starts[first], ends[last]

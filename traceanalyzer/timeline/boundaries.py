@@ -27,7 +27,7 @@ class Boundaries:
     @classmethod
     def of(cls, nesting: Nesting) -> Self:
         """Of all threads."""
-        ends = tuple(np.sort(nesting.end_ns[rows]) for rows in nesting.thread_rows)
+        ends = tuple(np.sort(nesting.end_ns.take(rows), kind="stable") for rows in nesting.thread_rows)
         return cls(nesting.thread_start_ns, ends)
 
     def around(self, thread: int, at: Rows, side: Literal["left", "right"]) -> tuple[Rows, Rows]:

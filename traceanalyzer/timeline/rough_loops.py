@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, numbered, pick
+from traceanalyzer.model.arrays import Rows, narrowed, numbered, pick
 
 _NEAR = (0.5, 1.6)  # of the median distance: repeats of other branches or lengths are that near
 _AS_MUCH = 0.85  # of what the best kind covers: of such the rarest is the whole repeat, others come within it
@@ -47,7 +47,7 @@ class RoughLoops:
         if len(kind) == 0:
             return cls(*(np.zeros(0, np.int64) for _ in range(6)))
         pair, found = numbered(group * (int(kind.max()) + 1) + kind)
-        order = np.argsort(pair, kind="stable")
+        order = np.argsort(narrowed(pair), kind="stable")
         again = np.flatnonzero(np.diff(pair[order]) == 0)  # positions whose next one is of the same pair
         at, gap = order[again], order[again + 1] - order[again]
         own = pair[at]
