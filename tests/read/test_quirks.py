@@ -79,6 +79,12 @@ def test_every_duration_that_can_be_is_kept_and_none_of_them_is_counted(ns: list
 def test_whole_microseconds_are_said() -> None:
     assert of(op(ts=1_600_000_000_000_000, dur=3)).meta.capabilities["nanoseconds"] is False
     assert of(op()).meta.capabilities["nanoseconds"] is True
+    whole = op(ts=1_600_000_000_000_000, dur=3)
+    for other in ({"dur": 3.25}, {"ts": 1_600_000_000_000_009.5}):
+        assert of(whole, {**whole, **other}).meta.capabilities["nanoseconds"] is True
+        assert (
+            of(whole, kernel(**{**whole, "cat": "kernel", **other})).meta.capabilities["nanoseconds"] is True
+        )
 
 
 @pytest.mark.parametrize(

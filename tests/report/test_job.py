@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.job.ranks import Reductions
 from tests.loaded import reported_pair
+from traceanalyzer import diagnose, load_job
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.measured import RECORDING
 from traceanalyzer.model.units import format_ns
 
 Shared = Callable[[str], Path]
@@ -191,3 +194,28 @@ def test_a_search_for_unused_parameters_is_named(shared: Shared) -> None:
     assert not [
         one for one in reported_pair(shared, "ranks2/unused.fixed").findings if one.rule == found.rule
     ]
+
+
+@pytest.mark.parametrize(
+    ("told_ms", "step_ms"),
+    [
+        ((1.11, 1.13), 1.12),
+        ((1.12, None), None),
+        ((1.12, 90.0), None),
+        ((0.0, 1.12), None),
+        ((1.15, 1.11), 1.13),
+    ],
+)
+def test_a_job_s_step_is_as_recorded_where_all_ranks_were_timed_beyond_doubt(
+    told_ms: tuple[float | None, float | None], step_ms: float | None, tmp_path: Path
+) -> None:
+    """Steps of 1 ms of compute, 100 us of transfer and 20 us between them; 90 ms cannot be one of them."""
+    paths = []
+    for (rank, trace), ms in zip(
+        Reductions(dict.fromkeys((0, 1), (1_000,) * 5)).traces().items(), told_ms, strict=True
+    ):
+        trace.header |= {} if ms is None else {RECORDING: {"before_ms": [ms, ms], "after_ms": []}}
+        paths.append(trace.write(tmp_path / f"rank{rank}.json"))
+    steps = [one.step for one in diagnose(load_job(*paths)).traces]
+    known_ns = 1_100_000 if step_ms is None else round(1e6 * step_ms)  # predicted, where it was not timed
+    assert [one.unprofiled_ns for one in steps if one] == [known_ns] * 2

@@ -72,6 +72,12 @@ def test_a_gram_matrix_is_made_over_the_short_side() -> None:
         assert one.cost_ns == pytest.approx(6e3 * (2 * 400 * 3 / 4 + 1_600 * (1 - 1 / 64) + saved), rel=0.01)
 
 
+@pytest.mark.parametrize(("rows", "found_it"), [(2_048, True), (2_047, False)])
+def test_a_side_is_long_that_is_twice_the_other(rows: int, found_it: bool) -> None:
+    causes = [one.cause for one in found(program(orthogonalised(rows=rows)), "product-order")]
+    assert ("long-side" in causes) is found_it
+
+
 def test_gram_matrices_that_are_read_otherwise_or_nearly_square_are_left_alone() -> None:
     softmax = Op("aten::_softmax", POINTWISE, 300, [[4_096, 4_096], [], []], [F32, "Scalar", "Scalar"])
     far = [Op("aten::relu", POINTWISE, 20, [[9, 9]], [F32])] * 6
