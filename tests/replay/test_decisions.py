@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
-from traceanalyzer.replay.behind import late_share
+from traceanalyzer.replay.behind import behind, late_share
 from traceanalyzer.replay.beside import _medians
 from traceanalyzer.replay.calibration import RESIDUAL
 from traceanalyzer.replay.saving import Forecast
@@ -89,3 +89,88 @@ def test_three_executions_alone_tell_the_usual_time_of_a_kind() -> None:
     alone = np.array([*[True] * 5, True, True, False, True, True, False])
     assert _medians(kind, took, alone, 3).tolist() == [3.0, pytest.approx(np.nan, nan_ok=True), 7.0]
     assert np.isnan(_medians(kind, took, np.zeros(11, bool), 3)).all()
+
+
+MS, US = 1e6, 1e3
+
+
+def hour(
+    cpu_ns: dict[str, float],
+    compute_ns: float = MS,
+    *,
+    calls: dict[str, float] | None = None,
+    pause_ns: float = 0.0,
+    kernels: dict[int, float] | None = None,
+) -> Any:
+    """What a rank does in a step, `loss` and `mm` as all do."""
+    every = {"mm": MS, "loss": MS} | cpu_ns
+    return SimpleNamespace(
+        cpu_ns=every,
+        calls=dict.fromkeys(every, 1.0) | (calls or {}),
+        compute_ns=compute_ns,
+        pause_ns=pause_ns,
+        pause="before loss",
+        kernels=kernels or {1: 8.0, 2: 2.0},
+    )
+
+
+def beyond(*hours: Any) -> dict[int, Any]:
+    ranks = range(len(hours))
+    return behind(
+        dict(zip(ranks, hours, strict=True)), dict.fromkeys(ranks, MS), dict.fromkeys(ranks, 10 * MS)
+    )
+
+
+def test_what_a_rank_does_that_its_peers_do_not_is_told_the_most_first() -> None:
+    found = beyond(
+        hour({"save": 150 * US, "print": 100 * US, "sort": 400 * US, "len": 99 * US}), hour({}), hour({})
+    )
+    assert list(found) == [0]
+    assert list(found[0].cpu_ns.items()) == [("sort", 400 * US), ("save", 150 * US), ("print", 100 * US)]
+    assert dict(found[0].peers_ns) == dict.fromkeys(("sort", "save", "print"), 0.0)
+    assert (found[0].late_share, found[0].same_kernels, found[0].computes_more) == (0.065, True, False)
+
+
+@pytest.mark.parametrize(
+    ("own_us", "calls", "told"),
+    [(301, 1, True), (300, 1, False), (250, 1.6, True), (250, 1.5, False), (199, 9, False), (200, 9, True)],
+)
+def test_more_than_thrice_the_time_of_the_peers_is_more_or_half_as_many_calls_again(
+    own_us: float, calls: float, told: bool
+) -> None:
+    """100 us more in any case; the peers take 100 us in one call."""
+    usual = [hour({"eval": ns * US}) for ns in (1, 100, 500)]
+    found = beyond(hour({"eval": own_us * US}, calls={"eval": calls}), *usual)
+    assert (0 in found) is told
+
+
+@pytest.mark.parametrize(
+    ("names", "told"), [(("c10d::allreduce_",), False), (("gloo:all_reduce",), False), (("x",), True)]
+)
+def test_waiting_in_a_collective_is_nothing_that_a_rank_does(names: tuple[str, ...], told: bool) -> None:
+    assert bool(beyond(hour(dict.fromkeys(names, MS)), hour({}))) is told
+
+
+@pytest.mark.parametrize(
+    ("own", "ranks"),
+    [
+        (hour({}, 1.11 * MS), [0]),
+        (hour({}, 1.1 * MS), []),
+        (hour({"other": 1.9 * MS}), [0]),
+        (hour({"other": 2.1 * MS}, 2 * MS, kernels={7: 1.0}), [0]),
+    ],
+)
+def test_a_rank_that_computes_a_tenth_more_is_behind(own: Any, ranks: list[int]) -> None:
+    found = beyond(own, hour({}), hour({}, kernels={1: 8.0, 2: 1.0}))
+    assert list(found) == ranks
+    assert [one.compute_ns - one.peers_compute_ns for one in found.values()] == [
+        own.compute_ns - MS for _ in ranks
+    ]
+
+
+def test_one_rank_has_no_peers_and_one_that_does_little_of_what_they_do_runs_another_program() -> None:
+    assert beyond(hour({"save": MS})) == {}
+    other = hour({}, 3 * MS)
+    other.cpu_ns, other.calls = {"mm": 0.1 * MS, "serve": 9 * MS}, {"mm": 1.0, "serve": 1.0}
+    wide = hour({"optimizer": 3 * MS})
+    assert 0 not in beyond(other, wide, wide)
