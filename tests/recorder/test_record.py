@@ -101,7 +101,7 @@ def test_a_program_that_fails_keeps_its_code_and_what_was_recorded(tmp_path: Pat
         ("import torch\nprint(torch.ones(2).sum())", "no step was found: no optimizer stepped", 0),
         ("print('no torch')", "no process of the program imported torch", 0),
         pytest.param(
-            "import torch\nraise SystemExit(5)",
+            "import torch\ntorch.optim.SGD([torch.zeros(1)], 0.1)\nraise SystemExit(5)",
             "ended with exit code 5 before it had a step",
             5,
             marks=pytest.mark.slow,
