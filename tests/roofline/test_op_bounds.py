@@ -36,20 +36,27 @@ CASES = [
         signature(
             "_index_put_impl_", [[9, 4], [], [5, 2, 4], []], [F32, "", F32, "Scalar"], "", "", "", "True"
         ),
-        "indexed sum",
-        3 * 160 + 10 * 72,
+        "indexed row sum",
+        3 * 160 + 10 * 8,
     ),
     (
         signature(
             "_index_put_impl_", [[9, 64], [], [5, 64], []], [F32, "", F32, "Scalar"], "", "", "", "True"
         ),
         "indexed row sum",
-        3 * 1280 + 5 * 72,
+        3 * 1280 + 5 * 8,
+    ),
+    (  # so many equal indices that sorting them pays
+        signature(
+            "_index_put_impl_", [[3, 4], [], [250, 4], []], [F32, "", F32, "Scalar"], "", "", "", "True"
+        ),
+        "sorted sum",
+        3 * 4000 + 250 * 72,
     ),
     (
         signature("_index_put_impl_", [[9, 7], [], [5], []], [BF16, "", BF16, "Scalar"], "", "", "", "True"),
         "indexed sum",  # an element for each pair of indices
-        3 * 10 + 5 * 72,
+        3 * 20 + 5 * 8,
     ),
     (signature("scatter_add_", [[4], [], [5], [5]], [F32, "Scalar", LONG, F32]), "scatter", 5 * (12 + 8)),
     (  # a product with a one-hot matrix, which is written and read

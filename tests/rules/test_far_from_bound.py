@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.rules.kernel_programs import F32, NVJET, Op, found, program
-from traceanalyzer import diagnose
+from tests.builder import H200, TraceBuilder
+from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
+from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Confidence, Status
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Arrays>(int)"
@@ -43,6 +46,61 @@ def test_equal_indices_that_are_added_one_after_the_other(took_us: int, said: bo
     assert bool(findings) is said
     if findings:
         assert "F.embedding" in findings[0].advice
+
+
+def adding(rows: int, width: int, took_us: int, kind: str, *around: str) -> Trace:
+    """Backward of table[index]: so many rows, each into one of 800,000."""
+    trace = TraceBuilder(devices=[H200], record_shapes=1)
+    inputs: dict[str, Any] = {
+        "Input Dims": [[800_000, width], [], [rows, width], [], []],
+        "Input type": [kind, "", kind, "Scalar", "Scalar"],
+        "Concrete Inputs": ["", "", "", "True", "True"],
+    }
+    for step in range(4):
+        begin = step * 10_000 * US
+        trace.step(step, begin, 10_000 * US - 1)
+        for depth, name in enumerate(around):
+            trace.op(name, begin + depth * US, (200 - 2 * depth) * US)
+        trace.op("aten::_index_put_impl_", begin + 10 * US, 100 * US, **inputs)
+        for number, (name, took) in enumerate(((SORTING, took_us // 4), (ADDING, took_us - took_us // 4))):
+            at = begin + (20 + 10 * number) * US
+            trace.launch("cudaLaunchKernel", at, 5 * US, 2 * step + number)
+            trace.kernel(at + 5 * US + number * took_us // 4 * US, took * US, 2 * step + number, name=name)
+    return trace.load()
+
+
+SORTING = "void at_cuda_detail::cub::detail::radix_sort::DeviceRadixSortOnesweepKernel<int>(int)"
+ADDING = "void (anonymous namespace)::indexing_backward_kernel_small_stride<float, 1>(long const*)"
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "took_us", "kind", "needed_us"),
+    [
+        pytest.param(4_849_206, 3, 1_200, F32, 148, id="corners of a mesh; index_add_ takes 121 us"),
+        pytest.param(2_000_000, 1, 900, F32, 42, id="single numbers"),
+        pytest.param(1_000_000, 32, 2_500, BF16, 280, id="bfloat16, which is added number by number"),
+    ],
+)
+def test_sums_that_sort_their_indices_are_held_against_those_that_do_not(
+    rows: int, width: int, took_us: int, kind: str, needed_us: int
+) -> None:
+    (one,) = found(adding(rows, width, took_us, kind), "far-from-bound")
+    assert ": it sorts the indices, and adds equal ones one after the other" in one.message
+    assert "index_select instead of table[index]" in one.advice
+    assert one.cost_ns == pytest.approx(4e3 * (took_us - needed_us), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("took_us", "around"),
+    [
+        pytest.param(400, (), id="wide rows, few of them equal: sorting takes little more"),
+        pytest.param(
+            2_000, ("aten::index_add_", "aten::index_put_"), id="deterministic algorithms sort on purpose"
+        ),
+    ],
+)
+def test_sums_that_need_sorting_or_lose_little_by_it(took_us: int, around: tuple[str, ...]) -> None:
+    assert found(adding(500_000, 64, took_us, F32, *around), "far-from-bound") == []
 
 
 def test_a_direct_convolution_of_very_many_taps_is_far_from_what_ffts_need() -> None:

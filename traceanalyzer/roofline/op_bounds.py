@@ -37,8 +37,11 @@ REACHED: Mapping[str, float] = {
     "scatter": 0.06,
     "row scatter": 0.25,  # 0.22 to 0.34
     "histogram": 0.20,  # 0.41 by torch.histc, 17 million numbers into 256 places
-    "indexed sum": 0.10,  # index_put_ that accumulates, 8 to 33 million rows of 8 or 1 numbers, few equal; H100
-    "indexed row sum": 0.25,  # 0.23 to 0.76, rows of 64 to 256
+    "sorted sum": 0.10,  # index_put_ that accumulates, 8 to 33 million rows of 8 or 1 numbers, few equal; H100
+    "sorted row sum": 0.25,  # 0.23 to 0.76, rows of 64 to 256
+    # What index_add_ reaches of the sums that index_put_(accumulate=True) makes by sorting, H200:
+    "indexed sum": 0.20,  # 0.24, single numbers; sorting them reaches a tenth to a half of it
+    "indexed row sum": 0.30,  # 0.30 to 0.40, rows of 3 to 256 numbers; sorting them reaches 0.03 to 0.25
     "sort": 0.045,
     "select": 0.06,
     "concatenation": 0.60,
@@ -54,10 +57,12 @@ REACHED: Mapping[str, float] = {
 }
 _LONG = 8  # bytes of an index
 _SORTED = 64  # bytes that sorting an index moves, with its place; as long as it takes on an H100
+_ADDED = 4  # bytes of a number at least: additions of narrower ones go one by one as well
 _FEW_CHANNELS = 8
 _FFT_WORTH = 10  # times fewer operations: FFTs wait for memory, direct convolutions for arithmetic
 CONTENDED = 64  # additions into one place: more of them wait for each other; index_add_, H200
 _WIDE = 32  # elements of a row from which on its addresses lie together
+_ROW = 3  # elements from which on index_add_ reaches what it does for rows
 
 # What reads all of its inputs, by kind; its result is as large as the first of them unless it is a reduction.
 _KINDS = {
@@ -194,9 +199,10 @@ def _memory_time(cost: OpCost) -> float:
 
 
 def _index_put(op: Signature) -> OpCost:
-    """_index_put_impl_(target, indices, values, accumulate): adds rows whose indices it sorts first.
+    """_index_put_impl_(target, indices, values, accumulate): what index_add_ needs, which does not sort the indices.
 
-    Shapes of a list are not recorded: a row is what values and target have in common at their ends.
+    Where many are equal, its additions would wait for each other, and sorting is well. Shapes of a list are not
+    recorded: a row is what values and target have in common at their ends.
 
     Raises:
         LookupError: it writes, and adds nothing.
@@ -209,8 +215,11 @@ def _index_put(op: Signature) -> OpCost:
             break
         row *= size
     rows = math.prod(values) // max(row, 1)
-    kind = "indexed row sum" if row >= _WIDE else "indexed sum"
-    return OpCost(kind, None, 3 * op.bytes(2) + rows * (_LONG + _SORTED))
+    if rows >= CONTENDED * math.prod(op.shape(0)) // max(row, 1):
+        kind = "sorted row sum" if row >= _WIDE else "sorted sum"
+        return OpCost(kind, None, 3 * op.bytes(2) + rows * (_LONG + _SORTED))
+    kind = "indexed row sum" if row >= _ROW else "indexed sum"
+    return OpCost(kind, None, 3 * math.prod(values) * max(op.item_bytes(2), _ADDED) + rows * _LONG)
 
 
 def _embedding_backward(op: Signature) -> OpCost:

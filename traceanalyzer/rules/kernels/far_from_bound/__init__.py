@@ -28,6 +28,7 @@ from traceanalyzer.rules.kernels.far_from_bound.slow_calls import (
 )
 
 _FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
+_DETERMINISTIC = r"^aten::index_add_?$"  # adds by index_put_, which sorts, as it was told to
 _BACKWARD = r"Backward\d*$"
 
 
@@ -77,6 +78,7 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     if not any(gpu.peaks for gpu in gpus.known.values()):
         raise Unavailable("the device is not in the table of peaks")
     chosen = work[inputs.meets(lambda op: op.dims) & work.kind.one_of("compute", "copy_d2d")]
+    chosen = chosen[~chosen.op.parent.parent.name.matches(_DETERMINISTIC)]
     for device, found in chosen.by_device():
         if gpus[device].peaks is not None:
             whole_ns = work[work.device == device].total_ns

@@ -16,6 +16,9 @@ _ALONG_ONE = """sum mean amax amin argmax argmin prod norm linalg_vector_norm va
 cumprod logcumsumexp _softmax _log_softmax softmax log_softmax _softmax_backward_data _log_softmax_backward_data sort
 topk cummax cummin"""
 _ALONG = frozenset(_ALONG_ONE.split())
+_SORTS = dict.fromkeys(
+    ("indexed sum", "indexed row sum"), "it sorts the indices, and adds equal ones one after the other"
+)
 _ADDS_ROWS = {"index_add_": 2, "index_add": 2, "index_copy_": 2, "scatter_add_": 2, "scatter_add": 2}
 
 
@@ -29,7 +32,8 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
     if reduces_nothing(op):
         return ": the dimension that it reduces has one element, so that its input is only copied"
     try:
-        told = _contention(op, kind) or _few_blocks(blocks, sms) or _stride(op) or _short_rows(op, kind)
+        told = _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or _stride(op)
+        told = told or _short_rows(op, kind)
     except (LookupError, TypeError, ValueError):
         told = _few_blocks(blocks, sms)
     return f": {told}" if told else ""
