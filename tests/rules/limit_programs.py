@@ -26,6 +26,7 @@ from tests.rules.test_fft_length import ONE as BLUESTEIN
 from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
 from tests.rules.test_implicit_sync import reading
+from tests.rules.test_loop_invariant import ENCODE, KEYS, sampler
 from tests.rules.test_masked_attention import attention
 from tests.rules.test_needless_work import (
     component,
@@ -255,6 +256,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "product-order": [lambda: program(linear_attention()), lambda: program(orthogonalised())],
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
+    "loop-invariant": [lambda: program(sampler(KEYS)), lambda: program(sampler(KEYS, last=[ENCODE]))],
     "explicit-inverse": [lambda: program(fitted())],
     "unlabelled-positions": [lambda: program(masked())],
     "padded-batch": [lambda: program(speech())],

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.roofline.results import product_of
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
@@ -70,7 +71,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     used, averaged = np.ones(len(ops)), np.zeros(len(ops), bool)
     views = ops.name.meets(VIEWING_OP.search)
     for which in np.unique(number[products]).tolist():
-        result, same = _result(signatures[which]), products[number[products] == which]
+        result, same = product_of(signatures[which]), products[number[products] == which]
         if result is not None:
             tried = same[: limits.calls].tolist()
             kept = [_used(result, at, number, signatures, views, limits) for at in tried]
@@ -117,19 +118,6 @@ def _hits(cause: str, few: Calls, used: np.ndarray, work: Work, limits: Limits) 
                 "spent_ns": found.total_ns,
             },
         )
-
-
-def _result(op: Signature) -> Shape | None:
-    """Shape of a product; None where the inputs do not say, or are no matrices."""
-    name = op.name.removeprefix("aten::")
-    try:
-        if name == "linear":
-            return (*op.shape(0)[:-1], op.shape(1)[0])
-        left, right = (1, 2) if name == "addmm" else (0, 1)
-        a, b = op.shape(left), op.shape(right)
-        return (*a[:-1], b[-1]) if len(a) >= 2 and len(b) >= 2 and a[-1] == b[-2] else None
-    except (LookupError, ValueError):
-        return None
 
 
 def _batched(op: Signature) -> bool:

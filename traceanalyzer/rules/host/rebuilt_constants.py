@@ -9,6 +9,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.edits import Drop
+from traceanalyzer.roofline.results import made_of, made_of_nothing
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import (
@@ -23,7 +24,6 @@ from traceanalyzer.rule import (
     limit,
     rule,
 )
-from traceanalyzer.rules.host.rebuilt_constants.results import made_of, made_of_nothing
 from traceanalyzer.timeline.names import DATA_LOADING, VIEWING_OP
 
 

@@ -17,6 +17,7 @@ _BROADCAST = re.compile(
     r"^(add|r?sub|mul|(true_|floor_)?div(ide)?|remainder|fmod|pow|min|max|(max|min)imum|lt|le|gt|ge|eq|ne|masked_fill|where"
     r"|(logical|bitwise)_(and|or|xor)|atan2)_?$"
 )
+PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm", "baddbmm")
 _VALUES = (
     "Scalar",
     "double",
@@ -24,6 +25,21 @@ _VALUES = (
     "bool",
     "",
 )  # of arguments without shape that are no tensor of one number
+
+
+def product_of(op: Signature) -> Shape | None:
+    """Shape of a matrix product; None of other ops, and where the inputs do not say, or are no matrices."""
+    name = op.name.removeprefix("aten::")
+    if name not in PRODUCTS:
+        return None
+    try:
+        if name == "linear":
+            return (*op.shape(0)[:-1], op.shape(1)[0])
+        left, right = (1, 2) if name in ("addmm", "baddbmm") else (0, 1)
+        a, b = op.shape(left), op.shape(right)
+        return (*a[:-1], b[-1]) if len(a) >= 2 and len(b) >= 2 and a[-1] == b[-2] else None
+    except (LookupError, ValueError):
+        return None
 
 
 def made_of_nothing(op: Signature) -> Shape | None:

@@ -1,0 +1,129 @@
+"""Products of tensors that a loop does not change, in each of its iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
+
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+NORM = "void at::native::vectorized_layer_norm_kernel<float>(int)"
+STATE, WIDE, CONTEXT, NOISE = [8, 256, 512], [8, 256, 2_048], [8, 77, 1_024], [8, 256, 64]
+
+
+def linear(data: list[int], out: int, us: int = 100, name: str = "aten::linear") -> Op:
+    dims = [data, [out, data[-1]], [out]]
+    if name == "aten::addmm":
+        dims = [[out], data, [data[-1], out]]
+    elif name == "aten::matmul":
+        dims = [data, [data[-1], out]]
+    return Op(name, NVJET, us, dims, [BF16] * 3)
+
+
+def of_one(name: str, data: list[int], us: int = 20, kind: str = BF16) -> Op:
+    return Op(f"aten::{name}", NORM, us, [data], [kind])
+
+
+def add(one: list[int], other: list[int]) -> Op:
+    return Op("aten::add", ADD, 20, [one, other, []], [BF16, BF16, "Scalar"], scalars=["", "", "1"])
+
+
+def layer(context: Sequence[Op]) -> list[Op]:
+    """A layer of a network that looks at a condition."""
+    attention = Op(
+        "aten::scaled_dot_product_attention", NVJET, 50, [[8, 8, 256, 64], *[[8, 8, 77, 64]] * 2], [BF16] * 3
+    )
+    return [
+        *context,
+        of_one("layer_norm", STATE),
+        linear(STATE, 511),
+        attention,
+        linear(STATE, 2_048),
+        of_one("gelu", WIDE),
+        linear(WIDE, 512),
+        add(STATE, STATE),
+    ]
+
+
+def sampler(
+    context: Sequence[Op], *, iterations: int = 4, layers: int = 3, last: Sequence[Op] = ()
+) -> list[Op]:
+    """Denoising: every iteration begins with what the one before has made."""
+    each = [linear(NOISE, 512), *layer(context) * layers, linear(STATE, 64), add(NOISE, NOISE), *last]
+    return each * iterations
+
+
+KEYS = [linear(CONTEXT, 1_000)]
+CAST = Op("aten::to", ADD, 20, [CONTEXT, [], []], [F32, "Scalar", "Scalar"], scalars=["", "15", "False"])
+FLAT = [616, 1_024]
+
+
+@pytest.mark.parametrize(
+    ("context", "spent"),
+    [
+        (KEYS, 100),
+        ([of_one("layer_norm", CONTEXT), *KEYS], 120),
+        ([CAST, linear(CONTEXT, 1_000), linear(CONTEXT, 1_000)], 220),
+        ([linear(FLAT, 1_000, name="aten::addmm"), linear(FLAT, 1_000, name="aten::addmm")], 200),
+        ([linear(CONTEXT, 1_000, name="aten::matmul")], 100),
+        ([linear(CONTEXT, 1_000), of_one("silu", [8, 77, 1_000]), linear([8, 77, 1_000], 1_003)], 220),
+    ],
+    ids=["linear", "norm", "autocast", "addmm", "matmul", "two-layers"],
+)
+def test_what_each_iteration_computes_of_the_condition_alone_is_needed_once(
+    context: list[Op], spent: int
+) -> None:
+    (one,) = found(program(sampler(context)), "loop-invariant")
+    assert "in each of 4 iterations of a loop" in one.message
+    assert one.cost_ns == pytest.approx(6 * 3 * 3 * spent * 1e3)  # steps, iterations but the first, layers
+    assert one.saving is not None
+    assert one.saving.share > 0.05
+
+
+def test_layers_with_weights_of_their_own_are_no_loop() -> None:
+    assert found(program(layer(KEYS) * 12), "loop-invariant") == []
+    assert (
+        found(program([linear(NOISE, 512), *layer(KEYS * 2) * 12, linear(STATE, 64)]), "loop-invariant") == []
+    )
+
+
+def test_a_pass_with_a_prompt_and_one_without_take_other_conditions() -> None:
+    assert found(program(sampler(KEYS, iterations=2)), "loop-invariant") == []
+
+
+ENCODE = Op("library::encode", NVJET, 1, [[8, 77], [49_408, 768]], ["long int", BF16])
+MADE = [linear(STATE, 1_024), Op("aten::bmm", NVJET, 50, [[8, 77, 256], [8, 256, 1_024]], [BF16] * 2)]
+DRAWN = Op("aten::randn", ADD, 5, [[], []], ["ScalarList", ""], scalars=[str(NOISE), ""])
+SCALED = Op("aten::mul", ADD, 5, [CONTEXT, []], [BF16, "double"], scalars=["", ""])
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        sampler([*MADE, *KEYS]),
+        sampler(KEYS, last=[DRAWN]),
+        sampler([SCALED, *KEYS]),
+        sampler(KEYS, last=[linear([8, 12, 96], 7)]),
+        sampler(KEYS, last=[ENCODE]),
+        sampler([Op("aten::add_", ADD, 5, [CONTEXT, CONTEXT], [BF16] * 2), *KEYS]),
+    ],
+    ids=["made", "drawn", "unknown-number", "two-inputs-from-outside", "unknown-op", "in-place"],
+)
+def test_a_condition_that_may_differ_from_iteration_to_iteration_is_left_alone(ops: list[Op]) -> None:
+    assert found(program(ops), "loop-invariant") == []
+
+
+def test_micro_batches_take_their_data_from_outside() -> None:
+    back = Op(
+        "aten::mm",
+        NVJET,
+        100,
+        [[512, 77], [77, 9]],
+        [BF16] * 2,
+        inside="autograd::engine::evaluate_function: AddmmBackward0",
+    )
+    assert found(program(sampler(KEYS, last=[back])), "loop-invariant") == []
+    (one,) = found(program([*sampler(KEYS), back]), "loop-invariant")  # a rollout, and backward after it
+    assert one.count == 6 * 3 * 3
