@@ -52,9 +52,10 @@ def steps_of(
     steps: int = 3,
     kernel: str = POINTWISE,
     quiet: str = "",
+    read: str = "",
     backward_tid: int = 1000,
 ) -> TraceBuilder:
-    """Steps of these ops and their args, one after the other; all but the quiet one launch a kernel."""
+    """Steps of these ops and their args, one after the other; all launch a kernel, or a copy to the host to be read."""
     trace = TraceBuilder()
     number, at = 0, 0
     for step in range(steps):
@@ -63,7 +64,12 @@ def steps_of(
             number += 1
             tid = backward_tid if "Backward" in name else 1000
             trace.op(name, at, 10 * US, tid=tid, **args)
-            if name != quiet:
+            if name == read:
+                trace.launch("cudaMemcpyAsync", at + 4 * US, 5 * US, number, tid=tid)
+                trace.memcpy(
+                    at + 9 * US, 1 * US, number, name="Memcpy DtoH (Device -> Pinned)", size=4, stream=7
+                )
+            elif name != quiet:
                 trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number, tid=tid)
                 trace.kernel(at + 9 * US, 1 * US, number, name=kernel)
             at += 12 * US

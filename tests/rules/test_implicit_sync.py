@@ -181,6 +181,28 @@ def test_the_switch_of_distributions_is_named_only_where_they_run(shared: Shared
 
 
 @pytest.mark.parametrize(
+    ("before", "cause"),
+    [
+        (("aten::gt", "aten::_is_all_true"), "argument-check"),
+        (("aten::gt", "aten::all"), "branch"),
+        (("aten::_is_all_true", "aten::mul"), "branch"),
+    ],
+)
+def test_checks_of_arguments_are_told_from_decisions(before: tuple[str, ...], cause: str) -> None:
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.kernel()
+        for op in before:
+            program.kernel(op, 2 * US)
+        program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
+        program.kernel()
+    (one,) = found(program.trace, "implicit-sync")
+    assert (one.by, one.cause, one.count) == ("aten::is_nonzero", cause, 4)
+    assert ("set_default_validate_args(False)" in one.advice) == (cause == "argument-check")
+
+
+@pytest.mark.parametrize(
     ("after", "cause"),
     [("", "result"), ("aten::mm", "copy-to-host"), ("Optimizer.step#Adam.step", "copy-to-host")],
 )

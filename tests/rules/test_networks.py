@@ -22,6 +22,10 @@ def guided(
     taken: int = 2,
     others: int = 0,
     passes: int = 2,
+    rounds: int = 1,
+    taker: str = "aten::sub",
+    result: list[int] = IMAGE,
+    last: str = "",
 ) -> TraceBuilder:
     """Three steps of passes through a network of `layers` convolutions, whose results an op combines.
 
@@ -30,13 +34,18 @@ def guided(
         first: the op that begins a pass.
         taken: results that the op after them takes.
         others: ops of the step that are in no pass.
+        rounds: how often all of it is done within a step, with another op after each.
+        last: the last op of a pass, which is read where it is "aten::to".
+        taker, result: the op after them, and the shape of what it takes.
     """
     deep = ("aten::conv2d", [FEATURES, [64, 64, 3, 3]]), ("aten::relu", [FEATURES])
     network = [first, ("aten::conv2d", [IMAGE, [64, 4, 3, 3]])]
     network += [deep[at % 2] for at in range(2 * layers)] + [("aten::conv2d", [FEATURES, [4, 64, 3, 3]])]
+    network += [(last, [IMAGE])] if last else []
     ops = [*network, *([(between, [IMAGE])] if between else [])] * (passes - 1) + network
-    ops += [("aten::sub", [IMAGE] * taken), *[("aten::mul", [[7, at + 1]]) for at in range(others)]]
-    return steps_of([(name, {"Input Dims": dims}) for name, dims in ops])
+    ops += [(taker, [result] * taken), *[("aten::mul", [[7, at + 1]]) for at in range(others)]]
+    ops = [op for number in range(rounds) for op in (*ops, ("aten::mul", [[9, number + 1]]))]
+    return steps_of([(name, {"Input Dims": dims}) for name, dims in ops], read="aten::to")
 
 
 def test_two_passes_through_one_network_are_one_batch() -> None:
@@ -48,6 +57,14 @@ def test_two_passes_through_one_network_are_one_batch() -> None:
     assert "aten::sub takes the results" in one.message
     assert one.saving is not None
     assert 0.4 < one.saving.share < 0.6
+
+
+def test_passes_of_a_sampler_begin_with_what_is_as_large_as_their_result() -> None:
+    """Guidance of a denoiser, which takes an image and makes one, and puts its pixels in order at the end."""
+    image = ("aten::conv2d", [IMAGE, [64, 4, 3, 3]])
+    for result in (IMAGE, [2, 1, 64, 64]):
+        (one,) = of_rule(guided(first=image, rounds=3, result=result), "repeated-calls")
+        assert (one.cause, one.count) == ("passes", 18)
 
 
 def test_more_passes_are_counted() -> None:
@@ -63,6 +80,15 @@ def test_more_passes_are_counted() -> None:
         pytest.param(
             guided(first=("aten::relu", [IMAGE])), id="the first layer may take the last pass's result"
         ),
+        pytest.param(
+            guided(first=("aten::conv2d", [IMAGE, [64, 4, 3, 3]]), rounds=3, taker="aten::add"),
+            id="blocks of one network, and a residual",
+        ),
+        pytest.param(
+            guided(first=("aten::conv2d", [IMAGE, [64, 4, 3, 3]]), rounds=3, passes=3), id="a chain of three"
+        ),
+        pytest.param(guided(result=[2, 4, 32, 16]), id="the next op takes something else"),
+        pytest.param(guided(last="aten::to"), id="the host reads each result first: actions"),
         pytest.param(guided(layers=15), id="few launches: a layer"),
         pytest.param(guided(others=90), id="a small part of the step"),
     ],

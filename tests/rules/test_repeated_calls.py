@@ -76,6 +76,13 @@ def test_fewer_repeats_need_changing_shapes() -> None:
     assert one.confidence is Confidence.LOW
 
 
+def test_a_few_distributions_that_look_alike_by_their_checks_are_no_loop() -> None:
+    ops = ["aten::select", "aten::gt", "aten::_is_all_true"]
+    assert of_rule(loop(ops, 8, dims=_growing), "repeated-calls") == []
+    for other in (loop(ops, 20, dims=_growing), loop([*ops[:2], "aten::all"], 8, dims=_growing)):
+        assert len(of_rule(other, "repeated-calls")) == 1
+
+
 EXPERT = [
     "aten::nonzero",
     "aten::index_select",

@@ -32,6 +32,7 @@ class Awaited:
 
 _TRAINS = r"^autograd::engine::|^Optimizer\.step#"
 _CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
+_ANSWER = r"^aten::_is_all_true$"  # asked by torch.distributions alone, before it raises an error; torch 2.11
 _MAYBE_CHECKS = " If torch.distributions checks its arguments there, turn that off (validate_args=False)."
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
 
@@ -51,6 +52,13 @@ KINDS = {
         r"^aten::(is_nonzero|equal|allclose)$",
         "waits for a value that the CPU needs to choose a branch",
         "Decide on the device (torch.where), or check every few steps.",
+        only_reads=True,
+    ),
+    "argument-check": Awaited(
+        None,  # by the op before
+        "waits for a check of a distribution's arguments, which torch.distributions makes on the GPU",
+        "Turn the checks off once the program runs: torch.distributions.Distribution.set_default_validate_args(False), "
+        "or validate_args=False for each distribution.",
         only_reads=True,
     ),
     "copy-to-host": Awaited(
@@ -115,6 +123,8 @@ def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Tex
     if not calls.name.matches(_TRAINS).any():
         read = np.flatnonzero(found == names.index("copy-to-host"))
         found[read[_last(ops[read], work)]] = names.index("result")
+    branches = np.flatnonzero(found == names.index("branch"))
+    found[branches[_asked(ops[branches], calls)]] = names.index("argument-check")
     found[values.upwards] = names.index("copy-to-device")
     found[values.scaler] = names.index("loss-scaling")
     return Texts(found, np.array(names, object))
@@ -126,3 +136,13 @@ def _last(read: Calls, work: Work) -> Mask:
     last = np.zeros(max(int(read.step.max(initial=-1)), int(others.step.max(initial=-1))) + 2, np.int64)
     np.maximum.at(last, others.step, others.start_ns)
     return np.asarray((read.step >= 0) & (read.start_ns > last[read.step]))
+
+
+def _asked(branches: Calls, calls: Calls) -> Mask:
+    """Which of these ops come right after the question whether all of a tensor is true: checks, no decisions."""
+    outer = calls[calls.is_top_op]
+    outer = outer[np.lexsort((outer.start_ns, outer.thread))]
+    place = np.flatnonzero(np.isin(outer.rows, branches.outer_op.rows))
+    before = outer[np.maximum(place - 1, 0)]
+    asked = before.name.matches(_ANSWER) & (before.thread == outer.thread[place]) & (place > 0)
+    return np.isin(branches.outer_op.rows, outer.rows[place[asked]])

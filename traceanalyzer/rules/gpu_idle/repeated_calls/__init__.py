@@ -63,6 +63,9 @@ class Limits:
 _SELECTS = re.compile(
     r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$|(Select|Index|Unbind|Split)Backward"
 )
+_CHECK = (
+    "aten::_is_all_true"  # of a distribution's arguments: different distributions look alike by their checks
+)
 _CUTS = re.compile(
     r"::(slice|narrow|to|_to_copy)$|SliceBackward"
 )  # also on the way of one tensor through a chain
@@ -164,6 +167,8 @@ def _how_sure(loop: Repeats, limits: Limits, counting: Calls, members: set[int])
         members: how many repeats loops over parts of a tensor have, whose backward repeats as often.
     """
     names = loop.names
+    if loop.count < limits.min_repeats and _CHECK in names:
+        return None
     heavy, selects = bool(places(HEAVY, names)), bool(places(_SELECTS, names))
     if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):
         return Confidence.LOW if not any(map(_DECODES.search, names)) else None

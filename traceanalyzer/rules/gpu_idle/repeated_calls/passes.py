@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from traceanalyzer.rule.views.work import Work
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _LAYERS = re.compile(r"^aten::(linear|conv[123]d|convolution|addmm|matmul|mm)$")
+_DIFFERS = re.compile(r"^aten::(r?sub|lerp)$")
 _CANDIDATES = 8  # distances between layers that are tried: a network has few that recur
 _NEAR = 4  # ops after the passes
 
@@ -45,8 +47,10 @@ class Passes:
 def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterator[Passes]:
     """Of each step the passes that make at least such a share of its launches.
 
-    That a pass takes nothing of the one before is told by two things: its first layer takes no tensor of the shape of
-    a pass's result, as a layer of a chain would, and an op right after the last takes two tensors of that shape.
+    That a pass takes nothing of the one before is told by two things: its first layer takes no tensor as large as a
+    pass's result, as a layer of a chain would, and an op right after the last takes two such tensors. Where pairs of
+    passes recur within a step, as guidance does in a loop of sampling, that they are subtracted is enough. What is
+    copied to the host within a pass decides what the next one gets: actions of an environment.
 
     Args:
         outer: outermost ops.
@@ -62,7 +66,10 @@ def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterato
     launching = launching[launching >= 0]
     count = np.bincount(launching, minlength=int(outer.rows.max()) + 1)[outer.rows]
     edges = np.flatnonzero(np.append(np.diff(group) != 0, True)) + 1
-    layer = outer.name.meets(_LAYERS.search)
+    layer, reads = outer.name.meets(_LAYERS.search), work.outer_op.rows[work.kind.one_of("copy_d2h")]
+    kind = np.where(
+        np.isin(outer.rows, reads), -1 - np.arange(len(kind)), kind
+    )  # equal to no other: no pass goes on
     of_step = sums_of(outer.step, count, int(outer.step[-1]) + 1)  # of all threads: backward has its own
     for low, high in zip(np.append(0, edges[:-1]).tolist(), edges.tolist(), strict=True):
         own = slice(low, high)
@@ -89,11 +96,13 @@ def _with(period: int, outer: Calls, kind: Rows, count: Rows, layer: Mask, least
     repeats, ends = (edges[1::2] - edges[::2]) // period + 1, edges[1::2] + period
     begins, launches = ends - repeats * period, np.append(0, np.cumsum(count))
     chosen = (repeats >= 2) & (launches[begins + period] - launches[begins] >= least)
+    again = Counter(kind[begins[chosen]].tolist())
     for begin, end in zip(begins[chosen].tolist(), ends[chosen].tolist(), strict=True):
         times = (end - begin) // period
         if _repeats(kind[begin : begin + period]):
             continue
-        taker = _taker(outer[begin : end + _NEAR], times * period, layer[begin:end])
+        pairs = times == 2 and again[int(kind[begin])] > 1
+        taker = _taker(outer[begin : end + _NEAR], times * period, layer[begin:end], pairs=pairs)
         if taker:
             starts = begin + period * np.arange(times)
             yield Passes(
@@ -112,24 +121,34 @@ def _repeats(kind: Rows) -> bool:
     return any(size % part == 0 and (kind[part:] == kind[:-part]).all() for part in range(1, size // 2 + 1))
 
 
-def _taker(ops: Calls, size: int, layer: Mask) -> str:
-    """Name of an op after the first `size` that takes two of their results; empty where a chain would look alike."""
+def _taker(ops: Calls, size: int, layer: Mask, *, pairs: bool) -> str:
+    """Name of an op after the first `size` that takes two of their results; empty where a chain would look alike.
+
+    Results are known by their number of elements: views of them, and what rearranges pixels, give them other shapes.
+    """
     number, signatures = signatures_of(ops.events.trace, ops.rows)
     own = [signatures[which] for which in number.tolist()]
-    last, result = own[size - 1], _result(tensors(own[size - 1]), _LAYERS.search(own[size - 1].name))
+    last, result = own[size - 1], _elements(tensors(own[size - 1]), _LAYERS.search(own[size - 1].name))
     begins = tensors(own[int(np.argmax(layer))])
-    if result is None or not begins or begins[0] == result or not any(last.dims):
+    if result is None or not begins or not any(last.dims):
         return ""
-    return next((op.name for op in own[size:] if tensors(op).count(result) > 1), "")
+    chained = math.prod(begins[0]) == result
+    takers = (op for op in own[size:] if not chained or (pairs and _DIFFERS.search(op.name)))
+    return next((op.name for op in takers if _most_alike(tensors(op), result) > 1), "")
 
 
-def _result(taken: list[Shape], layer: re.Match[str] | None) -> Shape | None:
-    """Shape of what an op makes of tensors: a layer has its weight's first size in the place of the channels."""
+def _most_alike(taken: list[Shape], elements: int) -> int:
+    """How many of them have the same shape and so many elements."""
+    return max(Counter(one for one in taken if math.prod(one) == elements).values(), default=0)
+
+
+def _elements(taken: list[Shape], layer: re.Match[str] | None) -> int | None:
+    """Of what an op makes of tensors: a layer has its weight's first size in the place of the channels."""
     if not taken or (layer and len(taken) < 2):
         return None
     data = taken[0]
     if not layer:
-        return data
+        return math.prod(data)
     if "conv" in layer[1]:
-        return (data[0], taken[1][0], *data[2:])
-    return (*data[:-1], taken[1][0] if layer[1] == "linear" else taken[1][-1])
+        return math.prod((data[0], taken[1][0], *data[2:]))
+    return math.prod((*data[:-1], taken[1][0] if layer[1] == "linear" else taken[1][-1]))
