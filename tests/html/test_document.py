@@ -115,15 +115,15 @@ def test_a_page_that_is_too_large_has_half_of_its_drawings_then_half_of_its_rank
     analysis, report = analysed(ONE), reported(ONE)
     traces = tuple(replace(report.traces[0], rank=rank) for rank in range(5))
     findings = tuple(replace(finding, rank=rank) for finding in report.findings[:1] for rank in range(5))
-    page, sizes = (
-        page_of(replace(report, traces=traces, findings=findings), [(rank, analysis) for rank in range(5)]),
-        [],
-    )
-    while page is not None:
-        drawn = [strip is not None for strip in page.strips]
+    job = replace(report, traces=traces, findings=findings)
+    sizes, left = [], page_of(job, [(rank, analysis) for rank in range(5)])
+    for _ in range(9):
+        drawn = [strip is not None for strip in left.strips]
         assert drawn == sorted(drawn, reverse=True)  # those of the first findings stay
-        sizes.append((sum(drawn), sum(one.detailed for one in page.traces)))
-        page = thinner(page)
+        sizes.append((sum(drawn), sum(one.detailed for one in left.traces)))
+        if (less := thinner(left)) is None:
+            break
+        left = less
     assert sizes == [(5, 5), (2, 5), (1, 5), (1, 2), (1, 1)]
 
 
