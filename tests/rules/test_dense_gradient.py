@@ -1,4 +1,4 @@
-"""Gradients of rows that no step looked up."""
+"""Gradients of rows that no step looked up, and of pairs that none selected."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 from tests.builder import TraceBuilder
 from tests.loaded import reported
 from tests.recorded import FIXTURES
+from tests.rules.kernel_programs import F32, NVJET, Op, program
 from tests.rules.programs import US, found
-from traceanalyzer import diagnose
+from traceanalyzer import Finding, Trace, diagnose
 
 STEP = 300 * US
 ROWS, WIDTH = 1_000_000, 64
@@ -172,3 +173,61 @@ def test_a_gradient_that_is_dense_anyway_is_none(trace: TraceBuilder) -> None:
 def test_without_shapes_nothing_is_known() -> None:
     (outcome,) = diagnose(recommender(shapes=False).load(), select=["dense-gradient"]).outcomes
     assert (outcome.status, outcome.why) == ("not applicable", "no shapes recorded")
+
+
+ADD = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
+SUM = "void at::native::reduce_kernel<512, 1, at::native::sum>(float)"
+
+
+def said(trace: Trace) -> list[Finding]:
+    return list(diagnose(trace, select=["materialised-pairs"]).findings)
+
+
+WHOLE = [4, 1024, 2048]
+EVAL = "autograd::engine::evaluate_function: "
+LEAST = Op("aten::min", SUM, 300, [WHOLE, [], []], [F32, "Scalar", "Scalar"], scalars=["", "2", "False"])
+DISTANCES = Op("aten::bmm", NVJET, 400, [[4, 1024, 5], [4, 5, 2048]], [F32, F32], inside="aten::cdist")
+
+
+def nearest(*between: Op, pick: Op = LEAST, made: Op = DISTANCES, back: str = "MinBackward0") -> list[Op]:
+    """Distances of all pairs, what reads them, and three passes over them in backward."""
+    distance = "EuclideanDistBackward0"
+    root = Op("aten::sqrt_", ADD, 500, [WHOLE], [F32], inside="aten::cdist")
+    ends = [
+        Op("aten::fill_", ADD, 200, [WHOLE, []], [F32, "Scalar"], inside=EVAL + back),
+        Op("aten::div", ADD, 700, [WHOLE, WHOLE], [F32, F32], inside=EVAL + distance),
+        Op("aten::bmm", NVJET, 500, [WHOLE, [4, 2048, 3]], [F32, F32], inside=EVAL + distance),
+    ]
+    return [made, root, *between, pick, *ends]
+
+
+P1 = Op("aten::_cdist_forward", ADD, 400, [[4, 1024, 3], [4, 2048, 3]], [F32, F32], inside="aten::cdist")
+
+
+@pytest.mark.parametrize("made", [DISTANCES, P1])
+def test_of_distances_of_which_the_least_count_backward_needs_those_alone(made: Op) -> None:
+    clamp = Op("aten::clamp", ADD, 100, [WHOLE, []], [F32, "Scalar"])
+    (one,) = said(program(nearest(clamp, made=made)))
+    assert (one.cause, one.by, one.cost_ns) == ("selected", "aten::min", 6 * 1_400 * US)
+    assert "of 4x1024x2048 pairs" in one.message
+    assert "argmin" in one.advice
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        pytest.param(
+            nearest(Op("aten::sum", SUM, 90, [WHOLE, []], [F32, "ScalarList"])), id="all are summed"
+        ),
+        pytest.param(nearest(pick=Op("aten::min", SUM, 90, [WHOLE], [F32])), id="the least of all"),
+        pytest.param(nearest(pick=Op("aten::argmin", SUM, 90, [WHOLE, []], [F32, "Scalar"])), id="places"),
+        pytest.param(nearest(back="MeanBackward1"), id="backward of something else"),
+        pytest.param(
+            nearest(made=Op("aten::bmm", NVJET, 400, DISTANCES.dims, [F32, F32], inside="aten::linear")),
+            id="a layer, as in the maximum over points",
+        ),
+        pytest.param(nearest()[:3], id="no gradient"),
+    ],
+)
+def test_pairs_that_all_count_or_are_features_keep_their_gradient(ops: list[Op]) -> None:
+    assert said(program(ops)) == []

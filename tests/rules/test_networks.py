@@ -34,7 +34,7 @@ def guided(
         first: the op that begins a pass.
         taken: results that the op after them takes.
         others: ops of the step that are in no pass.
-        rounds: how often all of it is done within a step, with another op after each.
+        rounds: how often all of it is done within a step, with another op after all but the first.
         last: the last op of a pass, which is read where it is "aten::to".
         taker, result: the op after them, and the shape of what it takes.
     """
@@ -44,7 +44,7 @@ def guided(
     network += [(last, [IMAGE])] if last else []
     ops = [*network, *([(between, [IMAGE])] if between else [])] * (passes - 1) + network
     ops += [(taker, [result] * taken), *[("aten::mul", [[7, at + 1]]) for at in range(others)]]
-    ops = [op for number in range(rounds) for op in (*ops, ("aten::mul", [[9, number + 1]]))]
+    ops = [op for number in range(rounds) for op in (*ops, *[("aten::mul", [[9, number]])] * (number > 0))]
     return steps_of([(name, {"Input Dims": dims}) for name, dims in ops], read="aten::to")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,11 @@ from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 
 Shape = tuple[int, ...]
+_PICKS = re.compile(r"^aten::(min|max|amin|amax)$")
+_BACKWARD = r"Backward\d*$"
+_PICKED_BACK = r"\b(Min|Max|Amin|Amax)Backward\d*$"
+_PRODUCTS = re.compile(r"^aten::(mm|bmm|baddbmm)$")
+_PAIRING = r"^aten::(cdist|_euclidean_dist|matmul|mm|bmm|baddbmm|einsum)$"  # a linear layer is no pairing
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +49,14 @@ class _Pairs:
     inputs: tuple[Shape, ...]
 
 
-@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
+@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits, causes=("selected",))
 def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Small tensors are broadcast to all of their pairs, which are written to memory and reduced again.
 
     What it looks for: a pointwise op on broadcast or expanded inputs, whose result has at least eight times as many
     numbers as the inputs together, and a reduction over that result. All work on tensors of that shape counts, also in
-    backward.
+    backward. Or (`selected`) distances or products of which forward reads only the least or largest along a dimension,
+    and work on all of them in backward, as in a Chamfer distance by torch.cdist.
     Why it costs: every op passes over all pairs in memory, though inputs and results are small.
     Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of the
     normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
@@ -65,6 +72,7 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     found = [_pairs_of(op, limits) for op in inputs.signatures]
     origins = {one.shape: one for one in found if one is not None}
     reduced = {shape for op in inputs.signatures if _reduces(op) for shape in _shapes(op)}
+    yield from _selected(work, inputs, limits)
     within = {shape for one in origins.values() for shape in _rest(one, limits)}
     for shape, pairs in origins.items():
         if shape in reduced and shape not in within:
@@ -105,6 +113,62 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
                 "ratio": round(math.prod(pairs.shape) / max(sum(map(math.prod, pairs.inputs)), 1)),
             },
         )
+
+
+def _selected(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+    """Pairs of which forward only selects, while backward passes over all of them."""
+    names, signatures = work.outer_op.name, inputs.signatures
+    backward, pairing = names.matches(_BACKWARD), names.matches(_PAIRING)
+    made = {
+        size
+        for which in np.unique(inputs.number[work.entries][pairing & ~backward]).tolist()
+        if (size := _product_size(signatures[which])) >= limits.min_elements
+    }
+    picked_back = np.unique(inputs.number[work.entries][names.matches(_PICKED_BACK)])
+    read = [signatures[which] for which in np.unique(inputs.number[work.entries][~backward]).tolist()]
+    for shape in {one for which in picked_back.tolist() for one in _shapes(signatures[which])}:
+        readers = [op for op in read if shape in _shapes(op)]
+        picks = [op for op in readers if _selects(op)]
+        if math.prod(shape) not in made or not picks or not all(map(_passes, readers)):
+            continue
+        passing = np.array([shape in _shapes(op) for op in signatures], bool)
+        member = passing[inputs.number[work.entries]] & backward
+        for device, members in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
+            share = members.total_ns / max(work[work.device == device].total_ns, 1)
+            if share >= limits.min_gpu_share:
+                yield Hits(
+                    **quicker(members, np.zeros(len(members))),
+                    cause="selected",
+                    named_by=picks[0].name,
+                    message="forward selects the least or largest of {pairs} pairs with {by}, but backward passes over "
+                    "all of them: {gpu} of GPU time in {ops}",
+                    advice="Find the places under torch.no_grad() (i = torch.cdist(a, b).argmin(-1)), and compute only "
+                    "the selected pairs with gradient: (a - b[i]).norm(dim=-1).",
+                    confidence=Confidence.MEDIUM,
+                    evidence={**told(members), "gpu_share": share, "pairs": _text(shape)},
+                )
+
+
+def _product_size(op: Signature) -> int:
+    """Numbers that a product of matrices, or distances of rows, make; 0 of other ops."""
+    left, right = (1, 2) if op.name == "aten::baddbmm" else (0, 1)
+    try:
+        if op.name == "aten::_cdist_forward":
+            return math.prod(op.shape(0)[:-1]) * op.shape(1)[-2]
+        return math.prod(op.shape(left)[:-1]) * op.shape(right)[-1] if _PRODUCTS.search(op.name) else 0
+    except LookupError:
+        return 0
+
+
+def _selects(op: Signature) -> bool:
+    """Whether it leaves the least or largest along a dimension."""
+    return bool(_PICKS.search(op.name)) and len(op.dims) > 1 and len(_shapes(op)) == 1
+
+
+def _passes(op: Signature) -> bool:
+    """Whether it selects, or makes of each number another one: then backward needs the selected ones alone."""
+    needed = bound_of(op) if op.dims else None
+    return _selects(op) or (needed is not None and needed.kind == "elementwise")
 
 
 def _pairs_of(op: Signature, limits: Limits) -> _Pairs | None:
