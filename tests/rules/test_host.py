@@ -75,6 +75,26 @@ def test_functions_within_the_named_one_are_told() -> None:
     assert found.evidence["functions"]["data.py(9): clean"] == pytest.approx(6 * 2.7 * MS, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("json/encoder.py(205): iterencode", True),
+        ("<built-in function sleep>", False),
+        ("<built-in method acquire of _thread.lock object at 0x7f>", False),
+        ("threading.py(359): wait", False),
+    ],
+)
+def test_what_another_thread_runs_meanwhile_is_named_unless_it_waits(name: str, said: bool) -> None:
+    def body(loop: Loop, number: int) -> None:
+        loop.python("report.py(9): run", loop.now, 3 * MS, python_id=1_000 + number, tid=77)
+        loop.python(name, loop.now + 1_000, 3 * MS - 2_000, python_id=2_000 + number, tid=77)
+        loop.pause(3 * MS, "train.py(5): forward")
+
+    (found,) = alarms(loop_of(body), "host-gap")
+    assert (f"another thread runs {name}" in found.message) == said
+    assert ("in another process" in found.advice) == said
+
+
 def test_what_does_not_come_back_is_info() -> None:
     found = said_by(loop_of(lambda loop, number: loop.pause(9 * MS if number == 3 else 0)), "host-gap")
     assert [(one.cause, one.severity) for one in found] == [("once", Severity.INFO)]

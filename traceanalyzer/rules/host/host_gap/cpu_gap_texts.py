@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from traceanalyzer.model.containment import running_at
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import codes, ints, texts_of
 from traceanalyzer.rule.own_code import TORCHS, librarys
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 
@@ -23,6 +27,15 @@ _UNKNOWN = (
     "Record with with_stack=True: the report then names the line. If it names none, the pause is garbage "
     "collection: gc.freeze() after set-up, gc.disable() in the loop."
 )
+_OTHERS = (
+    "Only one thread runs Python at a time: do that in another process, less often, or in code that releases the "
+    "interpreter's lock."
+)
+_WAITS = r"sleep|acquire|_?wait\w*|_?poll|select|_?recv\w*|_?read\w*|join|get|accept|loop"
+_SLEEPS = re.compile(
+    rf"built-in (function|method) ({_WAITS})\b|: ({_WAITS})$|^(threading|queue|selectors|socket|\w*/?connection)\.py"
+)
+_HOLDS = 0.7  # of the time in which another thread runs Python while the launching one does nothing; chosen
 _BETWEEN = ", between {places}: Python or garbage collection (only stacks tell them apart)"
 
 
@@ -52,6 +65,9 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     else:
         said = "{times_a_step} no op runs for {gap}" + each
     advice = (librarys(found, line) if line else "") or _advice(evidence, alone=alone)
+    if other := _other_thread(found):
+        said += "; another thread runs {other} meanwhile" if alone else ", while another thread runs {other}"
+        return said, _OTHERS, evidence | {"other": other}, False
     if torchs := found.torchs_part(_MOST):
         return said + f", most of it in {torchs}", TORCHS, evidence, False
     if line and not alone and found.within_ns(line) < _WHOLE * found.total_ns:
@@ -76,3 +92,21 @@ def _advice(evidence: Mapping[str, Any], *, alone: bool) -> str:
     inner = evidence["functions"]
     most = max(inner.values(), default=0) >= _MOST * sum(inner.values())
     return _LINE if alone or most else _SPREAD
+
+
+def _other_thread(found: CallsAfterCpuGaps) -> str | None:
+    """The Python function that other threads run in the middle of most of the stretches; None without stacks."""
+    python = found.events.trace.lanes.python
+    tid, start = ints(python, "tid"), ints(python, "start_ns")
+    middle, threads = (found.start_ns + found.end_ns) // 2, np.unique(tid)
+    launching, spent = np.unique(found.thread), dict[str, int]()
+    for thread in np.setdiff1d(threads, launching).tolist():
+        rows = np.flatnonzero(tid == thread)
+        here = np.full(len(rows), thread), np.full(len(middle), thread)
+        at = running_at(start[rows], start[rows] + ints(python, "dur_ns")[rows], here[0], middle, here[1])
+        names = Texts(np.where(at >= 0, codes(python, "name")[rows[at]], -1), texts_of(python, "name"))
+        for name, ns in names.sums(found.dur_ns).items():
+            if not _SLEEPS.search(name):
+                spent[name] = spent.get(name, 0) + ns
+    name, most = max(spent.items(), key=lambda one: one[1], default=("", 0))
+    return name if most >= _HOLDS * found.total_ns > 0 else None
