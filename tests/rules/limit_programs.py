@@ -56,6 +56,7 @@ from tests.rules.test_reordered_work import (
     upsampled,
 )
 from tests.rules.test_stalled_threads import paused
+from tests.rules.test_uncoalesced_sparse import iterating
 from tests.rules.test_unfused_optimizer import stepping
 from tests.rules.test_unlabelled_positions import masked
 from traceanalyzer.model.analysis import Analysis
@@ -260,6 +261,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "explicit-inverse": [lambda: program(fitted())],
     "unlabelled-positions": [lambda: program(masked())],
     "padded-batch": [lambda: program(speech())],
+    "uncoalesced-sparse": [lambda: iterating(products=6, made=2).load()],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
     "repeated-calls": [guided, lambda: guided(others=80)],
     "repeated-preparation": [lambda: program(searched())],

@@ -1,0 +1,77 @@
+"""A sparse tensor is coalesced again by each op that takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, starts_of_runs
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+
+_COALESCES = "aten::_coalesce"  # is called only where the tensor is not coalesced yet
+_MAKES = r"^aten::_sparse_coo_tensor_(with_dims_and_tensors|with_dims|unsafe)$"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_times: float = limit(
+        3.0,
+        "a tensor must be coalesced at least this many times as often as sparse tensors are made; each needs it once, "
+        "and two may be made together; chosen",
+    )
+
+
+@rule(since="0.2", claims=Claims.EVENT, specificity=1, min_share=0.02, limits=Limits)
+def uncoalesced_sparse(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """A sparse tensor is coalesced again by each op that takes it.
+
+    What it looks for: ops that sort and add the entries of a sparse COO tensor, though no sparse tensor was made since
+    the last time. Each tensor that is made in the step may be coalesced once.
+    Why it costs: an op that needs the entries sorted and without duplicates coalesces a copy, and drops it. The sort
+    takes many times what the product takes, and the CPU waits for the number of entries that are left.
+    Bad: a = torch.sparse_coo_tensor(index, values, size), then a @ x in each iteration. Good:
+    a = torch.sparse_coo_tensor(index, values, size).coalesce() once, or a.to_sparse_csr().
+    How sure: the op that coalesces is recorded, and it does nothing for a tensor that is coalesced.
+    When it is wrong: entries change in place between the ops; then assemble into the places of a coalesced tensor.
+    Saving: all of it but once for each tensor that is made. Products of fewer entries save more.
+    Source: "Uncoalesced sparse COO tensors" in torch.sparse's documentation.
+    """
+    every = calls[calls.name.one_of(_COALESCES) & (calls.step >= 0)]
+    made = calls[calls.name.matches(_MAKES) & (calls.step >= 0)]
+    made = made[made.index_of_enclosing(every) < 0]  # coalescing makes one itself
+    for _, of_shape in every.by(every.text("input_dims")):
+        of_shape = of_shape[np.argsort(of_shape.start_ns, kind="stable")]
+        before: Rows = np.searchsorted(np.sort(made.start_ns), of_shape.start_ns)
+        needed = starts_of_runs(before) & (before > 0)
+        if len(of_shape) >= limits.min_times * max(int(needed.sum()), 1):
+            yield _hits(of_shape[~needed], work, idle)
+
+
+def _hits(again: Calls, work: Work, idle: IdleTime) -> Hits:
+    owner = work.launch.index_of_enclosing(again)
+    waited = idle.waited()
+    waiting = waited.call.index_of_enclosing(again)
+    spent = work[owner >= 0]
+    lines = again.line.sums(again.dur_ns)
+    return Hits(
+        occurrences=again,
+        lost=LostTime.joined(
+            [
+                LostTime.all_of(spent, owner[owner >= 0]),
+                LostTime.all_of(waited[waiting >= 0], waiting[waiting >= 0]),
+            ]
+        ),
+        fix=Drop(again.rows),
+        message="a sparse tensor is not coalesced, so its entries are sorted and added again {times_a_step}, in "
+        "{callers}: {spent} of GPU time in all, and the CPU waits each time"
+        + (", at {lines}" if lines else ""),
+        advice="Call coalesce() once where the tensor is assembled and keep its result, or convert it to CSR.",
+        evidence={
+            "callers": again.outer_op.name.sums(again.dur_ns),
+            "spent_ns": spent.total_ns,
+            "lines": lines,
+        },
+    )
