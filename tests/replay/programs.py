@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tests.builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
@@ -55,11 +56,13 @@ class Loop:
         self._correlation = 0
         self._queued: list[tuple[int, int, int, int]] = []  # launch's end, stream, duration, correlation
 
-    def op(self, name: str, at: int, kernel_ns: int, *, stream: int = 7, dur: int = OP_NS) -> list[int]:
+    def op(
+        self, name: str, at: int, kernel_ns: int, *, stream: int = 7, dur: int = OP_NS, **args: Any
+    ) -> list[int]:
         """An op of `dur` in every step that launches a kernel in its middle; event ids of the ops."""
         found = []
         for begin in self.begins:
-            found.append(self.trace.op(name, begin + at, dur))
+            found.append(self.trace.op(name, begin + at, dur, **args))
             self.launch("cudaLaunchKernel", begin + at + dur // 2, kernel_ns, stream=stream)
         return found
 

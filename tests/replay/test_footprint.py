@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.replay.programs import OP_NS, STEP_NS, Loop, program, replay
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import (
@@ -22,10 +23,11 @@ from traceanalyzer.replay.edits import (
     Scale,
     ShrinkGaps,
 )
-from traceanalyzer.replay.footprint import WHOLLY, Footprint
+from traceanalyzer.replay.footprint import WHOLLY, Autograd, Footprint
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Fuse
 from traceanalyzer.rule.severity import graded
+from traceanalyzer.timeline.nesting import Nesting
 
 
 def read_back() -> Trace:
@@ -203,3 +205,18 @@ def test_of_a_part_that_another_drops_most_is_not_all(trace: Trace, built: Progr
     assert two.holds(three)
     assert not two.holds(three, WHOLLY)
     assert three.holds(three, WHOLLY)
+
+
+@pytest.mark.parametrize(("number", "backward"), [(5, True), (6, False), (-1, False)])
+def test_backward_of_an_op_shares_autograds_number_with_it(number: int, backward: bool) -> None:
+    loop = Loop()
+    loop.op("aten::native_layer_norm", 10_000, 20_000, **{"Sequence number": 5})
+    args = {"Sequence number": number, "Fwd thread id": 1} if number >= 0 else {}
+    loop.op("NativeLayerNormBackward0", 50_000, 40_000, **args)
+    trace = loop.load()
+    built = program(trace)
+    autograd = Autograd.of(trace, Analysis(trace).index(Nesting), built)
+    names = "aten::native_layer_norm", "NativeLayerNormBackward0"
+    first, second = (taken(built, Drop(rows(trace, name))) for name in names)
+    assert second.is_backward_of(first, autograd) is backward
+    assert not first.is_backward_of(second, autograd)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +15,7 @@ from traceanalyzer import Report, Severity
 from traceanalyzer.model.fault import Fault
 from traceanalyzer.rule import faults
 from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.views import Work
 
 TOGETHER = {  # pair -> rules that the first fault holds
     "pairs4/logits_cpu": {"exposed-copy", "host-hotspot"},  # a copy to the host, and the host's work on it
@@ -102,8 +104,21 @@ def test_what_empties_the_same_kernels_but_saves_much_less_leaves_their_calls(
     findings: Any = [SimpleNamespace(saving=SimpleNamespace(share=share)) for share in shares]
     no: Any = SimpleNamespace(holds=lambda *_: False, leads_to=lambda *_: False, prepares=lambda *_: False)
     holds: Any = SimpleNamespace(**{**vars(no), "holds": lambda *_: True})
-    monkeypatch.setattr(faults, "_same_loop", lambda *_: False)
+    monkeypatch.setattr(faults, "_same_code", lambda *_: False)
     forecast: Any = SimpleNamespace(program=SimpleNamespace(launch=None))
     worth = faults._worth_comparing(pending, findings)
     found, _ = faults._removed_together(pending, worth, {0: no, 1: holds}, forecast)
     assert found == ([(0, 1)] if linked else [])
+
+
+@pytest.mark.parametrize(
+    "ops, line, same",
+    [(["mm"], "a.py(3)", True), (["mm", "add"], "a.py(3)", False), (["mm"], "a.py(4)", False)],
+)
+def test_the_same_ops_at_the_same_line_are_wrong_in_one_place(ops: list[str], line: str, same: bool) -> None:
+    def found(names: list[str], lines: list[str]) -> Any:
+        work = Mock(spec=Work)
+        work.op.name.values.return_value, work.line.values.return_value = names, lines
+        return SimpleNamespace(hits=SimpleNamespace(occurrences=work))
+
+    assert faults._same_ops(found(["mm", "mm"], ["a.py(3)"]), found(ops, [line])) is same

@@ -70,9 +70,11 @@ def test_outstanding_counts_what_was_launched_before_and_not_finished(trace: Tra
         if work.call[i] < 0:
             assert work.outstanding[i] == -1
             continue
-        mine = (work.device == work.device[i]) & (work.call >= 0)
-        before = sum(mine & (work.call_start_ns < work.call_start_ns[i]))
-        finished = sum(mine & (work.end_ns <= work.call_start_ns[i]))
+        own = work.device == work.device[i]
+        mine = own & (work.call >= 0)
+        earlier = own & (work.call < 0) & (work.start_ns < work.start_ns[mine].min())
+        before = sum(mine & (work.call_start_ns < work.call_start_ns[i])) + sum(earlier)
+        finished = sum((mine | earlier) & (work.end_ns <= work.call_start_ns[i]))
         assert work.outstanding[i] == max(before - finished, 0)
 
 
@@ -84,6 +86,19 @@ def test_work_that_ends_as_the_next_is_launched_is_finished(launched: int, outst
     trace.launch("cudaLaunchKernel", launched, 5, 2)
     trace.kernel(200, 10, 2)
     assert Analysis(trace.load()).index(DeviceWork).outstanding.tolist() == [0, outstanding]
+
+
+def test_work_launched_before_the_recording_is_outstanding_until_it_ends() -> None:
+    """It fills the launch queue, though the trace has no launch of it."""
+    trace = TraceBuilder()
+    trace.kernel(0, 90, 1)
+    trace.kernel(90, 100, 2)
+    trace.launch("cudaLaunchKernel", 100, 5, 3)
+    trace.kernel(200, 10, 3)
+    trace.kernel(210, 10, 4)  # its launch was lost: nobody knows when it was
+    trace.launch("cudaLaunchKernel", 205, 5, 5)
+    trace.kernel(220, 10, 5)
+    assert Analysis(trace.load()).index(DeviceWork).outstanding.tolist() == [-1, -1, 1, -1, 1]
 
 
 def test_a_trace_without_work_says_so() -> None:

@@ -9,11 +9,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Floats, Mask
+from traceanalyzer.model.arrays import Floats, Mask, Rows
+from traceanalyzer.model.containment import inherited
+from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.program import Program
+from traceanalyzer.timeline.nesting import Nesting
 
 _SHRUNK_NS = 20_000.0  # taken from a gap by an edit that names it; less is the Python around what was dropped
 _INSIDE = 0.5  # share of what a fix takes, from which on another fix does for it; chosen
@@ -23,6 +26,30 @@ _EMPTIED = (
 WHOLLY = (
     0.75  # from which on the rest belongs to it: 0.85 to 0.99 in five programs, 0.55 where it did not; H200
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Autograd:
+    """Which op's backward each segment is of, or which op of forward.
+
+    Attributes:
+        number: int64 (segments,), autograd's number of the op around, which forward and backward share; below 0 for
+            none.
+        backward: bool (segments,), whether it runs in backward.
+        launch: int64 (work,), segment in which each piece of work is launched.
+    """
+
+    number: Rows
+    backward: Mask
+    launch: Rows
+
+    @classmethod
+    def of(cls, trace: Trace, nesting: Nesting, program: Program) -> Self:
+        """Of the program's segments."""
+        number, thread = (ints(trace.lanes.cpu, column) for column in ("sequence", "fwd_thread"))
+        row = inherited(nesting.parent, number >= 0)[program.timeline.row]
+        own = np.where(program.timeline.row >= 0, row, -1)
+        return cls(np.append(number, -1)[own], np.append(thread > 0, False)[own], program.launch)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,3 +148,18 @@ class Footprint:
         fed_ns = other.moved_ns[before[upto] > 0].sum()
         enough = before[np.unique(upto[moved])].sum() >= _INSIDE * whole
         return bool(enough and fed_ns >= _INSIDE * other.moved_ns.sum())
+
+    def is_backward_of(self, other: Footprint, autograd: Autograd) -> bool:
+        """Whether most of what this takes is the backward of ops of which the other takes something."""
+        own, theirs = (one._by_segment(autograd.launch) for one in (self, other))
+        numbered = autograd.number >= 0
+        backward = autograd.backward & numbered
+        whole = own[backward].sum()
+        if whole <= own[numbered & ~backward].sum():
+            return False
+        forward = np.unique(autograd.number[(theirs > 0) & numbered & ~backward])
+        return bool(own[backward & np.isin(autograd.number, forward)].sum() >= _INSIDE * whole)
+
+    def _by_segment(self, launch: Rows) -> Floats:
+        """What is taken of each segment and of the work that it launches."""
+        return self.cpu_ns + np.bincount(launch, self.work_ns, len(self.cpu_ns))

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.replay.footprint import WHOLLY, Footprint
+from traceanalyzer.replay.footprint import WHOLLY, Autograd, Footprint
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
 from traceanalyzer.rule.claims import Claims, PendingFinding
 from traceanalyzer.rule.severity import of_fault
+from traceanalyzer.rule.views import Work
 
 if TYPE_CHECKING:
     from traceanalyzer.model.saving import Saving
     from traceanalyzer.replay.edits import Edit
+    from traceanalyzer.replay.program import Program
     from traceanalyzer.replay.saving import Forecast
 
 _LEAST = (
@@ -171,7 +173,7 @@ def _removed_together(
     forecast: Forecast,
 ) -> tuple[list[tuple[int, int]], set[int]]:
     """(pairs of specific findings, one of which drops most of what the other does, or leads to it; those partly so)."""
-    chosen, found, partly = list(worth), [], set[int]()
+    chosen, found, partly, program = list(worth), [], set[int](), forecast.program
     for place, one in enumerate(chosen):
         for other in chosen[place + 1 :]:
             first, second = prints[one], prints[other]
@@ -184,11 +186,9 @@ def _removed_together(
                 partly.add(one)
             linked = inside or around
             for this, that in ((first, second), (second, first)):
-                linked |= this.leads_to(that, forecast.program.launch) or this.prepares(
-                    that, forecast.program.launch
-                )
+                linked |= this.leads_to(that, program.launch) or this.prepares(that, program.launch)
             pair = all_pending[one], all_pending[other]
-            if linked or _same_loop(*pair) or _stand_still(*pair):
+            if linked or _same_code(*pair, first, second, program) or _stand_still(*pair):
                 found.append((one, other))
     return found, partly
 
@@ -199,12 +199,31 @@ def _made_of(pending: PendingFinding, kind: type[Edit]) -> bool:
     return bool(edits) and all(isinstance(edit, kind) for edit in edits)
 
 
+def _same_code(
+    one: PendingFinding, other: PendingFinding, first: Footprint, second: Footprint, program: Program
+) -> bool:
+    """Whether a rule found one code twice: a loop or an op and its backward, or one function on other shapes."""
+    if (one.rule, one.hits.cause) != (other.rule, other.hits.cause):
+        return False
+    events = one.hits.occurrences.events
+    autograd = events.once(Autograd, lambda: Autograd.of(events.trace, events.nesting, program))
+    backward = first.is_backward_of(second, autograd) or second.is_backward_of(first, autograd)
+    return backward or _same_loop(one, other) or _same_ops(one, other)
+
+
 def _same_loop(one: PendingFinding, other: PendingFinding) -> bool:
     """Whether both batch as many repeats of as many loops: the same loop forward and backward."""
-    if one.rule != other.rule:
-        return False
     counts = [_repeats(pending.hits.edits()) for pending in (one, other)]
     return len(counts[0]) > 0 and all(np.array_equal(*pair) for pair in pairwise(counts))
+
+
+def _same_ops(one: PendingFinding, other: PendingFinding) -> bool:
+    """Whether the work of both is of the same ops at the same lines: they differ in their tensors' shapes."""
+    first, second = one.hits.occurrences, other.hits.occurrences
+    if not isinstance(first, Work) or not isinstance(second, Work):
+        return False
+    ops = set(first.op.name.values()), set(second.op.name.values())
+    return ops[0] == ops[1] and set(first.line.values()) == set(second.line.values())
 
 
 def _stand_still(*pair: PendingFinding) -> bool:

@@ -107,7 +107,7 @@ class DeviceWork:
             delay_ns=np.where(linked, start - launched, NULL_INT),
             op=op,
             shared=_shared(call),
-            outstanding=_outstanding(device, launched, end, linked),
+            outstanding=_outstanding(device, launched, start, end, linked),
         )
 
 
@@ -172,14 +172,20 @@ def _shared(call: Rows) -> Mask:
     return linked & (counts[np.where(linked, call, 0)] > 1)
 
 
-def _outstanding(device: Rows, launched: Rows, end: Rows, linked: Mask) -> Rows:
-    """Work launched before each, less what had finished by then, per device."""
+def _outstanding(device: Rows, launched: Rows, start: Rows, end: Rows, linked: Mask) -> Rows:
+    """Work launched before each, less what had finished by then, per device.
+
+    Unlinked work that ran before any linked work was launched before the recording: it fills the queue as well.
+    """
     result = np.full(len(device), -1, np.int64)
     for ordinal in distinct(device):
         own = np.flatnonzero((device == ordinal) & linked)
+        if len(own) == 0:
+            continue
+        earlier = (device == ordinal) & ~linked & (start < start[own[0]])  # in order of start
         instants = launched[own]
-        before = np.searchsorted(np.sort(instants), instants, side="left")
-        finished = np.searchsorted(np.sort(end[own]), instants, side="right")
+        before = np.searchsorted(np.sort(instants), instants, side="left") + int(earlier.sum())
+        finished = np.searchsorted(np.sort(np.concatenate((end[own], end[earlier]))), instants, side="right")
         result[own] = np.maximum(before - finished, 0)
     return result
 
