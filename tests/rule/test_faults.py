@@ -112,7 +112,7 @@ def test_what_empties_the_same_kernels_but_saves_much_less_leaves_their_calls(
 
 
 @pytest.mark.parametrize(
-    "ops, line, same",
+    ("ops", "line", "same"),
     [(["mm"], "a.py(3)", True), (["mm", "add"], "a.py(3)", False), (["mm"], "a.py(4)", False)],
 )
 def test_the_same_ops_at_the_same_line_are_wrong_in_one_place(ops: list[str], line: str, same: bool) -> None:
