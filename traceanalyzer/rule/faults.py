@@ -173,7 +173,7 @@ def _removed_together(
     forecast: Forecast,
 ) -> tuple[list[tuple[int, int]], set[int]]:
     """(pairs of specific findings, one of which drops most of what the other does, or leads to it; those partly so)."""
-    chosen, found, partly, program = list(worth), [], set[int](), forecast.program
+    chosen, found, partly = list(worth), [], set[int]()
     for place, one in enumerate(chosen):
         for other in chosen[place + 1 :]:
             first, second = prints[one], prints[other]
@@ -186,9 +186,11 @@ def _removed_together(
                 partly.add(one)
             linked = inside or around
             for this, that in ((first, second), (second, first)):
-                linked |= this.leads_to(that, program.launch) or this.prepares(that, program.launch)
+                linked |= this.leads_to(that, forecast.program.launch) or this.prepares(
+                    that, forecast.program.launch
+                )
             pair = all_pending[one], all_pending[other]
-            if linked or _same_code(*pair, first, second, program) or _stand_still(*pair):
+            if linked or _same_code(*pair, first, second, forecast.program) or _stand_still(*pair):
                 found.append((one, other))
     return found, partly
 
