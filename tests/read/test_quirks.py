@@ -274,7 +274,8 @@ ODD = st.recursive(
     max_leaves=4,
 )
 KEYS = ["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"]
-ARGS = "External id,external id,correlation,device,stream,grid,Input Dims,Addr,bytes".split(",")
+LINKS = ["External id", "external id", "correlation", "Addr"]
+ARGS = [*LINKS, "device", "stream", "grid", "Input Dims", "bytes"]
 EVENTS = st.builds(
     lambda plain, changes, args: {**plain, **({"args": args} if args else {}), **changes},
     st.sampled_from([op(), kernel(), op(cat="python_function"), op(cat="cpu_instant_event"), op(cat="ac2g")]),
