@@ -52,7 +52,8 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     optimizer uses them.
     Why it costs: backward of a layer takes twice the time of its forward, and keeps its activations until then.
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that are not
-    detached from their generator. Good: backbone.requires_grad_(False); discriminator(images.detach()).
+    detached from their generator; an actor's loss through critics that require gradients. Good:
+    backbone.requires_grad_(False); discriminator(images.detach()); critics frozen while the actor's loss is computed.
     How sure: high if the gradients are never cleared. Frozen layers with the shapes of trained ones are not found.
     When it is wrong: an optimizer works on flattened or sharded copies of the parameters. So the rule does not judge
     steps of several ranks, compiled or captured optimizers, or optimizers whose kernels have no op or take more than
@@ -71,7 +72,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     pass_of = parameters.passes_of(calls, marks, leaves)
     gone = discarded(calls, work, leaves, marks, added, pass_of)
     if len(np.unique(leaves.step[gone])) >= limits.min_steps:
-        yield _hits(calls, leaves, ~gone, marks, _CLEARED)
+        yield _made(calls, work, leaves, gone, marks, _CLEARED)
         return
     recorded, used = parameters.updates_are_recorded(calls, work, marks), np.zeros(len(leaves), bool)
     if recorded:
@@ -81,9 +82,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             return
     kept = never_cleared(calls, leaves, marks, added, pass_of, limits.min_steps)
     if kept.any() and not (recorded and used[kept].all()):
-        alone = parameters.for_unused_alone(calls, leaves, ~kept, marks)
-        spent, dropped, needless = made_for(calls, work, leaves, kept, alone)
-        yield _told(leaves, ~kept, needless, spent, (Drop(dropped.rows), DropWork(spent.entries)), _ADDED)
+        yield _made(calls, work, leaves, kept, marks, _ADDED)
     elif not recorded:
         raise Unavailable(_UNRECORDED)
 
@@ -91,6 +90,16 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 def _hits(calls: Calls, leaves: Calls, used: Mask, marks: Calls, why: str) -> Hits:
     needless = parameters.for_unused_alone(calls, leaves, used, marks)
     return _told(leaves, used, needless, needless.launched()[0], (Drop(needless.rows),), why)
+
+
+def _made(calls: Calls, work: Work, leaves: Calls, unused: Mask, marks: Calls, why: str) -> Hits:
+    alone = parameters.for_unused_alone(calls, leaves, ~unused, marks)
+    spent, dropped, needless = made_for(calls, work, leaves, unused, alone)
+    beside = spent[~spent.launch.inside(dropped)]
+    fix: tuple[Edit, ...] = (Drop(dropped.rows),)
+    if len(beside):
+        fix = (*fix, DropWork(beside.entries))
+    return _told(leaves, ~unused, needless, spent, fix, why)
 
 
 def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Edit, ...], why: str) -> Hits:

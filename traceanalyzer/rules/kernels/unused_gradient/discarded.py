@@ -1,4 +1,7 @@
-"""Gradients at the end of a backward pass that are cleared before an optimizer has them, told by lists of shapes.
+"""Gradients at an end of a backward pass that are cleared before an optimizer has them, told by lists of shapes.
+
+A loss on what another network made of this one's output makes that network's gradients first; a loss on what another
+network made makes that network's last.
 
 Lists of more than about 30 tensors have no recorded shapes. A fused optimizer's kernels have one block for each 65,536
 elements of each tensor, and the one that counts its steps has one for each tensor. If the first gradients of a pass, so
@@ -24,31 +27,32 @@ _LISTS = r"^aten::_(foreach|fused)_"
 _FUSED, _COUNTS = r"^aten::_fused_", "aten::_foreach_add_"
 _APPLIED = "multi_tensor_apply_kernel"
 _CHUNK = 65_536  # elements of a tensor for each block of ATen's kernels over lists
-# Backward itself, and what takes parameters in forward.
+# Backward itself, what takes parameters in forward, and moving averages of them, as of a target network.
 _NO_READERS = (
     r"^autograd::|^torch::autograd|Backward\d*$|^aten::(linear|b?mm|matmul|addb?mm|embedding)|conv"
-    r"|(?<!foreach_)norm$"
+    r"|(?<!foreach_)norm$|lerp_$"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """One backward pass: its gradients, and those at its end that the next optimizer does not have.
+    """One backward pass: its gradients, and those at one end that the next optimizer does not have.
 
     Attributes:
-        leaves: positions of all of its gradients, and of those at the end.
-        shapes: of the gradients at the end those that the optimizer has none of; empty where it has all.
+        leaves: positions of all of its gradients.
+        beyond: positions of those at the end or, if these are not the ones, at the beginning.
+        shapes: of those beyond the ones that the optimizer has none of; empty where it has all.
         mark: position of the optimizer's step that comes next.
     """
 
     leaves: Rows
-    tail: Rows
+    beyond: Rows
     shapes: frozenset[Shape]
     mark: int
 
 
 def discarded(calls: Calls, work: Work, leaves: Calls, marks: Calls, added: Mask, pass_of: Rows) -> Mask:
-    """Which gradients end a pass, are in no optimizer's list until they are made anew, and are read by no op.
+    """Which gradients end or begin a pass, are in no optimizer's list until made anew, and are read by no op.
 
     Args:
         leaves, marks: gradients of parameters, and steps of optimizers.
@@ -79,7 +83,7 @@ def discarded(calls: Calls, work: Work, leaves: Calls, marks: Calls, added: Mask
         begin, end = leaves.end_ns[one.leaves].max(), leaves.start_ns[anew].min()
         reads = _reads(calls, work, marks, one, int(begin), int(end), int(blocks[one.mark]))
         if reads is not None and not one.shapes & reads:
-            gone[one.tail] = True
+            gone[one.beyond] = True
     return gone
 
 
@@ -112,31 +116,36 @@ def _lists(calls: Calls, marks: Calls) -> list[Counter[Shape]]:
         if not any(op.dims):
             unknown.add(int(owner[at]))
         first = Signature(op.name, op.dims[:1], (), ())
-        by_op.setdefault((int(owner[at]), str(names[at])), Counter()).update(tensors(first))
+        by_op.setdefault((int(owner[at]), str(names[at])), Counter()).update(tensors(first) or _numbers(op))
     found = [Counter[Shape]() for _ in range(len(marks))]
     for (mark, _), count in by_op.items():
         if mark not in unknown:
-            found[mark] = max(found[mark], count, key=Counter.total)
+            found[mark] = max(found[mark], count, key=lambda one: (any(one), one.total()))
     return found
 
 
+def _numbers(op: Signature) -> list[Shape]:
+    """Shapes of a list of single numbers, such as a temperature, or the steps that an optimizer counts."""
+    return [()] * op.dims[0].count([]) if op.dims and isinstance(op.dims[0], list) else []
+
+
 def _pass(own: Rows, shapes: list[Shape], lists: list[Counter[Shape]], mark: int) -> _Pass:
-    """Of the gradients of one pass those beyond the optimizer's, where they are the last ones."""
+    """Of the gradients of one pass those beyond the optimizer's, where they are the last or the first ones."""
     listed = lists[mark] if mark < len(lists) else Counter[Shape]()
     beyond = Counter(shapes[at] for at in own.tolist())
     beyond.subtract(listed)
     beyond = +beyond
-    tail = own[len(own) - beyond.total() :]
     alone = frozenset(shape for shape in beyond if not listed[shape])
-    if not listed or () in alone or Counter(shapes[at] for at in tail.tolist()) != beyond:
-        return _Pass(own, own[:0], frozenset(), mark)
-    return _Pass(own, tail, alone, mark)
+    for end in (own[len(own) - beyond.total() :], own[: beyond.total()]):
+        if listed and () not in alone and Counter(shapes[at] for at in end.tolist()) == beyond:
+            return _Pass(own, end, alone, mark)
+    return _Pass(own, own[:0], frozenset(), mark)
 
 
 def _verdict(
     at: int, passes: list[_Pass], shapes: list[Shape], lists: list[Counter[Shape]], added: Mask
 ) -> tuple[bool | None, list[int] | None]:
-    """(whether the gradients at the end of a pass are cleared unused, those that are then made anew).
+    """(whether the gradients beyond the optimizer's are cleared unused, those that are then made anew).
 
     The first is None where they are not cleared.
     """
