@@ -185,10 +185,9 @@ def _removed_together(
             if around and not second.holds(first, WHOLLY):
                 partly.add(one)
             linked = inside or around
+            launch = forecast.program.launch
             for this, that in ((first, second), (second, first)):
-                linked |= this.leads_to(that, forecast.program.launch) or this.prepares(
-                    that, forecast.program.launch
-                )
+                linked |= this.leads_to(that, launch) or this.prepares(that, launch)
             pair = all_pending[one], all_pending[other]
             if linked or _same_code(*pair, first, second, forecast.program) or _stand_still(*pair):
                 found.append((one, other))
@@ -205,7 +204,7 @@ def _same_code(
     one: PendingFinding, other: PendingFinding, first: Footprint, second: Footprint, program: Program
 ) -> bool:
     """Whether a rule found one code twice: a loop or an op and its backward, or one function on other shapes."""
-    if (one.rule, one.hits.cause) != (other.rule, other.hits.cause):
+    if (one.rule, one.hits.cause, one.device) != (other.rule, other.hits.cause, other.device):
         return False
     events = one.hits.occurrences.events
     autograd = events.once(Autograd, lambda: Autograd.of(events.trace, events.nesting, program))

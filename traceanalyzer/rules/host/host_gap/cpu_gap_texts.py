@@ -98,12 +98,12 @@ def _other_thread(found: CallsAfterCpuGaps) -> str | None:
     """The Python function that other threads run in the middle of most of the stretches; None without stacks."""
     python = found.events.trace.lanes.python
     tid, start = ints(python, "tid"), ints(python, "start_ns")
-    middle, threads = (found.start_ns + found.end_ns) // 2, np.unique(tid)
-    launching, spent = np.unique(found.thread), dict[str, int]()
-    for thread in np.setdiff1d(threads, launching).tolist():
-        rows = np.flatnonzero(tid == thread)
-        here = np.full(len(rows), thread), np.full(len(middle), thread)
-        at = running_at(start[rows], start[rows] + ints(python, "dur_ns")[rows], here[0], middle, here[1])
+    middle, spent = (found.start_ns + found.end_ns) // 2, dict[str, int]()
+    order = np.argsort(tid, kind="stable")
+    order = order[~np.isin(tid[order], found.thread)]
+    for rows in np.split(order, np.flatnonzero(np.diff(tid[order])) + 1) if len(order) else ():
+        here = np.full(len(middle), tid[rows[0]])
+        at = running_at(start[rows], start[rows] + ints(python, "dur_ns")[rows], tid[rows], middle, here)
         names = Texts(np.where(at >= 0, codes(python, "name")[rows[at]], -1), texts_of(python, "name"))
         for name, ns in names.sums(found.dur_ns).items():
             if not _SLEEPS.search(name):
