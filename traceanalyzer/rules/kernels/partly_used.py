@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.roofline.results import product_of
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import tensors
@@ -69,12 +70,12 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     number, signatures = signatures_of(ops.events.trace, ops.rows)
     products = np.flatnonzero(ops.name.matches(_PRODUCTS))
     used, averaged = np.ones(len(ops)), np.zeros(len(ops), bool)
-    views = ops.name.meets(VIEWING_OP.search)
+    readers = _Readers.of(number, signatures, ops.name.meets(VIEWING_OP.search))
     for which in np.unique(number[products]).tolist():
-        result, same = product_of(signatures[which]), products[number[products] == which]
+        result, same = product_of(signatures[which]), readers.places[which]
         if result is not None:
             tried = same[: limits.calls].tolist()
-            kept = [_used(result, at, number, signatures, views, limits) for at in tried]
+            kept = [_used(result, at, readers, limits) for at in tried]
             if _batched(
                 signatures[which]
             ):  # a mean over products of different matrices is none of their mean
@@ -125,46 +126,88 @@ def _batched(op: Signature) -> bool:
     return op.name != "aten::linear" and any(len(shape) > 2 for shape in tensors(op)[1:])
 
 
-def _used(
-    whole: Shape, at: int, number: Rows, signatures: list[Signature], views: np.ndarray, limits: Limits
-) -> tuple[float, bool, list[int]]:
+@dataclass(frozen=True, slots=True)
+class _Readers:
+    """Ops in order, and which of them read a tensor of some size.
+
+    Attributes:
+        number, signatures: of each op, and what the numbers stand for.
+        places: positions of the ops of each signature.
+        views: whether an op only views; `passed`: how many before each do more.
+        by_size: signatures by columns and elements of an input.
+    """
+
+    number: Rows
+    signatures: Sequence[Signature]
+    places: Sequence[Rows]
+    views: Mask
+    passed: Rows
+    by_size: Mapping[tuple[int, int], set[int]]
+
+    @classmethod
+    def of(cls, number: Rows, signatures: Sequence[Signature], views: Mask) -> Self:
+        """Of all ops."""
+        ends = np.cumsum(np.bincount(number, minlength=len(signatures)))
+        by_size: dict[tuple[int, int], set[int]] = {}
+        for which, op in enumerate(signatures):
+            for shape in _inputs(op):
+                by_size.setdefault((shape[-1], math.prod(shape)), set()).add(which)
+        places = np.split(np.argsort(number, kind="stable"), ends[:-1])
+        return cls(number, signatures, places, views, np.append(0, np.cumsum(~views)), by_size)
+
+    def after(self, at: int, whole: Shape) -> Rows:
+        """Positions of the ops that read so many rows and columns, before the next op like this one."""
+        alike = self.places[self.number[at]]
+        following = alike[np.searchsorted(alike, at, side="right") :][:1]
+        end = int(following[0]) if len(following) else len(self.number)
+        found = [np.zeros(0, np.int64)]
+        for which in self.by_size.get((whole[-1], math.prod(whole)), ()):
+            own = self.places[which]
+            low, high = np.searchsorted(own, (at + 1, end))
+            found.append(own[low:high])
+        return np.sort(np.concatenate(found))
+
+
+def _used(whole: Shape, at: int, ops: _Readers, limits: Limits) -> tuple[float, bool, list[int]]:
     """(share of a result that the next ops take, whether as a mean, the ops between); 1 where nothing shows it.
 
     The ops between are positions; they give each row of the whole result of that row alone.
     """
-    seen, part, mean, columns = 0, 0.0, False, True
+    part, mean, columns = 0.0, False, True
     between: list[int] = []
-    known: dict[int, Shape | None] = {}
-    for later in range(at + 1, len(number)):
-        which = int(number[later])
+    for later in ops.after(at, whole).tolist():
+        seen = int(ops.passed[later] - ops.passed[at + 1])
         near = seen < limits.near_ops * (_GATED if mean else 1) and later <= at + 8 * limits.near_ops
-        if which == number[at] or not (near or (part and not mean)):
+        if not (near or (part and not mean)):
             break
-        op = signatures[which]
-        if reads := known[which] if which in known else known.setdefault(which, _reads(op, whole)):
-            kept = _kept(op, reads, columns=columns)
-            if kept is not None:
-                part += kept
-            elif views[later]:
-                pass
-            elif part:
-                return 1.0, False, []
-            elif not between and (part := _averaged(op, whole)):
-                mean = True
-            elif not _row_by_row(op, reads):
-                return 1.0, False, []
-            else:
-                between.append(later)
-                columns &= not _WHOLE_ROWS.search(op.name)
-        seen += not views[later]
+        op = ops.signatures[ops.number[later]]
+        reads = _reads(op, whole)
+        kept = _kept(op, reads, columns=columns)
+        if kept is not None:
+            part += kept
+        elif ops.views[later]:
+            pass
+        elif part:
+            return 1.0, False, []
+        elif not between and (part := _averaged(op, whole)):
+            mean = True
+        elif not _row_by_row(op, reads):
+            return 1.0, False, []
+        else:
+            between.append(later)
+            columns &= not _WHOLE_ROWS.search(op.name)
     return (min(part, 1.0), mean, between) if part else (1.0, False, [])
 
 
-def _reads(op: Signature, whole: Shape) -> Shape | None:
-    """Shape of the first input that has as many rows and columns as a result; None of other ops."""
-    shapes = (tuple(_flat(dims)) for dims in op.dims if isinstance(dims, list) and dims)
-    same = (one for one in shapes if one and one[-1] == whole[-1] and math.prod(one) == math.prod(whole))
-    return next(same, None)
+def _inputs(op: Signature) -> Iterator[Shape]:
+    """Shapes of an op's own inputs, those in lists left out."""
+    flat = (tuple(_flat(dims)) for dims in op.dims if isinstance(dims, list))
+    return (shape for shape in flat if shape)
+
+
+def _reads(op: Signature, whole: Shape) -> Shape:
+    """Shape of the first input that has as many rows and columns as a result."""
+    return next(one for one in _inputs(op) if (one[-1], math.prod(one)) == (whole[-1], math.prod(whole)))
 
 
 def _row_by_row(op: Signature, whole: Shape) -> bool:
