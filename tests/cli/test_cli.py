@@ -189,7 +189,7 @@ def test_rules_are_listed_with_their_titles() -> None:
 
 def test_explain_prints_the_page_and_the_limits() -> None:
     page = call("explain", "idle-device").stdout
-    assert "idle-device  (rule, since 0.1)" in page
+    assert "idle-device  (group rule, added in version 0.1)" in page
     assert "Between two kernels the device waits" in page
     assert "idle-device.min_gap_ns=10000 (10.0 µs)\n        a launch takes about as long" in page
     for rule in all_rules():
@@ -206,10 +206,10 @@ def test_version_and_help() -> None:
 
 
 def test_explain_takes_groups_and_causes() -> None:
-    assert "always-failing  (rule, since 0.1)" in call("explain", "rule").stdout
-    assert "idle-device  (rule, since 0.1)" in call("explain", "rule").stdout
+    assert "always-failing  (group rule, added in version 0.1)" in call("explain", "rule").stdout
+    assert "idle-device  (group rule, added in version 0.1)" in call("explain", "rule").stdout
     by_cause = call("explain", "gap").stdout
-    assert "idle-device  (rule, since 0.1)" in by_cause
+    assert "idle-device  (group rule, added in version 0.1)" in by_cause
     for spelt in ("host code", "host-code", "host_code"):
         page = call("explain", spelt).stdout
         assert "holds if" in page

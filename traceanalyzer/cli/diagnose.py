@@ -85,7 +85,7 @@ class Request:
     multiple=True,
     metavar="RULE.LIMIT=VALUE",
     callback=settings_of,
-    help="Override a limit.",
+    help="Change a threshold of a rule.",
 )
 @window_option
 @step_option

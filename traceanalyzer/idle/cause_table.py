@@ -1,6 +1,6 @@
 """The causes of idle time: one table, which is what runs and what docs/accounting.md shows.
 
-Proven causes come first. Each takes the part of a gap that its events cover (at least a tenth of the gap or 20 us), and
+Proven causes come first. Each takes the part of a gap that its events cover (at least a tenth of the gap or 20 µs), and
 no later cause can take that part. The first judged cause that holds takes the rest. "Most" is at least half. "Launched
 late": the launch of the next work began after the device became idle; "in time": before."""
 

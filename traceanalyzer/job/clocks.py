@@ -12,7 +12,7 @@ from traceanalyzer.model.job_report import Clock
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
 _FEW = 8  # collectives that both ranks have; of fewer no drift is told
-_SECONDS = 0.05  # of overlap: in less a drift of 40 us/s is lost among ends that differ by 10 us; chosen
+_SECONDS = 0.05  # of overlap: in less a drift of 40 µs/s is lost among ends that differ by 10 µs; chosen
 _MAD = 1.4826  # from median absolute deviation to standard deviation; of a normal distribution
 _PASSES, _OUTLIER = (
     4,

@@ -94,7 +94,7 @@ def _clock(rank: int, clock: Clock) -> tuple[str, ...]:
         f"rank {rank}",
         "reference" if rank == clock.reference else sign + format_ns(abs(clock.offset_ns)),
         format_ns(clock.uncertainty_ns),
-        f"{clock.drift_ppm:.1f} us/s",
+        f"{clock.drift_ppm:.1f} µs/s",
         str(clock.pairs),
         str(clock.broken) if clock.broken else "",
     )

@@ -131,7 +131,7 @@ def _row(rank: RankReport) -> tuple[str, ...]:
         else format_ns(clock.offset_ns)
         if clock.offset_ns >= 0
         else f"-{format_ns(-clock.offset_ns)}",
-        "" if clock is None or not clock.drift_ppm else f"{clock.drift_ppm:.1f} us/s",
+        "" if clock is None or not clock.drift_ppm else f"{clock.drift_ppm:.1f} µs/s",
         "" if clock is None else format_ns(clock.uncertainty_ns),
     )
 

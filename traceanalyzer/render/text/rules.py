@@ -8,23 +8,24 @@ from traceanalyzer.render.text.page import Page
 from traceanalyzer.rule.limits import LimitInfo, limits_of
 from traceanalyzer.rule.registry import MIN_SHARE, Rule
 
-_PARAGRAPH = re.compile(r"\n(?:\n|(?=[A-Z][^.:]*:))")  # pages start one with what it is about: "Bad: ..."
+# Pages start one with what it is about, "Bad: ...", or as an item of a list.
+_PARAGRAPH = re.compile(r"\n(?:\n|(?=[A-Z][^.:]*:)|(?=- ))")
 
 _MIN_SHARE_SOURCE = (
-    "a finding is reported if it costs at least this share of the window or saves at least this share "
-    "of the step"
+    "a finding is reported if its cost is at least this share of the recorded time, or its saving at least this "
+    "share of the step"
 )
 
 
 def rule_page(rule: Rule, width: int = 80) -> str:
     """Slug, the docstring, and every limit with its default and where the number comes from."""
     page = Page(width)
-    page.put(f"{rule.slug}  ({rule.group}, since {rule.since})")
+    page.put(f"{rule.slug}  (group {rule.group}, added in version {rule.since})")
     page.blank()
     for paragraph in _PARAGRAPH.split(rule.page):
-        page.put(" ".join(paragraph.split()), hang=2)
+        page.put(" ".join(paragraph.split()), indent=2 * paragraph.startswith("- "), hang=2)
     page.blank()
-    page.put("Limits, to be changed with --set:")
+    page.put(f"Thresholds (to change one: --set {rule.slug}.{MIN_SHARE}=0.1):")
     for limit in [LimitInfo(MIN_SHARE, rule.min_share, _MIN_SHARE_SOURCE), *limits_of(rule.limits)]:
         shown = f" ({limit.shown})" if limit.shown else ""
         page.put(f"{rule.slug}.{limit.name}={limit.value}{shown}", indent=4)

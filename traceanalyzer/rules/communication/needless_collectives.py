@@ -23,7 +23,7 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 class Limits:
     max_small_elements: int = limit(
         1_024,
-        "a collective is small if it has at most this many elements; its time is latency then, about 10 us on NVLink",
+        "a collective is small if it has at most this many elements; its time is latency then, about 10 µs on NVLink",
     )
     min_small_times: int = limit(
         3, "a thread must start at least this many small collectives a step; two may be a loss and its count"

@@ -18,10 +18,11 @@ _SCORES = "aten::_log_softmax"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_classes: int = limit(
-        1_000, "scores count as a vocabulary's if there are at least this many classes; chosen"
+        1_000, "scores count as those of a vocabulary if there are at least this many classes; chosen"
     )
     min_gpu_share: float = limit(
-        0.2, "the scores must take at least this share of GPU time; a smaller part is no place to look first"
+        0.2,
+        "work on the scores must take at least this share of GPU time; less is not worth looking at first",
     )
 
 
@@ -29,14 +30,14 @@ class Limits:
 def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a large vocabulary, and the loss over them, take much of the GPU's time.
 
-    What it looks for: log_softmax over N positions and V classes, a thousand or more, and all work with tensors of N x
-    V: the product that computes them, conversions, the loss, and their backward.
-    Why it matters: each position costs V numbers in each of these ops, even if its label is ignored (-100) or padding.
-    Ignored labels are not recorded, so it is a fact, not a fault: always info.
-    Bad: the head and the loss over prompt and padding. Good: the hidden states of the positions that have a label,
-    taken before the head; a loss that never writes all scores.
+    What it looks for: log_softmax over N positions and V classes, V at least 1,000, and all work on tensors of
+    N x V: the product that computes the scores, conversions, the loss, and their backward pass.
+    Why it matters: each position costs V numbers in each of these ops, even if its label is ignored (-100) or
+    padding. Ignored labels are not recorded, so this is a fact, not a fault, and always info.
+    Bad: the head and the loss over prompt and padding. Good: select the hidden states of the positions that
+    have a label, before the head; or use a loss that never writes all scores.
     How sure: shapes and times are recorded.
-    When it is wrong: another tensor has both sizes.
+    When it is wrong: another tensor has the same two sizes.
     Source: torch.nn.functional.cross_entropy in PyTorch's documentation (ignore_index); measured on an H200.
     """
     if not any(op.dims for op in inputs.signatures):

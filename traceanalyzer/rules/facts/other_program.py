@@ -13,7 +13,7 @@ from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit,
 class Limits:
     min_names_share: float = limit(
         0.01,
-        "what the other ranks do not run must take at least this share of the GPU's or of the ops' time; fixed and "
+        "what the other ranks do not run must take at least this share of the time of the ops, or of GPU time; "
         "healthy pairs of ranks differ in no name; H200",
     )
 
@@ -22,16 +22,18 @@ class Limits:
 def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits) -> Iterator[Hits]:
     """A rank runs ops or kernels that the other ranks do not.
 
-    What it looks for: names of ops and kernels that this rank's trace has and less than half of the other ranks', if
-    these take 1 % of the time of its ops or of its GPU. Not among stages of a pipeline, which run other programs.
-    Why it matters: ranks of one job run one program. Where one does not, it logs, checks, saves or evaluates (rank 0
-    often does), its inputs have other shapes, or its software or device is another. What that costs is said by
-    `straggler` and `load-imbalance`; this says where to look, and is always info.
-    Bad: `if rank == 0: metrics(...)` in each step. Good: on a thread, rarely, or shared among all ranks.
+    What it looks for: names of ops and kernels that are in this rank's trace, but in fewer than half of the
+    other ranks' traces. They must take at least 1 % of the time of this rank's ops, or of its GPU time. Stages
+    of a pipeline are not compared, because they run different programs.
+    Why it matters: all ranks of a job run one program. A rank that differs may log, check, save or evaluate
+    (often rank 0), have inputs of other shapes, or have other software or another device. The rules `straggler`
+    and `load-imbalance` tell the cost. This finding only tells where to look, so it is always info.
+    Bad: `if rank == 0: metrics(...)` in each step. Good: compute metrics rarely, in another process, or shared
+    among all ranks.
     How sure: names are recorded.
-    When it is wrong: the recording of one rank begins in another phase, or compilation has chosen other kernels.
-    Source: measured on two H200: of 48 recordings of two ranks all that are healthy or fixed have the same names on
-    both, those with metrics on rank 0 or with longer inputs on one rank do not.
+    When it is wrong: one rank's recording begins in another phase, or the compiler has chosen other kernels.
+    Source: 48 recordings of two ranks on two H200: the healthy and the fixed ones have the same names on both
+    ranks. Those with metrics on rank 0, or with longer inputs on one rank, have not.
     """
     ops = calls[calls.is_op & calls.name.one_of(*other.names)]
     kernels = work[work.name.one_of(*other.names)]

@@ -17,8 +17,8 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, r
 class Limits:
     max_ops_before: int = limit(
         12,
-        "at most this many ops may lie between the scale's reciprocal and the check; one device needs 6, each "
-        "further one two more; torch 2.11",
+        "at most this many ops may be between the scale's reciprocal and the check; one device needs 6, each "
+        "further device two more; torch 2.11",
     )
 
 
@@ -30,16 +30,17 @@ _FIRST_WITH_BF16 = (8, 0)  # compute capability; NVIDIA A100
 def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """GradScaler unscales and checks every gradient.
 
-    What it looks for: the op that unscales gradients and looks for overflows, GradScaler's small ops on the scale
-    right before it, and the op that updates the scale.
-    Why it costs: one more pass over all gradients, and a dozen ops on single numbers that the host has to launch.
-    Bad: autocast in float16 with GradScaler on a device that has bfloat16. Good: autocast(dtype=torch.bfloat16), which
-    has the range of float32, without a scaler.
-    How sure: only GradScaler runs these ops. The multiplication of the loss and the optimizer's part are not counted.
-    When it is wrong: models that need the three more bits of precision of float16. Devices before the A100 have no
-    bfloat16 units: there it is info.
-    Source: PyTorch's documentation of torch.amp, "Gradient Scaling"; on an H200 with torch 2.11 a step of 2.36 ms took
-    2.10 ms in bfloat16, both measured in turn in one process.
+    What it looks for: the op that unscales gradients and looks for overflows, the small ops of GradScaler right
+    before it, and the op that updates the scale.
+    Why it costs: it is one more pass over all gradients, and the host launches a dozen ops on single numbers.
+    Bad: autocast in float16 with GradScaler on a device that has bfloat16. Good: autocast(dtype=torch.bfloat16)
+    without a scaler. bfloat16 has the range of float32.
+    How sure: only GradScaler runs these ops. The multiplication of the loss and the optimizer's part are not
+    counted.
+    When it is wrong: the model needs the three more bits of precision of float16. Devices before the A100 have
+    no bfloat16 units; there the finding is info.
+    Source: PyTorch's documentation of torch.amp, "Gradient Scaling"; on an H200 with torch 2.11 a step took
+    2.36 ms in float16 with GradScaler and 2.10 ms in bfloat16, both measured in one process.
     """
     checks, updates = calls[calls.name.matches(_CHECKS)], calls[calls.name.matches(_UPDATES)]
     if len(checks) == 0:

@@ -24,17 +24,16 @@ _ORDERS = r"StreamWaitEvent$"
 def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator[Hits]:
     """An explicit synchronisation leaves the GPU idle.
 
-    What it looks for: cudaDeviceSynchronize and similar calls (stream and event synchronisation outside any op), and
-    the idle time that the accounting charges to each: the device finished its queue while the CPU waited, and stayed
-    idle until the next launch.
-    Why it costs: the CPU cannot queue work ahead, so every launch after it meets an idle device.
-    Bad: torch.cuda.synchronize() after every layer, or for timing inside the loop. Good: CUDA events for timing, one
-    synchronisation at the end.
-    How sure: the idle time is measured. Waiting for a busy GPU costs nothing and is not counted, however long the call
-    takes. The profiler's own synchronisation, before the first and after the last op, never counts.
-    When it is wrong: the profiler slows the CPU, so the device may be done when the call begins; the gap still belongs
-    to the call, because it keeps the queue empty. For synchronisation inside an op (.item(), .cpu(), nonzero) see
-    implicit-sync.
+    What it looks for: cudaDeviceSynchronize, and stream or event synchronisation outside of any op, with the
+    idle time that each call causes: the device finished its queue while the CPU waited, and stayed idle until
+    the next launch.
+    Why it costs: the CPU cannot queue work ahead, so the next launch finds an idle device.
+    Bad: torch.cuda.synchronize() after every layer, or for timing inside the loop. Good: CUDA events for
+    timing, one synchronisation at the end.
+    How sure: the idle time is measured. Waiting for a busy GPU costs nothing and is not counted, however long
+    the call takes. The profiler's own synchronisation, before the first and after the last op, never counts.
+    When it is wrong: the profiler slows the CPU, so without it the device may still be busy when the call
+    begins. For synchronisation inside an op (.item(), .cpu(), nonzero) see implicit-sync.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     rows = syncs.row[~syncs.profiler & ~syncs.copy]

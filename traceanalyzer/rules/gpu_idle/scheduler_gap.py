@@ -29,15 +29,15 @@ _JITTER = "long-call"  # now here, now there: the code's only where the same op 
 class Limits:
     min_gap_ns: int = limit(
         2_000,
-        "a gap counts from this length on; queued kernels follow each other within 0.8 to 1.7 us on an H200 with "
-        "torch 2.11",
+        "shorter gaps are ignored; queued kernels follow each other within 0.8 to 1.7 µs on an H200 with torch "
+        "2.11",
     )
     min_steps: int = limit(
         3, "at least this many steps are needed; fewer cannot tell recurring from one-time costs"
     )
     min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
     spike_times: float = limit(
-        5.0, "one step has a hiccup if its gap is at least this many times that of the median step"
+        5.0, "a gap is an exception of one step if it is at least this many times the gap of the median step"
     )
 
 
@@ -51,18 +51,18 @@ class Limits:
 def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limits: Limits) -> Iterator[Hits]:
     """The GPU is idle between kernels, and no other rule says why.
 
-    What it looks for: idle time of the device within steps, as far as no other rule reports it; one finding for each
-    cause (docs/accounting.md).
-    Why it costs: you pay for a GPU that idles.
+    What it looks for: idle time of the device within steps that no other rule reports. There is one finding for
+    each cause; `traceanalyzer explain CAUSE` and docs/accounting.md describe the causes.
+    Why it costs: you pay for a GPU that does nothing.
     Bad: Python that prepares each launch while the GPU waits. Good: queue work ahead of the device.
-    How sure: the cause comes with its evidence. Idle time in every step comes from the code. If only one of at least
-    three steps has it, it is the profiler or a hiccup; if only the first steps have it, it is the start of the
-    recording: both are info. A stalled call is attributed to the program only if the same
-    call stalls in half of the steps.
-    When it is wrong: the profiler slows the CPU, so a loop that is barely fast enough falls behind under it; if the
-    device may be busy without the profiler, the finding is info. The cause `python`, known only from recorded
-    stacks, gets at most medium, because recording stacks slows Python.
-    Source: the table of causes of the accounting.
+    How sure: each cause is concluded from recorded events. Idle time in every step comes from the code. The
+    finding is info if only one of at least three steps has the idle time (the profiler, or chance), or if only
+    the first steps have it (the start of the recording). A stalled call counts as the program's own only if the
+    same call stalls in half of the steps.
+    When it is wrong: the profiler slows the CPU, so a CPU that is normally just fast enough falls behind. If
+    the device may be busy without the profiler, the finding is info. The cause `python` is known only from
+    recorded stacks; its confidence is at most medium, because recording stacks slows Python.
+    Source: the table of causes in docs/accounting.md.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
     start, once = lasting.standing_out(limits.min_steps, limits.spike_times)

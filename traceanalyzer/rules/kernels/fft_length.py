@@ -33,7 +33,7 @@ class Limits:
         10_000, "a call must take at least this time; shorter ones are latency; H100, torch 2.11"
     )
     floor_ns: int = limit(
-        8_000, "a good length takes at least this time; a million numbers take 7 to 13 us, H100, torch 2.11"
+        8_000, "a good length takes at least this time; a million numbers take 7 to 13 µs, H100, torch 2.11"
     )
     speedup: float = limit(
         2.0,

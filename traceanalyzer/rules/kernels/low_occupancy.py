@@ -55,7 +55,7 @@ class Limits:
 def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A kernel's grid has fewer blocks than the device has multiprocessors.
 
-    What it looks for: kernels of more than 20 us whose grid is smaller than half the number of multiprocessors.
+    What it looks for: kernels of more than 20 µs whose grid is smaller than half the number of multiprocessors.
     Why it costs: a block runs on one multiprocessor; the others stay empty while the kernel runs.
     Bad: cumsum, sort or a reduction along a few very long rows; a batch of one. Good: more rows at once (a batch, the
     other dimension), or an algorithm that splits rows.

@@ -51,7 +51,7 @@ def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     How sure: shapes, k and the order of ops are recorded; that the mask leaves topk's choice follows: medium.
     When it is wrong: the rows are compared with another number than topk gave. Rows that a product reads are left
     out.
-    Saving: work on whole rows in proportion to k, at least 5 us each.
+    Saving: work on whole rows in proportion to k, at least 5 µs each.
     Source: top_k_top_p_filtering in Hugging Face's transformers; torch.topk returns sorted values.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -17,8 +17,8 @@ from traceanalyzer.timeline.profiler_rows import ProfilerRows
 class Limits:
     min_stall_ns: int = limit(
         20_000,
-        "a stall counts from this duration on; a flush takes 80 us and a request 1.5 to 3 ms (H200, B200), a launch "
-        "call 4 to 10 us",
+        "a stall counts from this duration on; a flush takes 80 µs and a request 1.5 to 3 ms (H200, B200), a launch "
+        "call 4 to 10 µs",
     )
 
 

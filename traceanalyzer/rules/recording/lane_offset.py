@@ -19,7 +19,7 @@ from traceanalyzer.timeline.device_work import DeviceWork
 class Limits:
     min_offset_ns: int = limit(
         100_000,
-        "an offset counts from this size on; usual offsets on an idle device are 2 to 26 us from V100 to MI300",
+        "an offset counts from this size on; usual offsets on an idle device are 2 to 26 µs from V100 to MI300",
     )
     min_excess_times: float = limit(
         5.0, "it must be at least this many times the trace's own median offset on an idle device"

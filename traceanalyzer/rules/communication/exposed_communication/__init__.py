@@ -45,12 +45,12 @@ class Limits:
     )
     min_waiting_ns: int = limit(
         20_000,
-        "a wait in one collective counts from this time on; two ranks record its end up to 10 us apart, 2 H200",
+        "a wait in one collective counts from this time on; two ranks record its end up to 10 µs apart, 2 H200",
     )
     min_late_ns: int = limit(
         100_000,
         "a collective counts as waiting if it takes this much longer than its estimated transfer; between hosts "
-        "latency is tens of us",
+        "latency is tens of µs",
     )
 
 

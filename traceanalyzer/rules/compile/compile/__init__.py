@@ -56,7 +56,7 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     with those of the compiled code right before and after (`eager-ops`).
     Why it costs: compiling takes seconds, and nothing runs meanwhile; after 8 versions of a frame dynamo gives up and
     runs it eagerly. What a graph break leaves to eager mode runs kernel by kernel, and what is compiled before and
-    after is no longer fused with it. Entering a region takes 50 us without the profiler, plus 13 us for each kernel:
+    after is no longer fused with it. Entering a region takes 50 µs without the profiler, plus 13 µs for each kernel:
     tiny ops are faster in eager mode.
     Bad: a compiled function called with a new length in each step; torch.compiler.disable, print or .item() within
     it. Good: dynamic=True, mark_dynamic, few sizes; a region without breaks (fullgraph=True raises at each).

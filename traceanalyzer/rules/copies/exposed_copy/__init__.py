@@ -29,7 +29,7 @@ class Limits:
     min_worker_ns: int = limit(
         20_000,
         "an op on CPU tensors counts as work of the host on the copied data from this duration on; dispatching an op"
-        " takes up to 10 us, H200 host",
+        " takes up to 10 µs, H200 host",
     )
     min_worker_share: float = limit(
         0.2,

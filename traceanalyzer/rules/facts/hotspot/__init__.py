@@ -31,11 +31,14 @@ _NO_USERS = (
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_part_share: float = limit(
-        0.05, "an op must take at least this share of the step; a smaller one is no place to look first"
+        0.05, "an op must take at least this share of the step; a smaller op is not worth looking at first"
     )
-    min_near_share: float = limit(0.5, "an op is limited by a peak if it reaches at least this share of it")
+    min_near_share: float = limit(
+        0.5, "a peak limits an op if the op reaches at least this share of the peak"
+    )
     max_latency_ns: int = limit(
-        5_000, "kernels that take at most this time on average are limited by their start; H200, MI300X"
+        5_000,
+        "an op is limited by the start of its kernels if these take at most this time on average; H200, MI300X",
     )
 
 
@@ -51,14 +54,15 @@ def hotspot(
 ) -> Iterator[Hits]:
     """The op that takes the largest share of the step, and what bounds it.
 
-    What it looks for: GPU time by the outermost op (the user's call or its backward node) and by collective, with
-    line, annotation, shapes and kernel; and how near it is to the peak of arithmetic, memory, or the link to the host.
-    Why it matters: look here first, whatever the reason. It is a fact, not a fault: always info.
-    Bad: tuning a kernel that takes 2 % of the step. Good: starting with the one that takes 60 %, if necessary in
-    Nsight Compute.
-    How sure: the time is measured; the bound is computed from recorded shapes and dtypes and the device's data sheet;
-    without these it is unknown.
-    When it is wrong: work hidden behind another stream costs less than its share.
+    What it looks for: GPU time by outermost op (the user's call, or its backward node) and by collective, with
+    line, annotation, shapes and kernels. It also shows how near the op is to the peak rate of arithmetic, of
+    memory, or of the link to the host.
+    Why it matters: look at this op first, whatever the reason. It is a fact, not a fault, so it is always info.
+    Bad: tuning a kernel that takes 2 % of the step. Good: starting with the kernel that takes 60 %, if
+    necessary in the vendor's kernel profiler.
+    How sure: the time is measured. The bound is computed from recorded shapes, dtypes and the device's data
+    sheet; without these it is unknown.
+    When it is wrong: work that runs beside work of another stream costs less than its share.
     Source: roofline model (Williams, Waterman, Patterson 2009).
     """
     within = work[work.step >= 0] if (work.step >= 0).any() else work

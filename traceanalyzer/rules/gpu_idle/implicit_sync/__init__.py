@@ -21,16 +21,18 @@ from traceanalyzer.timeline.awaited_values import AwaitedValues
 class Limits:
     mask_passes: float = limit(
         2.0,
-        "where takes this many times the time of the mask's kernel: it reads mask and data, and writes; H200, float32",
+        "torch.where takes this many times the time of the mask's kernel, because it reads mask and data, and "
+        "writes the result; H200, float32",
     )
     fill_ns: int = limit(
-        800, "the kernel that turns the scalar of where into a tensor takes this time; H200, torch 2.11"
+        800, "the kernel that turns the scalar of torch.where into a tensor takes this time; H200, torch 2.11"
     )
     alike_times: float = limit(
-        2.0, "only the mean wait is shown if the longest is at most this many times as long; chosen"
+        2.0,
+        "the finding shows only the mean wait if the longest wait is at most this many times as long; chosen",
     )
     where_ns: int = limit(
-        20_000, "where takes this CPU time; it takes 42 us under the profiler, H200 host, torch 2.11"
+        20_000, "torch.where takes this CPU time without the profiler; with it 42 µs, H200 host, torch 2.11"
     )
 
 
@@ -40,16 +42,19 @@ def implicit_sync(
 ) -> Iterator[Hits]:
     """An op reads back from the GPU, and the host waits for it.
 
-    What it looks for: an op that copies some bytes to the host and waits for them: .item(), bool(), .tolist(), .cpu()
-    of small tensors, and ops whose result's size depends on the data (boolean index, nonzero, unique, bincount).
-    Why it costs: the host cannot queue work while it waits, so the GPU becomes idle; the kernels that only count the
-    mask, and the copy, come on top.
-    Bad: `loss.item()` in every step; `x[x > 0]`. Good: add up on the device and read every 100 steps; `torch.where`.
-    How sure: the op holds the copy and the call that waits. Its cost is the idle time that the accounting charges to
-    that call, the copy and the counting kernels. In a launch-bound loop the GPU would be idle anyway, and the saving
-    is smaller. Reading a CPU tensor launches nothing and does not count.
-    When it is wrong: a value that decides the next step has to be read; then read it later or less often. In a step
-    without backward, the value that is read last is its result: info, because only steps that follow each other gain.
+    What it looks for: an op that copies a few bytes to the host and waits for them. Examples are .item(),
+    bool(), .tolist(), .cpu() of small tensors, and ops with a result of data-dependent size (boolean index,
+    nonzero, unique, bincount).
+    Why it costs: the host cannot queue work while it waits, so the GPU becomes idle. The copy itself, and the
+    kernels that only count the mask, take time as well.
+    Bad: `loss.item()` in every step; `x[x > 0]`. Good: add up on the device and read every 100 steps;
+    `torch.where`.
+    How sure: the trace shows the copy and the waiting call inside the op. The cost is the idle time that this
+    call causes, plus the copy and the counting kernels. In a launch-bound loop the GPU would be idle anyway, so
+    the saving is smaller. Reading a CPU tensor launches nothing and does not count.
+    When it is wrong: a value that decides the next step has to be read; then read it later or less often. In a
+    step without a backward pass, the value that is read last is the step's result. That finding is info,
+    because only steps that directly follow each other gain.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]

@@ -23,21 +23,21 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 class Limits:
     max_pause_ns: int = limit(
         1_000_000,
-        "a pause between two ops still counts as launching up to this length; an optimizer's start takes 0.2 to 0.8 "
-        "ms, H200 host",
+        "a pause between two ops counts as launching if it is at most this long; the start of an optimizer's step "
+        "takes 0.2 to 0.8 ms, H200 host",
     )
     min_launch_share: float = limit(
         0.5,
-        "ops must fill at least this share of the idle time; below it Python between ops is the problem; chosen",
+        "ops must take at least this share of the idle time; below it, Python between ops is the problem; chosen",
     )
-    min_window_share: float = limit(0.05, "below this share of the window the finding's cause is small-part")
+    min_window_share: float = limit(0.05, "below this share of the recorded time, the cause is small-part")
     min_idle_share: float = limit(
         0.3,
-        "below this share of all idle time the finding's cause is small-part, since other causes matter more",
+        "below this share of all idle time, the cause is small-part, because other causes matter more",
     )
     min_sure_share: float = limit(
         0.02,
-        "the finding's cause is unsure if the low end of the saving's interval is below this share of the step",
+        "the cause is unsure if the low end of the saving's interval is below this share of the step",
     )
     min_same_share: float = limit(
         0.5,
@@ -45,21 +45,22 @@ class Limits:
     )
     max_syncs: float = limit(
         1.0,
-        "a CUDA graph is advised if a step has at most this many synchronisations; one read-back at the end does not"
-        " split it",
+        "a CUDA graph is advised if a step has at most this many synchronisations; one read-back at the end does "
+        "not prevent a graph",
     )
     min_compile_share: float = limit(
         0.1,
-        "torch.compile is advised if it is predicted to save at least this share of the step: in measurements before"
-        " and after, the prediction had the right direction, but not the size",
+        "torch.compile is advised if its predicted saving is at least this share of the step (a rough prediction: "
+        "in measurements the direction was right, the size was not); min_pointwise_share must hold as well",
     )
     min_loop_share: float = limit(
-        0.4, "a loop is named if its repeats have at least this share of a thread's ops in a step; chosen"
+        0.4,
+        "the finding names a loop if its repeats have at least this share of a thread's ops in a step; chosen",
     )
     min_pointwise_share: float = limit(
         0.3,
         "torch.compile is advised if at least this share of the launches are eager pointwise kernels, which a "
-        "compiler fuses",
+        "compiler fuses; min_compile_share must hold as well",
     )
 
 
@@ -95,23 +96,30 @@ def launch_bound(
 ) -> Iterator[Hits]:
     """Launching takes longer than running: many short kernels.
 
-    What it looks for: idle time while the CPU dispatches ops, or in the short time between two ops, that no other
-    finding explains (a read-back, an optimizer's loop, repeated calls).
-    Why it costs: an eager op takes about 5 us of CPU time, more with autograd; after a shorter kernel the GPU waits.
-    Bad: 300 kernels of 1 us a step. Good: the same in a CUDA graph, fused by torch.compile, or a larger batch.
-    How sure: idle time is measured. The step is then simulated without the profiler, for several guesses of how much
-    the profiler slowed the CPU. A measured step (--step-ms) replaces the guesses. The finding's cause is the result
-    or the remedy; titles show it in the words that stand in brackets below.
-    One rank without its peers' files: what its collectives wait for is taken for its peers' launching, if this rank
-    launches for half of the step or more; confidence is low where such waits are most of it.
-    Cause `profiled-only` ("only with the profiler", info): the GPU is idle under none of the guesses.
-    Cause `unsure` ("not certain", info): the GPU is idle under some of the guesses only, or the saving may be almost
-    nothing.
-    Cause `small-part` ("a small part", info): launching explains too little of the idle time or of the window.
-    Cause `graph` ("a CUDA graph helps"): steps launch the same kernels on the same grids without synchronising.
-    Cause `compile` ("torch.compile helps"): eager pointwise kernels can be fused.
-    Cause `batch` ("larger batches help"): neither is possible.
-    When it is wrong: shapes that are equal in the few recorded steps, but change later, cannot be captured.
+    What it looks for: idle time of the GPU while the CPU dispatches ops, or during short pauses between two
+    ops. Idle time that a more specific finding explains (a read-back, an optimizer's loop, repeated calls) is
+    left to that finding.
+    Why it costs: an eager op takes about 5 µs of CPU time, more with autograd. If its kernel is shorter, the
+    GPU waits for the next launch.
+    Bad: 300 kernels of 1 µs a step. Good: the same step in a CUDA graph, fused by torch.compile, or with a
+    larger batch.
+    How sure: idle time is measured. The step is then simulated without the profiler, with several assumptions
+    about how much the profiler slowed the CPU. A measured step (--step-ms) replaces these assumptions.
+    One rank of a distributed job: if this rank is launch-bound for at least half of the step, the rule assumes
+    that the other ranks are launch-bound, too, and counts the waiting in collectives as launching. Confidence
+    is low if most of the cost is such waiting. With the traces of all ranks, waiting is measured.
+    The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
+    - "only with the profiler" (cause `profiled-only`, info): the simulated GPU is never idle;
+    - "not certain" (`unsure`, info): the GPU is idle under some assumptions only, or the saving may be almost
+    nothing;
+    - "a small part" (`small-part`, info): launching explains too little of the idle time or of the recorded
+    time;
+    - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids, with at most one
+    synchronisation a step;
+    - "torch.compile helps" (`compile`): eager pointwise kernels can be fused;
+    - "larger batches help" (`batch`): neither a CUDA graph nor torch.compile fits.
+    When it is wrong: shapes are equal in the few recorded steps, but change later. Such steps cannot be
+    captured.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """
     found = between_launches(idle, limits.max_pause_ns, limits.min_launch_share)

@@ -29,34 +29,34 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_repeats: int = limit(
-        16, "a step must have at least this many repeats; fewer may be the layers of a model"
+        16,
+        "a sequence must repeat at least this many times in a step; fewer repeats may be the layers of a model",
     )
     few_repeats: int = limit(
-        4, "this many are enough if shapes change from repeat to repeat, as in a loop over experts"
+        4, "this many repeats are enough if shapes change from repeat to repeat, as in a loop over experts"
     )
     max_kernel_ns: int = limit(
         10_000,
-        "kernels may take at most this time on average; longer ones gain little from fewer launches; H200",
+        "kernels may take at most this time on average; launching longer kernels less often gains little; H200",
     )
     kernel_floor_ns: int = limit(
-        2_000, "a nearly empty kernel takes this time; it takes 1.1 to 2 us on an H200"
+        2_000, "a nearly empty kernel takes this time; it takes 1.1 to 2 µs on an H200"
     )
     max_layer_ops: int = limit(
         12,
-        "a repeat with a matrix product may have at most this many ops; one with more is a layer of a model",
+        "a repeat with a matrix product may have at most this many ops; more ops are a layer of a model",
     )
     max_loop_launches: int = limit(
         16,
-        "a repeat with a matrix product may have at most this many kernels; a per-sample loop has 6, an expert 13, a"
-        " small U-Net 36; H200",
+        "a repeat with a matrix product may launch at most this many kernels; a loop over samples launches 6 per "
+        "repeat, an expert 13, a small U-Net 36; H200",
     )
     min_pass_launches: int = limit(
-        40, "a pass through a network must have at least this many pieces of work; fewer are a layer; chosen"
+        40, "a call of a network must launch at least this many kernels or copies; fewer are a layer; chosen"
     )
     min_pass_share: float = limit(
         0.5,
-        "passes through one network must have at least this share of a step's launches; others are a part of it; "
-        "chosen",
+        "the calls of one network must make at least this share of a step's launches; chosen",
     )
 
 
@@ -81,23 +81,26 @@ _ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfi
 def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """The same sequence of small ops many times a step.
 
-    What it looks for: the shortest sequence of outermost ops that repeats at least 16 times in a row within a step and
-    launches tiny kernels each time: a loop over samples, requests, parameters or a list. If shapes change from repeat
-    to repeat, 4 repeats are enough (mixture of experts), the more so where each counts its rows on the device (where,
-    nonzero, a mask), or if each takes a part of a tensor that was taken apart into as many, or as many results are put
-    together, and their backward. And passes through one network, one right after the other, that launch at least half
-    of what the step does, on tensors of the same shapes, whose first layer cannot take a pass's result, and whose
-    results one op then combines: guidance that calls a model with and without a prompt.
-    Why it costs: every op costs microseconds of CPU time and every kernel a start, however small; one call on all
-    elements pays once.
+    What it looks for: the shortest sequence of outermost ops that repeats at least 16 times in a row within a
+    step and launches tiny kernels each time. Typical: a loop over samples, requests, parameters or a list.
+    4 repeats are enough in three cases:
+    - shapes change from repeat to repeat, as in a loop over experts;
+    - a tensor was split or unbound into N parts, and each of N repeats takes one part;
+    - the results of the repeats are concatenated or stacked.
+    The backward pass of such a loop is found as well.
+    The rule also finds a network that is called several times in a row on the same shapes, if no call needs the
+    result of another and one op combines the results. Typical: classifier-free guidance with two calls.
+    Together the calls must make at least half of the step's launches.
+    Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on all
+    elements pays for both only once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
     torch.tensor(w, device="cuda")[:, None]`.
-    How sure: the repetition is measured; independence of the repeats is not. Repeats that copy or update one of many
-    tensors, or whose results are stacked, are medium, as are passes through a network; repeats with a matrix product
-    may be layers or time steps: low.
-    Chains of only pointwise ops belong to launch-bound: their remedy is a CUDA graph.
-    When it is wrong: each repeat needs the previous result, as in a recurrent network. Iterated models (denoising,
-    decoding) are recognised and not reported.
+    How sure: the repetition is measured. That the repeats are independent is not. Confidence is medium if each
+    repeat copies or updates one of many tensors, if the results are stacked, and for calls of one network.
+    Confidence is low if a repeat has a matrix product, because it may be a layer or a time step.
+    Sequences of only pointwise ops are left to launch-bound, because a CUDA graph helps them.
+    When it is wrong: each repeat needs the previous result, as in a recurrent network. Iterated models
+    (denoising, decoding) are recognised and not reported.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]

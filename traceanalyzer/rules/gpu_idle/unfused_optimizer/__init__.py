@@ -27,11 +27,12 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 class Limits:
     min_launches: int = limit(
         16,
-        "the optimizer must launch at least this many kernels a step; fewer are a foreach optimizer of one pass, or "
-        "few parameters",
+        "the optimizer must launch at least this many kernels a step; a foreach optimizer with one pass, or with "
+        "few parameters, launches fewer",
     )
     tensors_per_launch: int = limit(
-        36, "a fused kernel with four lists takes this many tensors; multi_tensor_apply.cuh of torch 2.11"
+        36,
+        "one fused kernel with four lists handles up to this many tensors; multi_tensor_apply.cuh of torch 2.11",
     )
     cpu_per_tensor_ns: int = limit(
         2_200,
@@ -44,12 +45,12 @@ class Limits:
         "2.11, no profiler",
     )
     fused_passes: float = limit(
-        3.7, "the fused kernel takes as long as this many foreach passes; GPT-2 with AdamW, H200"
+        3.7, "the time of the fused kernels is that of this many foreach passes; GPT-2 with AdamW, H200"
     )
     min_sure_share: float = limit(
         0.03,
-        "the finding is info if the low end of the saving's interval is below this share of the step, since both "
-        "implementations are common",
+        "the finding is info if the low end of the saving's interval is below this share of the step, because "
+        "both implementations are common",
     )
 
 
@@ -60,16 +61,18 @@ def unfused_optimizer(
     """The optimizer's step launches many kernels instead of a few.
 
     What it looks for: `Optimizer.step#` blocks that launch 16 kernels or more, none of them fused or compiled.
-    `_foreach_` ops handle all parameters at once, one pass over memory per op; without them a loop launches several
-    kernels for every parameter.
-    Why it costs: a loop over 300 parameters is 2,400 launches of AdamW, each longer than its kernel. foreach needs few
-    launches, but reads and writes parameters and states about three times as often as the fused kernel.
+    There are two kinds. A loop launches several kernels for every parameter. `_foreach_` ops handle all
+    parameters at once, with one pass over memory per op.
+    Why it costs: with AdamW, a loop over 300 parameters launches 2,400 kernels, and each launch takes longer
+    than its kernel. foreach needs few launches, but its many passes read and write parameters and states about
+    three times as often as the fused kernel.
     Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
-    How sure: launches and kernel names show the implementation. The saving replays a step with the fused kernels; it
-    is info if the saving may be nearly zero, as on a busy GPU.
-    When it is wrong: third-party optimizers that do more than update (those that exchange data between ranks, or
-    update by lists among other work, are left out). Parameters on several devices or of unusual dtypes, which the
-    fused kernel does not support. Sparse gradients are left out: neither fused nor foreach supports them.
+    How sure: launches and kernel names show the implementation. The saving replays a step with the fused
+    kernels. The finding is info if the saving may be nearly zero, as on a busy GPU.
+    When it is wrong: a third-party optimizer does more than the update; or parameters are on several devices or
+    have unusual dtypes, which the fused kernel does not support. Not reported: optimizers that communicate
+    between ranks, optimizers that mix `_foreach_` ops with other work, and sparse gradients, which neither
+    fused nor foreach supports.
     Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch 2.11.
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]

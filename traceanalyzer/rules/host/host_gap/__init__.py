@@ -53,7 +53,7 @@ class Limits:
     )
     dense_call_ns: int = limit(
         5_000,
-        "stack recording dominates if a call of the user's code takes at most this time on average; at 2.8 us 1.2 ms"
+        "stack recording dominates if a call of the user's code takes at most this time on average; at 2.8 µs 1.2 ms"
         " became 4.1 ms, H200",
     )
 

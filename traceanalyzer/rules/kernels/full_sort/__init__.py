@@ -26,8 +26,8 @@ class Limits:
     )
     min_row_elements: int = limit(
         4_096,
-        "rows must have at least this many elements; 4,096 rows of 1,024 take 159 us to sort and 134 us with topk, "
-        "of 4,096 567 and 307 us; H100",
+        "rows must have at least this many elements; 4,096 rows of 1,024 take 159 µs to sort and 134 µs with topk, "
+        "of 4,096 567 and 307 µs; H100",
     )
     bytes_times: float = limit(
         12.0,
@@ -36,12 +36,12 @@ class Limits:
     )
     floor_ns: int = limit(
         45_000,
-        "topk takes at least this time; 64 rows of 8,400 take 54 us, 64 rows of 32,000 70 us; H100, torch 2.11",
+        "topk takes at least this time; 64 rows of 8,400 take 54 µs, 64 rows of 32,000 70 µs; H100, torch 2.11",
     )
     few_rows: int = limit(
         16,
-        "up to this many rows are few, and topk of few rows is slower; topk of 16 rows of 128,256 takes 75 us, of "
-        "one of 1,000,000 114 us; H100",
+        "up to this many rows are few, and topk of few rows is slower; topk of 16 rows of 128,256 takes 75 µs, of "
+        "one of 1,000,000 114 µs; H100",
     )
     few_rows_floor_ns: int = limit(
         110_000,

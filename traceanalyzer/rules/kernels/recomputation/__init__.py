@@ -19,7 +19,7 @@ class Limits:
     )
     usual_op_ns: int = limit(
         15_000,
-        "an op takes this time around its calls without anomaly mode; with it forward ops take 100 us to keep the "
+        "an op takes this time around its calls without anomaly mode; with it forward ops take 100 µs to keep the "
         "stack; H200 host",
     )
 

@@ -69,7 +69,7 @@ def allocator_thrash(
     What it looks for: cudaMalloc, cudaFree, cudaHostAlloc, the same calls of HIP, and the driver's virtual memory
     calls, by threads that launch work, in more than half of the steps. First steps with far more such calls are a
     warm-up and left out.
-    Why it costs: such a call takes 50 us to milliseconds, cudaFree waits for the device, and no work is launched
+    Why it costs: such a call takes 50 µs to milliseconds, cudaFree waits for the device, and no work is launched
     meanwhile. PyTorch's caching allocator needs none of them once a loop runs.
     Bad: torch.cuda.empty_cache() in the loop. Good: leave the cache alone.
     How sure: the calls are recorded; the cause follows from the calls that recur, and from whether memory is freed
