@@ -21,17 +21,17 @@ from traceanalyzer.rule.collective_names import collectives_of
 class Limits:
     min_more_share: float = limit(
         0.1,
-        "a rank must compute longer than the others by at least this share; equal work differs by up to 6 % between "
-        "two H200, by more while NCCL runs",
+        "a rank must compute longer than the others by at least this share; equal work differs by up to 6 % "
+        "between two H200, and by more while NCCL runs",
     )
     min_step_share: float = limit(
         0.042,
-        "or, if the others wait for most of its excess, the excess must be at least this share of the step; two H200"
-        " of a healthy job differ by up to 4.03 %",
+        "a smaller excess counts, too, if it is at least this share of the step and the others wait for most of "
+        "it; two H200 of a healthy job differ by up to 4.03 %",
     )
     min_errors: float = limit(
         3.0,
-        "the excess must be at least this many standard errors, since steps of random length differ by chance; "
+        "the excess must be at least this many standard errors, because steps of random length differ by chance; "
         "textbook",
     )
 
@@ -48,15 +48,15 @@ def load_imbalance(
 ) -> Iterator[Hits]:
     """One rank computes more than the others, which wait for it.
 
-    What it looks for: ranks whose kernels compute much longer per step than the median of the others, or a little
-    longer while the others wait for it in each step. Ranks that wait longer than the others do not count. It needs the
-    traces of several ranks, with marked steps or the same number of kernels.
-    Why it costs: collectives end when the last rank has arrived, so the slowest rank sets the step.
-    Bad: batches with the same number of samples of different lengths; experts that get most tokens. Good: the same
-    number of tokens each.
-    How sure: the times are measured; whether the reason is more work or a slower GPU is not. So confidence is medium.
-    The saving replays this rank with the mean load and assumes that compute shrinks in proportion.
-    When it is wrong: in pipeline parallelism stages with different layers differ on purpose.
+    What it looks for: a rank whose kernels compute much longer per step than the median of the others, or a
+    little longer if the others wait for it in each step. Ranks that wait longer than the others do not count.
+    The rule needs the traces of several ranks, with marked steps or equal numbers of kernels.
+    Why it costs: a collective ends only after the last rank has arrived, so the slowest rank sets the step.
+    Bad: batches with equal numbers of samples of different lengths; a few experts that get most tokens. Good:
+    equal numbers of tokens on all ranks.
+    How sure: the times are measured. The trace does not tell more work from a slower GPU, so confidence is
+    medium. The saving replays this rank with the mean load, and assumes that compute shrinks in proportion.
+    When it is wrong: in pipeline parallelism the stages may have different layers on purpose.
     Source: measured on two H200 with torch 2.11: sequences of different lengths, tokens of different experts.
     """
     collectives_of(work)  # a trace without any is of no job, and that is the reason that helps

@@ -23,15 +23,16 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 class Limits:
     max_small_elements: int = limit(
         1_024,
-        "a collective is small if it has at most this many elements; its time is latency then, about 10 µs on NVLink",
+        "a collective is small if it has at most this many elements; its time is then latency, about 10 µs on "
+        "NVLink",
     )
     min_small_times: int = limit(
         3, "a thread must start at least this many small collectives a step; two may be a loss and its count"
     )
     max_kernels_between: int = limit(
         8,
-        "at most this many kernels may run between two of them; values to log have none between them, collectives of"
-        " layers or iterations 10 to 73, H200 and B200",
+        "at most this many kernels may run between two such collectives; logged values have none in between, "
+        "collectives of layers or iterations 10 to 73, H200 and B200",
     )
 
 
@@ -59,19 +60,23 @@ _NORMS: dict[str, Any] = {
 def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Ranks reduce more often than the step needs.
 
-    What it looks for: several DistributedDataParallel forward passes for one optimizer step, each of whose backward
-    passes reduces the gradients (gradient accumulation without no_sync); three or more collectives of a few elements
-    by the same op in a step, one behind the other (values reduced one by one for logging); and SyncBatchNorm, which
-    exchanges statistics in each layer, forward and backward.
-    Why it costs: accumulated gradients need only one reduction; every small collective costs latency and makes all
-    ranks wait for the slowest.
-    Bad: `for micro in batch: loss(micro).backward()`. Good: `with model.no_sync():` around all but the last.
+    What it looks for:
+    - gradient accumulation without no_sync: several DistributedDataParallel forward passes for one optimizer
+    step, and a reduction of the gradients in each backward pass;
+    - values that are reduced one by one, for example for logging: three or more collectives of a few elements
+    by the same op in a step, one after the other;
+    - SyncBatchNorm, which exchanges statistics in each layer, forward and backward.
+    Why it costs: accumulated gradients need only one reduction. Every small collective costs latency, and all
+    ranks wait for the slowest rank.
+    Bad: `for micro in batch: loss(micro).backward()`. Good: `with model.no_sync():` around all micro-batches
+    except the last.
     Bad: `for x in metrics: dist.all_reduce(x)`. Good: torch.stack(metrics), reduced once, or every 100 steps.
-    Bad: SyncBatchNorm with 32 images per GPU. Good: BatchNorm, if each rank's batch is large enough for statistics of
-    its own; else GroupNorm or LayerNorm, which need no other rank.
-    How sure: collectives and their sizes are recorded. The small ones can probably be one. So confidence is medium.
-    Where the host reads each value before the next is reduced, the predicted saving is that of removing all of them.
-    When it is wrong: FSDP may reduce every micro step on purpose, to keep no unsharded gradients.
+    Bad: SyncBatchNorm with 32 images per GPU. Good: BatchNorm, if each rank's batch is large enough for its own
+    statistics; else GroupNorm or LayerNorm, which need no other rank.
+    How sure: collectives and their sizes are recorded. That small collectives can be joined is likely, but not
+    certain, so confidence is medium. If the host reads each value before the next is reduced, the saving
+    assumes that all of them are removed.
+    When it is wrong: FSDP may reduce every micro-batch on purpose, so that no unsharded gradients are kept.
     Source: PyTorch's DDP notes (no_sync); measured on two H200 with torch 2.11.
     """
     every = collectives_of(work)

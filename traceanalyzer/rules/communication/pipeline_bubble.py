@@ -24,12 +24,12 @@ _MORE = 4  # times as many micro-batches, as the advice says what they would lea
 class Limits:
     min_bubble_share: float = limit(
         0.2,
-        "a bubble is reported from this share of the step on; four micro-batches per stage, as is usual, always "
-        "leave a smaller one; chosen",
+        "a bubble is reported if it is at least this share of the step; with the usual four micro-batches per "
+        "stage it is always smaller; chosen",
     )
     tolerance_share: float = limit(
         0.05,
-        "the GPU may be without compute for less than the bubble by this share of the step; chosen",
+        "the time without compute may be shorter than the bubble by at most this share of the step; chosen",
     )
 
 
@@ -37,21 +37,22 @@ class Limits:
 def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """A pipeline has too few micro-batches for its stages, and each stage waits for the others.
 
-    What it looks for: sends and receives between neighbours in a process group. p is its number of ranks (the
-    stages), m the number of sends in one direction in a step (the micro-batches). If each step ends with all
-    micro-batches done, each stage idles for (p-1)/(m+p-1) of it. Reported if that reaches min_bubble_share, and the GPU
-    is without compute for about as long (tolerance_share).
-    Why it matters: the bubble is idle time of all stages, whatever the stages do. It is the schedule's, and no single
-    op's, so it is a fact and no fault: always info.
-    Bad: one micro-batch. Good: four times as many micro-batches as stages, if each still keeps the GPU busy; or an
-    interleaved schedule.
-    How sure: sends and receives are recorded; several tensors for each micro-batch count as several, so that the
-    bubble is at least as large as said.
-    When it is wrong: micro-batches of the next step begin before those of this one are done, as without a flush. More
-    micro-batches are smaller ones: where kernels no longer fill the GPU, or launching limits, they do not pay.
+    What it looks for: sends and receives between neighbours in a process group. Let p be the number of its
+    ranks (the stages), and m the number of sends in one direction in a step (the micro-batches). If each step
+    finishes all its micro-batches, each stage idles for (p-1)/(m+p-1) of the step. The rule reports this share
+    if it is at least min_bubble_share, and if the GPU is without compute for about as long (tolerance_share).
+    Why it matters: all stages are idle during the bubble, whatever they compute. The schedule causes it, not a
+    single op. So this is a fact, not a fault, and always info.
+    Bad: one micro-batch. Good: four times as many micro-batches as stages, if each micro-batch still fills the
+    GPU; or an interleaved schedule.
+    How sure: sends and receives are recorded. If a micro-batch has several tensors, they count as several
+    micro-batches, so the true bubble is at least as large as the reported one.
+    When it is wrong: the micro-batches of two steps overlap, as in schedules without a flush. More
+    micro-batches are smaller ones: they do not pay if their kernels no longer fill the GPU, or if launching
+    limits the step.
     Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021, section 2.2;
-    measured on two H200: one micro-batch of two stages leaves GPUs without compute for 55 and 58 % of the step; eight
-    take 9 % longer, as launching limits them.
+    measured on two H200 with two stages: with one micro-batch the GPUs are without compute for 55 and 58 % of
+    the step. With eight micro-batches the step is 9 % longer, because launching limits it.
     """
     at = np.flatnonzero((runs.what == PAIR) & (runs.step >= 0))
     if len(at) == 0:

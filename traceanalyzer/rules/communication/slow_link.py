@@ -30,16 +30,16 @@ def slow_link(
 ) -> Iterator[Hits]:
     """A link moves data slower than its peers.
 
-    What it looks for: two ranks that leave all-to-alls later than the others, by a share of the time in which the data
-    moves; and groups with far less bandwidth than other groups of as many ranks that move as much in the same kind of
-    collective.
+    What it looks for: two ranks that leave all-to-alls later than the others, and the later the more data they
+    move. Also process groups with far less bandwidth than other groups of the same size that move about as much
+    data in the same kind of collective.
     Why it costs: the next collective waits for the ranks that are late.
-    Bad: a link with lost lanes, or a pair of devices without peer access. Good: links that are alike.
-    How sure: measured on aligned clocks. A rank that is late by the same time whatever it moves has a clock that is
-    off, and does not count.
-    When it is wrong: ranks that receive more than the others in every exchange; groups that cross hosts beside some
-    that do not are slower by design.
-    Source: jobs of 4 V100 and 8 H200 without a slow link, whose ranks leave within 3 % of the transfer.
+    Bad: a link with lost lanes, or a pair of devices without peer access. Good: equally fast links.
+    How sure: times are measured on aligned clocks. If a rank is late by the same time for every size, its clock
+    is off, and the rank does not count.
+    When it is wrong: some ranks receive more than the others in every exchange; or some groups cross hosts and
+    others do not, so that they are slower by design.
+    Source: jobs of 4 V100 and 8 H200 without a slow link: their ranks leave within 3 % of the transfer time.
     """
     collectives_of(work)
     if links is None:

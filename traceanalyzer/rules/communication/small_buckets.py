@@ -24,28 +24,31 @@ from traceanalyzer.timeline.kernel_families import CONVERSION
 @dataclass(frozen=True, slots=True)
 class Limits:
     usual_bytes: int = limit(
-        25 << 20, "a bucket usually has this size: DistributedDataParallel's default, bucket_cap_mb=25"
+        25 << 20, "the usual size of a bucket: DistributedDataParallel's default, bucket_cap_mb=25"
     )
     small_share: float = limit(
         0.2,
-        "buckets are small if their mean is at most this share of the usual size; the first has 1 MB by design",
+        "buckets are small if their mean size is at most this share of the usual size; the first bucket has 1 MB "
+        "by design",
     )
     min_times: float = limit(
-        2.0, "at least this many times the buckets of the default are needed; fewer cost little"
+        2.0,
+        "there must be at least this many times as many buckets as with the default size; fewer cost little",
     )
     min_late_times: int = limit(
         4,
-        "at least this many all-reduces a step must follow the backward pass; fewer are probably no loop over "
+        "at least this many all-reduces a step must follow the backward pass; fewer are probably not a loop over "
         "parameters",
     )
     min_bytes: int = limit(
         65_536,
-        "an all-reduce after the backward pass must have at least this size on average; smaller ones are logged values",
+        "all-reduces after the backward pass must have at least this size on average; smaller ones are logged "
+        "values",
     )
     gain_share: float = limit(
         0.3,
-        "this share of the transfer that is hidden is really gained, since compute slows down beside NCCL; DDP on 2 "
-        "H200, NVLink",
+        "overlap saves this share of the transfer that it hides, because compute slows down while NCCL runs; DDP "
+        "on 2 H200, NVLink",
     )
 
 
@@ -63,16 +66,18 @@ _BYTES = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "c10::half": 2, "c1
 def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
     """Gradients are reduced in too many small parts.
 
-    What it looks for: all-reduces by the hooks of DistributedDataParallel that are small on average and at least twice
-    as many per step as buckets of 25 MB would be; and four or more all-reduces of large tensors per step, one by one
-    after the backward pass.
-    Why it costs: each costs a launch, the latency of a collective and a synchronisation of all ranks. After the
-    backward pass nothing overlaps them.
+    What it looks for: all-reduces by the hooks of DistributedDataParallel that are small on average, and at
+    least twice as many per step as buckets of 25 MB would be. Also four or more all-reduces of large tensors
+    per step, one by one after the backward pass.
+    Why it costs: each all-reduce costs a launch, the latency of a collective and a synchronisation of all
+    ranks. After the backward pass there is no compute to overlap with.
     Bad: DistributedDataParallel(model, bucket_cap_mb=0.5). Good: the default, 25 MB, or more for large models.
-    Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel, in the gradients' type.
-    How sure: calls and sizes are recorded; the time of larger buckets is estimated from the recorded sizes. So
+    Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel, in the
+    gradients' dtype.
+    How sure: calls and sizes are recorded. The time of larger buckets is estimated from the recorded sizes, so
     confidence is medium.
-    When it is wrong: a single bucket overlaps nothing with the backward pass; keep two or three.
+    When it is wrong: buckets can be too large. A single bucket overlaps nothing with the backward pass; keep
+    two or three.
     Source: PyTorch's DDP notes; measured on two H200 with torch 2.11: buckets of 0.5 MB cost 28 % of the step.
     """
     every = collectives_of(work)

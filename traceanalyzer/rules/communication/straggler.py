@@ -31,13 +31,16 @@ _ELSEWHERE = f"Move that work out of this rank's loop: {_RARELY}, or share it am
 def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads | None) -> Iterator[Hits]:
     """One rank does what its peers do not, and they wait for it.
 
-    What it looks for: CPU time of one rank in ops, or in Python before an op, that its peers do not spend, or of which
-    they spend at most a third; and a pause in each step that is three times as long as the longest of its peers. It
-    needs the traces of several ranks of one program.
-    Why it costs: a collective ends when the last rank has arrived, so all ranks take as long as the latest.
-    Bad: rank 0 computes metrics on the host while the others wait. Good: every hundred steps, or on a thread.
-    How sure: the rank's time is measured. The saving replays all ranks, this one with its peers' time.
-    When it is wrong: a host that is slower in everything is not found; pipeline stages run different programs.
+    What it looks for: CPU time of one rank, in ops or in Python before an op, that its peers do not spend, or
+    of which they spend at most a third. Also a pause in each step that is at least three times as long as the
+    longest such pause of its peers. The rule needs the traces of several ranks of one program.
+    Why it costs: a collective ends only after the last rank has arrived, so all ranks take as long as the
+    slowest.
+    Bad: rank 0 computes metrics on the host while the others wait. Good: compute metrics every hundred steps,
+    or in another process.
+    How sure: the rank's time is measured. The saving replays all ranks, with this rank as fast as its peers.
+    When it is wrong: the ranks do different work on purpose, such as stages of a pipeline. A host that is
+    slower in everything is not found.
     Source: measured on two H200 with torch 2.11: late input, a pause in every third step, metrics on rank 0.
     """
     if behind is None and loads is not None:

@@ -19,12 +19,13 @@ _BACKWARD = r"^autograd::engine::evaluate_function"
 class Limits:
     min_times: float = limit(
         1.25,
-        "a rank must receive at least this many times what it sends, on average; 1.25 is a usual capacity factor: "
+        "on average a rank must receive at least this many times what it sends; 1.25 is a usual capacity factor: "
         "Switch Transformer",
     )
     min_elements: int = limit(
         65_536,
-        "an exchange must bring at least this many elements on average; smaller ones carry counts of tokens; chosen",
+        "an exchange must bring at least this many elements on average; smaller exchanges carry numbers of "
+        "tokens; chosen",
     )
 
 
@@ -32,18 +33,20 @@ class Limits:
 def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
     """A rank's experts get more tokens than it sends out, as the sizes of its exchanges say.
 
-    What it looks for: pairs of all-to-alls in a row outside of the backward pass, of which the second sends back as
-    many elements as the first received: tokens go to experts and return. In the first the rank receives 1.25 times as
-    many elements as it sends, or more.
-    Why it matters: the rank's experts compute for that many more tokens, and all other ranks wait for it in the
-    exchange back. With the traces of several ranks, `load-imbalance` says what that costs; this rule says why.
-    Bad: a router without a loss that balances it. Good: an auxiliary loss or bias, a capacity, or popular experts on
+    What it looks for: pairs of consecutive all-to-alls outside of the backward pass. The second sends back as
+    many elements as the first received: tokens go to the experts and return. The rule reports a rank that
+    receives at least 1.25 times as many elements in the first as it sends.
+    Why it matters: the experts of this rank compute for that many more tokens, and all other ranks wait for
+    them in the second exchange. With the traces of several ranks, `load-imbalance` tells what that costs. This
+    rule tells the reason.
+    Bad: a router without a balancing loss. Good: an auxiliary loss or bias, a capacity, or popular experts on
     several ranks.
-    How sure: sizes are recorded, but of this rank only: if ranks send different numbers of tokens, the true imbalance
-    is larger or smaller.
-    When it is wrong: another exchange has a mirror image, as of embeddings whose tables are dealt out to ranks.
-    Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200: with seven
-    eighths of the tokens on one rank, the step is 1.7 times as long as with half of them on each.
+    How sure: the sizes are recorded, but only those of this rank. If ranks send different numbers of tokens,
+    the true imbalance is larger or smaller.
+    When it is wrong: another pair of exchanges has matching sizes, such as embeddings whose tables are
+    distributed over ranks.
+    Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200: with seven eighths of
+    the tokens on one rank, the step is 1.7 times as long as with half of the tokens on each.
     """
     every = work.of_kind("communication")
     every = every[every.step >= 0] if (every.step >= 0).any() else every

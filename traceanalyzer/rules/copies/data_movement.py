@@ -51,10 +51,11 @@ _MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of 
 class Limits:
     min_gpu_share: float = limit(
         0.10,
-        "an op's copies must take at least this share of GPU time; on healthy H200 traces only gathers reach it",
+        "an op's copies must take at least this share of GPU time; on healthy H200 traces only gathers take as "
+        "much",
     )
     min_row_bytes: int = limit(
-        65_536, "rows count as state, not as items, if each has at least this size; chosen"
+        65_536, "rows count as state, not as items, if each row has at least this size; chosen"
     )
     min_times: int = limit(
         4,
@@ -72,19 +73,19 @@ class Limits:
 def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 
-    What it looks for: copies, conversions, concatenations, gathers, pads and expansions, whatever their kernels are
-    called, summed by the op that the user called. Reported separately: gathers that take all rows of a tensor with
-    large rows, several times a step, and whose result goes into no arithmetic. That is state being reordered, such as
-    a key/value cache in beam search.
-    Why it costs: moving data computes nothing; each pass reads and writes all of it.
-    Bad: a layout, dtype or order that every op changes back. Good: data in the layout that its readers need.
-    Transposing copies and concatenations belong to strided-copy. The copy of the spectrum in an inverse real transform
-    is torch's own and does not count.
-    How sure: the ops compute nothing. Whether they can be avoided, the trace does not say.
-    When it is wrong: gathers are the work itself in recommenders and graph networks, so they are info.
-    Saving: the maximum, as if none of it were needed and all readers stayed as fast. Expect less: where views replaced
-    torch.roll, the measured saving was just over half of the predicted one (H200), because ops run slower on strided
-    views.
+    What it looks for: copies, conversions, concatenations, gathers, pads and expansions, whatever their kernels
+    are called, summed by the op that the user called. One case is reported separately: gathers of all rows of a
+    tensor with large rows, several times a step, whose result is not computed with. That is state being
+    reordered, such as a key/value cache in beam search.
+    Why it costs: moving data computes nothing. Each pass reads and writes all of it.
+    Bad: a layout, dtype or order that the next op changes back. Good: data in the layout that its readers need.
+    Transposing copies and concatenations are left to strided-copy. The copy of the spectrum in an inverse real
+    transform is torch's own and does not count.
+    How sure: these ops compute nothing. The trace does not show whether they can be avoided.
+    When it is wrong: in recommenders and graph networks gathers are the work itself, so they are info.
+    Saving: an upper bound, as if none of the moving was needed and all readers stayed as fast. Expect less.
+    When views replaced torch.roll, the measured saving was just over half of the predicted one (H200), because
+    ops are slower on strided views.
     Source: the roofline model: work without arithmetic is bound by memory.
     """
     name = work.name

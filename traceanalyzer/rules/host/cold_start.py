@@ -31,16 +31,17 @@ _PYTHON = "Python before the first op"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_steps: int = limit(3, "at least this many steps are needed; else no step is known to be normal")
+    min_steps: int = limit(3, "at least this many steps are needed; with fewer no step is known to be normal")
     times_usual: float = limit(
         2.0, "a first step is cold if it takes at least this many times the median of the others"
     )
     min_excess_ns: int = limit(
         1_000_000,
-        "a cold start counts from this duration on; the shortest on an H200 took 2 ms, jitter of a step takes 0.5 ms",
+        "a shorter cold start is ignored; the shortest on an H200 took 2 ms, random variation of a step is up to "
+        "0.5 ms",
     )
     min_whole_share: float = limit(
-        0.05, "a window without normal steps counts as warm if stalls take less than this share of it"
+        0.05, "a recording without normal steps counts as warm if stalls take less than this share of it"
     )
 
 
@@ -56,16 +57,18 @@ def cold_start(
 ) -> Iterator[Hits]:
     """The recording holds a cold start.
 
-    What it looks for: stalls that happen once - loading of kernels, the first use of a library or of the driver's
-    allocator, tuning (cuDNN benchmark), compilation, capture of CUDA graphs - and, if the first steps are far longer
-    than the others, Python before their launches. All of them are one finding.
-    Why it costs: the device waits, but once per process, not per step.
+    What it looks for: stalls that happen once. These are loading of kernels, the first use of a library or of
+    the driver's allocator, tuning (cuDNN benchmark), compilation, and capture of CUDA graphs. If the first
+    steps are far longer than the others, Python before their launches counts as well. All of them are one
+    finding.
+    Why it costs: the device waits, but once per process, not in every step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
-    How sure: loading, compilation and allocation are recorded; the first use of a library is a call that takes many
-    times its usual time. Stalls that recur in half of the later steps are never a cold start. If the window also holds
-    normal steps, the finding is info, since those steps are not slower. If it holds none, the whole window counts as
-    cold.
-    When it is wrong: a program that gets new shapes again and again pays it again; record longer to see.
+    How sure: loading, compilation and allocation are recorded. The first use of a library is a call that takes
+    many times its usual time. Stalls that recur in half of the later steps are never a cold start. If the
+    recording also has normal steps, the finding is info, because those steps are not slower. If it has none,
+    all of the recording counts as cold.
+    When it is wrong: a program that keeps getting new shapes pays this cost again and again. A longer recording
+    shows it.
     Source: kineto issue 1020; measured on an H200 with torch 2.11 and on public traces of A100 and MI250.
     """
     cold = _cold_steps(steps, activity, limits)

@@ -29,20 +29,24 @@ _ELSEWHERE = "Take it out of the loop, run it on the device, or let another thre
 class Limits:
     min_stretch_ns: int = limit(
         100_000,
-        "a stretch without a launch counts from this length on, from twice as long if stacks are recorded; "
-        "dispatching an op takes tens of us",
+        "shorter pauses without a launch are ignored (with recorded stacks: pauses shorter than twice this); "
+        "dispatching an op takes tens of µs",
     )
     min_cost_share: float = limit(
-        0.02, "it must take at least this share of a normal step; below it a stretch is jitter, H200"
+        0.02, "the work must take at least this share of a normal step; less is random variation, H200"
     )
     min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
-    naming_share: float = limit(0.5, "an op names a stretch if it takes at least this share of it; chosen")
+    naming_share: float = limit(
+        0.5, "a pause is named after an op if the op takes at least this share of it; chosen"
+    )
     only_op_share: float = limit(
         0.8,
-        "the finding is named after an op if that op takes at least this share of the function's op time; chosen",
+        "the finding is named after an op if the op takes at least this share of the op time of the user's "
+        "function; chosen",
     )
     skew_times: float = limit(
-        2.0, "median and longest are both shown if the longest is at least this many times the median; chosen"
+        2.0,
+        "the finding shows median and longest pause if the longest is at least this many times the median; chosen",
     )
 
 
@@ -52,16 +56,17 @@ def host_hotspot(
 ) -> Iterator[Hits]:
     """The CPU works on something itself while the GPU waits.
 
-    What it looks for: stretches in which the CPU launches nothing. Each is named after the op that takes most of it
-    without a call of the CUDA runtime, or, if there is no such op or several ops of one function share the time, after
-    the user's function. Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON,
-    sorting. Time that a more specific rule explains is not counted here.
+    What it looks for: pauses in which the CPU launches nothing. The finding names the op that takes most of the
+    pause and makes no call of the CUDA runtime. If there is no such op, or several ops of one function share
+    the time, it names the user's function. Typical: random numbers or indexing on CPU tensors, numpy,
+    tokenising, decoding, JSON, sorting. Time that a more specific rule explains is not counted.
     Why it costs: the device is idle until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
-    How sure: an op without a runtime call works on the CPU; its time and the device's idle time are measured. Time
-    counts for the innermost user frame, including library code it calls. If the named op computes nothing
-    (aten::view), its thread was preempted, or waited for a lock.
-    When it is wrong: a function in a single recorded step is info, because one step cannot show that it recurs.
+    How sure: an op without a runtime call works on the CPU. Its time and the device's idle time are measured.
+    Time counts for the innermost function of the user, including the library code that it calls. If the named
+    op computes nothing (aten::view), its thread was preempted, or waited for a lock.
+    When it is wrong: the work does not recur. A function in a single recorded step is info, because one step
+    cannot show that it recurs.
     Source: measured on an H200 with torch 2.11.
     """
     into, leaving = stretches.by_autograd

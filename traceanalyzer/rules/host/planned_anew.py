@@ -30,10 +30,12 @@ class Limits:
     )
     min_new_share: float = limit(
         0.8,
-        "at least this share of such calls must be the first with their shape; others have another reason; chosen",
+        "at least this share of the stalled calls must be the first call with their shape; else there is another "
+        "reason; chosen",
     )
     min_steps_share: float = limit(
-        0.5, "at least this share of the steps after the first must stall so; fewer are a warm-up; chosen"
+        0.5,
+        "at least this share of the steps after the first must have such a stall; fewer are a warm-up; chosen",
     )
 
 
@@ -43,13 +45,15 @@ def planned_anew(
 ) -> Iterator[Hits]:
     """A library plans an op anew for each new shape.
 
-    What it looks for: an op that stands still for a millisecond or more, without a call of the CUDA runtime, when it
-    gets input shapes for the first time, in most steps. Its calls with shapes that it had before do not stand still.
+    What it looks for: an op that takes a millisecond or more without a call of the CUDA runtime when it gets
+    input shapes for the first time, in most steps. With shapes that it had before, the op is fast.
     Why it costs: the library chooses and builds kernels on the CPU, and the device waits for the next launch.
-    Bad: decoding with a cache that grows by one position a step, in cuDNN's attention. Good: a cache of full length
-    with a mask, lengths padded to a few values, or flash attention, which needs no plan.
-    How sure: the stalls and the shapes are recorded; that the library plans meanwhile is concluded from both.
-    When it is wrong: a first step after a warm-up that was too short has new shapes, too; it is not counted.
+    Bad: decoding with cuDNN's attention and a cache that grows by one position a step. Good: a cache of full
+    length with a mask, lengths padded to a few values, or flash attention, which needs no plan.
+    How sure: the stalls and the shapes are recorded. That the library plans during the stall is concluded from
+    both.
+    When it is wrong: something else stalls with each new shape. First steps after too short a warm-up also have
+    new shapes, but are not counted.
     Source: measured on an H200 with torch 2.11 (cuDNN attention, 35 ms for each new length).
     """
     long = stalls.end_ns - stalls.start_ns >= limits.min_stall_ns

@@ -31,25 +31,29 @@ from traceanalyzer.timeline.names import DATA_LOADING, VIEWING_OP
 class Limits:
     min_ops: int = limit(
         3,
-        "a constant must be made by at least this many ops, views not counted; zeros() and a fill make a buffer, no "
-        "constant",
+        "at least this many ops must make the constant, views not counted; zeros() and a fill make a buffer, not "
+        "a constant",
     )
-    min_steps: int = limit(3, "at least this many steps are needed, all of which do it; chosen")
+    min_steps: int = limit(
+        3, "at least this many steps are needed, and all of them must make the constant; chosen"
+    )
 
 
 @rule(since="0.2", claims=Claims.PATTERN, specificity=1, min_share=0.02, limits=Limits)
 def rebuilt_constants(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Constants are computed again in every step, or in every call of a function.
 
-    What it looks for: runs of ops that begin with one that makes a tensor of numbers alone (arange, linspace, a window,
-    zeros, ones, full, eye) and go on with ops that take nothing but what the run has made; the same ops with the same
-    shapes and recorded numbers in every step, on the CPU, with a copy to the device at the end, or on the device.
-    Why it costs: ops on the CPU, launches and copies in each call, for a result that is the same each time.
-    Bad: window = torch.hann_window(400).pow(0.85).to(device), a mask of ones().tril(), or sines of positions, in
-    forward(). Good: made once, and kept: register_buffer, an attribute, functools.cache with device and sizes as key.
-    How sure: shapes tell what an op takes, and Python's numbers are recorded in part: medium.
-    When it is wrong: a number that the program multiplies with, and that is not recorded, changes from call to call.
-    Saving: the ops with all that they launch.
+    What it looks for: runs of ops that start from numbers alone (arange, linspace, a window, zeros, ones, full,
+    eye), and then use only what the run itself has made. The same ops run with the same shapes and recorded
+    numbers in every step: on the device, or on the CPU with a copy to the device at the end.
+    Why it costs: each call pays for CPU ops, launches and copies, and the result is the same each time.
+    Bad: window = torch.hann_window(400).pow(0.85).to(device), a mask of ones().tril(), or sines of positions,
+    in forward(). Good: make it once and keep it: register_buffer, an attribute, or functools.cache with device
+    and sizes as key.
+    How sure: confidence is medium. Shapes tell which tensor an op takes. Python's numbers are recorded only in
+    part.
+    When it is wrong: the program multiplies with a number that changes from call to call and is not recorded.
+    Saving: these ops with all that they launch.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

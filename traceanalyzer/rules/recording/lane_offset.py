@@ -19,13 +19,14 @@ from traceanalyzer.timeline.device_work import DeviceWork
 class Limits:
     min_offset_ns: int = limit(
         100_000,
-        "an offset counts from this size on; usual offsets on an idle device are 2 to 26 µs from V100 to MI300",
+        "smaller offsets are ignored; usual offsets on an idle device are 2 to 26 µs from V100 to MI300",
     )
     min_excess_times: float = limit(
-        5.0, "it must be at least this many times the trace's own median offset on an idle device"
+        5.0, "an offset must be at least this many times the trace's own median offset on an idle device"
     )
     max_early_share: float = limit(
-        0.01, "at most this share of work may start before its launch; none did in 37 traces"
+        0.01,
+        "clocks disagree if more than this share of the work starts before its launch; none did in 37 traces",
     )
 
 
@@ -33,14 +34,15 @@ class Limits:
 def lane_offset(work: Work, launches: DeviceWork, activity: Activity, limits: Limits) -> Iterator[Hits]:
     """The GPU lane starts long after the CPU lane.
 
-    What it looks for: an unusually long time from an op's start to its first work on an idle device, because kernels
-    were loaded for the first time; and clocks that disagree (work that starts before its launch).
-    Why it costs: first use is paid once per process (see cold-start for the cost). Wrong clocks cost nothing, but make
-    every comparison of the two lanes doubtful. Both are always info.
+    What it looks for: an unusually long time from the start of an op to its first work on an idle device,
+    because kernels were loaded for the first time. Also clocks that disagree: work that starts before its
+    launch.
+    Why it costs: first use costs time once per process (see cold-start). Wrong clocks cost nothing, but
+    comparisons of CPU and GPU times become unreliable. Both findings are always info.
     Bad: recording without warm-up. Good: schedule(wait=1, warmup=3).
-    How sure: loading is recorded. An offset because the CPU is ahead of a busy GPU is normal queueing and not
+    How sure: loading is recorded. If the CPU is ahead of a busy GPU, an offset is normal queueing and not
     reported. The profiler's buffer requests have their own rule.
-    When it is wrong: CUDA before 12.4 writes no loading rows, so first use is not seen there.
+    When it is wrong: CUDA before 12.4 writes no rows for loading, so the rule cannot see first use there.
     Source: kineto issues 1020 and 1380; measured on traces of an H200 with torch 2.11.
     """
     yield from _clock_error(work, limits)

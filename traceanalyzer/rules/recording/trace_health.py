@@ -21,10 +21,12 @@ class Limits:
     )
     min_lost_calls: int = limit(
         10,
-        "lost launches are reported from this number on; the recording's edges cut a few launches from their work",
+        "fewer lost launches are ignored; at the start and end of a recording a few launches lose their work",
     )
     max_tail_share: float = limit(
-        0.05, "launches without recorded work may fill at most this share of the window's end; chosen"
+        0.05,
+        "at the end of the recording, launches without recorded work may take at most this share of the time; "
+        "chosen",
     )
     min_steps: int = limit(
         3, "at least this many steps are needed; fewer cannot tell recurring from one-time costs"
@@ -52,14 +54,16 @@ def trace_health(
 ) -> Iterator[Hits]:
     """The recording is incomplete, or too short to judge by.
 
-    What it looks for: launches without work and work without launches inside the window, a device lane that ends
-    before the launches do, places where the file is damaged, no warm-up, fewer than three steps, and missing shapes
-    and stacks, with what they would show.
-    Why it costs: nothing; but missing work cannot be seen, and idle time next to it may not be idle. Always info.
+    What it looks for: launches without work, and work without launches; a device lane that ends before the last
+    launches; damaged places in the file; no warm-up; fewer than three steps; and missing shapes or stacks, with
+    what they would show.
+    Why it costs: nothing. But the report cannot judge missing work, and idle time next to missing work may not
+    be idle. Always info.
     Bad: two profilers at once; a recording cut by a full disk. Good: schedule(wait=1, warmup=3, active=5),
     record_shapes=True, with_stack=True.
-    How sure: every row is counted. Launches during a graph's capture start nothing and are not counted; a category
-    without any row was left out on purpose. For clocks that disagree see lane-offset.
+    How sure: every row is counted. Launches during the capture of a CUDA graph start nothing and are not
+    counted. If a category has no row at all, it was left out on purpose. For clocks that disagree see
+    lane-offset.
     When it is wrong: a launch that failed has no work either.
     Source: Kineto's documentation of CUPTI's buffers; torch.profiler's documentation of schedule().
     """

@@ -30,27 +30,28 @@ from traceanalyzer.timeline.collective_waits import CollectiveWaits
 class Limits:
     gain_share: float = limit(
         0.3,
-        "this share of the transfer that is hidden is really gained, since compute slows down beside NCCL; DDP on 2 "
-        "H200, NVLink",
+        "overlap saves this share of the transfer that it hides, because compute slows down while NCCL runs; DDP "
+        "on 2 H200, NVLink",
     )
     waiting_times: float = limit(
         1.75,
-        "a rank counts as waiting if a collective takes at least this many times its transfer; it takes 1.0 to 1.7 "
-        "times if ranks arrive together, 2 H200, NVLink",
+        "with one rank's trace: a rank counts as waiting if a collective takes at least this many times its "
+        "transfer; ranks that arrive together take 1.0 to 1.7 times, 2 H200, NVLink",
     )
     min_measured_share: float = limit(
         0.5,
-        "waiting is measured if the other ranks' traces cover at least this share of a collective's time; below it, "
-        "it is estimated from this trace",
+        "waiting counts as measured if the other ranks' traces cover at least this share of a collective's time; "
+        "else it is estimated from this trace alone",
     )
     min_waiting_ns: int = limit(
         20_000,
-        "a wait in one collective counts from this time on; two ranks record its end up to 10 µs apart, 2 H200",
+        "with the traces of all ranks: shorter waits in a collective are ignored; two ranks record its end up to "
+        "10 µs apart, 2 H200",
     )
     min_late_ns: int = limit(
         100_000,
-        "a collective counts as waiting if it takes this much longer than its estimated transfer; between hosts "
-        "latency is tens of µs",
+        "with one rank's trace: a collective counts as waiting if it takes this much longer than its estimated "
+        "transfer; the latency between hosts is tens of µs",
     )
 
 
@@ -63,17 +64,22 @@ _HIDDEN = 0.5  # of a collective's time with compute beside it: from there on it
 def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
     """Collectives run while the GPU computes nothing.
 
-    What it looks for: time of NCCL and RCCL kernels beside which no other kernel runs, by collective and process group.
-    With the traces of other ranks, a rank's waiting is its time beyond the shortest among the ranks. With one rank's
-    trace alone, the transfer is the fastest execution with the same number of elements (less, if larger collectives
-    move more in that time), and waiting is the rest.
+    What it looks for: time of NCCL and RCCL kernels during which no other kernel runs, by collective and
+    process group. This time is divided into transfer and waiting for other ranks.
+    With the traces of all ranks, waiting is measured: it is a rank's time beyond the shortest time among the
+    ranks.
+    With the trace of one rank, waiting is estimated. The transfer time of a collective is taken to be that of
+    the fastest execution of the same size. It is shorter if a larger collective in the trace shows a higher
+    bandwidth. The rest is waiting.
     Why it costs: the GPU computes nothing meanwhile.
-    Bad: all gradients reduced after the backward pass. Good: bucket by bucket, during it.
-    How sure: exposure is measured, and so is waiting if all ranks are present. One rank's trace cannot separate waiting
-    from slow transfer: then confidence is medium for transfer, and low for waiting. The saving counts part of the
-    transfer, because compute slows down beside NCCL. If the collective looks needless, all of it counts.
-    When it is wrong: tensor parallelism needs the result at once: there, fewer or smaller collectives help, two halves
-    of a batch in turn, or asynchronous tensor parallelism.
+    Bad: all gradients reduced after the backward pass. Good: reduced bucket by bucket during the backward pass.
+    How sure: exposed time is measured. Waiting is measured only if the traces of all ranks are given. One
+    rank's trace cannot tell waiting from slow transfer, so confidence is medium for transfer and low for
+    waiting. The saving counts only part of the transfer, because compute slows down while NCCL runs. If the
+    collective itself looks needless, the saving counts all of it.
+    When it is wrong: tensor parallelism needs the result at once. Overlap does not help there. These help:
+    fewer or smaller collectives, asynchronous tensor parallelism, or splitting the batch in two, so that one
+    half computes while the other communicates.
     Source: PyTorch's DDP notes; measured on two H200 over NVLink with torch 2.11.
     """
     every = collectives_of(work)

@@ -28,7 +28,7 @@ from traceanalyzer.timeline.names import is_compilation
 class Limits:
     max_versions: int = limit(
         8,
-        "a frame counts as recompiled too often if it has more versions than this; "
+        "a frame with more versions than this counts as recompiled too often; "
         "torch._dynamo.config.recompile_limit, torch 2.11",
     )
     min_times: float = limit(
@@ -36,7 +36,7 @@ class Limits:
     )
     min_eager_share: float = limit(
         0.05,
-        "ops that a region leaves eager must cost at least this share of GPU time; less gains little; chosen",
+        "eager ops inside compiled regions must take at least this share of GPU time; chosen",
     )
 
 
@@ -49,25 +49,30 @@ class Limits:
 def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterator[Hits]:
     """Compiled code is compiled again in the loop, is left for eager ops, or takes longer to enter than to run.
 
-    What it looks for: rows of the compiler (dynamo, inductor, Triton) in a step that is not the first, or in several
-    steps; compiled regions whose version grows (`Torch-Compiled Region: 0/18` is the nineteenth of frame 0); the
-    number of regions per step (each after the first is a graph break), the time for looking up guards and for the
-    wrapper, and the GPU time of their launches; pointwise kernels that a region launches outside its compiled code,
-    with those of the compiled code right before and after (`eager-ops`).
-    Why it costs: compiling takes seconds, and nothing runs meanwhile; after 8 versions of a frame dynamo gives up and
-    runs it eagerly. What a graph break leaves to eager mode runs kernel by kernel, and what is compiled before and
-    after is no longer fused with it. Entering a region takes 50 µs without the profiler, plus 13 µs for each kernel:
-    tiny ops are faster in eager mode.
-    Bad: a compiled function called with a new length in each step; torch.compiler.disable, print or .item() within
-    it. Good: dynamic=True, mark_dynamic, few sizes; a region without breaks (fullgraph=True raises at each).
-    How sure: the compiler's rows are in the trace. Compilation in the first step alone is a cold start. Regions are
-    info: removing a graph break may not pay, because the guards of a larger region cost time too; where eager kernels
-    could be fused it pays.
-    Regions that are entered only once are not judged: the first call of a region also sets it up.
+    What it looks for:
+    - compilation (rows of dynamo, inductor or Triton) in several steps, or in a step that is not the first;
+    - a growing version number of a compiled region (`Torch-Compiled Region: 0/18` is the nineteenth version of
+    frame 0);
+    - the number of regions per step (each region after the first is a graph break), and the CPU time to look up
+    guards and to enter a region, compared with the GPU time that it launches;
+    - eager pointwise kernels inside a region, with the compiled kernels right before and after them (cause
+    `eager-ops`).
+    Why it costs: compiling takes seconds, and nothing runs meanwhile. After 8 versions of a frame dynamo gives
+    up and runs it eagerly. After a graph break, eager ops run kernel by kernel, and the compiled code before
+    and after can no longer be fused with them. Entering a region takes 50 µs without the profiler, plus 13 µs
+    for each kernel, so tiny ops are faster in eager mode.
+    Bad: a compiled function called with a new length in each step; torch.compiler.disable, print or .item()
+    within it. Good: dynamic=True, mark_dynamic, few sizes; a region without breaks (fullgraph=True raises an
+    error at each).
+    How sure: the compiler's rows are in the trace. Compilation in the first step alone is a cold start.
+    Findings on regions are info, because removing a graph break may not pay: the guards of a larger region cost
+    time, too. It pays if eager kernels could be fused. Regions that are entered only once are not judged,
+    because the first call also sets the region up.
     When it is wrong: a shape that occurs once, as in the last batch of an epoch, is compiled once.
-    Saving: compiling; of each run of eager and compiled pointwise kernels all but the longest, and the regions that
-    held nothing else.
-    Source: "Dealing with Recompilations"; H200, torch 2.11: four linear layers took 0.12 ms eagerly, 0.15 compiled.
+    Saving: the time of compiling. For `eager-ops`: of each run of eager and compiled pointwise kernels only the
+    longest kernel remains, and regions with nothing else are no longer entered.
+    Source: "Dealing with Recompilations"; H200, torch 2.11: four linear layers took 0.12 ms eagerly, 0.15 ms
+    compiled.
     """
     rows = calls[calls.name.meets(is_compilation)]
     found = rows[~rows.parent.inside(rows) & (rows.step >= 0)]

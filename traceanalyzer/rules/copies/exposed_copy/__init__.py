@@ -25,16 +25,15 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_bare_share: float = limit(0.5, "no kernel may run for at least this share of a copy's time; chosen")
+    min_bare_share: float = limit(0.5, "during at least this share of a copy's time no kernel runs; chosen")
     min_worker_ns: int = limit(
         20_000,
-        "an op on CPU tensors counts as work of the host on the copied data from this duration on; dispatching an op"
-        " takes up to 10 µs, H200 host",
+        "an op on CPU tensors counts as work on the copied data if it takes at least this time; dispatching an op "
+        "takes up to 10 µs, H200 host",
     )
     min_worker_share: float = limit(
         0.2,
-        "the host must work on the copied data for at least this share of the copies' time; below it the data only "
-        "passes through; chosen",
+        "the advice names the host's work if it takes at least this share of the copies' time; chosen",
     )
 
 
@@ -80,18 +79,19 @@ def exposed_copy(
 ) -> Iterator[Hits]:
     """A copy between host and device runs while no kernel does.
 
-    What it looks for: copies to the device, to the host and between devices, with no kernel beside them for most of
-    their time: pageable, waited for by the host, or queued on the kernels' stream. If the host works on the copied
-    data (ops on CPU tensors right before a copy to the device, or right after a copy to the host), the advice names
-    that op.
-    Why it costs: the kernels wait for the link, which is 50 to 90 times slower than the device's memory; copy engines
-    could work while the kernels of another batch run.
-    Bad: `x = x.cuda()` of a pageable batch. Good: a pinned batch, `x.cuda(non_blocking=True)` on a side stream, one
-    batch ahead.
-    How sure: times, bytes and kinds of memory are measured; the link's peak is from the data sheet. The cost is the
-    exposed part of the copy, and the idle time that the accounting charges to waiting for it.
-    When it is wrong: if a step has nothing to run beside the copy, as in a single request, only a faster copy helps.
-    See implicit-sync for values read back, host-round-trip for trips to the host and back.
+    What it looks for: copies to the device, to the host and between devices during most of which no kernel
+    runs. The copy uses pageable memory, or the host waits for it, or it is queued on the kernels' stream. If
+    the host works on the copied data (ops on CPU tensors right before a copy to the device, or right after a
+    copy to the host), the advice names that op.
+    Why it costs: the kernels wait for the link, which is 50 to 90 times slower than the device's memory. Copy
+    engines could move the data while the kernels of another batch run.
+    Bad: `x = x.cuda()` of a pageable batch. Good: a pinned batch, `x.cuda(non_blocking=True)` on a side stream,
+    one batch ahead.
+    How sure: times, bytes and kinds of memory are measured. The link's peak is from the data sheet. The cost is
+    the exposed part of the copy, plus the idle time while something waits for it.
+    When it is wrong: a step has nothing else to run during the copy, as for a single request; then only a
+    faster copy helps. For values that are read back see implicit-sync, for data that goes to the host and back
+    see host-round-trip.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
     """
     cover = work.of_kind("compute", "communication")

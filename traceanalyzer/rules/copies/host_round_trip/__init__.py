@@ -21,14 +21,14 @@ class Limits:
     reached_share: float = limit(
         0.75, "a pointwise kernel reaches this share of the memory's peak rate; H200, torch 2.11"
     )
-    op_ns: int = limit(5_000, "the op of that kernel takes this CPU time; H200 host, torch 2.11")
+    op_ns: int = limit(5_000, "launching that pointwise op takes this CPU time; H200 host, torch 2.11")
     min_op_share: float = limit(
         0.1, "an op on the host is named if it takes at least this share of the time between the copies"
     )
     max_freeing_share: float = limit(
         0.2,
-        "a gap after a trip still belongs to the trip if it is at most this share of it; freeing 2 x 16 MiB takes 9 "
-        "%, H200 host",
+        "a gap after the copy back belongs to the round trip if it is at most this share of the round trip's "
+        "time; freeing 2 x 16 MiB takes 9 %, H200 host",
     )
 
 
@@ -38,14 +38,15 @@ def host_round_trip(
 ) -> Iterator[Hits]:
     """Data goes to the host and back.
 
-    What it looks for: a copy to the host that the CPU waits for, and a copy back of the same number of elements by the
-    same thread within the step; between them an op on the CPU, or numpy, which leaves no events.
-    Why it costs: both copies, the work on the host and the next launches leave the GPU idle; on the device the same
-    work is one pass over memory.
+    What it looks for: a copy to the host that the CPU waits for, and then a copy of the same number of elements
+    to the device, by the same thread in the same step. Between them there is an op on the CPU, or numpy, which
+    leaves no events.
+    Why it costs: the GPU idles during both copies, the work on the host and the next launches. On the device
+    the same work is one pass over memory.
     Bad: `x = torch.from_numpy(np.clip(x.cpu().numpy(), -1, 1)).cuda()`. Good: `x = x.clamp(-1, 1)`.
-    How sure: the same number of elements means the same data. Confidence is high if an op on the CPU is between the
-    copies, else medium. A loop that sends a batch and fetches a result of that size does not count: it copies to the
-    device first.
+    How sure: the same number of elements suggests the same data. Confidence is high if an op on the CPU is
+    between the copies, else medium. A loop that sends a batch and fetches a result of that size does not count,
+    because its copy to the device comes first.
     When it is wrong: deliberate offloading (optimizer states, activations) looks the same.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """

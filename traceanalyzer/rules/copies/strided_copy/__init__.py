@@ -25,17 +25,18 @@ class Limits:
     min_gpu_share: float = limit(0.05, "concatenations must take at least this share of GPU time")
     min_moved_share: float = limit(
         0.10,
-        "transposing copies must take at least this share of GPU time; healthy models spend 7 % between heads and "
-        "rows, H200",
+        "transposing copies must take at least this share of GPU time; healthy models spend 7 % on those between "
+        "heads and rows, H200",
     )
     grown_times: float = limit(
         8.0,
-        "cat appends to a buffer if one input is at least this many times as large as all others together",
+        "cat appends to a buffer if one input is at least this many times as large as all other inputs together",
     )
     append_ns: int = limit(3_000, "writing a few rows in place takes this time; H200, torch 2.11")
     usual_share: float = limit(
         0.10,
-        "savings below this share of the step are shown as info; concatenations of healthy models reach 5.5 %, H200",
+        "a smaller saving is shown as info only, because healthy models have such copies, too (concatenations: up "
+        "to 5.5 % of the step, H200)",
     )
 
 
@@ -43,18 +44,21 @@ class Limits:
 def strided_copy(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Tensors are copied only to change their layout in memory.
 
-    What it looks for: copies between equal dtypes that are not plain memcpys: one side is transposed, sliced or
-    expanded (contiguous, clone, reshape, copy_); and concatenations (cat, stack). Separate causes: a buffer that grows
-    by cat, data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor), and copies with
-    the sizes of the input of a conv3d whose kernel spans one frame (1x3x3).
-    Why it costs: they read and write all data, transposed copies at a quarter of the memory's rate, before the next
-    work can begin.
-    Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a buffer of
-    the final size that is written in place; one layout throughout.
-    How sure: kernel names identify such copies. See dtype-casts for conversions. A copy_ in the program counts only if
-    it writes a whole tensor: writing into a part of one is the advised fix.
-    When it is wrong: some kernels need the layout; a copy before many readers can pay.
-    Saving: without these copies; for a growing buffer and for concatenations, an op that writes in place remains.
+    What it looks for: copies between equal dtypes that are not plain memcpys, because one side is transposed,
+    sliced or expanded (contiguous, clone, reshape, copy_), and concatenations (cat, stack). Separate causes
+    are:
+    - a buffer that grows by cat;
+    - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor);
+    - copies of the input of a conv3d whose kernel covers one frame (1x3x3).
+    Why it costs: these copies read and write all data before the next work can begin. Transposed copies reach a
+    quarter of the memory's rate.
+    Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a
+    buffer of the final size that is written in place; one layout throughout.
+    How sure: kernel names identify such copies. For conversions see dtype-casts. A copy_ in the program counts
+    only if it writes a whole tensor, because writing into a part of a tensor is the advised fix.
+    When it is wrong: some kernels need the layout; a copy can pay if many ops read the result.
+    Saving: the time of these copies. For a growing buffer and for concatenations, an op that writes in place
+    remains.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """
     joined, copied = work.name.matches(families.CONCATENATION), work.name.matches(families.STRIDED_COPY)

@@ -29,8 +29,8 @@ _ADVICE = {
 class Limits:
     min_wait_ns: int = limit(
         200_000,
-        "a wait for a batch counts from this duration on; a ready batch takes a quarter of it under the profiler (50"
-        " us), H200 host",
+        "shorter waits for a batch are ignored; fetching a batch that is ready takes 50 µs under the profiler, "
+        "H200 host",
     )
     min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
     min_function_share: float = limit(
@@ -44,16 +44,16 @@ def dataloader_stall(
 ) -> Iterator[Hits]:
     """The step waits for its next batch of data.
 
-    What it looks for: idle time of the device within a DataLoader's next(), a DataPipe, or an annotation such as
-    load_batch, on the thread that launches work.
+    What it looks for: idle time of the device during a DataLoader's next(), a DataPipe, or an annotation such
+    as load_batch, on the thread that launches work.
     Why it costs: nothing can be launched until the batch is there.
     Bad: DataLoader(num_workers=0) with images decoded in the step. Good: enough workers, pinned memory and
-    prefetching: next() returns at once.
-    How sure: the iterator's time and the idle time within it are measured; the iterator's class shows whether workers
-    exist. Loading while the device is busy costs nothing and is not reported.
-    When it is wrong: workers that have just started, or were slow once, stall only a few steps in a row: that is info,
-    but in a short recording such a stall may be the first of many. An annotation named load_batch may also do
-    something else.
+    prefetching, so that next() returns at once.
+    How sure: the iterator's time and the idle time during it are measured. The iterator's class shows whether
+    there are workers. Loading while the device is busy costs nothing and is not reported.
+    When it is wrong: an annotation named load_batch does something else. If only a few steps in a row wait,
+    workers have just started, or were slow once: that is info. In a short recording such a wait may still be
+    the first of many.
     Source: PyTorch's performance tuning guide, "Enable asynchronous data loading and augmentation".
     """
     loading = calls[np.isin(calls.rows, activity.rows["data_loading"])]

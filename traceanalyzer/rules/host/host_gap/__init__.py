@@ -22,39 +22,42 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 class Limits:
     min_gap_ns: int = limit(
         100_000,
-        "a stretch without ops counts from this length on, with stacks from twice as long; torch's own Python takes "
-        "less (H200)",
+        "shorter pauses are ignored (with recorded stacks: pauses shorter than twice this); pauses of torch's own "
+        "Python are shorter (H200)",
     )
     python_bound_share: float = limit(
-        0.3, "shorter stretches count, too, if they take at least this share of the steps together"
+        0.3, "shorter pauses are reported, too, if together they take at least this share of the steps"
     )
     min_torch_ns: int = limit(
         1_000_000,
-        "a stretch within torch's own code counts from this length on; backward's end and zero_grad take 0.2 to 0.5 "
-        "ms on an H200 host",
+        "pauses in torch's own code are ignored if they are shorter; the end of backward and zero_grad take 0.2 "
+        "to 0.5 ms on an H200 host",
     )
     min_cost_share: float = limit(
         0.02,
-        "the pauses must cost at least this share of a normal step; jitter of healthy traces stays below, H200",
+        "the pauses must take at least this share of a normal step, in addition to min_share; random variation of "
+        "healthy traces stays below, H200",
     )
     min_pause_ns: int = limit(
         1_000_000,
-        "a pause from this length on counts wherever it falls; collecting 1e5 objects takes as long",
+        "a pause of at least this length is reported even if it comes at a different place in each step; "
+        "collecting 1e5 objects takes 1 ms",
     )
     min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
     min_steps: int = limit(3, "at least this many steps are needed; else no step is known to be normal")
     min_calls: int = limit(
         3,
-        "an op must be called at least this often for the pause before its first call to be compared with the others",
+        "the pause before an op's first call is compared with its other pauses if the op is called at least this "
+        "often",
     )
     alike_share: float = limit(
         0.5,
-        "a pause recurs if another step has one at the same place that is at least this share as long; chosen",
+        "a pause recurs if another step has a pause at the same place that is at least this share as long; chosen",
     )
     dense_call_ns: int = limit(
         5_000,
-        "stack recording dominates if a call of the user's code takes at most this time on average; at 2.8 µs 1.2 ms"
-        " became 4.1 ms, H200",
+        "the pause counts as the cost of recording stacks if the calls in the user's code take at most this time "
+        "on average; code with calls of 2.8 µs took 1.2 ms without and 4.1 ms with stacks, H200",
     )
 
 
@@ -68,15 +71,20 @@ def host_gap(
 ) -> Iterator[Hits]:
     """Between ops the CPU runs something else, and the GPU waits.
 
-    What it looks for: idle time while no launching thread is in an op or a call: Python, garbage collection, logging,
-    numpy. Data loading, compilation and prof.step() have other rules.
+    What it looks for: pauses in which no launching thread is in an op or a runtime call, while the GPU is idle.
+    Typical: Python, garbage collection, logging, numpy. Data loading, compilation and prof.step() have other
+    rules.
     Why it costs: no work is launched meanwhile.
-    Bad: a metric computed in Python between two layers; gc.collect() in every step. Good: another thread or process.
-    How sure: stretches and idle time are measured. With stacks, the user's function with the largest total is named;
-    without, Python and garbage collection look the same. Recording stacks slows code with many calls several times:
-    then confidence is low. The optimizer's and the autograd engine's own time is left out. A pause only
-    before an op's first call is a cold start.
-    When it is wrong: an extension that bypasses torch's dispatcher has no op. Pauses in few steps are info.
+    Bad: a metric computed in Python between two layers; gc.collect() in every step. Good: the metric every 100
+    steps, in another process, or in numpy; gc.disable() in the loop and gc.collect() every 1,000 steps.
+    Another Python thread does not help: only one thread of a process runs Python at a time, and gc.collect()
+    stops all of them.
+    How sure: pauses and idle time are measured. With stacks, the finding names the user's function with the
+    largest total. Without stacks, Python and garbage collection cannot be told apart. Recording stacks makes
+    code with many calls several times slower; confidence is low then. The optimizer's and the autograd engine's
+    own time is not counted. A pause only before the first call of an op is a cold start.
+    When it is wrong: an extension launches work without torch's dispatcher, so it has no op. Pauses in few
+    steps are info.
     Source: measured on an H200 with torch 2.11.
     """
     idle = idle.for_launches()

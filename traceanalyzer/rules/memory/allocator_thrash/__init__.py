@@ -24,8 +24,8 @@ class Limits:
     )
     off_share: float = limit(
         0.5,
-        "the cache is off if at least this share of allocating ops reach the driver; one that is emptied still "
-        "serves most of them",
+        "the cache counts as disabled (PYTORCH_NO_CUDA_MEMORY_CACHING=1) if at least this share of the allocating "
+        "ops call the driver; after empty_cache() the cache still serves most of them",
     )
 
 
@@ -66,18 +66,18 @@ def allocator_thrash(
 ) -> Iterator[Hits]:
     """Memory is allocated from the driver in every step.
 
-    What it looks for: cudaMalloc, cudaFree, cudaHostAlloc, the same calls of HIP, and the driver's virtual memory
-    calls, by threads that launch work, in more than half of the steps. First steps with far more such calls are a
-    warm-up and left out.
-    Why it costs: such a call takes 50 µs to milliseconds, cudaFree waits for the device, and no work is launched
-    meanwhile. PyTorch's caching allocator needs none of them once a loop runs.
-    Bad: torch.cuda.empty_cache() in the loop. Good: leave the cache alone.
-    How sure: the calls are recorded; the cause follows from the calls that recur, and from whether memory is freed
-    inside ops or between them. The cost is the GPU's idle time within the calls. If most ops that create a tensor
-    allocate from the driver, the caching allocator is off.
-    When it is wrong: one-time calls are the first use of memory, not thrash: with fewer than three steps the rule does
-    not apply. The time of such calls depends on the process (3.3 to 10.1 ms a step in one program on an H200): the
-    saving is that of the recorded steps.
+    What it looks for: cudaMalloc, cudaFree, cudaHostAlloc, the same calls of HIP, and the driver's virtual
+    memory calls, in more than half of the steps, by threads that launch work. First steps with far more such
+    calls are a warm-up and do not count.
+    Why it costs: such a call takes 50 µs to milliseconds, cudaFree waits for the device, and no work is
+    launched meanwhile. Once a loop runs, PyTorch's caching allocator needs none of these calls.
+    Bad: torch.cuda.empty_cache() in the loop. Good: no empty_cache().
+    How sure: the calls are recorded. The cause is concluded from the calls that recur, and from whether memory
+    is freed inside ops or between them. The cost is the GPU's idle time during the calls. If most ops that
+    create a tensor allocate from the driver, the caching allocator is off.
+    When it is wrong: the pool is still growing. First allocations are not a fault, so the rule needs at least
+    three steps. The duration of such calls differs between processes (3.3 to 10.1 ms a step in one program on
+    an H200). The saving is that of the recorded steps.
     Source: PyTorch's notes on CUDA semantics, "Memory management".
     """
     found = driver_allocations(calls, work)

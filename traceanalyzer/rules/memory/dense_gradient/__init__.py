@@ -21,16 +21,19 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 class Limits:
     max_touched_share: float = limit(
         0.20,
-        "at most this share of a table's rows may be looked up; with more, sparse updates save little; H200, Adagrad",
+        "at most this share of a table's rows may be looked up; with more rows sparse updates save little; H200, "
+        "Adagrad",
     )
     summed_fills: float = limit(
         27.0,
-        "a sparse update adds this many times the GPU time of filling the looked-up rows once; Adagrad, H200",
+        "a sparse update takes this many times the GPU time of filling the looked-up rows once; Adagrad, H200",
     )
     added_cpu_ns: int = limit(
         100_000, "sparse backward and SGD's update of a table take this CPU time; H200 host, torch 2.11"
     )
-    summed_cpu_ns: int = limit(370_000, "Adagrad or SparseAdam adds this CPU time; H200 host, torch 2.11")
+    summed_cpu_ns: int = limit(
+        370_000, "Adagrad and SparseAdam take this additional CPU time; H200 host, torch 2.11"
+    )
 
 
 _SPARSE = "Pass sparse=True to the embedding"
@@ -45,18 +48,20 @@ _SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to t
 def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """An embedding's gradient fills its whole table for a few rows.
 
-    What it looks for: embeddings (and embedding bags) that look up less than a fifth of their table's rows between two
-    optimizer steps, and their backward. It counts the fill of the gradient, and the table's share (by elements) of
-    every pass over gradients: optimizer, accumulation, clipping, zeroing.
-    Why it costs: the gradient of 8 million rows is written and read several times, and the optimizer's states with it,
-    for some thousand rows that are not zero.
-    Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that takes it.
-    How sure: numbers of rows are recorded; repeated indices count each time, so the true number of touched rows is
-    smaller. If an op takes a list of more than about 30 tensors (_foreach_*, fused optimizers), their shapes are not
-    recorded; the list is then assumed to hold all parameters with a gradient.
-    When it is wrong: a table that is also the output layer's weight has a dense gradient anyway. To leave it out, the
-    rule skips every table whose number of rows is also a dimension of a matrix product. Momentum and weight decay
-    change rows that a step does not touch; sparse updates do not. Gradients of table[index] are not looked at.
+    What it looks for: embeddings (and embedding bags) that look up less than a fifth of their table's rows
+    between two optimizer steps, and their backward pass. The cost is the time to fill the gradient, plus the
+    table's share (by elements) of every pass over gradients: optimizer, accumulation, clipping, zeroing.
+    Why it costs: a table of 8 million rows has a gradient of 8 million rows, of which a few thousand are not
+    zero. The gradient is written and read several times, and so are the optimizer's states.
+    Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that
+    supports sparse gradients.
+    How sure: numbers of rows are recorded. Repeated indices count each time, so the true number of used rows is
+    smaller. Shapes are not recorded for ops on more than about 30 tensors (_foreach_*, fused optimizers). The
+    rule then assumes that the op handles all parameters with a gradient.
+    When it is wrong: momentum and weight decay change rows that a step does not use; sparse updates do not. A
+    table that is also the output layer's weight has a dense gradient anyway. To leave such tables out, the rule
+    skips every table whose number of rows is also a dimension of a matrix product. Gradients of table[index]
+    are not looked at.
     Saving: the time of these parts, minus the CPU and GPU time of sparse updates.
     Source: "Embedding" and "SparseAdam" in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
