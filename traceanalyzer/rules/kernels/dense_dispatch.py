@@ -22,10 +22,10 @@ from traceanalyzer.rule.quicker_work import quicker
 class Limits:
     max_kept_share: float = limit(0.5, "topk may keep at most this share of the experts for a token; chosen")
     min_rows: int = limit(
-        64, "at least this many tokens are needed; fewer gain nothing from an index; chosen"
+        64, "at least this many tokens are needed; an index gains nothing with fewer; chosen"
     )
     min_gpu_share: float = limit(
-        0.03, "work on the dense tensor must take at least this share of GPU time; less gains little; chosen"
+        0.03, "work on the dense tensor must take at least this share of GPU time; chosen"
     )
     left_share: float = limit(
         0.9,
@@ -37,17 +37,18 @@ class Limits:
 def dense_dispatch(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Tokens are dispatched to experts by products with a dense tensor of ones and zeros.
 
-    What it looks for: topk over E scores of each of T tokens, tensors of T x E x C, and a forward product that sums
-    over all T tokens and gives E x C rows, the experts' slots. All work on tensors of that size counts.
-    Why it costs: the tensor has E x C numbers per token, and k of them are not zero. Creating it, weighting it and its
-    products, forward and backward, move and multiply zeros.
-    Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: the slot of each token as an index (a running count within its
-    expert), rows moved by index_copy and index_select.
-    How sure: shapes and the order of the products are recorded; the zeros follow from topk, but are not recorded. So
-    confidence is medium.
-    When it is wrong: soft dispatch, where each slot is a weighted mean of all tokens (Soft MoE has no topk).
-    Saving: all work on the tensor except its products: moving rows by index, forward and backward, takes nearly as
-    long.
+    What it looks for: topk over E scores of each of T tokens, tensors of T x E x C numbers, and a forward
+    product that sums over all T tokens and gives E x C rows: the slots of the experts. All work on tensors of
+    that size counts.
+    Why it costs: the tensor has E x C numbers per token, and only k of them are not zero. Creating it,
+    weighting it, and its products, forward and backward, mostly move and multiply zeros.
+    Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: compute the slot of each token as an index (a running
+    count within its expert), and move rows with index_copy and index_select.
+    How sure: shapes and the order of the products are recorded. That most numbers are zero follows from topk,
+    but is not recorded, so confidence is medium.
+    When it is wrong: in soft dispatch each slot is a weighted mean of all tokens (but Soft MoE has no topk).
+    Saving: all work on the tensor except its products, because moving rows by index takes nearly as long as
+    these.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017); measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -18,16 +18,17 @@ _ADDS = r"^aten::(index_(add|copy|reduce)|scatter(_add|_reduce)?|put)_?$"
 def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     """Deterministic algorithms are on, which fill new memory and sort before they add.
 
-    What it looks for: ops that only allocate (aten::empty and similar ops, resize_) but launch a kernel that fills the
-    memory; and index_add, scatter_add and others that sort indices instead of adding atomically.
-    Why it costs: each tensor is written once more, and one kernel becomes ten or more.
+    What it looks for: ops that only allocate (aten::empty, resize_ and similar) but launch a kernel that fills
+    the memory. Also index_add, scatter_add and similar ops that sort their indices instead of adding
+    atomically.
+    Why it costs: each new tensor is written once more, and one kernel becomes ten or more.
     Bad: torch.use_deterministic_algorithms(True) left on after debugging. Good: off; or
-    torch.utils.deterministic.fill_uninitialized_memory = False where results must repeat.
-    How sure: nothing else fills what aten::empty allocates, or adds rows by index_put_.
-    When it is wrong: if results must be bitwise reproducible, this is the price.
+    torch.utils.deterministic.fill_uninitialized_memory = False if results must repeat exactly.
+    How sure: only deterministic algorithms fill what aten::empty allocates, or add rows with index_put_.
+    When it is wrong: results must be bitwise reproducible. Then this is the price.
     Saving: the time of the fills only. Atomic additions to few addresses may take as long as sorting.
-    Source: torch.use_deterministic_algorithms and torch.utils.deterministic in PyTorch's documentation; measured on an
-    H200 with torch 2.11.
+    Source: torch.use_deterministic_algorithms and torch.utils.deterministic in PyTorch's documentation;
+    measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_op]
     fills = ops[ops.name.one_of(*_FILLS) & ops.parent.name.matches(_ALLOCATES)]

@@ -28,19 +28,18 @@ _FACTOR_SHARE = 1 / 3  # of an inverse's 2 n^3 operations LU factors take 2/3 n^
 class Limits:
     min_rows: int = limit(
         256,
-        "the matrix must have at least this many rows; smaller ones take little, or are many in a batch; chosen",
+        "the matrix must have at least this many rows; smaller ones take little time, or are many in a batch; "
+        "chosen",
     )
     max_columns_share: float = limit(
         0.25,
-        "the inverse may be multiplied by at most this share of its rows as columns; more need most of it anyway; "
-        "chosen",
+        "the inverse may be multiplied by at most this many columns, as a share of its rows; more columns need "
+        "most of the inverse anyway; chosen",
     )
     near_ops: int = limit(
-        8, "the product is searched among this many ops after the inverse, views not counted; chosen"
+        8, "the product must be among this many ops after the inverse, views not counted; chosen"
     )
-    min_gpu_share: float = limit(
-        0.05, "such inverses must take at least this share of GPU time; less gains little; chosen"
-    )
+    min_gpu_share: float = limit(0.05, "such inverses must take at least this share of GPU time; chosen")
     floor_ns: int = limit(
         2_000, "a kernel takes at least this time, however few its operations; H200, torch 2.11"
     )
@@ -50,17 +49,20 @@ class Limits:
 def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A large matrix is inverted, and its inverse is multiplied by a few columns.
 
-    What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a product of a matrix of that shape
-    with at most a quarter as many columns. A log-determinant, determinant or solution of the same shape in the same
-    step counts as well: it factorises again.
-    Why it costs: the inverse takes three times the operations of the factors that it is made of, and solving for a few
-    columns with those needs little more than them; backward of an inverse is two more products of full size.
-    Bad: torch.linalg.inv(k) @ y, and torch.logdet(k). Good: l = torch.linalg.cholesky(k), torch.cholesky_solve(y, l),
-    and 2 * l.diagonal().log().sum(); lu_factor and lu_solve where k is not symmetric and positive definite.
-    How sure: that the product takes the inverse, and that the determinant is of the same matrix, is concluded from
-    shapes and order: medium.
-    When it is wrong: the inverse is kept and used often, in later steps.
-    Saving: two thirds of the inverse, its backward, and the other factorisations; Cholesky's factors save more.
+    What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a product of a matrix of
+    that shape with at most a quarter as many columns. A log-determinant, determinant or solution of the same
+    shape in the same step counts as well, because it factorises again.
+    Why it costs: an inverse takes three times the operations of the factors that it is made of. Solving for a
+    few columns needs little more than the factors. The backward pass of an inverse has two more products of
+    full size.
+    Bad: torch.linalg.inv(k) @ y, and torch.logdet(k). Good: l = torch.linalg.cholesky(k),
+    torch.cholesky_solve(y, l), and 2 * l.diagonal().log().sum(); lu_factor and lu_solve where k is not
+    symmetric and positive definite.
+    How sure: confidence is medium. That the product takes the inverse, and that the determinant is of the same
+    matrix, is concluded from shapes and order.
+    When it is wrong: the inverse is kept and used often in later steps.
+    Saving: two thirds of the inverse, its backward pass, and the other factorisations. Cholesky's factors save
+    more.
     Source: torch.linalg.inv in PyTorch's documentation: "Consider using torch.linalg.solve() if possible".
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -27,20 +27,23 @@ _SHOWN = 3
 class Limits:
     times: float = limit(
         1.5,
-        "a good length takes this many times the bound of roofline/op_bounds.py; 9 of 10 take less on an H100",
+        "a good length takes this many times the minimum of roofline/op_bounds.py; 9 of 10 take less on an H100",
     )
     min_call_ns: int = limit(
-        10_000, "a call must take at least this time; shorter ones are latency; H100, torch 2.11"
+        10_000, "shorter calls are ignored, because their time is latency; H100, torch 2.11"
     )
     floor_ns: int = limit(
         8_000, "a good length takes at least this time; a million numbers take 7 to 13 µs, H100, torch 2.11"
     )
     speedup: float = limit(
         2.0,
-        "if lengths are unknown, good ones are this many times as fast as one-kernel Bluestein; H100: 2.4 to 4",
+        "if lengths are not recorded, good lengths are this many times as fast as Bluestein in one kernel; H100: "
+        "2.4 to 4",
     )
     speedup_passes: float = limit(
-        8.0, "good ones are this many times as fast as Bluestein in several passes; H100: 10 to 33"
+        8.0,
+        "if lengths are not recorded, good lengths are this many times as fast as Bluestein in several passes; "
+        "H100: 10 to 33",
     )
 
 
@@ -48,18 +51,20 @@ class Limits:
 def fft_length(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Fourier transforms have a length with a large prime factor.
 
-    What it looks for: torch.fft calls along a dimension whose length has a prime factor above 7, if they take longer
-    than lengths with only the factors 2, 3, 5 and 7; without recorded lengths, kernels named after Bluestein.
-    Why it costs: for large prime factors the library computes a convolution of more than twice the length (Bluestein's
-    algorithm), in one kernel or in four to eight passes over memory; a good length takes one pass. Medium prime
-    factors use slow prime-radix kernels.
-    Bad: a convolution by FFT of exactly signal + kernel - 1 = 8,191 numbers, a prime. Good: 8,192 numbers, the result
-    cut to the needed part; scipy.fft.next_fast_len finds such lengths.
-    How sure: length and time are recorded. Convolutions can be padded; whether these are convolutions is not recorded.
+    What it looks for: torch.fft calls along a dimension whose length has a prime factor above 7, if they take
+    longer than lengths with only the factors 2, 3, 5 and 7. If lengths are not recorded: kernels named after
+    Bluestein.
+    Why it costs: for large prime factors the library computes a convolution of more than twice the length
+    (Bluestein's algorithm), in one kernel or in four to eight passes over memory. A good length takes one pass.
+    Medium prime factors use slow prime-radix kernels.
+    Bad: a convolution by FFT of exactly signal + kernel - 1 = 8,191 numbers, a prime. Good: 8,192 numbers, the
+    result cut to the needed part; scipy.fft.next_fast_len finds such lengths.
+    How sure: length and time are recorded. Convolutions can be padded, but the trace does not show whether
+    these are convolutions.
     When it is wrong: the spectrum itself is the result and needs exactly this length.
     Saving: down to the time of good lengths on such a device, including the padding.
-    Source: cuFFT's documentation, "Accuracy and Performance"; measured on an H100 with torch 2.11: 4,096 real signals
-    of 8,191 take 3.3 ms, of 8,192 take 0.10 ms.
+    Source: cuFFT's documentation, "Accuracy and Performance"; measured on an H100 with torch 2.11: 4,096 real
+    signals of 8,191 numbers take 3.3 ms, of 8,192 numbers 0.10 ms.
     """
     chosen = inputs.meets(lambda op: _awkward(fft_lengths(op))) | work.name.matches(_BLUESTEIN)
     for device, found in work[chosen & work.kind.one_of("compute")].by_device():

@@ -61,11 +61,15 @@ _PLACED_NS, _PLACED_SMS = 3.0e-3, 132
 @dataclass(frozen=True, slots=True)
 class Limits:
     floor_ns: int = limit(
-        2_000, "kernels of up to this duration do not get faster with half the bytes; H200, torch 2.11"
+        2_000, "kernels of at most this duration do not get faster with half the bytes; H200, torch 2.11"
     )
-    moving_share: float = limit(0.5, "memory-bound kernels need this share of their time with half the bytes")
+    moving_share: float = limit(
+        0.5, "with half the bytes, memory-bound kernels take this share of their time"
+    )
     unknown_speedup: float = limit(
-        2.0, "on devices without known peaks, products are this many times as fast: half the bytes"
+        2.0,
+        "on devices without known peaks, float32 products are taken to be this many times as fast, because they "
+        "have half the bytes",
     )
 
 
@@ -73,21 +77,22 @@ class Limits:
 def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Work runs in float64.
 
-    What it looks for: kernels whose names say double (f64f64, dgemm, Functor<double>), and ops with a tensor of
-    doubles among their inputs. With shapes, the first op with both a double and another floating tensor among its
-    inputs is where float64 leaked in.
-    Why it costs: twice the bytes, and on most devices half to a 64th of the float32 rate; float64 products have no
-    TF32.
-    Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or with dtype float64: every result
-    computed from it is float64, unless it is a single number without dimensions. Good: torch.from_numpy(a).float(),
-    dtype=torch.float32.
-    How sure: kernels and types are recorded. Python scalars do not count, nor do the inputs of a CUDA graph, or of a
-    kernel whose name says another dtype.
+    What it looks for: kernels whose names say double (f64f64, dgemm, Functor<double>), and ops with a float64
+    tensor among their inputs. If shapes are recorded, the finding names the place where float64 enters: the
+    first op with a float64 tensor and another floating tensor among its inputs.
+    Why it costs: float64 needs twice the bytes of float32. On most devices its rate is half to a 64th of the
+    float32 rate, and float64 products have no TF32.
+    Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or with dtype float64. Every
+    result computed from it is float64, unless the tensor is a single number without dimensions. Good:
+    torch.from_numpy(a).float(), dtype=torch.float32.
+    How sure: kernels and types are recorded. Python scalars do not count. The inputs of a CUDA graph, or of a
+    kernel whose name says another dtype, do not count either.
     When it is wrong: results need float64. Float64 counts as deliberate, and the finding is info, if shapes are
-    recorded and show that every floating tensor is float64 and none comes from the host.
-    Saving: products at the float32 rate (TF32 unless the trace shows it off), everything else at half the bytes, no
-    conversions to float64. Kernels that do not reach the memory's rate (roll, index_select, reductions, some fused
-    ones), or whose inputs are broadcast, gain less, since the number of elements stays.
+    recorded, every floating tensor is float64, and none comes from the host.
+    Saving: products at the float32 rate (TF32 unless the trace shows that it is off), everything else at half
+    the bytes, no conversions to float64. Kernels that do not reach the memory's rate gain less (roll,
+    index_select, reductions, some fused kernels, broadcast inputs), because the number of elements stays the
+    same.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind

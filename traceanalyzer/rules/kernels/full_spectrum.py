@@ -23,15 +23,15 @@ _COMPLEX = "c10::complex<"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    left_share: float = limit(0.5, "half of the spectrum needs this share of the time; algebra")
+    left_share: float = limit(0.5, "half of the spectrum takes this share of the time; algebra")
     floor_ns: int = limit(
-        2_000, "kernels of up to this duration do not get faster with half the numbers; H200, torch 2.11"
+        2_000, "kernels of at most this duration do not get faster with half the numbers; H200, torch 2.11"
     )
     min_elements: int = limit(
-        1 << 16, "a spectrum must have at least this many numbers; smaller ones are bound by launches; chosen"
+        1 << 16, "a spectrum must have at least this many numbers; launching limits smaller ones; chosen"
     )
     min_gpu_share: float = limit(
-        0.05, "work on full spectra must take at least this share of GPU time; less gains little; chosen"
+        0.05, "work on full spectra must take at least this share of GPU time; chosen"
     )
 
 
@@ -39,16 +39,17 @@ class Limits:
 def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Complex Fourier transforms work on real numbers.
 
-    What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, and ifft, ifft2 or ifftn if the next op takes the
-    real part of the result. Every op on complex tensors of that shape counts too, unless another, truly complex
-    transform has the same shape.
-    Why it costs: the spectrum of real numbers has each value twice, once conjugated. The transforms, and every op on
-    the spectrum, compute and move both.
-    Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) * half,
-    s=field.shape), with the half of the filter that rfft2 gives.
-    How sure: input dtypes are recorded. If the real part is taken, the spectrum is probably one of real numbers. So
-    confidence is medium.
-    When it is wrong: an op between the two transforms treats the two halves differently, as a Hilbert transform does.
+    What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, and ifft, ifft2 or ifftn if the next op
+    takes the real part of the result. Every op on complex tensors of that shape counts, too, unless a truly
+    complex transform has the same shape.
+    Why it costs: the spectrum of real numbers has each value twice, once conjugated. The transforms, and every
+    op on the spectrum, compute and move both.
+    Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) *
+    half, s=field.shape), with the half of the filter that rfft2 gives.
+    How sure: input dtypes are recorded. If the real part is taken, the spectrum is probably one of real
+    numbers, so confidence is medium.
+    When it is wrong: an op between the two transforms treats the two halves differently, as a Hilbert transform
+    does.
     Saving: half of the transforms and of the work on spectra, and the conversion of inputs to complex numbers.
     Source: PyTorch's documentation of torch.fft.rfft; measured on an H200 with torch 2.11.
     """

@@ -21,12 +21,10 @@ class Limits:
     max_kept_share: float = limit(0.5, "topk may keep at most this share of the experts for a token; chosen")
     capacity_times: float = limit(
         1.25,
-        "if tokens are sorted into slots, an expert has this many times the even share of rows; usual in the "
+        "if tokens are sorted into slots, an expert is given this many times the even share of rows; usual in the "
         "literature",
     )
-    min_rows: int = limit(
-        64, "at least this many tokens are needed; fewer gain nothing from being sorted; chosen"
-    )
+    min_rows: int = limit(64, "at least this many tokens are needed; sorting fewer gains nothing; chosen")
     min_gpu_share: float = limit(
         0.05, "work on all experts and tokens must take at least this share of GPU time; chosen"
     )
@@ -37,13 +35,15 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     """Products run for all experts and tokens, though a few experts are chosen for each token.
 
     What it looks for: topk that keeps k of E scores for each of N rows, and batched products of E times N rows.
-    Why it costs: E / k times the operations, and results that are multiplied by zero and added up.
-    Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: tokens sorted by expert, each expert's product
-    on its own rows (index_select, grouped or batched products with a capacity, index_add).
-    How sure: shapes and k are recorded; zeros of the gate follow from topk, but are not recorded. So confidence is
-    medium.
-    When it is wrong: scores that are chosen for other purposes than these products. If the experts' width equals the
-    number of rows, only forward products show which dimension is which: they sum over the width, never over rows.
+    Why it costs: the products take E / k times the necessary operations, and most results are multiplied by
+    zero.
+    Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: tokens sorted by expert, each expert's
+    product on its own rows (index_select, grouped or batched products with a capacity, index_add).
+    How sure: shapes and k are recorded. The zeros of the gate follow from topk, but are not recorded, so
+    confidence is medium.
+    When it is wrong: the scores choose something other than these products. If the experts' width equals the
+    number of rows, only forward products are used to tell the two dimensions apart: they sum over the width,
+    never over rows.
     Saving: products and pointwise work in proportion to k / E, with a quarter more rows than the even share.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
     """

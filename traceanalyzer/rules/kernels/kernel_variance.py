@@ -24,7 +24,7 @@ from traceanalyzer.timeline.steps import Steps
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(
-        3, "at least this many steps must have the same work; of two, neither is the exception"
+        3, "at least this many steps must have the same work; with two, neither is the exception"
     )
     slow_times: float = limit(
         1.25,
@@ -33,11 +33,11 @@ class Limits:
     )
     usual_share: float = limit(
         0.2,
-        "the usual time is this quantile of the durations, not the median: if only a fifth of the steps is fast, "
-        "that fifth is the reference",
+        "the usual time is this quantile of the durations, not the median, so that a fast fifth of the steps is "
+        "enough to know it",
     )
     rare_share: float = limit(
-        0.15, "slow executions are outliers up to this share; with more they are a second mode"
+        0.15, "slow executions are outliers if they are at most this share of all; more are a second mode"
     )
     drift_times: float = limit(
         1.08,
@@ -46,10 +46,12 @@ class Limits:
     )
     max_beside_share: float = limit(
         0.1,
-        "an execution is left out if other kernels of the program, which slow it, run beside it for more than this "
-        "share of it",
+        "an execution is ignored if other kernels of the program run at the same time for more than this share of "
+        "it, because they slow it",
     )
-    min_lost_share: float = limit(0.001, "a kernel must lose at least this share of all kernel time")
+    min_lost_share: float = limit(
+        0.001, "the slow executions of a kernel must lose at least this share of all kernel time"
+    )
 
 
 # cause -> (message, advice)
@@ -76,16 +78,17 @@ _TEXTS = {
 def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """A kernel's duration varies between steps.
 
-    What it looks for: kernels of one name, grid and block at the same place in the step (by order of launch), compared
-    across steps: outliers, two modes, or drift. Communication is left out, since it waits for peers.
-    Why it costs: the same work takes longer in some steps than it needs; other processes share the GPU, or clocks
-    change. The mean over all executions hides it.
-    Bad: a second process on the same GPU. Good: the GPU to yourself, locked clocks for benchmarks.
-    How sure: the durations are measured. Name, grid, block, place and recorded shapes agree. If a kernel runs a
-    different number of times in each step, it is compared only if shapes are recorded: other shapes are other work. If
-    it runs equally often but shapes are missing and whole steps are slow, confidence is low.
+    What it looks for: kernels with the same name, grid and block at the same place in the step (by order of
+    launch), compared across steps. The rule reports outliers, two modes, or drift. Collectives are left out,
+    because they wait for other ranks.
+    Why it costs: in some steps the same work takes longer than it needs, because another process shares the
+    GPU, or clocks change. The mean over all executions hides this.
+    Bad: a second process on the same GPU. Good: no other process on the GPU, locked clocks for benchmarks.
+    How sure: durations are measured. Name, grid, block, place and recorded shapes are equal. If a kernel runs a
+    different number of times in each step, it is compared only if shapes are recorded, because other shapes are
+    other work. If shapes are missing and whole steps are slow, confidence is low.
     When it is wrong: data-dependent work (sparse, early exit) varies by nature.
-    Source: the noise floors in the limits were measured on an H200 with torch 2.11.
+    Source: the usual variation, given at the thresholds, was measured on an H200 with torch 2.11.
     """
     if not steps.marked or len(steps) < limits.min_steps:
         raise Unavailable(f"needs {limits.min_steps} marked steps or more", "record a longer schedule")

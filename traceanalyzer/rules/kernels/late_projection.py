@@ -35,17 +35,19 @@ _UNCHANGED = r"^aten::(to|_to_copy|contiguous|clone|zeros_like|zeros|new_zeros|e
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_width_share: float = limit(
-        0.5, "the layer must narrow its rows to at most this share; other layers save little; chosen"
+        0.5,
+        "the layer's output may have at most this share of the channels of its input; other layers save little; "
+        "chosen",
     )
-    min_times: float = limit(2.0, "upsampling or gathering must give at least this many times the elements")
+    min_times: float = limit(
+        2.0, "upsampling or gathering must give at least this many times the elements of its input"
+    )
     near_ops: int = limit(
         8,
-        "at most this many ops, views not counted, may lie between gathering and summing, and between summing and "
+        "at most this many ops, views not counted, may be between gathering and summing, and between summing and "
         "the layer; chosen",
     )
-    min_gpu_share: float = limit(
-        0.05, "the wide work must take at least this share of GPU time; less gains little; chosen"
-    )
+    min_gpu_share: float = limit(0.05, "the wide work must take at least this share of GPU time; chosen")
     floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
 
 
@@ -79,19 +81,19 @@ class _Late:
 def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A layer that narrows comes after upsampling or summing neighbours, not before.
 
-    What it looks for: first, a 1x1 convolution or linear layer to at most half the channels that is the only reader of
-    an upsampled tensor. Second, such a layer right after rows were gathered (index_select, x[index]) and summed
-    (index_add, scatter_add, a sparse product), if each row is gathered at least twice on average. Between, a row may
-    be scaled by one number.
-    Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the order does not
-    matter to the result. With the layer first, all that work and its backward pass have fewer channels.
-    Bad: classifier(interpolate(x, size)); linear(index_add(x[source])). Good: interpolate(classifier(x), size); the
-    same on linear(x). A bias of the layer is added once, after the sum.
-    How sure: names and shapes of consecutive ops are recorded: medium.
-    When it is wrong: an op that is not recorded also reads the layer's input; or the summed rows need no gradient now,
-    but would need one in the other order.
-    Saving: work on the wide tensor in proportion to its width, the layer in proportion to its pixels. Gathering gets a
-    backward pass if it had none.
+    What it looks for: two cases. First, a 1x1 convolution or linear layer with at most half as many output
+    channels as input channels, which is the only reader of an upsampled tensor. Second, such a layer right
+    after rows were gathered (index_select, x[index]) and summed (index_add, scatter_add, a sparse product), if
+    each row is gathered at least twice on average. In between, a row may be scaled by one number.
+    Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the other order
+    gives the same result. With the layer first, all that work and its backward pass have fewer channels.
+    Bad: classifier(interpolate(x, size)); linear(index_add(x[source])). Good: interpolate(classifier(x), size);
+    gather and sum the rows of linear(x). A bias of the layer is added once, after the sum.
+    How sure: names and shapes of consecutive ops are recorded, so confidence is medium.
+    When it is wrong: an op that is not recorded also reads the layer's input. Or the summed rows need no
+    gradient now, but would need one in the other order.
+    Saving: the wide work in proportion to its width, and the layer in proportion to its pixels. If gathering
+    had no backward pass, the saving includes the cost of a new one.
     Source: algebra: (A X) W = A (X W).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

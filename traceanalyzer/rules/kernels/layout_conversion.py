@@ -36,28 +36,33 @@ _BY_IMAGE = "Measure before you change the layout: instance norms copy images ba
 @dataclass(frozen=True, slots=True)
 class Limits:
     depthwise_share: float = limit(
-        0.25, "in channels_last a depthwise kernel takes this share of its time; EfficientNet, H200"
+        0.25,
+        "in channels_last a depthwise convolution takes this share of its time in NCHW; EfficientNet, H200",
     )
     transform_share: float = limit(
-        0.6, "in channels_last the last pass of a batch norm takes this share of its time; H200"
+        0.6, "in channels_last the last pass of a batch norm takes this share of its time in NCHW; H200"
     )
     statistics_least_share: float = limit(
         0.26,
-        "in channels_last a batch norm's statistics take at least this share of their time, with 16 to 32 channels; "
-        "H200",
+        "in channels_last a batch norm's statistics take at least this share of their time in NCHW; measured with "
+        "16 to 32 channels, H200",
     )
     backward_least_share: float = limit(
         0.14,
-        "in channels_last a batch norm's backward takes at least this share of its time, with 16 to 32 channels; H200",
+        "in channels_last a batch norm's backward pass takes at least this share of its time in NCHW; measured "
+        "with 16 to 32 channels, H200",
     )
     statistics_blocks: float = limit(
-        2.0, "from this many blocks per multiprocessor on, statistics are equally fast in both layouts; H200"
+        2.0,
+        "with at least this many blocks per multiprocessor, statistics are equally fast in both layouts; H200",
     )
     backward_blocks: float = limit(
-        4.0, "from this many blocks per multiprocessor on, backward is equally fast in both layouts; H200"
+        4.0,
+        "with at least this many blocks per multiprocessor, the backward pass is equally fast in both layouts; "
+        "H200",
     )
     unknown_sms: int = limit(
-        108, "the device has this many multiprocessors if the trace does not record them: A100"
+        108, "number of multiprocessors if the trace does not record it: that of an A100"
     )
 
 
@@ -65,18 +70,20 @@ class Limits:
 def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Convolutions convert NCHW tensors, or batch norm runs in NCHW.
 
-    What it looks for: nchwToNhwc, nhwcToNchw and similar kernels around convolutions; batch norms of images with one
-    block per channel; and depthwise convolutions in half precision without cuDNN's channels-last kernels.
-    Why it costs: tensor cores need channels last, so cuDNN converts images before and after each convolution; torch's
-    batch norm for channels first has only one block per channel, so most of the device stays empty.
-    Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and the same
-    for its input images.
+    What it looks for: conversion kernels around convolutions (nchwToNhwc, nhwcToNchw and similar); batch norms
+    of images with one block per channel; and depthwise convolutions in half precision that do not use cuDNN's
+    channels-last kernels.
+    Why it costs: tensor cores need channels last (NHWC), so cuDNN converts images before and after each
+    convolution. torch's batch norm for channels first (NCHW) has only one block per channel, so most of the
+    device is unused.
+    Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and the
+    same for its input images.
     How sure: kernel names identify conversions and channels-last batch norms.
-    When it is wrong: ops without a channels-last kernel between the convolutions convert back. torch's instance norm
-    is one: with it, the finding is info. Convolutions of signals (conv1d) do not count: torch has no other layout for
-    their tensors.
-    Saving: without the conversions; norms by the ratio of channels to multiprocessors, depthwise convolutions by their
-    times in both layouts on an H200.
+    When it is wrong: ops without a channels-last kernel between the convolutions convert back. torch's instance
+    norm is one of them: with it, the finding is info. Convolutions of signals (conv1d) do not count, because
+    torch has no other layout for their tensors.
+    Saving: the time of the conversions, plus what batch norms gain (estimated from channels per
+    multiprocessor), plus what depthwise convolutions gain (by the ratio of both layouts on an H200).
     Source: "Channels Last Memory Format in PyTorch"; measured on H200 pairs, torch 2.11.
     """
     name = work.name

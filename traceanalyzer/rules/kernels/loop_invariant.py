@@ -39,15 +39,14 @@ _ATTENTION = "aten::scaled_dot_product_attention"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_iterations: int = limit(
-        3, "a loop must have this many iterations; two may be a pass with a prompt and one without; chosen"
+        3, "a loop must have this many iterations; two may be one call with a prompt and one without; chosen"
     )
     writing_share: float = limit(
         0.8,
-        "an op of unknown result can have made a tensor if it takes this share of its bytes at the peak; chosen",
+        "an op whose output shape is not recorded may have made a tensor if it runs for at least this share of "
+        "the time needed to write that tensor at the memory's peak; chosen",
     )
-    min_gpu_share: float = limit(
-        0.05, "the repetition must take at least this share of GPU time; less gains little; chosen"
-    )
+    min_gpu_share: float = limit(0.05, "the repeated work must take at least this share of GPU time; chosen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +63,18 @@ class _Loop:
 def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A loop computes the same products of the same tensors again in each iteration.
 
-    What it looks for: a step that runs the same ops three times or more, each time with layers that repeat; and in
-    them products of a tensor that no op of an iteration can have made: none has a result of its shape, but norms,
-    activations and casts of that tensor itself. What each iteration begins with is made by the one before. The
-    products, and what computes their input from that tensor, give the same each time.
-    Why it costs: the condition's keys and values, or its features, are computed as often as the loop runs.
-    Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: once per request, before the
-    loop, and handed to each iteration; a cache for the encoder's keys and values while decoding.
-    How sure: shapes, order and recorded numbers are known; the tensor itself only by its shape: medium.
-    When it is wrong: the iterations are large layers of a network, each with weights of its own; or each takes
-    another tensor of a list, whose shape no op makes.
-    Saving: all iterations' work of this kind but the first's.
+    What it looks for: a step that runs the same ops three times or more, each time with layers that repeat, and
+    matrix products in this loop whose input was made before the loop. The rule concludes this if no op in the
+    loop has a result of the input's shape, except norms, activations and casts of that tensor itself. The
+    tensor that one iteration hands to the next (latents, hidden state) is not counted.
+    Why it costs: keys and values of a condition, or its features, are computed as often as the loop runs.
+    Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v computed once
+    per request, before the loop; while decoding, a cache for the encoder's keys and values.
+    How sure: shapes, order and recorded numbers are known. The tensor itself is known only by its shape, so
+    confidence is medium.
+    When it is wrong: the iterations are large layers of a network, each with its own weights. Or each iteration
+    takes another tensor of a list, whose shape no op makes.
+    Saving: these products, and the ops that prepare their input, in all iterations except the first.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -34,20 +34,19 @@ _NORMS = {
 class Limits:
     max_grid_share: float = limit(
         0.5,
-        "a kernel may use at most this share of the multiprocessors; above half, the gain is less than twofold",
+        "a kernel's blocks may be at most this share of the multiprocessors; with more than half, the gain is "
+        "less than twofold",
     )
     min_dur_ns: int = limit(
         20_000,
-        "a kernel must take at least this time; shorter ones are limited by their start; H200, torch 2.11",
+        "shorter kernels are ignored, because their start limits them; H200, torch 2.11",
     )
-    max_beside_share: float = limit(
-        0.5, "work of other streams may run beside a kernel for at most this share of its time"
-    )
+    max_beside_share: float = limit(0.5, "other streams may work for at most this share of a kernel's time")
     floor_ns: int = limit(5_000, "the improved kernel takes at least this time; H200, torch 2.11")
     usual_share: float = limit(
         0.10,
-        "in the backward of norms, savings below this share of the step are shown as info; LayerNorm in a healthy "
-        "model reaches 7.5 %, H200",
+        "in the backward pass of norms a smaller saving is shown as info only, because healthy models have such "
+        "kernels, too (LayerNorm: up to 7.5 % of the step, H200)",
     )
 
 
@@ -55,15 +54,18 @@ class Limits:
 def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A kernel's grid has fewer blocks than the device has multiprocessors.
 
-    What it looks for: kernels of more than 20 µs whose grid is smaller than half the number of multiprocessors.
-    Why it costs: a block runs on one multiprocessor; the others stay empty while the kernel runs.
-    Bad: cumsum, sort or a reduction along a few very long rows; a batch of one. Good: more rows at once (a batch, the
-    other dimension), or an algorithm that splits rows.
-    How sure: grid and number of multiprocessors are recorded. The profiler's estimate of occupancy is not used: it is
-    0 for kernels that use most of a multiprocessor's memory. Collectives, persistent kernels (one block per
-    multiprocessor), optimizer kernels and kernels beside work of other streams are left out.
-    When it is wrong: the work has no more parallelism.
-    Saving: the same blocks' work spread over all multiprocessors.
+    What it looks for: kernels of more than 20 µs whose grid has fewer blocks than half the number of
+    multiprocessors.
+    Why it costs: each block runs on one multiprocessor. The other multiprocessors are unused while the kernel
+    runs.
+    Bad: cumsum, sort or a reduction along a few very long rows; a batch of one. Good: more rows at once (a
+    batch, the other dimension), or an algorithm that splits rows; for a matrix product smaller tiles or
+    split-K.
+    How sure: grid and number of multiprocessors are recorded. The profiler's estimate of occupancy is not used,
+    because it is 0 for kernels that use most of a multiprocessor's memory. Not counted: collectives, persistent
+    kernels (one block per multiprocessor), optimizer kernels, and kernels during which other streams work.
+    When it is wrong: the work cannot be split further.
+    Saving: down to the time of the same blocks spread over all multiprocessors.
     Source: CUDA C++ Best Practices Guide, "Thread and block heuristics".
     """
     if not any(gpu.sms for gpu in gpus.known.values()):

@@ -23,13 +23,16 @@ _MASK = 3  # position of the mask among the inputs
 class Limits:
     min_queries: int = limit(
         64,
-        "the mask must have at least this many rows; a few queries read keys and values, not the mask; chosen",
+        "the mask must have at least this many rows; with few queries, reading keys and values takes most of the "
+        "time; chosen",
     )
     forward_share: float = limit(
-        0.6, "without the mask the forward kernels take this share of their time; 4,096 positions, H200"
+        0.6,
+        "without the mask the forward kernels take this share of their time with it; 4,096 positions, H200",
     )
     backward_share: float = limit(
-        0.57, "without the mask the backward kernels take this share of their time; 4,096 positions, H200"
+        0.57,
+        "without the mask the backward kernels take this share of their time with it; 4,096 positions, H200",
     )
     min_gpu_share: float = limit(0.1, "masked attention must take at least this share of GPU time; chosen")
 
@@ -38,17 +41,18 @@ class Limits:
 def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Attention takes a mask of queries by keys that is the same for all heads.
 
-    What it looks for: scaled_dot_product_attention with a mask of at least 64 queries, the same for all heads, in
-    fused kernels, and the ops inside that convert or expand the mask; forward and backward.
-    Why it costs: with a mask, the flash kernels are ruled out, or read the mask for every head. A boolean mask is
-    converted again in each layer.
-    Bad: a padding mask where no sequence is padded; a causal mask instead of is_causal=True. Good: no mask, is_causal,
-    or sequences of different lengths as nested tensors; if a mask is needed, one in the model's dtype for all layers.
-    How sure: the mask's shape is recorded, its values are not: whether it hides anything cannot be seen. So confidence
-    is low.
+    What it looks for: scaled_dot_product_attention in fused kernels with a mask of at least 64 queries that is
+    the same for all heads, forward and backward. Ops inside it that convert or expand the mask count as well.
+    Why it costs: with a mask, flash attention cannot be used, or reads the mask again for every head. A boolean
+    mask is converted again in each layer.
+    Bad: a padding mask where no sequence is padded; a causal mask instead of is_causal=True. Good: no mask;
+    is_causal=True; sequences of different lengths as nested tensors; if a mask is needed, one mask in the
+    model's dtype for all layers.
+    How sure: the mask's shape is recorded, its values are not. The trace does not show whether the mask hides
+    anything, so confidence is low.
     When it is wrong: the mask hides something that is_causal does not.
-    Saving: not predicted, since the mask may be needed. The cost is the conversions, and what kernels take above the
-    same ones without a mask on an H200.
+    Saving: not predicted, because the mask may be needed. The cost is the time of the conversions, plus the
+    difference to the same kernels without a mask on an H200.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -30,13 +30,11 @@ _PAIRING = r"^aten::(cdist|_euclidean_dist|matmul|mm|bmm|baddbmm|einsum)$"  # a 
 class Limits:
     min_times: float = limit(
         8.0,
-        "the pairs must have at least this many times the elements of all inputs together; fewer are a bias or a "
+        "the pairs must have at least this many times the elements of all inputs together; less is a bias or a "
         "mask; chosen",
     )
     min_elements: int = limit(1 << 20, "at least this many pairs are needed; fewer fit into a cache; chosen")
-    min_gpu_share: float = limit(
-        0.05, "work on the pairs must take at least this share of GPU time; less gains little; chosen"
-    )
+    min_gpu_share: float = limit(0.05, "work on the pairs must take at least this share of GPU time; chosen")
     reached_share: float = limit(0.5, "a fused kernel reaches this share of the float32 peak; chosen")
 
 
@@ -53,18 +51,21 @@ class _Pairs:
 def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Small tensors are broadcast to all of their pairs, which are written to memory and reduced again.
 
-    What it looks for: a pointwise op on broadcast or expanded inputs, whose result has at least eight times as many
-    numbers as the inputs together, and a reduction over that result. All work on tensors of that shape counts, also in
-    backward. Or (`selected`) distances or products of which forward reads only the least or largest along a dimension,
-    and work on all of them in backward, as in a Chamfer distance by torch.cdist.
-    Why it costs: every op passes over all pairs in memory, though inputs and results are small.
-    Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of the
-    normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
-    How sure: shapes and strides are recorded; whether fewer pairs or a product are enough is not. So confidence is
-    medium.
-    When it is wrong: all pairs are the needed result; then let a compiler fuse the ops between.
-    Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result; if later ops read
-    one number for each pair, those ops stay, and each op on the pairs still takes the time of writing such a result.
+    What it looks for: a pointwise op on broadcast or expanded inputs whose result has at least eight times as
+    many numbers as all inputs together, and a reduction of that result. All work on tensors of that shape
+    counts, also in the backward pass.
+    A second case (cause `selected`) is distances or products of all pairs, of which forward uses only the
+    smallest or largest along a dimension, while backward passes over all of them. An example is a Chamfer
+    distance by torch.cdist.
+    Why it costs: every op reads or writes all pairs in memory, though inputs and results are small.
+    Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of
+    the normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
+    How sure: shapes and strides are recorded. The trace does not show whether fewer pairs, or a product, are
+    enough, so confidence is medium.
+    When it is wrong: all pairs are the needed result. Then let a compiler fuse the ops in between.
+    Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result. If later
+    ops need one number for each pair, these ops stay, and each op on the pairs still takes the time to write
+    such a result.
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):

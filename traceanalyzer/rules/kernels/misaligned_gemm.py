@@ -32,17 +32,17 @@ class Limits:
         64, "the advice pads to a multiple of this, which all tile sizes divide well; 50,257 becomes 50,304"
     )
     floor_ns: int = limit(
-        5_000, "products of up to this duration do not get faster when aligned; H200, torch 2.11"
+        5_000, "products of at most this duration do not get faster when aligned; H200, torch 2.11"
     )
     speedup: float = limit(
         3.5,
-        "if shapes are unknown, aligned kernels are this many times as fast as align2 ones; H200, torch 2.11, k = "
-        "4,002",
+        "if shapes are not recorded, aligned kernels are this many times as fast as align2 kernels; H200, torch "
+        "2.11, k = 4,002",
     )
     speedup_odd: float = limit(
         7.0,
-        "if shapes are unknown, aligned kernels are this many times as fast as align1 ones; H200, n = 50,257 and k ="
-        " 4,001",
+        "if shapes are not recorded, aligned kernels are this many times as fast as align1 kernels; H200, n = "
+        "50,257 and k = 4,001",
     )
 
 
@@ -50,18 +50,20 @@ class Limits:
 def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A half-precision matrix product has a dimension that is no multiple of 8.
 
-    What it looks for: bfloat16 and float16 products whose kernels load less than 16 bytes at a time (align1, align2,
-    align4), or use tensor cores of an older architecture (cutlass_75_tensorop on sm80 and later), and, with shapes,
-    the dimension that is no multiple of 8.
-    Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS uses
-    kernels with an eighth (odd dimensions) to a third of the rate.
+    What it looks for: bfloat16 and float16 products whose kernels load less than 16 bytes at a time (align1,
+    align2, align4), or use tensor cores of an older architecture (cutlass_75_tensorop on sm80 and later). If
+    shapes are recorded, the finding names the dimension that is no multiple of 8.
+    Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS
+    uses kernels with a third of the rate, or an eighth for odd dimensions.
     Bad: a vocabulary of 50,257. Good: padded to 50,304; the additional rows are never used.
-    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, the start address must be
-    odd: a slice or a view with an odd offset. Float32 kernels, also called align1, do not count.
-    When it is wrong: products too small to run faster when aligned.
-    Saving: the product at the rate of aligned products on this device, or of its bytes where those take longer: a
-    batch of small ones.
-    Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an H200.
+    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, the start address
+    must be odd: the operand is a slice or a view with an odd offset. Float32 kernels, also called align1, do
+    not count.
+    When it is wrong: the products are too small to run faster when aligned.
+    Saving: down to the time of aligned products on this device. Small products are limited by their bytes
+    instead.
+    Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an
+    H200.
     """
     narrow = work[work.name.meets(families.is_half_with_narrow_loads)]
     named = narrow.op.name.matches(_PRODUCTS) | ~narrow.op.there

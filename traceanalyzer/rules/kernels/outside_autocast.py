@@ -21,10 +21,11 @@ class Limits:
     )
     min_half_share: float = limit(
         0.1,
-        "at least this share of the products' time must be in half precision; then the program intends to use it",
+        "at least this share of the products' time must be in half precision; then the program intends to use "
+        "half precision",
     )
     floor_ns: int = limit(
-        5_000, "products of up to this duration do not get faster in half precision; H200, torch 2.11"
+        5_000, "products of at most this duration do not get faster in half precision; H200, torch 2.11"
     )
     speedup: float = limit(
         2.0, "on an unknown device, bfloat16 is this many times as fast as TF32: half the bits"
@@ -35,13 +36,13 @@ class Limits:
 def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Part of a half-precision program multiplies in float32.
 
-    What it looks for: matrix products and convolutions in TF32, beside others of the same program in bfloat16 or
-    float16.
+    What it looks for: matrix products and convolutions in TF32 in a program that also has bfloat16 or float16
+    ones.
     Why it costs: TF32 has half the rate, and its operands have twice the bytes.
     Bad: an autocast block that ends before the decoder. Good: forward and loss within one autocast block.
     How sure: kernel names show the dtype. The trace does not show whether it is deliberate.
-    When it is wrong: parts that need float32, such as a loss over large logits.
-    Saving: the products at the rate of half precision on this device.
+    When it is wrong: some parts need float32, such as a loss over large logits.
+    Saving: down to the time of these products at the rate of half precision on this device.
     Source: "Automatic Mixed Precision" in PyTorch's documentation; rates are those of roofline/peaks.py.
     """
     name = work.name

@@ -21,13 +21,14 @@ _STRIDES = (1, 2, 4, 8)  # frames before subsampling for each after it
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_used_share: float = limit(
-        0.8, "the longest sequence of each step may have at most this share of the padded length; chosen"
+        0.8, "in each step the longest sequence may have at most this share of the padded length; chosen"
     )
     min_steps: int = limit(
-        3, "at least this many steps are needed, in all of which the longest is so short; chosen"
+        3,
+        "at least this many steps are needed, and in all of them the longest sequence must be that short; chosen",
     )
     min_gpu_share: float = limit(
-        0.1, "padded tensors must take at least this share of GPU time; less gains little; chosen"
+        0.1, "work on padded tensors must take at least this share of GPU time; chosen"
     )
     floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
 
@@ -36,15 +37,15 @@ class Limits:
 def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Batches are padded far beyond their longest sequence.
 
-    What it looks for: ctc_loss, whose lengths of all sequences are recorded. In each step the longest has at most 80 %
-    of the frames that the batch has.
-    Why it costs: layers work on padding as on anything else, and masks only hide its results.
-    Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest of the batch, rounded up to
-    a multiple of 64; batches of sequences of about one length.
-    How sure: the lengths are recorded; which work is on padding is told by shapes with the batch's size and length, or
-    up to eight times the length, before subsampling: medium.
-    When it is wrong: the length is fixed for a compiled or captured model, or for kernels that are planned for each
-    shape.
+    What it looks for: ctc_loss, for which the lengths of all sequences are recorded. In each step the longest
+    sequence has at most 80 % of the frames of the padded batch.
+    Why it costs: layers compute padding like everything else. Masks only hide the results.
+    Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest of the batch,
+    rounded up to a multiple of 64; batches of sequences of about the same length.
+    How sure: the lengths are recorded. Work counts as work on padded tensors if their shapes have the batch's
+    size and length, or up to eight times the length, before subsampling. So confidence is medium.
+    When it is wrong: the length is fixed for a compiled or captured model, or for kernels that are planned for
+    each shape.
     Saving: such work in proportion to the longest sequence.
     Source: torch.nn.CTCLoss in PyTorch's documentation (input_lengths).
     """

@@ -19,16 +19,15 @@ from traceanalyzer.timeline.names import GRAPH_LAUNCH
 class Limits:
     max_used_share: float = limit(
         0.5,
-        "a replay may use at most this share of its rows; with sizes in powers of two, at least half are used",
+        "a replay may use at most this share of its rows; with graphs for powers of two at least half of the rows "
+        "are used",
     )
     min_replays: int = limit(
         3, "at least this many such replays are needed; fewer may be the last, incomplete batch; chosen"
     )
-    min_gpu_share: float = limit(
-        0.05, "such replays must take at least this share of GPU time; less gains little; chosen"
-    )
+    min_gpu_share: float = limit(0.05, "such replays must take at least this share of GPU time; chosen")
     floor_ns: int = limit(
-        2_000, "kernels of up to this duration do not get faster with fewer rows; H200, torch 2.11"
+        2_000, "kernels of at most this duration do not get faster with fewer rows; H200, torch 2.11"
     )
 
 
@@ -36,14 +35,14 @@ class Limits:
 def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """CUDA graphs are replayed for far fewer rows than they were captured for.
 
-    What it looks for: launches of a CUDA graph with a slice of the first k of N rows before it (the input) and after
-    it (the result); k is at most half of N.
+    What it looks for: launches of a CUDA graph between two slices of the first k of N rows, one before the
+    launch (the input) and one after it (the result). k is at most half of N.
     Why it costs: a graph computes all N rows, whatever they contain.
-    Bad: one graph for 4,096 candidates, for requests of 200 to 900. Good: graphs for a few sizes, such as powers of
-    two, and the smallest that fits.
-    How sure: launches and slices are recorded; whether the graph's work grows with these rows is not. So confidence is
-    medium.
-    When it is wrong: a cache of N places with k filled so far.
+    Bad: one graph for 4,096 candidates, and requests of 200 to 900. Good: graphs for a few sizes, such as
+    powers of two, of which the smallest that fits is replayed.
+    How sure: launches and slices are recorded. The trace does not show whether the graph's work grows with
+    these rows, so confidence is medium.
+    When it is wrong: the slices are of a cache of N places, of which k are filled so far.
     Saving: the graph's work in proportion to the next power of two above k.
     Source: "CUDA Graphs" in PyTorch's documentation (shapes are fixed); measured on an H200 with torch 2.11.
     """

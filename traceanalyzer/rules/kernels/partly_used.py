@@ -33,33 +33,38 @@ _WHOLE_ROWS = re.compile(r"softmax|norm")
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_used_share: float = limit(
-        0.25, "at most this share of the result may be used; more is not worth another shape; chosen"
+        0.25,
+        "at most this share of the result may be used; with more, a smaller product gains too little; chosen",
     )
     near_ops: int = limit(
         8, "the readers of a product are searched among this many ops after it, views not counted; chosen"
     )
     calls: int = limit(
-        4, "this many calls per op and shapes are checked, and all must be used only in part; chosen"
+        4,
+        "for each op and its shapes this many calls are checked, and all of them must be used only in part; "
+        "chosen",
     )
-    min_gpu_share: float = limit(
-        0.05, "such products must take at least this share of GPU time; less gains little; chosen"
-    )
+    min_gpu_share: float = limit(0.05, "such products must take at least this share of GPU time; chosen")
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits, causes=("averaged",))
 def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A matrix product is computed for all rows, and then a slice of it is taken.
 
-    What it looks for: a product of known shapes whose first reader takes at most a quarter of the result (select,
-    slice, an index of rows), or their mean or sum over rows (`averaged`). Casts, scaling, a softmax and the like may
-    come between, which give each row of that row alone; they count, too. No other op, except views, takes a tensor of
-    the whole shape before the next such product.
-    Why it costs: the rest of the product is computed for nothing; the mean of products is the product of the mean.
-    Bad: lm_head(hidden).float()[:, -1]; linear(x).mean(1). Good: lm_head(hidden[:, -1:]).float(); linear(x.mean(1)).
-    How sure: shapes and slice bounds are recorded; that the slice is of this result follows from its shape. So
+    What it looks for: a product of known shapes whose first reader takes at most a quarter of the result
+    (select, slice, an index of rows). A second case (cause `averaged`) is a product whose rows are only
+    averaged or summed right after it. Ops that handle every row independently (casts, scaling, softmax) may be
+    between the product and the slice, and their time counts, too; nothing may be between the product and a mean
+    or sum. No other op, except views, takes a tensor of the whole shape before the next such product.
+    Why it costs: the rest of the product is computed for nothing. For `averaged`: the mean of the products
+    equals the product of the mean, so one row is enough.
+    Bad: lm_head(hidden).float()[:, -1]; linear(x).mean(1). Good: lm_head(hidden[:, -1:]).float();
+    linear(x.mean(1)). With sum(1) instead of mean(1), a bias must be multiplied by the number of rows.
+    How sure: shapes and slice bounds are recorded. That the slice is of this result follows from its shape, so
     confidence is medium.
-    When it is wrong: another tensor of the same shape is sliced, and this one is read by code without recorded ops.
-    Saving: the product and what lies between in proportion to the used part.
+    When it is wrong: another tensor of the same shape is sliced, and this one is read by code without recorded
+    ops.
+    Saving: the time of the product, and of the ops up to the slice, in proportion to the unused part.
     Source: algebra: a row of a product needs only its own row of the input.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

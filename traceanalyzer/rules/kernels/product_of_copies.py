@@ -30,7 +30,7 @@ class Limits:
         "each row must be copied at least this many times; fewer copies save less than gathering costs; chosen",
     )
     min_rows: int = limit(
-        4_096, "the product must have at least this many rows; smaller ones are bound by launches; chosen"
+        4_096, "the product must have at least this many rows; launching limits smaller ones; chosen"
     )
     min_gpu_share: float = limit(
         0.05, "products on copied rows must take at least this share of GPU time; chosen"
@@ -44,18 +44,18 @@ class Limits:
 def product_of_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A linear layer is applied to copies of the same rows.
 
-    What it looks for: first, copied rows: a cat with a tensor that is expanded at least four times (by its strides),
-    or a gather (index_select, x[index]) of at least four times as many rows as its source has. Second, a linear layer
-    right after such a gather, or matrix products with exactly the copy's numbers of rows and columns, forward and
-    backward.
+    What it looks for: copied rows, and then a linear layer on them. Rows are copied by a cat with a tensor that
+    is expanded at least four times (by its strides), or by a gather (index_select, x[index]) of at least four
+    times as many rows as its source has. The linear layer comes right after the gather, or a matrix product has
+    exactly the numbers of rows and columns of the copy, forward or backward.
     Why it costs: all copies of a row give the same product.
-    Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: the weight in two parts, each
-    applied to x once; gathering and adding the results gives the same.
-    How sure: strides and numbers of rows show copied rows; order and shapes suggest that no op is between copy and
-    product. So confidence is medium.
+    Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: the weight in two parts,
+    each applied to x once; then gather and add the results. The result is the same.
+    How sure: strides and numbers of rows show copied rows. That no op is between copy and product is concluded
+    from order and shapes, so confidence is medium.
     When it is wrong: a non-linear op is between the copies and the product.
-    Saving: the products' time, less a quarter for gathering and adding; and what only converts expanded rows after
-    cat, or takes their gradient apart.
+    Saving: the products' time minus a quarter for gathering and adding. The conversion of expanded rows after
+    cat, and the split of their gradient, count as well.
     Source: algebra; measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -32,14 +32,10 @@ class Limits:
         0.25, "the other order must need at most this share of the operations; chosen"
     )
     min_sides: float = limit(
-        2.0, "one side of the matrix must be at least this many times the other; less gains little; chosen"
+        2.0, "the long side of the matrix must be at least this many times the short side; chosen"
     )
-    near_ops: int = limit(
-        6, "a Gram matrix must be squared and applied within this many ops after it; chosen"
-    )
-    min_gpu_share: float = limit(
-        0.05, "such products must take at least this share of GPU time; less gains little; chosen"
-    )
+    near_ops: int = limit(6, "the Gram matrix must be squared and multiplied within this many ops; chosen")
+    min_gpu_share: float = limit(0.05, "such products must take at least this share of GPU time; chosen")
     floor_ns: int = limit(
         2_000, "a kernel takes at least this time, however few its operations; H200, torch 2.11"
     )
@@ -64,19 +60,22 @@ class _Pair:
 def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Two matrix products in a row take far fewer operations in the other order.
 
-    What it looks for: two products (mm, bmm) in a row in the forward pass, (A B) C, with nothing between them but a
-    scaling by one number, where A (B C) takes at most a quarter of the operations. No other op of the forward pass
-    reads a tensor of A B's shape. Also the Gram matrix A A' of a matrix that is at least twice as long as wide, which
-    is squared and then multiplied by such a matrix, with sums and scalings between (`long-side`).
-    Why it costs: products are associative, but (A B) C first makes a matrix of A's rows and B's columns.
-    Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @ (k.T @ v);
-    (x @ a) @ b. Newton-Schulz on a tall matrix; on its transpose.
-    How sure: that the second product reads the first one's result is concluded from shapes and order, so confidence is
-    medium.
+    What it looks for: two products (mm, bmm) in a row in the forward pass, (A B) C, with nothing between them
+    except a scaling by one number. A (B C) takes at most a quarter of the operations, and no other op of the
+    forward pass reads a tensor of A B's shape.
+    A second case (cause `long-side`) is the Gram matrix A A' of a matrix that is at least twice as long as
+    wide. The Gram matrix is squared and then multiplied by A, with sums and scalings in between, as in
+    Newton-Schulz iterations.
+    Why it costs: both orders give the same result, but (A B) C first makes a matrix of A's rows and B's
+    columns.
+    Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @
+    (k.T @ v); (x @ a) @ b. For Newton-Schulz: the transpose of a tall matrix.
+    How sure: that the second product reads the first one's result is concluded from shapes and order, so
+    confidence is medium.
     When it is wrong: the second product reads another matrix of that shape.
-    Saving: products with the Gram matrix in proportion to what the short side needs. Else the time of both products, of
-    the scaling and of the matching products in the backward pass, minus what the other order needs by operations or
-    bytes, whichever takes longer.
+    Saving: the time of both products, of the scaling and of the matching products in the backward pass, minus
+    the time of the other order by operations or bytes, whichever is longer. For `long-side`: products with the
+    Gram matrix in proportion to what the short side needs.
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.
     """
     if not any(op.dims for op in inputs.signatures):

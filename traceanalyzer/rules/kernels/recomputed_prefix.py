@@ -35,20 +35,21 @@ _REACH = "Keep the last elements that the kernels reach, and feed only these and
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_lengths: int = limit(
-        6, "there must be at least this many lengths in a row, each longer by as much; chosen"
+        6, "there must be at least this many lengths in a row, each longer by the same number; chosen"
     )
     joined_share: float = limit(
-        0.5, "a sequence grows if cat or a slice is seen to make at least this share of its lengths"
+        0.5, "a sequence grows if cat or a slice makes at least this share of its lengths"
     )
     min_gpu_share: float = limit(
-        0.05, "work on such sequences must take at least this share of GPU time; less gains little; chosen"
+        0.05, "work on such sequences must take at least this share of GPU time; chosen"
     )
     floor_ns: int = limit(
         2_000, "a kernel takes at least this time, however few its elements; H200, torch 2.11"
     )
     recurrent_floor_ns: int = limit(
         300_000,
-        "a call of a recurrent layer takes at least this time; cuDNN's LSTM, 1,024 rows of 96, one element; H200",
+        "a call of a recurrent layer takes at least this time; cuDNN's LSTM, 1,024 rows of 96 numbers, one "
+        "element; H200",
     )
 
 
@@ -65,19 +66,20 @@ class _Growth:
 def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A sequence grows from call to call, and all of it is computed again each time.
 
-    What it looks for: linear, conv1d, recurrent (LSTM, GRU) or attention layers whose calls take an input that is
-    longer by the same number each time, all other sizes equal, at least six times in a row; and cat or slices that make
-    these lengths. Work on tensors of these lengths counts. Recurrent layers in both directions and attention without a
-    causal mask do not count: there a new element changes the earlier results. A conv1d changes only the last ones.
-    Why it costs: the results for the earlier elements are those of the call before.
-    Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, draw(out[:, -1:])], 1); generating text
-    without a KV cache. Good: out, state = lstm(last, state); keys and values of earlier positions kept.
-    How sure: sizes and their order are recorded; that a sequence is extended follows from cat or slices: medium;
-    where only linear layers show it, low.
-    When it is wrong: the earlier elements change as well, or the weights do.
-    Saving: work in proportion to the new part of each length; the shortest of each step is computed once. A recurrent
-    layer takes at least 0.3 ms.
-    Source: "KV cache" in Hugging Face's documentation; nn.LSTM in PyTorch's, on the state.
+    What it looks for: linear, conv1d, recurrent (LSTM, GRU) or attention layers whose input gets longer by the
+    same number from call to call, at least six times in a row, with all other sizes equal. cat or slices must
+    make these lengths. All work on tensors of these lengths counts. Recurrent layers in both directions, and
+    attention without a causal mask, do not count, because a new element changes the earlier results. In a
+    conv1d a new element changes only the last results.
+    Why it costs: the results for the earlier elements are the same as in the call before.
+    Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, draw(out[:, -1:])], 1); generating
+    text without a KV cache. Good: out, state = lstm(last, state); keys and values of earlier positions kept.
+    How sure: sizes and their order are recorded. That a sequence grows is concluded from cat or slices, so
+    confidence is medium. It is low if only linear layers show it.
+    When it is wrong: the earlier elements, or the weights, change as well.
+    Saving: work in proportion to the new part of each length; the shortest sequence of each step is still
+    computed once. A recurrent layer takes at least 0.3 ms.
+    Source: "KV cache" in Hugging Face's documentation; nn.LSTM in PyTorch's documentation, on the state.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
     if not any(ops.text("input_dims").distinct()):

@@ -24,27 +24,25 @@ class Limits:
         3.0,
         "a parameter must be cast or read at least this many times per gradient; activation checkpointing gives 2",
     )
-    min_gpu_share: float = limit(
-        0.03, "the repetition must take at least this share of GPU time; less gains little; chosen"
-    )
+    min_gpu_share: float = limit(0.03, "the repeated work must take at least this share of GPU time; chosen")
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits, causes=("casts", "lookups"))
 def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """The same weight is cast, or the same table is read with equally many indices, several times a step.
 
-    What it looks for: casts of tensors with a parameter's shape and dtype, and reads of one embedding table with
-    indices of one shape, at least three times per gradient of a parameter of that shape; activation checkpointing
-    gives two.
-    Why it costs: a weight that is cast again gives the same result, and so does the cast of its gradient. A table that
-    is read again gets one more gradient of its full size, which is added.
-    Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; a position
-    bias computed anew in each layer. Good: one autocast around the whole forward pass, which keeps converted weights;
-    the bias computed once and handed to all layers.
+    What it looks for: casts of tensors with a parameter's shape and dtype, and reads of one embedding table
+    with indices of one shape. They must come at least three times for each gradient of a parameter of that
+    shape; activation checkpointing alone gives two.
+    Why it costs: each cast of a weight gives the same result, and so does the cast of its gradient. Each
+    further read of a table makes one more gradient of the table's full size, which is added.
+    Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; a
+    position bias computed anew in each layer. Good: one autocast around the whole forward pass, which keeps
+    converted weights; the bias computed once and handed to all layers.
     How sure: shapes, dtypes and numbers of gradients are recorded. Confidence is medium for casts, whose result
-    depends on the weight alone, and low for tables: the indices may differ, and then the results do, too.
-    When it is wrong: activations that happen to have a parameter's shape and dtype.
-    Saving: all but the first of each step.
+    depends on the weight alone. It is low for tables, because the indices may differ.
+    When it is wrong: activations happen to have a parameter's shape and dtype.
+    Saving: all casts or reads of a step except the first.
     Source: "Automatic Mixed Precision" in PyTorch's documentation, on autocast's cache of weights.
     """
     gradients = calls[calls.name.one_of(_GRADIENT) & (calls.step >= 0)]

@@ -31,34 +31,35 @@ _SMALLER = r"^aten::(topk|argmax|argmin|max|min|index_select|gather|embedding|nl
 class Limits:
     min_bytes: int = limit(
         128 << 20,
-        "the tensor must have at least this size: it does not fit into caches then, so that writing it takes its "
-        "bytes' time; chosen",
+        "the tensor must have at least this size, so that it does not fit into caches and writing it takes a "
+        "known time; chosen",
     )
     writing_share: float = limit(
         0.8,
-        "a kernel can have written it if it takes at least this share of the tensor's bytes at the memory's peak; "
-        "chosen",
+        "a kernel may have written the tensor if it runs for at least this share of the time needed to write that "
+        "many bytes at the memory's peak; chosen",
     )
-    min_steps: int = limit(3, "there must be at least this many steps, all of which do it; chosen")
-    min_gpu_share: float = limit(
-        0.05, "it must take at least this share of GPU time; less gains little; chosen"
+    min_steps: int = limit(
+        3, "there must be at least this many steps, and all of them must do this work; chosen"
     )
+    min_gpu_share: float = limit(0.05, "this work must take at least this share of GPU time; chosen")
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
 def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A tensor that nothing in a step changes is normalised or reduced again in every step.
 
-    What it looks for: a norm, sum or mean of a tensor of 128 MB or more, and the ops right after it that scale the
-    tensor by it, in every step. No copy and no kernel of any step may have written the tensor: each kernel whose
-    result is unknown is too short to write that many bytes at the memory's peak, and no op changes or slices a tensor
-    of its shape.
-    Why it costs: the result is the same each time, and each time all of the tensor goes through memory.
-    Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1) where it is
-    loaded.
-    How sure: shapes, times and the device's peak are known; the tensor itself only by its shape: medium.
-    When it is wrong: several kernels write a part of the tensor each, without an op that shows it.
-    Saving: all of it.
+    What it looks for: a norm, sum or mean of a tensor of 128 MiB or more, and the ops right after it that scale
+    the tensor, in every step. The tensor must stay unchanged: no op changes or slices a tensor of its shape, no
+    copy writes it, and every kernel with an unknown result is too short to write that many bytes at the
+    memory's peak.
+    Why it costs: the result is the same each time, and each time the whole tensor is read from memory.
+    Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1) where
+    it is loaded.
+    How sure: shapes, times and the device's peak are known. The tensor itself is known only by its shape, so
+    confidence is medium.
+    When it is wrong: several kernels each write a part of the tensor, and no op shows it.
+    Saving: all of this work.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

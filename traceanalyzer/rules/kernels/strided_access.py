@@ -20,31 +20,31 @@ from traceanalyzer.rule.quicker_work import quicker
 class Limits:
     sector_bytes: int = limit(
         64,
-        "memory delivers this many bytes at once: strided copies reach its usual rate if 64 count, not 32; H200",
+        "memory delivers this many bytes at once; with 64, not 32, the measured rate of strided copies fits; H200",
     )
     min_times: float = limit(
         1.5,
-        "at least this many times the used bytes must be moved; below it caches may make up for it; chosen",
+        "at least this many times the used bytes must be moved; with less, caches may make up for it; chosen",
     )
     min_elements: int = limit(
         1 << 18,
         "a strided tensor must have at least this many elements; smaller ones stay in a cache; chosen",
     )
-    min_gpu_share: float = limit(
-        0.05, "such ops must take at least this share of GPU time; less gains little; chosen"
-    )
+    min_gpu_share: float = limit(0.05, "such ops must take at least this share of GPU time; chosen")
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
 def strided_access(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Ops read or write every n-th number, but memory also moves the numbers in between.
 
-    What it looks for: pointwise ops and copies of a tensor without any contiguous dimension, by the recorded strides:
-    one component of many, such as x[..., 0].
-    Why it costs: memory delivers 64 bytes at once, and only one number of them is used.
+    What it looks for: pointwise ops and copies of a tensor without any contiguous dimension, by the recorded
+    strides: for example one component of many, x[..., 0].
+    Why it costs: memory delivers 64 bytes at once, and the op uses only one number of them.
     Bad: state of shape (height, width, 9), and f[..., i] in each op. Good: (9, height, width), and f[i].
-    How sure: strides are recorded. Cache hits from one component to the next are not known. So confidence is medium.
-    When it is wrong: ops on all components together read whole sectors and profit from the present layout.
+    How sure: strides are recorded. The trace does not show how much caches help from one component to the next,
+    so confidence is medium.
+    When it is wrong: other ops use all components together. They read all of the 64 bytes, so the present
+    layout is better for them.
     Saving: in proportion, down to the used bytes.
     Source: CUDA C++ Best Practices Guide, "Strided Accesses".
     """

@@ -19,8 +19,8 @@ _MAKES = r"^aten::_sparse_coo_tensor_(with_dims_and_tensors|with_dims|unsafe)$"
 class Limits:
     min_times: float = limit(
         3.0,
-        "a tensor must be coalesced at least this many times as often as sparse tensors are made; each needs it once, "
-        "and two may be made together; chosen",
+        "tensors must be coalesced at least this many times as often as sparse tensors are made; each needs it "
+        "once, and two may be made together; chosen",
     )
 
 
@@ -28,15 +28,16 @@ class Limits:
 def uncoalesced_sparse(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """A sparse tensor is coalesced again by each op that takes it.
 
-    What it looks for: ops that sort and add the entries of a sparse COO tensor, though no sparse tensor was made since
-    the last time. Each tensor that is made in the step may be coalesced once.
-    Why it costs: an op that needs the entries sorted and without duplicates coalesces a copy, and drops it. The sort
-    takes many times what the product takes, and the CPU waits for the number of entries that are left.
-    Bad: a = torch.sparse_coo_tensor(index, values, size), then a @ x in each iteration. Good:
-    a = torch.sparse_coo_tensor(index, values, size).coalesce() once, or a.to_sparse_csr().
-    How sure: the op that coalesces is recorded, and it does nothing for a tensor that is coalesced.
-    When it is wrong: entries change in place between the ops; then assemble into the places of a coalesced tensor.
-    Saving: all of it but once for each tensor that is made. Products of fewer entries save more.
+    What it looks for: ops that sort and add the entries of a sparse COO tensor, though no sparse tensor was
+    made since the last such sort. Each tensor that is made in the step may be coalesced once.
+    Why it costs: some ops need the entries sorted and without duplicates. They coalesce a copy and then drop
+    it. The sort takes many times as long as the product, and the CPU waits for the remaining number of entries.
+    Bad: a = torch.sparse_coo_tensor(index, values, size), then a @ x in each iteration. Good: a =
+    torch.sparse_coo_tensor(index, values, size).coalesce() once, or a.to_sparse_csr().
+    How sure: the op that coalesces is recorded, and it does nothing for a tensor that is already coalesced.
+    When it is wrong: entries change in place between the ops. Then write the new values into a coalesced
+    tensor.
+    Saving: all of this time except once for each tensor that is made. Products of fewer entries save more.
     Source: "Uncoalesced sparse COO tensors" in torch.sparse's documentation.
     """
     every = calls[calls.name.one_of(_COALESCES) & (calls.step >= 0)]

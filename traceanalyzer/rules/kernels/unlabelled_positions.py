@@ -23,14 +23,12 @@ _CAUSAL, _MASK = 5, 3  # places among the arguments of attention
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_classes: int = limit(
-        1_000, "scores count as a vocabulary's if there are at least this many classes; chosen"
+        1_000, "scores count as those of a vocabulary if there are at least this many classes; chosen"
     )
     labelled_share: float = limit(
         0.15, "this share of the positions is assumed to have a label; BERT, Devlin et al. 2018"
     )
-    min_gpu_share: float = limit(
-        0.05, "scores must take at least this share of GPU time; less gains little; chosen"
-    )
+    min_gpu_share: float = limit(0.05, "work on the scores must take at least this share of GPU time; chosen")
     floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
 
 
@@ -38,16 +36,20 @@ class Limits:
 def unlabelled_positions(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a masked language model are computed for all positions, though few have a label.
 
-    What it looks for: in training, log_softmax over as many positions as tokens were looked up, and as many classes as
-    their table has rows; while each token attends to all others: no attention is causal or has a mask of queries by
-    keys. Such a model can only be asked for tokens that are hidden from it, usually 15 % of them.
-    Why it costs: the head, the loss and their backward take the same time for each position, labelled or not.
-    Bad: cross_entropy(head(hidden).flatten(0, 1), labels.flatten()), where most labels are -100. Good: the hidden
-    states of labelled positions, taken before the head, with indices from the collator.
-    How sure: shapes and attention's arguments are recorded, labels are not: low.
-    When it is wrong: all positions have a label that differs from the token, as in correction or full denoising.
-    Saving: all but 15 % of the work on tensors of positions by classes.
-    Source: Devlin et al. 2018, BERT; torch.nn.functional.cross_entropy in PyTorch's documentation (ignore_index).
+    What it looks for: in training, log_softmax over as many positions as tokens were looked up, and over as
+    many classes as the embedding table has rows. Each token attends to all others: no attention is causal or
+    has a mask of queries by keys. Such a model is usually trained to predict only hidden tokens, about 15 % of
+    all.
+    Why it costs: the head, the loss and their backward pass take the same time for each position, with or
+    without a label.
+    Bad: cross_entropy(head(hidden).flatten(0, 1), labels.flatten()), where most labels are -100. Good: select
+    the hidden states of labelled positions before the head, with indices from the collator.
+    How sure: shapes and attention's arguments are recorded. Labels are not, so confidence is low.
+    When it is wrong: all positions have a label that differs from the token, as in correction or full
+    denoising.
+    Saving: all except 15 % of the work on tensors of positions by classes.
+    Source: Devlin et al. 2018, BERT; torch.nn.functional.cross_entropy in PyTorch's documentation
+    (ignore_index).
     """
     ops = calls[calls.is_op & calls.name.one_of(_SCORES, _TABLE, _ATTENTION)]
     _, signatures = signatures_of(ops.events.trace, ops.rows)

@@ -27,31 +27,31 @@ _FILLS = re.compile(r"^aten::(full|zeros|ones|empty)_like$")
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_row_elements: int = limit(
-        4_096, "rows must have at least this many elements; the work on shorter rows is little; chosen"
+        4_096, "rows must have at least this many elements; work on shorter rows takes little time; chosen"
     )
-    max_kept_share: float = limit(0.125, "topk may leave at most this share of a row; chosen")
+    max_kept_share: float = limit(0.125, "topk may keep at most this share of a row; chosen")
     near_ops: int = limit(
-        6, "at most this many ops, views not counted, may lie between topk and the mask; chosen"
+        6, "at most this many ops, views not counted, may be between topk and the mask; chosen"
     )
     floor_ns: int = limit(5_000, "a sort, scan or softmax of few elements takes this time; H200, torch 2.11")
-    min_gpu_share: float = limit(
-        0.03, "work on such rows must take at least this share of GPU time; less gains little; chosen"
-    )
+    min_gpu_share: float = limit(0.03, "work on such rows must take at least this share of GPU time; chosen")
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.02, limits=Limits)
 def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Whole rows are sorted, scanned or normalised after topk has left a few of their elements.
 
-    What it looks for: topk of rows of 4,096 elements or more that keeps at most an eighth; a comparison of the same
-    rows with one number each, and a mask by its result; and the ops after it that take tensors of that shape.
-    Why it costs: all but k elements of a row are masked, but sorts, scans and softmax pass over them.
-    Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then sort, softmax and cumsum of it for
-    top-p sampling. Good: values, indices = scores.topk(50); top-p and the draw on `values`, then indices.gather.
-    How sure: shapes, k and the order of ops are recorded; that the mask leaves topk's choice follows: medium.
-    When it is wrong: the rows are compared with another number than topk gave. Rows that a product reads are left
-    out.
-    Saving: work on whole rows in proportion to k, at least 5 µs each.
+    What it looks for: topk of rows of 4,096 elements or more that keeps at most an eighth. Then a comparison of
+    the same rows with one number each, a mask made from it, and ops after the mask on tensors of that shape.
+    Why it costs: all elements of a row except k are masked, but sorts, scans and softmax still pass over them.
+    Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then sort, softmax and cumsum of it
+    for top-p sampling. Good: values, indices = scores.topk(50); top-p and the draw on `values`, then
+    indices.gather.
+    How sure: shapes, k and the order of ops are recorded. That the mask keeps what topk has chosen is
+    concluded, so confidence is medium.
+    When it is wrong: the rows are compared with a number that is not topk's. Rows that a product reads do not
+    count.
+    Saving: work on whole rows in proportion to k, with at least 5 µs for each op.
     Source: top_k_top_p_filtering in Hugging Face's transformers; torch.topk returns sorted values.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

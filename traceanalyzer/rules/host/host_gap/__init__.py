@@ -76,7 +76,7 @@ def host_gap(
     rules.
     Why it costs: no work is launched meanwhile.
     Bad: a metric computed in Python between two layers; gc.collect() in every step. Good: the metric every 100
-    steps, in another process, or in numpy; gc.disable() in the loop and gc.collect() every 1,000 steps.
+    steps, or in another process; gc.disable() in the loop and gc.collect() every 1,000 steps.
     Another Python thread does not help: only one thread of a process runs Python at a time, and gc.collect()
     stops all of them.
     How sure: pauses and idle time are measured. With stacks, the finding names the user's function with the

@@ -28,24 +28,22 @@ _BACKWARD = r"^autograd::engine|Backward\d*$|^torch::autograd"
 class Limits:
     min_calls_share: float = limit(
         0.9,
-        "at least this share of the calls of such layers must form their weight; fewer are chance; chosen",
+        "at least this share of the calls of such layers must compute their weight; fewer are chance; chosen",
     )
     max_rank_share: float = limit(
         0.25,
         "a product that makes a weight counts as low-rank if its inner size is at most this share of the weight's "
         "smaller side; chosen",
     )
-    min_gpu_share: float = limit(
-        0.02, "forming weights must take at least this share of GPU time; less gains little; chosen"
-    )
+    min_gpu_share: float = limit(0.02, "computing weights must take at least this share of GPU time; chosen")
     passes: float = limit(
         6.0,
-        "the narrow products and their sums move a layer's input and result this many times; 4.8 and 6.0 times were "
-        "measured on an H200",
+        "the narrow products and their sums read or write a layer's input and result this many times; 4.8 and 6.0 "
+        "times were measured on an H200",
     )
     cpu_ns: int = limit(
         20_000,
-        "the additional ops of narrow products take this CPU time, forward and backward; H200, torch 2.11",
+        "the additional ops of the narrow products take this CPU time, forward and backward; H200, torch 2.11",
     )
 
 
@@ -62,19 +60,21 @@ def computed_weight(
 ) -> Iterator[Hits]:
     """A layer's weight is computed from parameters in each call.
 
-    What it looks for: linear layers and convolutions whose weight was just computed: by ops that take only tensors of
-    the weight's shape (or with dimensions of one), or by a product of narrow matrices that has that shape. Typical:
-    weight norm, a low-rank update W + B A, a mask, a scale, integers that are unpacked, parameters that are joined. At
-    least nine of ten calls of such layers must do so.
-    Why it costs: where nothing is trained, the weight is the same in each call. Where W + B A is trained (LoRA),
-    backward also makes the gradient of the whole matrix, as large as in full training, only to get those of B and A.
-    Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm left on a model that only infers. Good: F.linear(x, W) +
-    s * F.linear(F.linear(x, A), B); remove_parametrizations(layer, "weight") after loading.
-    How sure: order and shapes are recorded, the tensors themselves are not: medium.
-    When it is wrong: activations that happen to have the shape of the next layer's weight; weights that another
-    process or an earlier op changes between calls.
-    Saving: in inference, all of these ops. In training, these ops and the gradients of the matrix and of what made it,
-    minus six passes over the input and the result of each layer, which the narrow products need.
+    What it looks for: linear layers and convolutions whose weight was computed right before. The computing ops
+    take only tensors of the weight's shape (or with dimensions of one), or they are a product of narrow
+    matrices that has the weight's shape. Typical: weight norm, a low-rank update W + B A, a mask, a scale,
+    integers that are unpacked, parameters that are joined. At least nine of ten calls of such layers must do
+    so.
+    Why it costs: if nothing is trained, the weight is the same in each call. If W + B A is trained (LoRA),
+    backward computes the gradient of the whole matrix, as in full training, only to get the small gradients of
+    B and A.
+    Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm left on a model that only infers. Good:
+    F.linear(x, W) + s * F.linear(F.linear(x, A), B); remove_parametrizations(layer, "weight") after loading.
+    How sure: order and shapes are recorded, the tensors themselves are not, so confidence is medium.
+    When it is wrong: activations happen to have the shape of the next layer's weight; or another process, or an
+    earlier op, changes the weights between calls.
+    Saving: in inference, the time of all these ops. In training, the time of these ops and of the large
+    gradients, minus six passes over the input and the result of each layer, which the narrow products need.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0) & ~calls.name.meets(VIEWING_OP.search)]

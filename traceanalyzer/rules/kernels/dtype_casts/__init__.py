@@ -32,17 +32,17 @@ _OF_RESULTS = (
 class Limits:
     min_gpu_share: float = limit(
         0.03,
-        "in inference, where weights can be stored in the dtype they are used in, casts must take at least this "
-        "share of GPU time",
+        "in inference, where weights can be stored in the dtype that is used, casts must take at least this share "
+        "of GPU time",
     )
     min_chain_kernels: int = limit(
         3,
-        "a conversion that begins a chain of at least this many pointwise kernels is left to unfused-pointwise",
+        "a conversion is left to unfused-pointwise if it is the first of at least this many pointwise kernels",
     )
     min_training_share: float = limit(
         0.10,
-        "under autocast, which casts weights once a step, casts must take at least this share of GPU time (healthy: "
-        "9 % on an H200)",
+        "in training with autocast, which casts weights once a step, casts must take at least this share of GPU "
+        "time; healthy models reach 9 % on an H200",
     )
 
 
@@ -50,16 +50,17 @@ class Limits:
 def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
     """Weights or activations are converted around matrix products.
 
-    What it looks for: conversions between floating dtypes right before a product, convolution or attention on the same
-    stream. Conversions right after one are reported separately, as `dtype-casts: results`. Conversions from and to
-    float64 belong to float64-math.
-    Why it costs: each reads and writes the whole tensor, which could be stored in the product's dtype.
-    Bad: x @ w.bfloat16() with float32 weights in each forward; autocast without its weight cache, or entered and left
-    again and again. Good: weights in bfloat16 (with a float32 copy in the optimizer), one autocast around the whole
-    forward.
-    How sure: dtypes or kernel names identify a conversion, and the product comes next. A result's conversion that
-    begins a chain of pointwise kernels is left to unfused-pointwise, with the whole chain.
-    When it is wrong: casts of weights that an optimizer keeps in float32 must happen once a step.
+    What it looks for: conversions between floating dtypes right before a product, convolution or attention on
+    the same stream. Conversions right after one are reported separately, as `dtype-casts: results`. Conversions
+    from and to float64 are left to float64-math.
+    Why it costs: each conversion reads and writes the whole tensor, which could be stored in the product's
+    dtype.
+    Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast without its weight cache, or
+    entered again and again. Good: weights in bfloat16 (with a float32 copy in the optimizer), one autocast
+    around the whole forward pass.
+    How sure: dtypes or kernel names identify a conversion, and the product comes next. If the conversion of a
+    result is the first of a chain of pointwise kernels, it is left to unfused-pointwise, with the whole chain.
+    When it is wrong: an optimizer that keeps weights in float32 needs one cast of each weight per step.
     Source: "Automatic Mixed Precision" in PyTorch's documentation.
     """
     compute = work.kind.one_of("compute")

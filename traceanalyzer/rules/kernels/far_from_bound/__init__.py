@@ -36,20 +36,23 @@ _BACKWARD = r"Backward\d*$"
 class Limits:
     times: float = limit(
         3.0,
-        "a call must take at least this many times as long as well-shaped ones; 95 % of 5,357 calls of healthy H200 "
-        "traces take less than 2.9 times",
+        "a call must take at least this many times as long as well-shaped ones; 95 % of 5,357 calls of healthy "
+        "H200 traces take less than 2.9 times",
     )
     min_call_ns: int = limit(
-        10_000, "a call must take at least this time; shorter ones are latency; H200, torch 2.11"
+        10_000, "shorter calls are ignored, because their time is latency; H200, torch 2.11"
     )
     floor_ns: int = limit(
         5_000,
-        "any call is expected to need at least this time, however few its bytes; some run several kernels",
+        "every call is expected to take at least this time, even with few bytes, because some run several kernels",
     )
-    min_gpu_share: float = limit(0.02, "the time beyond the expected must be at least this share of GPU time")
+    min_gpu_share: float = limit(
+        0.02, "the time beyond the expected time must be at least this share of GPU time"
+    )
     usual_share: float = limit(
         0.10,
-        "savings below this share of the step are shown as info; backward of a healthy layer norm reaches 5.3 %, H200",
+        "a smaller saving is shown as info only, because healthy models have such calls, too (a layer norm's "
+        "backward: up to 5.3 % of the step, H200)",
     )
 
 
@@ -57,21 +60,25 @@ class Limits:
 def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """An op takes many times what its shapes and types need.
 
-    What it looks for: calls that take more than three times as long as well-shaped calls of the same kind. What a call
-    needs at least is computed from its recorded inputs (bytes, operations) and the device's peak rates.
-    Why it costs: neither memory nor arithmetic is the limit: too few parallel rows, a dimension that does not fit
-    loads or tiles, colliding addresses, a bad order of memory accesses; or a direct convolution where FFTs need a
-    tenth of the operations.
-    Bad: cumsum along a few very long rows, a product with one dimension of a million and two of sixteen, an index_add_
-    into few rows, table[index] with few rows and a gradient. Good: more rows at once, another dimension, several
-    partial sums that are added, F.embedding(index, table).
-    How sure: the distance is measured; a reason is named only if grid, strides or sizes show it.
-    When it is wrong: calls that read only part of their inputs, and sparse or irregular data.
+    What it looks for: calls that take more than three times as long as well-shaped calls of the same kind. The
+    minimum time of a call is computed from its recorded inputs (bytes, operations) and the device's peak rates.
+    Why it costs: neither memory nor arithmetic limits the call. Typical reasons:
+    - too few rows to run in parallel;
+    - a dimension that does not fit loads or tiles;
+    - additions to the same addresses;
+    - a bad order of memory accesses;
+    - a direct convolution where FFTs need a tenth of the operations.
+    Bad: cumsum along a few very long rows, a product with one dimension of a million and two of sixteen, an
+    index_add_ into few rows, table[index] in training with few rows in the table. Good: more rows at once,
+    another dimension, several partial sums that are added, F.embedding(index, table).
+    How sure: the distance is measured. A reason is named only if grid, strides or sizes show it.
+    When it is wrong: calls read only part of their inputs, or data is sparse or irregular.
     Saving: down to the time of well-shaped calls of the kind, with a wide interval.
-    Source: the roofline model (Williams et al., 2009); shares reached were measured on an H200
+    Source: the roofline model (Williams et al., 2009); the usual shares of the peaks were measured on an H200
     (roofline/op_bounds.py).
-    Examples on that device: a norm over 131,072 rows of 128 bfloat16 numbers takes 143 µs in eager mode and 19 µs
-    compiled; a sum over all dimensions but the channels (32x128x64x64, channels_last) takes 119 µs and 11 µs.
+    Examples on that device: a norm over 131,072 rows of 128 bfloat16 numbers takes 143 µs in eager mode and 19
+    µs compiled. A sum over all dimensions except the channels (32x128x64x64, channels_last) takes 119 µs in
+    eager mode and 11 µs compiled.
     """
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows the least that each op needs")

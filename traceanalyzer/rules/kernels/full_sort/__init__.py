@@ -22,17 +22,18 @@ from traceanalyzer.rules.kernels.full_sort.sorted_tensors import SORTS, Readers,
 class Limits:
     max_used_share: float = limit(
         0.25,
-        "at most this share of the sorted elements may be used; topk of more was not measured; H100, torch 2.11",
+        "at most this share of the sorted elements may be used; topk of a larger share was not measured; H100, "
+        "torch 2.11",
     )
     min_row_elements: int = limit(
         4_096,
-        "rows must have at least this many elements; 4,096 rows of 1,024 take 159 µs to sort and 134 µs with topk, "
-        "of 4,096 567 and 307 µs; H100",
+        "rows must have at least this many elements; 4,096 rows of 1,024 take 159 µs to sort and 134 µs with "
+        "topk, rows of 4,096 take 567 and 307 µs; H100",
     )
     bytes_times: float = limit(
         12.0,
-        "topk takes this many times as long as reading its input at the peak; it takes 11 to 15 times for 102 to "
-        "1,720 MB; H100, torch 2.11",
+        "topk takes this many times as long as reading its input at the memory's peak; measured are 11 to 15 "
+        "times for 102 to 1,720 MB; H100, torch 2.11",
     )
     floor_ns: int = limit(
         45_000,
@@ -40,17 +41,17 @@ class Limits:
     )
     few_rows: int = limit(
         16,
-        "up to this many rows are few, and topk of few rows is slower; topk of 16 rows of 128,256 takes 75 µs, of "
-        "one of 1,000,000 114 µs; H100",
+        "topk is slower if there are at most this many rows; topk of 16 rows of 128,256 takes 75 µs, of one row "
+        "of 1,000,000 114 µs; H100",
     )
     few_rows_floor_ns: int = limit(
         110_000,
-        "topk of few rows takes at least this time, the longer of both measurements rounded; H100, torch 2.11",
+        "topk of few rows takes at least this time (the longer of both measurements, rounded); H100, torch 2.11",
     )
     max_time_share: float = limit(
         0.7,
-        "topk must be predicted to take at most this share of the sort's time, since its time is known to 15 %, on "
-        "an H100 only",
+        "topk must be predicted to take at most this share of the sort's time, because its time is known to 15 % "
+        "only, and only on an H100",
     )
 
 
@@ -58,19 +59,21 @@ class Limits:
 def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A whole tensor is sorted, and only its first elements are used.
 
-    What it looks for: sorts on the device (sort, argsort, msort) with rows of 4,096 elements or more. Later ops take
-    only a slice at the start or the end of the result, at most a quarter. No other op takes a tensor of that shape and
-    dtype until the step ends or the next such sort begins.
-    Why it costs: a sort makes several passes, one for every few bits of the dtype, and each reads and writes all
-    values and indices; topk only counts, and writes the requested part.
+    What it looks for: sorts on the device (sort, argsort, msort) of rows of 4,096 elements or more. Later ops
+    take only a slice at the start or the end of the result, at most a quarter of it. No other op takes a tensor
+    of that shape and dtype until the step ends or the next such sort begins.
+    Why it costs: a sort makes several passes, one for every few bits of the dtype. Each pass reads and writes
+    all values and indices. topk only counts, and writes the requested part.
     Bad: scores.argsort(dim=1, descending=True)[:, :200]. Good: scores.topk(200, dim=1).indices.
-    How sure: recorded shapes and scalars show the part that an op reads. The trace has no tensor identities, only
-    shapes: any other use of a tensor of this shape (the scores themselves, for instance) makes the rule silent.
-    When it is wrong: a kernel without an op reads the whole result, or ties need the order of a stable sort.
-    Saving: down to topk's time for that many bytes. One row of a million elements or fewer is not reported: topk is
-    not faster there.
-    Source: torch.topk in PyTorch's documentation; measured on an H100 with torch 2.11: 256 rows of 200,000 float32 are
-    sorted in 4.3 ms; topk finds 100 of each in 0.70 ms.
+    How sure: recorded shapes and scalars show the part that an op reads. The trace shows only shapes, not which
+    tensor an op takes. So if any other op uses a tensor of this shape (the scores themselves, for instance),
+    the rule reports nothing.
+    When it is wrong: a kernel without an op reads the whole result, or equal values need the order of a stable
+    sort.
+    Saving: down to topk's time for that many bytes. A single row of at most a million elements is not reported,
+    because topk is not faster there.
+    Source: torch.topk in PyTorch's documentation; measured on an H100 with torch 2.11: sorting 256 rows of
+    200,000 float32 takes 4.3 ms, topk of 100 in each row takes 0.70 ms.
     """
     ops = calls[calls.is_op]
     sorts = ops[ops.name.one_of(*SORTS)].outermost()

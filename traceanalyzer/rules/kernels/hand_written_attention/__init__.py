@@ -24,17 +24,17 @@ _PRODUCTS = ("aten::bmm", "aten::baddbmm")
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_kernels_between: int = limit(
-        8, "at most this many kernels may lie between product and softmax: scale, mask, bias, casts, dropout"
+        8, "at most this many kernels may be between product and softmax: scale, mask, bias, casts, dropout"
     )
     fused_share: float = limit(
         0.475,
-        "if shapes are unknown, fused bfloat16 attention takes this share of the time of both products of the hand-"
-        "written one; 512 to 2,048 tokens, H200",
+        "if shapes are not recorded: fused bfloat16 attention takes this share of the time of the two "
+        "hand-written products; 512 to 2,048 tokens, H200",
     )
     fused_share_fp32: float = limit(
         0.7,
-        "if shapes are unknown, fused float32 attention takes this share of the time of all kernels of the hand-"
-        "written one",
+        "if shapes are not recorded: fused float32 attention takes this share of the time of all kernels of the "
+        "hand-written attention",
     )
 
 
@@ -43,14 +43,15 @@ def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: L
     """Attention is written by hand: a batched product, a softmax, a batched product.
 
     What it looks for: on one stream, a batched matrix product, a softmax and another batched product with only
-    pointwise work between them; in backward, two products, the softmax's gradient, two products.
-    Why it costs: the matrix of queries by keys goes to memory and back at each of these ops; fused attention never
-    writes it.
-    Bad: (q @ k.transpose(-2, -1) / d ** 0.5 + mask).softmax(-1) @ v. Good: F.scaled_dot_product_attention(q, k, v,
-    attn_mask=mask), or is_causal=True.
-    How sure: the ops and their order are recorded. A softmax between other products (a router, a classifier) does not
-    count: their products are not batched, or a top-k stands between them.
-    When it is wrong: the attention weights themselves are needed, or changed in a way that no fused kernel supports.
+    pointwise work between them. In the backward pass: two products, the softmax's gradient, two products.
+    Why it costs: each of these ops writes the matrix of queries by keys to memory, and the next op reads it
+    again. Fused attention never writes it.
+    Bad: (q @ k.transpose(-2, -1) / d ** 0.5 + mask).softmax(-1) @ v. Good: F.scaled_dot_product_attention(q, k,
+    v, attn_mask=mask), or is_causal=True.
+    How sure: the ops and their order are recorded. A softmax between other products (a router, a classifier)
+    does not count, because those products are not batched, or a top-k is between them.
+    When it is wrong: the attention weights themselves are needed, or are changed in a way that no fused kernel
+    supports.
     Saving: the recorded time minus the time of both products at the rate of fused attention on this device.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; FlashAttention (Dao et al., 2022).
     """

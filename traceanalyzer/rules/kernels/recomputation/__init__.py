@@ -15,12 +15,13 @@ from traceanalyzer.rules.kernels.recomputation.backward_nodes import gradient_ch
 class Limits:
     min_checked_share: float = limit(
         0.5,
-        "anomaly mode is on if at least this share of the backward nodes is checked; it checks all of them for NaN",
+        "anomaly mode is on if at least this share of the backward nodes is checked for NaN; it checks all of "
+        "them",
     )
     usual_op_ns: int = limit(
         15_000,
-        "an op takes this time around its calls without anomaly mode; with it forward ops take 100 µs to keep the "
-        "stack; H200 host",
+        "without anomaly mode an op takes this CPU time around its calls; with it, forward ops take 100 µs, "
+        "because they keep the stack; H200 host",
     )
 
 
@@ -30,17 +31,17 @@ class Limits:
 def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward computes parts of forward again.
 
-    What it looks for: ops within backward nodes that record gradients themselves (they have a sequence number) beside
-    ops of the same node that do not: a checkpoint's second forward. Also a NaN check of the gradients after most
-    nodes: torch.autograd.detect_anomaly.
-    Why it costs: checkpointing trades time for memory, up to a third of a step; anomaly mode checks every gradient,
-    and waits for each answer.
-    Bad: checkpoints around every block with half of the memory free. Good: none, or only for large activations that
-    are cheap to recompute (selective checkpointing); anomaly mode only while you look for a NaN.
-    How sure: the sequence numbers are recorded. Gradients of gradients (create_graph=True) number every op of a node
-    and do not count.
-    When it is wrong: checkpointing is right if memory is short, which the trace does not show: it may be deliberate,
-    so it is always info. Anomaly mode is a fault.
+    What it looks for: backward nodes that contain forward ops. Such ops record gradients themselves (they have
+    a sequence number), while the node's own ops do not: this is a checkpoint's second forward pass. Also a NaN
+    check of the gradients after most nodes: torch.autograd.detect_anomaly.
+    Why it costs: checkpointing saves memory, but takes up to a third of a step. Anomaly mode checks every
+    gradient, and waits for each result.
+    Bad: checkpoints around every block with half of the memory free. Good: none, or only for large activations
+    that are cheap to recompute (selective checkpointing); anomaly mode only while you look for a NaN.
+    How sure: the sequence numbers are recorded. In gradients of gradients (create_graph=True) every op of a
+    node has a number, so these do not count.
+    When it is wrong: checkpointing is right if memory is short, which the trace does not show. It may be
+    deliberate, so it is always info. Anomaly mode is a fault.
     Source: torch.utils.checkpoint and "Anomaly detection" in PyTorch's documentation.
     """
     again = recomputed(calls, work)

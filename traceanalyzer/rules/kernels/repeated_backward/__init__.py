@@ -30,7 +30,7 @@ _ADVICE = {
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_again_share: float = limit(
-        0.05, "at least this share of the backward nodes must be repeated; fewer are one shared layer"
+        0.05, "at least this share of the backward nodes must be repeated; less is one shared layer"
     )
 
 
@@ -38,17 +38,20 @@ class Limits:
 def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward goes through the same nodes several times.
 
-    What it looks for: backward nodes whose sequence number was already computed: a graph that was kept
-    (retain_graph=True) and walked again; and passes that begin at the same node, or at sums of the same output, with
-    the same gradient of ones, each for another input (torch.autograd.grad). If these passes record graphs themselves,
-    later passes through all but the first of those graphs count, too.
-    Why it costs: every pass computes all gradients that it reaches; most are only added, or cleared by the next
-    zero_grad.
-    Bad: loss_a.backward(retain_graph=True); loss_b.backward(), or a discriminator's loss on images whose generator is
-    still attached, or grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward(), or
+    What it looks for: backward nodes whose sequence number was already computed, in two cases:
+    - a graph that was kept (retain_graph=True) and walked again;
+    - passes that begin at the same node, or at sums of the same output, with the same gradient of ones, each
+    for another input (torch.autograd.grad).
+    If the passes of the second case record graphs themselves, later passes through all of those graphs except
+    the first count, too.
+    Why it costs: every pass computes all gradients that it reaches. Most are only added, or are cleared by the
+    next zero_grad.
+    Bad: loss_a.backward(retain_graph=True); loss_b.backward(), or a discriminator's loss on images whose
+    generator is still attached, or grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward(), or
     discriminator(images.detach()), or grad(u, (x, y)).
-    How sure: the sequence numbers are recorded and belong to one forward op each. Nodes that record gradients
-    themselves (create_graph=True) need both passes, and do not count unless both begin with ones at the same outputs.
+    How sure: the sequence numbers are recorded, and each belongs to one forward op. Nodes that record gradients
+    themselves (create_graph=True) need both passes. They count only if both passes begin with ones at the same
+    outputs.
     When it is wrong: the passes cannot be joined, such as gradients per task that are compared.
     Source: torch.autograd.backward, "retain_graph", in PyTorch's documentation.
     """

@@ -17,16 +17,18 @@ from traceanalyzer.timeline.clock_samples import ClockSamples, Values
 class Limits:
     low_share: float = limit(
         0.93,
-        "a clock below this share of the highest seen counts as lowered; GPU Boost moves it by 5 % in normal work",
+        "a clock counts as lowered if it is below this share of the highest one; GPU Boost changes it by 5 % in "
+        "normal work",
     )
     hot_celsius: float = limit(
         83.0,
-        "a lowered clock has a thermal cause from this temperature on; NVIDIA data centre boards slow down from 83 "
-        "to 90 degrees",
+        "a lowered clock has a thermal cause if the temperature is at least this high; NVIDIA data centre boards "
+        "slow down from 83 to 90 degrees",
     )
     capped_share: float = limit(
         0.95,
-        "power at or above this share of the highest seen counts as at the power cap, where it stays constant",
+        "power counts as at the power cap if it is at least this share of the highest power, because it stays "
+        "constant there",
     )
     min_runs: int = limit(
         3, "a kernel must run at least this often at full clock for its time there to be known"
@@ -53,15 +55,16 @@ _CAUSES = {
 def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hits]:
     """The GPU lowers its clock, and kernels take longer.
 
-    What it looks for: samples of the SM clock below the highest of the window, and kernels that ran both then and at
-    full clock: their extra time is lost. Temperature and power at these times show the reason.
+    What it looks for: samples of the SM clock below the highest in the recording, and kernels that ran both
+    then and at full clock. The cost is their extra time. Temperature and power at these times show the reason.
     Why it costs: arithmetic slows down in proportion to the clock.
     Bad: a board at its temperature limit. Good: enough cooling, locked clocks for comparisons.
-    How sure: clock and durations are measured; only kernels of one name, grid and block are compared.
-    When it is wrong: a clock that only rises at the start is not throttled: kernels before the first full clock are
-    left out. A window that is throttled throughout has no higher clock to compare with.
-    Source: NVIDIA's GPU Boost. torch.profiler records the clock by itself from torch 2.14 on; in older traces the rule
-    is not applicable.
+    How sure: clock and durations are measured. Only kernels with the same name, grid and block are compared.
+    When it is wrong: if the clock is low during the whole recording, there is no full clock to compare with,
+    and the rule finds nothing. A clock that only rises at the start is not throttled; kernels before the first
+    full clock are not counted.
+    Source: NVIDIA's GPU Boost. torch.profiler records the clock from torch 2.14 on; in older traces the rule is
+    not applicable.
     """
     for device, kernels in work.of_kind("compute").by_device():
         clock = samples.at("clock", device, kernels.start_ns)

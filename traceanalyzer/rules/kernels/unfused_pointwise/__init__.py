@@ -25,21 +25,24 @@ from traceanalyzer.timeline.kernel_chains import KernelChains
 class Limits:
     min_kernels: int = limit(
         3,
-        "a chain needs at least this many pointwise kernels over one size; two are often a product and its bias",
+        "a chain needs at least this many pointwise kernels of the same size; two are often a product and its "
+        "bias",
     )
     kernels_per_fused_kernel: int = limit(
         10, "one Inductor kernel replaces at most this many kernels; torch 2.11"
     )
     min_gpu_share: float = limit(
-        0.03, "fusion must save at least this share of GPU time; any eager step has some"
+        0.03, "fusion must save at least this share of GPU time; any eager step has a few such chains"
     )
     whole_share: float = limit(
         0.25,
-        "a kernel belongs to a chain if it takes at least this share of the chain's longest kernel; shorter ones "
-        "work on smaller tensors",
+        "a kernel belongs to a chain if it takes at least this share of the time of the chain's longest kernel; "
+        "shorter ones work on smaller tensors",
     )
     usual_share: float = limit(
-        0.10, "savings below this share of the step are shown as info; healthy eager models reach 9 %, H200"
+        0.10,
+        "a smaller saving is shown as info only, because healthy eager models have such chains, too (up to 9 % of "
+        "the step, H200)",
     )
 
 
@@ -61,18 +64,19 @@ _GATE = {"sigmoid", "mul", "copy_"}  # a loss has a sigmoid and products, too, a
 def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
     """Pointwise kernels in a row that could be one fused kernel.
 
-    What it looks for: three or more eager elementwise kernels over the same number of elements, one after the other on
-    a stream within one step; a reduction among them, as in a norm written by hand, belongs to the chain. Three
-    kernels are enough if two pointwise ones, of which the first broadcasts, compute a large tensor that the third only
-    reduces: fused, that tensor is never written.
-    Why it costs: each kernel reads its inputs from memory and writes its result back; fused, the values stay in
-    registers, and memory is read and written once.
-    Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm, F.gelu, or the
-    function under torch.compile.
-    How sure: kernels and order are recorded; sizes come from the recorded shapes, else from the grids. Loops over
-    parameters in an optimizer and compiled kernels are left out.
-    When it is wrong: if neighbours are independent, a compiler fuses only those that share inputs.
-    Saving: each ten kernels of a chain become one, which takes as long as the shortest of its full-size kernels.
+    What it looks for: three or more eager elementwise kernels over the same number of elements, one after the
+    other on a stream within one step. A reduction between them, as in a norm written by hand, belongs to the
+    chain. Two pointwise kernels and a reduction are enough if the first kernel broadcasts and the large tensor
+    is only reduced: a fused kernel never writes that tensor.
+    Why it costs: each kernel reads its inputs from memory and writes its result back. In a fused kernel the
+    values stay in registers, and memory is read and written once.
+    Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm, F.gelu,
+    or the function under torch.compile.
+    How sure: kernels and order are recorded. Sizes come from the recorded shapes, else from the grids. Loops
+    over parameters in an optimizer, and compiled kernels, are not counted.
+    When it is wrong: neighbours are independent. A compiler then fuses only those that share inputs.
+    Saving: every ten kernels of a chain become one kernel, which takes as long as the shortest of its full-size
+    kernels.
     Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on H200 pairs.
     """
     long = chains.longer_than(limits.min_kernels - 2)

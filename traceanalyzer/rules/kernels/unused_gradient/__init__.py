@@ -29,12 +29,12 @@ _ADDED = "are added to those of the step before, as no optimizer's zero_grad() c
 class Limits:
     min_unused_share: float = limit(
         0.75,
-        "at least this share of the gradients must be unused; frozen parts are most of a model, a few gradients may "
-        "have other uses",
+        "at least this share of the gradients must be unused; frozen parts are most of a model, and a few "
+        "gradients may have other uses",
     )
     min_steps: int = limit(
         2,
-        "there must be at least this many steps; in one step an optimizer may still wait for more gradients",
+        "at least this many steps are needed; with one, an optimizer may still wait for more gradients",
     )
 
 
@@ -42,22 +42,26 @@ class Limits:
 def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward computes gradients that no optimizer uses.
 
-    What it looks for: parameters that get a gradient in every step, with shapes that no op of any optimizer's step has
-    and that nothing else outside backward writes to; at least three quarters of all gradients. The cost is the
-    engine's work after the last used gradient. Usually these gradients are never cleared, so each is added to the last
-    step's. If that is so in every step, while other gradients are made anew, such gradients count in any number and
-    wherever backward makes them, as in a network of the loss that is not frozen. The cost is then only the work that
-    makes those gradients. If an optimizer's tensor lists are recorded, or known from a fused kernel's blocks,
-    gradients count in any number if the optimizer's next step does not use them, and they are made anew before another
-    optimizer uses them.
-    Why it costs: backward of a layer takes twice the time of its forward, and keeps its activations until then.
-    Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that are not
-    detached from their generator; an actor's loss through critics that require gradients. Good:
-    backbone.requires_grad_(False); discriminator(images.detach()); critics frozen while the actor's loss is computed.
-    How sure: high if the gradients are never cleared. Frozen layers with the shapes of trained ones are not found.
-    When it is wrong: an optimizer works on flattened or sharded copies of the parameters. So the rule does not judge
-    steps of several ranks, compiled or captured optimizers, or optimizers whose kernels have no op or take more than
-    about 30 tensors at once (their shapes are not recorded).
+    What it looks for: parameters that get a gradient in every step, and whose shapes no op of any optimizer's
+    step has. Nothing else outside of backward writes to them. There are three cases:
+    - at least three quarters of all gradients are of this kind. The cost is the backward work after the last
+    used gradient.
+    - such gradients are never cleared: each is added to the gradient of the step before, while other gradients
+    are made anew. They count in any number, for example those of a network in the loss that is not frozen. The
+    cost is only the work that makes them.
+    - an optimizer's tensor lists are known (recorded, or from a fused kernel's blocks), and its next step does
+    not use the gradients. They are made anew before another optimizer uses them. They count in any number.
+    Why it costs: backward of a layer takes twice the time of its forward pass, and needs its activations until
+    then.
+    Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that
+    are not detached from their generator; an actor's loss through critics that require gradients. Good:
+    backbone.requires_grad_(False); discriminator(images.detach()); critics frozen while the actor's loss is
+    computed.
+    How sure: confidence is high if the gradients are never cleared. Frozen layers with the same shapes as
+    trained layers are not found.
+    When it is wrong: an optimizer works on flattened or sharded copies of the parameters. So the rule does not
+    judge steps of several ranks, compiled or captured optimizers, and optimizers whose shapes are not recorded
+    (kernels without an op, or ops on more than about 30 tensors).
     Source: "Locally disabling gradient computation" in PyTorch's notes on autograd; measured on an H200.
     """
     leaves = calls[calls.is_op & calls.name.matches(_LEAF)]
