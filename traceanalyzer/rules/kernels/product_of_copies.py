@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.model.arrays import Floats, Mask, pick
+from traceanalyzer.model.trace import NULL_INT, ints
+from traceanalyzer.replay.edits import Resize
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.op_bounds import REACHED, bound_of
 from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
@@ -21,6 +25,13 @@ from traceanalyzer.timeline.names import VIEWING_OP
 _GATHER = r"^aten::(index_select|index)$"
 _CONVERTS = ("aten::copy_", "aten::_to_copy", "aten::clone")
 _LAYERS = ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul")
+_BACKWARD = r"Backward\d*$"
+_SUMS = r"\b(IndexSelect|Index|Expand)Backward"  # nodes that add up the gradients of copies
+_LINEAR_OPS = r"^aten::(sub|add|neg)$|\b(Sub|Add|Neg)Backward"  # they commute with a linear layer
+_BEFORE, _AFTER = (
+    6,
+    4,
+)  # numbers of autograd around a copy, within which its parts are made, and it is read; chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,44 +46,80 @@ class Limits:
     min_gpu_share: float = limit(
         0.05, "products on copied rows must take at least this share of GPU time; chosen"
     )
-    left_share: float = limit(
-        0.25, "gathering and adding the results takes this share of the products' time; chosen"
-    )
+
+
+Size = tuple[int, int]  # rows, width
+
+
+class Copied(NamedTuple):
+    """How often each row is there, and the widths of the parts that are joined; none where they are not."""
+
+    times: int
+    parts: tuple[int, ...]
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
-def product_of_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+def product_of_copies(
+    calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits
+) -> Iterator[Hits]:
     """A linear layer is applied to copies of the same rows.
 
     What it looks for: copied rows, and then a linear layer on them. Rows are copied by a cat with a tensor that
     is expanded at least four times (by its strides), or by a gather (index_select, x[index]) of at least four
     times as many rows as its source has. The linear layer comes right after the gather, or a matrix product has
-    exactly the numbers of rows and columns of the copy, forward or backward.
+    exactly the numbers of rows and columns of the copy, or is the backward of such a one.
     Why it costs: all copies of a row give the same product.
     Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: the weight in two parts,
     each applied to x once; then gather and add the results. The result is the same.
     How sure: strides and numbers of rows show copied rows. That no op is between copy and product is concluded
     from order and shapes, so confidence is medium.
     When it is wrong: a non-linear op is between the copies and the product.
-    Saving: the products' time minus a quarter for gathering and adding. The conversion of expanded rows after
-    cat, and the split of their gradient, count as well.
+    Saving: the products' time minus one pass that adds the results; cat, what is linear before it, and conversions.
+    Sums of the copies' gradients take time by the width of the result then, which may be more than before.
     Source: algebra; measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows which rows are copies")
     expanded = _copied(inputs, limits)
     copied = {**expanded, **_gathered(calls, limits)}
-    chosen = inputs.meets(lambda op: _multiplies(op, copied) or _joined(op) in copied)
+    backward = work.outer_op.name.matches(_BACKWARD)
+    made = np.array([_product(op, copied) is not None for op in inputs.signatures], bool)
+    forward = made[inputs.number] & ~backward
+    wide = _widths(
+        _product(inputs.signatures[which], copied) for which in np.unique(inputs.number[forward]).tolist()
+    )
+    back = {_sizes(inputs.signatures[which]) for which in np.unique(inputs.number[backward]).tolist()}
+    products = {size for key, widths in wide.items() for n in widths for size in _gradients(*key, n, back)}
+    no_gradient = {
+        key for key, widths in wide.items() if not any((key[0], n, key[1]) in back for n in widths)
+    }
+    gradients = backward & inputs.meets(lambda op: op.dims and _sizes(op) in products)
+    chosen = forward | gradients | inputs.meets(lambda op: _joined(op) in wide)
+    chosen &= work.kind.one_of("compute")
     passed = inputs.meets(lambda op: _passes(op, expanded)) | _taken_apart(work, inputs, expanded)
-    for device, found in work[chosen & work.kind.one_of("compute")].by_device():
+    passed &= ~inputs.meets(lambda op: _joined(op) in wide)
+    of_parts, of_copy = _around(work, chosen & ~backward)
+    times_wider = np.array([_widens(op, copied, wide) for op in inputs.signatures])[inputs.number]
+    names = work.outer_op.name
+    biases = backward & of_copy & names.matches(r"\bAddmmBackward") & work.op.name.one_of("aten::sum")
+    gradients |= biases & work.kind.one_of("compute")
+    passed = passed & of_copy | of_parts & (times_wider > 0) & names.matches(_LINEAR_OPS)
+    again = of_parts & (times_wider > 0) & names.matches(_SUMS)
+    for device, found in work[chosen].by_device():
         share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if not copied or share < limits.min_gpu_share:
+        if share < limits.min_gpu_share:
             continue
-        (rows, _), times = max(copied.items(), key=lambda item: item[0][0])
+        (rows, _), (times, _) = max(copied.items(), key=lambda item: item[0][0])
         spent = work[(chosen | passed) & work.kind.one_of("compute") & (work.device == device)]
-        left = np.where(passed[spent.entries], 0.0, max(limits.left_share, 1 / times))
+        added = _added_ns(inputs, copied, no_gradient, gpus.memory_gbps(np.array([device])).item())
+        left = np.where(forward | gradients, work.dur_ns / times, 0.0) + np.where(forward, added, 0.0)
+        longer = work[(again | forward & chosen) & (work.device == device)]
+        resized = np.where(forward, left, work.dur_ns * times_wider)[longer.entries]
+        quick = quicker(spent, np.minimum(left[spent.entries], spent.dur_ns))
         yield Hits(
-            **quicker(spent, spent.dur_ns * left),
+            occurrences=quick["occurrences"],
+            lost=quick["lost"],
+            fix=(*quick["fix"], Resize(longer.entries, resized)),
             message="matrix products work on up to {rows} rows, which repeat the same numbers {copies} "
             "times: {gpu} of GPU time{where}",
             advice="Apply the linear layer before copying: split its weight into the parts that cat joins, "
@@ -82,10 +129,95 @@ def product_of_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limi
         )
 
 
-def _copied(inputs: WorkInputs, limits: Limits) -> dict[tuple[int, int], int]:
+def _product(op: Signature, copied: Collection[Size]) -> tuple[Size, int] | None:
+    """((rows, width) of the copies, width of the result) of a product whose first factor they are."""
+    factors = _factors(op)
+    return (factors[0], factors[1][1]) if factors and factors[0] in copied else None
+
+
+def _factors(op: Signature) -> tuple[Size, Size] | None:
+    """The sizes of a product's two matrices."""
+    needed = bound_of(op) if op.dims else None
+    shapes = [one for one in tensors(op) if len(one) >= 2]
+    if needed is None or needed.kind != "matmul" or len(shapes) < 2:
+        return None
+    (*rows, inner), second = shapes[0], shapes[1]
+    columns = second[0] if op.name == "aten::linear" else second[-1]
+    return (math.prod(rows), inner), (inner, columns)
+
+
+def _sizes(op: Signature) -> tuple[int, int, int] | None:
+    """(rows, inner size, columns) of a product."""
+    factors = _factors(op)
+    return (*factors[0], factors[1][1]) if factors else None
+
+
+def _gradients(rows: int, width: int, n: int, known: Collection[object]) -> Iterator[tuple[int, int, int]]:
+    """Sizes of the products in the backward of one with copies, of the copies and of the weight, if they are known."""
+    yield rows, n, width
+    yield (n, rows, width) if (n, rows, width) in known else (width, rows, n)
+
+
+def _widths(products: Iterable[tuple[Size, int] | None]) -> dict[Size, set[int]]:
+    """(rows, width) of copies -> widths of what their products give."""
+    found: dict[Size, set[int]] = {}
+    for size, n in filter(None, products):
+        found.setdefault(size, set()).add(n)
+    return found
+
+
+def _added_ns(
+    inputs: WorkInputs, copied: Mapping[Size, Copied], no_gradient: Collection[Size], gbps: float
+) -> Floats:
+    """What the other order adds to each product, (work,): one pass for each part but the first to add the results.
+
+    Where rows that need no gradient were gathered, their products do: then a backward pass adds these up.
+    """
+    found = []
+    for op in inputs.signatures:
+        product = _product(op, copied)
+        if product is None:
+            found.append(0.0)
+            continue
+        key, n = product
+        bytes_ = key[0] * n * min(ITEM_BYTES[one] for one in op.types if one in ITEM_BYTES)
+        adds = 3 * max(len(copied[key].parts) - 1, 0) / REACHED["elementwise"]
+        found.append(bytes_ / gbps * (adds + 2 / REACHED["row scatter"] * (key in no_gradient)))
+    return np.array(found)[inputs.number]
+
+
+def _around(work: Work, joins: Mask) -> tuple[Mask, Mask]:
+    """(what makes the parts of a copy, and the backward of that; what converts the copy), by autograd's numbers.
+
+    Both are empty, and nothing is, where the recording has no such numbers.
+    """
+    sequence = pick(ints(work.events.trace.lanes.cpu, "sequence"), work.outer_op.rows, NULL_INT)
+    numbered = sequence != NULL_INT
+    last = np.unique(sequence[joins & numbered])
+    if not len(last):
+        return np.zeros(len(work), bool), np.ones(len(work), bool)
+    after = last[np.minimum(np.searchsorted(last, sequence), len(last) - 1)] - sequence
+    since = sequence - last[np.maximum(np.searchsorted(last, sequence, side="right") - 1, 0)]
+    return numbered & (after > 0) & (after <= _BEFORE), numbered & (since >= 0) & (since <= _AFTER)
+
+
+def _widens(op: Signature, copied: Mapping[Size, Copied], wide: Mapping[Size, set[int]]) -> float:
+    """Width of the results over that of the copied part that the op works on, on average; 0 for other ops."""
+    sizes = [math.prod(one) for one in tensors(op) if len(one) > 1]
+    found = [
+        n / part
+        for (rows, width), widths in wide.items()
+        for part in copied[rows, width].parts or (width,)
+        if rows * part in sizes
+        for n in widths
+    ]
+    return float(np.mean(found)) if found else 0.0
+
+
+def _copied(inputs: WorkInputs, limits: Limits) -> dict[Size, Copied]:
     """(rows, width) of what cat makes of an expanded tensor -> how often it is expanded."""
-    found = (_copied_by(op, limits) for op in inputs.signatures)
-    return {one[:2]: one[2] for one in found if one is not None}
+    found = ((op, _copied_by(op, limits)) for op in inputs.signatures)
+    return {one[:2]: Copied(one[2], _parts(op)) for op, one in found if one is not None}
 
 
 def _copied_by(op: Signature, limits: Limits) -> tuple[int, int, int] | None:
@@ -100,7 +232,7 @@ def _copied_by(op: Signature, limits: Limits) -> tuple[int, int, int] | None:
     return (*joined, times) if times >= limits.min_times and joined[0] >= limits.min_rows else None
 
 
-def _joined(op: Signature) -> tuple[int, int] | None:
+def _joined(op: Signature) -> Size | None:
     """(rows, width) of what cat makes of tensors that differ in their last dimension only; None for other ops."""
     parts = tensors(op) if op.name == "aten::cat" else []
     if not parts or any(len(part) < 2 or part[:-1] != parts[0][:-1] for part in parts):
@@ -108,13 +240,18 @@ def _joined(op: Signature) -> tuple[int, int] | None:
     return math.prod(parts[0][:-1]), sum(part[-1] for part in parts)
 
 
-def _passes(op: Signature, copied: Mapping[tuple[int, int], int]) -> bool:
+def _parts(op: Signature) -> tuple[int, ...]:
+    """Widths of what cat joins."""
+    return tuple(part[-1] for part in tensors(op))
+
+
+def _passes(op: Signature, copied: Collection[Size]) -> bool:
     """A conversion or copy of joined rows."""
     shape = next(iter(tensors(op)), ()) if op.name in _CONVERTS else ()
     return len(shape) > 1 and (math.prod(shape[:-1]), shape[-1]) in copied
 
 
-def _taken_apart(work: Work, inputs: WorkInputs, copied: Mapping[tuple[int, int], int]) -> Mask:
+def _taken_apart(work: Work, inputs: WorkInputs, copied: Collection[Size]) -> Mask:
     """Copies in the backward of cat of the parts of such rows; bool of shape (work,)."""
     rows = {one for one, _ in copied}
     parts = inputs.meets(
@@ -123,14 +260,14 @@ def _taken_apart(work: Work, inputs: WorkInputs, copied: Mapping[tuple[int, int]
     return parts & work.outer_op.name.matches(r"CatBackward")
 
 
-def _gathered(calls: Calls, limits: Limits) -> dict[tuple[int, int], int]:
+def _gathered(calls: Calls, limits: Limits) -> dict[Size, Copied]:
     """(rows, width) of gathered rows, or of what the next op joins them to -> how often each row is there."""
     ops = calls[calls.is_top_op & ~calls.name.meets(VIEWING_OP.search)]
     ops = ops[np.lexsort((ops.start_ns, ops.thread))]
     gathers = np.flatnonzero(ops.name.matches(_GATHER)[:-2])
     number, signatures = signatures_of(calls.events.trace, ops.rows)
     in_order = (number[gathers + later].tolist() for later in range(3))
-    found: dict[tuple[int, int], int] = {}
+    found: dict[Size, Copied] = {}
     for first, second, third in set(zip(*in_order, strict=True)):
         rows, width, times = _gather(signatures[first])
         reader, after = signatures[second], signatures[third]
@@ -138,9 +275,9 @@ def _gathered(calls: Calls, limits: Limits) -> dict[tuple[int, int], int]:
         if not takes or times < limits.min_times or rows < limits.min_rows:
             continue
         if reader.name in _LAYERS:
-            found[rows, width] = times
+            found[rows, width] = Copied(times, ())
         elif (joined := _joined(reader)) and after.name in _LAYERS:
-            found[joined] = times
+            found[joined] = Copied(times, _parts(reader))
     return found
 
 
@@ -160,13 +297,3 @@ def _parallel(shapes: object, strides: object) -> bool:
         return False
     pairs = zip(shapes, strides, strict=True)
     return all(isinstance(a, list) and isinstance(b, list) and len(a) == len(b) for a, b in pairs)
-
-
-def _multiplies(op: Signature, copied: Mapping[tuple[int, int], int]) -> bool:
-    """A product with as many rows as copies, and as wide as they are, on either side of it."""
-    needed = bound_of(op) if op.dims else None
-    if needed is None or needed.kind != "matmul":
-        return False
-    shapes = [op.shape(i) for i, kind in enumerate(op.types) if kind in ITEM_BYTES and len(op.dims[i]) >= 2]
-    sizes = {size for shape in shapes for size in shape}
-    return any(rows in sizes and width in sizes for rows, width in copied)
