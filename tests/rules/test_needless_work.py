@@ -174,6 +174,14 @@ def test_what_is_no_linear_layer_after_a_gather_or_few_copies_are_no_fault() -> 
     assert found(program(messages(nodes=300_000)), "product-of-copies") == []
 
 
+def test_a_product_whose_result_is_as_wide_as_the_copies_is_another() -> None:
+    wider = Op("aten::addmm", GEMM, 900, [[128], [600_000, 64], [64, 128]], [F32] * 3, inside="aten::linear")
+    (without,), (one,) = (
+        found(program(ops), "product-of-copies") for ops in (messages(), [*messages(), wider])
+    )
+    assert one.cost_ns == without.cost_ns
+
+
 FIELD, C64 = [1_024, 1_024], "c10::complex<float>"
 
 

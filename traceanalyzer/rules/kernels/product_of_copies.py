@@ -80,8 +80,7 @@ def product_of_copies(
     """
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows which rows are copies")
-    expanded = _copied(inputs, limits)
-    copied = {**expanded, **_gathered(calls, limits)}
+    copied = {**(expanded := _copied(inputs, limits)), **_gathered(calls, limits)}
     backward = work.outer_op.name.matches(_BACKWARD)
     made = np.array([_product(op, copied) is not None for op in inputs.signatures], bool)
     forward = made[inputs.number] & ~backward
@@ -90,8 +89,10 @@ def product_of_copies(
     )
     back = {_sizes(inputs.signatures[which]) for which in np.unique(inputs.number[backward]).tolist()}
     products = {size for key, widths in wide.items() for n in widths for size in _gradients(*key, n, back)}
-    no_gradient = {
-        key for key, widths in wide.items() if not any((key[0], n, key[1]) in back for n in widths)
+    only_weight = {
+        (rows, width)
+        for (rows, width), widths in wide.items()
+        if all((rows, n, width) not in back for n in widths) and any((n, rows, width) in back for n in widths)
     }
     gradients = backward & inputs.meets(lambda op: op.dims and _sizes(op) in products)
     chosen = forward | gradients | inputs.meets(lambda op: _joined(op) in wide)
@@ -111,7 +112,7 @@ def product_of_copies(
             continue
         (rows, _), (times, _) = max(copied.items(), key=lambda item: item[0][0])
         spent = work[(chosen | passed) & work.kind.one_of("compute") & (work.device == device)]
-        added = _added_ns(inputs, copied, no_gradient, gpus.memory_gbps(np.array([device])).item())
+        added = _added_ns(inputs, copied, only_weight, gpus.memory_gbps(np.array([device])).item())
         left = np.where(forward | gradients, work.dur_ns / times, 0.0) + np.where(forward, added, 0.0)
         longer = work[(again | forward & chosen) & (work.device == device)]
         resized = np.where(forward, left, work.dur_ns * times_wider)[longer.entries]
@@ -142,8 +143,7 @@ def _factors(op: Signature) -> tuple[Size, Size] | None:
     if needed is None or needed.kind != "matmul" or len(shapes) < 2:
         return None
     (*rows, inner), second = shapes[0], shapes[1]
-    columns = second[0] if op.name == "aten::linear" else second[-1]
-    return (math.prod(rows), inner), (inner, columns)
+    return (math.prod(rows), inner), (inner, second[0] if op.name == "aten::linear" else second[-1])
 
 
 def _sizes(op: Signature) -> tuple[int, int, int] | None:
@@ -167,7 +167,7 @@ def _widths(products: Iterable[tuple[Size, int] | None]) -> dict[Size, set[int]]
 
 
 def _added_ns(
-    inputs: WorkInputs, copied: Mapping[Size, Copied], no_gradient: Collection[Size], gbps: float
+    inputs: WorkInputs, copied: Mapping[Size, Copied], only_weight: Collection[Size], gbps: float
 ) -> Floats:
     """What the other order adds to each product, (work,): one pass for each part but the first to add the results.
 
@@ -182,7 +182,7 @@ def _added_ns(
         key, n = product
         bytes_ = key[0] * n * min(ITEM_BYTES[one] for one in op.types if one in ITEM_BYTES)
         adds = 3 * max(len(copied[key].parts) - 1, 0) / REACHED["elementwise"]
-        found.append(bytes_ / gbps * (adds + 2 / REACHED["row scatter"] * (key in no_gradient)))
+        found.append(bytes_ / gbps * (adds + 2 / REACHED["row scatter"] * (key in only_weight)))
     return np.array(found)[inputs.number]
 
 
