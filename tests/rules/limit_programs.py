@@ -22,11 +22,13 @@ from tests.rules.test_dataloader_stall import collating
 from tests.rules.test_dense_gradient import recommender
 from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
 from tests.rules.test_explicit_inverse import fitted
+from tests.rules.test_far_from_bound import adding
 from tests.rules.test_fft_length import ONE as BLUESTEIN
 from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
 from tests.rules.test_implicit_sync import reading
 from tests.rules.test_loop_invariant import ENCODE, KEYS, sampler
+from tests.rules.test_lost_layout import broken as broken_layout
 from tests.rules.test_masked_attention import attention
 from tests.rules.test_needless_work import (
     component,
@@ -258,6 +260,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
     "loop-invariant": [lambda: program(sampler(KEYS)), lambda: program(sampler(KEYS, last=[ENCODE]))],
+    "far-from-bound": [lambda: adding(2_000_000, 1, 500, F32, cpu_us=900, step_us=1_000)],
     "explicit-inverse": [lambda: program(fitted())],
     "unlabelled-positions": [lambda: program(masked())],
     "padded-batch": [lambda: program(speech())],
@@ -268,6 +271,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],
     "strided-access": [lambda: program(component([27648, 61]))],
+    "strided-copy": [lambda: program(broken_layout())],
     "throttling": [lambda: throttled(300.0, 60.0), lambda: throttled(500.0, 88.0)],
     "trace-health": [
         lambda: losing(lambda number: number % 4 != 0),

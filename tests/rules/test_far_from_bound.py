@@ -48,7 +48,9 @@ def test_equal_indices_that_are_added_one_after_the_other(took_us: int, said: bo
         assert "F.embedding" in findings[0].advice
 
 
-def adding(rows: int, width: int, took_us: int, kind: str, *around: str) -> Trace:
+def adding(
+    rows: int, width: int, took_us: int, kind: str, *around: str, cpu_us: int = 100, step_us: int = 10_000
+) -> Trace:
     """Backward of table[index]: so many rows, each into one of 800,000."""
     trace = TraceBuilder(devices=[H200], record_shapes=1)
     inputs: dict[str, Any] = {
@@ -57,11 +59,11 @@ def adding(rows: int, width: int, took_us: int, kind: str, *around: str) -> Trac
         "Concrete Inputs": ["", "", "", "True", "True"],
     }
     for step in range(4):
-        begin = step * 10_000 * US
-        trace.step(step, begin, 10_000 * US - 1)
+        begin = step * step_us * US
+        trace.step(step, begin, step_us * US - 1)
         for depth, name in enumerate(around):
             trace.op(name, begin + depth * US, (200 - 2 * depth) * US)
-        trace.op("aten::_index_put_impl_", begin + 10 * US, 100 * US, **inputs)
+        trace.op("aten::_index_put_impl_", begin + 10 * US, cpu_us * US, **inputs)
         for number, (name, took) in enumerate(((SORTING, took_us // 4), (ADDING, took_us - took_us // 4))):
             at = begin + (20 + 10 * number) * US
             trace.launch("cudaLaunchKernel", at, 5 * US, 2 * step + number)
@@ -101,6 +103,46 @@ def test_sums_that_sort_their_indices_are_held_against_those_that_do_not(
 )
 def test_sums_that_need_sorting_or_lose_little_by_it(took_us: int, around: tuple[str, ...]) -> None:
     assert found(adding(500_000, 64, took_us, F32, *around), "far-from-bound") == []
+
+
+def test_what_sorts_launches_more_and_its_cpu_time_goes_as_well() -> None:
+    """The CPU is the limit: less time on the device alone saves nothing."""
+    (one,) = found(adding(2_000_000, 1, 500, F32, cpu_us=900, step_us=1_000), "far-from-bound")
+    assert one.saving is not None
+    assert one.saving.share > 0.5
+
+
+def resampling(new: int, old: int, margin: int) -> Op:
+    """48 signals at the new rate, as torchaudio's resample makes them."""
+    taps = old + margin
+    dims = [[48, 1, 1, 12 * old + taps], [new, 1, 1, taps], [], [], [], [], []]
+    lists = ["ScalarList", "ScalarList", "ScalarList", "Scalar", "Scalar"]
+    return Op(
+        "aten::cudnn_convolution",
+        "void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false, false, true>(int)",
+        8_000,
+        dims,
+        [F32, F32, *lists],
+        scalars=["", "", "[0, 0]", f"[1, {old}]", "[1, 1]", "1", "False"],
+    )
+
+
+def test_rates_without_a_common_divisor_take_a_kernel_of_all_samples_for_each_phase() -> None:
+    (one,) = found(program([resampling(8_101, 8_000, 14)]), "far-from-bound")
+    assert "changes a sampling rate with 8,101 kernels of 8,014 taps, of which 14 count" in one.message
+    assert one.advice.startswith("Resample to a rate that shares a large divisor")
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        pytest.param(resampling(101, 80, 14), id="short kernels"),
+        pytest.param(resampling(8_101, 256, 4_000), id="it goes on by a part of its kernel: all taps count"),
+        pytest.param(resampling(80_000, 800, 14), id="a bank of learned kernels"),
+    ],
+)
+def test_other_convolutions_of_one_channel_change_no_rate(conv: Op) -> None:
+    assert not any("sampling rate" in one.message for one in found(program([conv]), "far-from-bound"))
 
 
 def test_a_direct_convolution_of_very_many_taps_is_far_from_what_ffts_need() -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from traceanalyzer.roofline.convolutions import fft_counts
+from traceanalyzer.roofline.convolutions import fft_counts, resampling_taps
 from traceanalyzer.roofline.ffts import fft_work
 from traceanalyzer.roofline.op_families import family_of
 from traceanalyzer.roofline.op_model import ARITHMETIC, DEPTHWISE, OpCost, op_cost_of
@@ -33,6 +33,7 @@ REACHED: Mapping[str, float] = {
     "thin conv": 0.034,  # few channels in: the first layer of a ResNet; depthwise weights' gradients 0.02 to 0.5
     "depthwise conv": 0.086,  # torch's own, 3x3 and 5x5 in bfloat16, channels first: 0.047 to 0.20
     "long conv": 0.20,  # by real FFTs, 32 signals of 64,000 and as many kernels of 16,000 in float32
+    "resampling conv": 0.08,  # 48 signals of 12 s, 83 kernels of 94 taps in float32
     "gather": 0.14,
     "scatter": 0.06,
     "row scatter": 0.25,  # 0.22 to 0.34
@@ -84,7 +85,11 @@ def bound_of(op: Signature) -> OpCost | None:
     """What one call needs at least; None for ops without a model, and where the inputs do not say."""
     known = op_cost_of(op)
     if known is not None and known.kind in ("conv", DEPTHWISE):
-        return _by_fft(op, known) or (replace(known, kind="thin conv") if _is_thin(op, known) else known)
+        return (
+            _by_phases(op, known)
+            or _by_fft(op, known)
+            or (replace(known, kind="thin conv") if _is_thin(op, known) else known)
+        )
     if known is not None:
         return known
     name = op.name.removeprefix("aten::")
@@ -118,6 +123,17 @@ def _is_thin(op: Signature, known: OpCost) -> bool:
     """Few input channels for each output: tensor cores work on 8 or more at once."""
     weight = op.shape(2 if op.name.endswith("_backward") else 1)
     return known.kind == "conv" and weight[1] < _FEW_CHANNELS
+
+
+def _by_phases(op: Signature, direct: OpCost) -> OpCost | None:
+    """A change of a sampling rate with kernels of the whole old rate; None for others."""
+    if op.name != "aten::cudnn_convolution" or direct.flops is None:
+        return None
+    image, weight = op.shape(0), op.shape(1)
+    taps = resampling_taps(image, weight, op.scalar(3))
+    out = direct.flops // (2 * math.prod(weight[1:]))
+    moved = (math.prod(image) + out) * op.item_bytes(0)
+    return OpCost("resampling conv", 2 * out * taps, moved, direct.arithmetic) if taps else None
 
 
 def _by_fft(op: Signature, direct: OpCost) -> OpCost | None:

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropWork, Resize
+from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rules.copies.strided_copy.copy_texts import TEXTS
+from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rules.copies.strided_copy.copy_texts import KERNELLESS, TEXTS
 from traceanalyzer.rules.copies.strided_copy.growing_buffers import appended, appends
+from traceanalyzer.rules.copies.strided_copy.lost_layout import VIEWED, LostLayout
 from traceanalyzer.rules.copies.strided_copy.repetitions import most_often, repetitions
 from traceanalyzer.rules.copies.strided_copy.single_frames import around_single_frames
 from traceanalyzer.rules.copies.strided_copy.slice_writes import writes_slices
@@ -32,6 +36,10 @@ class Limits:
         8.0,
         "cat appends to a buffer if one input is at least this many times as large as all other inputs together",
     )
+    min_lost_share: float = limit(
+        0.03,
+        "work between two layouts must take at least this share of GPU time; less gains little; chosen",
+    )
     append_ns: int = limit(3_000, "writing a few rows in place takes this time; H200, torch 2.11")
     usual_share: float = limit(
         0.10,
@@ -41,7 +49,7 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=tuple(TEXTS))
-def strided_copy(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Tensors are copied only to change their layout in memory.
 
     What it looks for: copies between equal dtypes that are not plain memcpys, because one side is transposed,
@@ -49,7 +57,9 @@ def strided_copy(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     are:
     - a buffer that grows by cat;
     - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor);
-    - copies of the input of a conv3d whose kernel covers one frame (1x3x3).
+    - copies of the input of a conv3d whose kernel covers one frame (1x3x3);
+    - an op of a channels-last model that writes its images channels first, as strides show, with the copies back and
+      the pointwise ops that then read both layouts.
     Why it costs: these copies read and write all data before the next work can begin. Transposed copies reach a
     quarter of the memory's rate.
     Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a
@@ -65,6 +75,14 @@ def strided_copy(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     growing = appends(work, joined, limits.grown_times)
     moved, often = work[copied], repetitions(work[copied])
     transposed = (often == 1) & ~writes_slices(moved)
+    lost = LostLayout.found_in(work, inputs, gpus)
+    for device in distinct(lost.work.device).tolist():
+        between = lost.of(device)
+        share = between.work.total_ns / max(work[work.device == device].total_ns, 1)
+        if between.asked.any() and share >= limits.min_lost_share:
+            yield _lost(between, share, limits)
+            # copies without an op were launched before the recording: they may be the same
+            transposed &= moved.op.there & ~np.isin(moved.entries, between.work.entries)
     frames = transposed & around_single_frames(moved, inputs)
     for cause, found in (
         ("growing-buffer", work[growing]),
@@ -78,6 +96,27 @@ def strided_copy(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
             share = own.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= least:
                 yield _hits(cause, own, share, limits)
+
+
+def _lost(between: LostLayout, share: float, limits: Limits) -> Hits:
+    what, advice = TEXTS["lost-layout"]
+    breaker, where = between.breaker()
+    kept = VIEWED.search(breaker) is not None  # such ops can write channels last
+    return Hits(
+        **quicker(between.work, between.needed_ns),
+        cause="lost-layout",
+        message=what + ": {gpu} of GPU time",
+        advice=advice if kept else KERNELLESS,
+        confidence=Confidence.HIGH,
+        evidence={
+            **told(between.work),
+            "gpu_share": share,
+            "breaker": breaker,
+            "where": where,
+            "asked_times": int(between.asked.sum()),
+        },
+        normal_share=0.0 if kept else limits.usual_share,
+    )
 
 
 def _hits(cause: str, found: Work, share: float, limits: Limits) -> Hits:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+# What is advised where an op has no channels-last kernel.
+KERNELLESS = (
+    "Replace this op, or put it under {torch.compile}: it writes channels first whatever it reads. Or measure the "
+    "whole model channels first: one layout throughout needs no copies."
+)
+
 # cause -> (message, advice)
 TEXTS = {
     "growing-buffer": (
@@ -22,6 +28,12 @@ TEXTS = {
         "and back {times_a_step} ({ops})",
         "Fold the frames into the batch: conv2d of (batch x frames, channels, height, width), with weight.squeeze(2), "
         "gives the same without a copy.",
+    ),
+    "lost-layout": (
+        "{breaker} turns channels-last images into channels first{where}; copies between the layouts, and ops that "
+        "read both, run {times_a_step}, in {ops}",
+        "Stay channels last there: .contiguous(memory_format=torch.channels_last); mean((2, 3)) in place of a "
+        "view that needs contiguous(); a channel shuffle on the view x.permute(0, 2, 3, 1).",
     ),
     "transposition": (
         "tensors are rewritten with their dimensions in another order {times_a_step} ({ops})",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows, numbered, starts_of_runs, sums_of
+from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.call_times import call_times
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
@@ -20,8 +21,10 @@ from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.kernels.far_from_bound.reasons import reason, reduces_nothing
 from traceanalyzer.rules.kernels.far_from_bound.slow_calls import (
     BROADCAST,
+    EQUAL,
     FLASH,
     NORM,
+    RATES,
     REMEDIES,
     SHAPE,
     SQUEEZE,
@@ -45,6 +48,10 @@ class Limits:
     floor_ns: int = limit(
         5_000,
         "every call is expected to take at least this time, even with few bytes, because some run several kernels",
+    )
+    adding_ns: int = limit(
+        10_000,
+        "index_add_ takes this CPU time where index_put_ sorts; it launches one kernel; H200, torch 2.11",
     )
     min_gpu_share: float = limit(
         0.02, "the time beyond the expected time must be at least this share of GPU time"
@@ -148,14 +155,17 @@ def _hits(
     if reduces_nothing(shape):
         remedy = SQUEEZE
     by_fft = kind == "long conv"
-    known = by_fft or remedy == SQUEEZE
+    known = by_fft or remedy in (SQUEEZE, RATES)
     torchs_own = remedy in (BROADCAST, NORM)
     why = reason(shape, kind, found.blocks, sms)
+    slower = quicker(found, fixed)
+    if remedy == EQUAL:  # its sort is a dozen kernels more, and the CPU time of their ops
+        slower["fix"] = (_in_one_kernel(found, fixed, limits.adding_ns),)
     what = "the bytes and operations of FFTs need" if by_fft else "its bytes and operations need"
     what = "a call so small needs" if times.needed_ns < limits.floor_ns else what
     needed_ns = max(times.needed_ns, limits.floor_ns)
     return Hits(
-        **quicker(found, fixed),
+        **slower,
         named_by=op,
         message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}}; {what} {{needed}}: {{ratio}} times as "
         "long, in {kernels}" + line + why,
@@ -173,3 +183,10 @@ def _hits(
         },
         normal_share=limits.usual_share if torchs_own else 0.0,
     )
+
+
+def _in_one_kernel(found: Work, fixed: Floats, cpu_ns: int) -> Replace:
+    """Each call as one kernel of the time that all of its pieces are to take."""
+    _, first, call = np.unique(found.op.rows, return_index=True, return_inverse=True)
+    op = found[first].op
+    return Replace(op.start_ns, op.end_ns, np.bincount(call, fixed).astype(np.float64)[:, None], cpu_ns)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.roofline.convolutions import nth
 from traceanalyzer.roofline.op_bounds import CONTENDED
 from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 
@@ -34,9 +35,20 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
     try:
         told = _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or _stride(op)
         told = told or _short_rows(op, kind)
+        told = _phases(op) if kind == "resampling conv" else told
     except (LookupError, TypeError, ValueError):
         told = _few_blocks(blocks, sms)
     return f": {told}" if told else ""
+
+
+def _phases(op: Signature) -> str:
+    """Of a convolution that changes a sampling rate: how few of its taps count."""
+    weight = op.shape(1)
+    old = nth(op.scalar(3), len(weight) - 3)
+    return (
+        f"it changes a sampling rate with {weight[0]:,} kernels of {weight[-1]:,} taps, of which {weight[-1] - old:,} "
+        f"count: {weight[0]:,} and {old:,} have no common divisor"
+    )
 
 
 def reduces_nothing(op: Signature) -> bool:

@@ -12,7 +12,7 @@ _COUNTS = (
     "Count with torch.histc or torch.bincount(index, weights): they add in each block's shared memory first, not one "
     "after the other in the result"
 )
-_EQUAL = (
+EQUAL = (
     "Equal indices are added one after the other: use F.embedding or index_select instead of table[index], and "
     "index_add_ instead of index_put_(accumulate=True); they add many at once"
 )
@@ -25,6 +25,11 @@ NORM = "Put the norm under {torch.compile}: torch's own kernels use one block pe
 _FFT = (
     "Convolve by FFT: torch.fft.rfft of the signal and of the kernel, both padded to one length, their product, "
     "irfft (torchaudio.functional.fftconvolve); a direct convolution multiplies every output with every tap"
+)
+RATES = (
+    "Resample to a rate that shares a large divisor with the old one (8000 to 8100 has 81 kernels of 94 taps, 8000 to "
+    "8101 has 8101 of 8014), or by FFT (scipy's resample: rfft, cut or pad, irfft); build the kernels once "
+    "(torchaudio.transforms.Resample)"
 )
 _ATTENTION = (
     "Enable the flash kernel: is_causal=True instead of a causal mask, no mask where nothing is masked; for biases "
@@ -42,7 +47,7 @@ REMEDIES: Mapping[str, str] = {
     "scatter": _PLACES,
     "row scatter": _PLACES,
     "histogram": _COUNTS,
-    **dict.fromkeys(("sorted sum", "sorted row sum", "indexed sum", "indexed row sum"), _EQUAL),
+    **dict.fromkeys(("sorted sum", "sorted row sum", "indexed sum", "indexed row sum"), EQUAL),
     "softmax": _ORDER,
     "reduction": f"{_ORDER}, or put it under {{torch.compile}}",
     "norm": NORM,
@@ -51,6 +56,7 @@ REMEDIES: Mapping[str, str] = {
     "matmul": "Pad the odd dimension to a multiple of 8, or split a product with one long dimension into parts",
     "attention": _ATTENTION,
     "long conv": _FFT,
+    "resampling conv": RATES,
     "depthwise conv": _DEPTHWISE,
     "batch norm": "Use {channels_last}, or more channels or images at once",
 }

@@ -1,0 +1,94 @@
+"""Images that an op of a channels-last model turns into channels first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.rules.kernel_programs import BF16, NVJET, Op, found, program
+
+MOVED = (
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
+    "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}> >(int, int)"
+)
+ADDED = "void at::native::elementwise_kernel<128, 4, at::native::CUDAFunctor_add<c10::BFloat16> >(int)"
+IMAGE = [64, 128, 56, 56]
+FIRST, LAST = [401408, 3136, 56, 1], [401408, 1, 7168, 128]
+
+
+def copy(written: Sequence[int], read: Sequence[int], inside: str, shape: Sequence[int] = IMAGE) -> Op:
+    dims = [list(shape), list(shape), []]
+    return Op(
+        "aten::copy_",
+        MOVED,
+        40,
+        dims,
+        [BF16, BF16, "Scalar"],
+        inside=inside,
+        strides=[list(written), list(read), []],
+    )
+
+
+def convolution(steps: Sequence[int], shape: Sequence[int] = IMAGE) -> Op:
+    dims, strides = [list(shape), [128, 128, 3, 3]], [list(steps), [1152, 1, 384, 128]]
+    return Op(
+        "aten::cudnn_convolution", NVJET, 100, dims, [BF16, BF16], inside="aten::conv2d", strides=strides
+    )
+
+
+def added(left: Sequence[int], right: Sequence[int]) -> Op:
+    dims, strides = [IMAGE, IMAGE, []], [list(left), list(right), []]
+    return Op("aten::add", ADDED, 90, dims, [BF16, BF16, "Scalar"], strides=strides)
+
+
+def broken() -> list[Op]:
+    """A copy to channels first, a sum of both layouts, and a convolution that converts back."""
+    return [
+        copy(FIRST, LAST, "aten::contiguous"),
+        added(LAST, FIRST),
+        copy(LAST, FIRST, "aten::conv2d"),
+        convolution(LAST),
+    ]
+
+
+def test_the_op_that_breaks_the_layout_is_named_with_what_follows() -> None:
+    (one,) = found(program(broken()), "strided-copy")
+    assert one.cause == "lost-layout"
+    assert one.evidence["breaker"] == "aten::contiguous"
+    assert set(one.evidence["ops"]) == {"aten::contiguous", "aten::add", "aten::conv2d"}
+    assert "memory_format=torch.channels_last" in one.advice
+    whole = 6 * (40 + 90 + 40) * 1_000
+    assert whole - 6 * 90_000 < one.cost_ns < whole  # the sum remains, by the bytes that it passes over
+
+
+def test_an_op_without_a_channels_last_kernel_is_not_advised_to_keep_the_layout() -> None:
+    ops = [copy(FIRST, LAST, "aten::group_norm"), copy(LAST, FIRST, "aten::conv2d"), convolution(LAST)]
+    (one,) = found(program(ops), "strided-copy")
+    assert (one.cause, one.evidence["breaker"]) == ("lost-layout", "aten::group_norm")
+    assert one.advice.startswith("Replace this op")
+
+
+def test_channels_in_groups_are_channels_as_well() -> None:
+    groups, last, first = [64, 2, 64, 56, 56], [401408, 64, 1, 7168, 128], [401408, 200704, 3136, 56, 1]
+    shuffled = copy(first, last, "aten::reshape", groups)
+    (one,) = found(program([shuffled, convolution(LAST)]), "strided-copy")
+    assert (one.cause, one.evidence["breaker"]) == ("lost-layout", "aten::reshape")
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        # no convolution takes channels last: the model is channels first
+        [copy(FIRST, LAST, "aten::contiguous"), convolution(FIRST)],
+        # no convolution takes or gives a tensor of that size: heads and rows of an attention
+        [copy(FIRST, LAST, "aten::contiguous"), convolution([200704, 1, 3584, 64], [64, 64, 56, 56])],
+        # images come channels first, and the first convolution converts them
+        [copy(LAST, FIRST, "aten::conv2d"), convolution(LAST)],
+        # both in one layout, once a slice of more channels
+        [copy(LAST, [802816, 1, 14336, 256], "aten::contiguous"), convolution(LAST)],
+    ],
+    ids=["channels-first", "other-tensors", "first-layer", "slices"],
+)
+def test_other_copies_break_no_layout(ops: list[Op]) -> None:
+    assert [one.cause for one in found(program(ops), "strided-copy")] == ["transposition"]
