@@ -19,7 +19,7 @@ def test_the_rank_that_waits_least_sets_the_pace() -> None:
     waits = {0: 5, 1: 1, 2: None, 3: 9}
     ranks: Any = [SimpleNamespace(rank=rank, predicted_waiting_ns=ns) for rank, ns in waits.items()]
     step: Any = SimpleNamespace(bound="cpu")
-    assert _pace(ranks, step).startswith("rank 1 sets the pace")
+    assert _pace(ranks, step).startswith("rank 1 is the slowest")
 
 
 def test_the_mean_of_a_curve_that_does_not_change_is_its_value() -> None:

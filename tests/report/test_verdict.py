@@ -13,7 +13,7 @@ from traceanalyzer.model.report import Verdict
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.verdict import verdict_of
 
-ABOUT = "about 9.00 of 18.0 ms a step (-50 %; then the CPU limits)"
+ABOUT = "a step takes about 9.00 instead of 18.0 ms (-50 %; then the CPU limits)"
 
 
 def graded(*severities: Severity, rank: int | None = None) -> list[Finding]:
@@ -30,7 +30,7 @@ def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_giv
     assert verdict_of(head, graded(HIGH, HIGH, HIGH, INFO)) == Verdict(
         "25.0 ms recorded, 18.0 ms predicted without the profiler (17.0 to 19.0)",
         "the CPU",
-        f"1 to 3, in this order (scheduler-gap first): together leave {ABOUT}",
+        f"1 to 3, in this order (scheduler-gap first): together, {ABOUT}",
     )
     units = samples.estimate(900_000, low_ns=800_000, high_ns=1_100_000)
     assert verdict_of(replace(head, step=units), []).step.endswith("(800 µs to 1.10 ms)")
@@ -53,14 +53,14 @@ def test_a_finding_without_a_predicted_saving_is_named_beside_the_fix() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)
     fix = verdict_of(head, [first, replace(second, saving=None)]).fix
-    assert fix == f"1 (scheduler-gap): leaves {ABOUT}; what 2 would save cannot be predicted"
+    assert fix == f"1 (scheduler-gap): {ABOUT}; what 2 would save cannot be predicted"
 
 
 def test_a_profiler_that_adds_nothing_is_said_to_and_never_less_than_nothing() -> None:
     for unprofiled in (25 * MS, 26 * MS):
         step = samples.estimate(unprofiled)
         said = verdict_of(samples.trace(step=step), []).step
-        assert said.startswith("25.0 ms recorded, the same predicted without the profiler (2")
+        assert said.startswith("25.0 ms recorded and 25.0 ms predicted without the profiler (2")
 
 
 def test_a_measured_step_is_said_to_be_the_users() -> None:
@@ -80,7 +80,7 @@ def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
     ("bound", "words"),
     [
         ("gpu", "the GPU"),
-        ("wait", "the CPU and the GPU in turn, each waiting for the other"),
+        ("wait", "the CPU and the GPU, which wait for each other"),
         ("communication", "communication"),
     ],
 )
@@ -94,7 +94,7 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     [
         (("gpu", "cpu"), "the GPU or the CPU"),
         (("communication", "cpu"), "communication or the CPU"),
-        (("gpu", "wait"), "the GPU, or the CPU and the GPU in turn, each waiting for the other"),
+        (("gpu", "wait"), "the GPU, or the CPU and the GPU, which wait for each other"),
     ],
 )
 def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:
@@ -138,7 +138,7 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)
     assert verdict_of(head, [replace(first, saving=None), second]).fix == (
-        f"begin with 1 (scheduler-gap), whose saving cannot be predicted; 2 (scheduler-gap): leaves {ABOUT}"
+        f"begin with 1 (scheduler-gap), whose saving cannot be predicted; 2 (scheduler-gap): {ABOUT}"
     )
     same = replace(head, together=head.step)
     assert verdict_of(same, [replace(first, saving=None)]).fix == "begin with 1 (scheduler-gap)"
@@ -190,13 +190,13 @@ def test_a_trace_without_a_device_is_not_judged() -> None:
 def test_numbers_are_those_of_the_findings(severities: list[Severity], words: str) -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     said = verdict_of(head, graded(*severities)).fix
-    assert said == f"{words}, in this order (scheduler-gap first): together leave {ABOUT}"
+    assert said == f"{words}, in this order (scheduler-gap first): together, {ABOUT}"
 
 
 def test_findings_of_other_ranks_are_theirs() -> None:
     head = samples.trace(1, step=samples.estimate(), together=samples.estimate(9 * MS))
     said = verdict_of(head, [*graded(HIGH, rank=0), *graded(HIGH, rank=1)]).fix
-    assert said == f"2 (scheduler-gap): leaves {ABOUT}"
+    assert said == f"2 (scheduler-gap): {ABOUT}"
 
 
 COSTS = (  # beyond the largest three: only the sum of idle time has it

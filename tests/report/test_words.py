@@ -36,7 +36,7 @@ def test_a_span_names_its_unit_once() -> None:
 
 def test_causes_and_ops_are_in_words() -> None:
     assert in_words("idle:in-graph") == "inside a CUDA graph"
-    assert in_words("idle:host-code") == "host code"
+    assert in_words("idle:host-code") == "host code between ops"
     assert in_words("copy_h2d") == "copy to the device"
     engine = "autograd::engine::evaluate_function: "
     assert short_ops(f"{engine}MmBackward0, aten::mm, {engine}x") == "MmBackward0, aten::mm, x"

@@ -23,7 +23,7 @@ class CauseText(NamedTuple):
 
 TEXTS: dict[str, CauseText] = {
     "launch-latency": CauseText(
-        "launch latency",
+        "delay from launch to start",
         "from launch to start of kernels",
         "work was queued in time and started after the device's usual delay",
         "Fewer and larger kernels: fusion, CUDA graphs.",
@@ -47,8 +47,8 @@ TEXTS: dict[str, CauseText] = {
         "Record longer: the work was launched before recording began.",
     ),
     "tail": CauseText(
-        "after the last launch",
-        "after the last launch",
+        "after the last recorded launch",
+        "after the last recorded launch",
         "the CPU launches nothing more until the end of the last step",
         "See what the CPU does after its last launch.",
     ),
@@ -77,13 +77,13 @@ TEXTS: dict[str, CauseText] = {
         "Nothing to do: capture once, outside the steps that count.",
     ),
     "python": CauseText(
-        "Python code",
+        "Python between ops",
         "while Python runs",
         "Python ran between two ops",
         "Move it out of the loop, or launch more work before it.",
     ),
     "host-code": CauseText(
-        "host code",
+        "host code between ops",
         "while host code runs between ops",
         "the CPU ran Python or other code between two ops",
         "Record with with_stack=True: it names the line.",
@@ -95,7 +95,7 @@ TEXTS: dict[str, CauseText] = {
         "Fuse ops or compile the model, so that backward has fewer nodes.",
     ),
     "host-work": CauseText(
-        "host work",
+        "CPU work inside an op",
         "while an op computes on the CPU",
         "an op computed on the CPU",
         "Run it on the device, or once before the loop, if possible.",

@@ -58,6 +58,17 @@ def rank_of_name(source: str) -> int | None:
     return _number(_RANK_NAME, (path.name, path.parent.name))
 
 
+def any_rank(source: str) -> str:
+    """The pattern of the files of all ranks beside it, `ddp.rank*.json`; the path itself where its name has no rank."""
+    path = Path(source)
+    found = _RANK_NAME.search(path.name)
+    return (
+        source
+        if found is None
+        else str(path.with_name(f"{path.name[: found.start(1)]}*{path.name[found.end(1) :]}"))
+    )
+
+
 def iteration_of_name(source: str) -> int | None:
     """The iteration that a file's path names, `iteration_10/rank0.json`; None where it names none."""
     return _number(_ITERATION_NAME, reversed(Path(source).parts[-_DEPTH - 1 :]))

@@ -5,6 +5,7 @@ Two recordings of one rank are told apart: a copy, one program twice, such as be
 
 from __future__ import annotations
 
+import shlex
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,10 +17,10 @@ import numpy as np
 
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Skipped, Trace, ints, matching, narrow_codes, texts_of
-from traceanalyzer.read.folders import rank_of_name
+from traceanalyzer.read.folders import any_rank, rank_of_name
 
 _COMPARE = "To compare two recordings: traceanalyzer compare {} {}"
-_EACH = "Diagnose each job by itself: traceanalyzer diagnose {}, and the same of {}."
+_EACH = "Diagnose each job alone, with the files of all its ranks: traceanalyzer diagnose {}, and then {}."
 _SKETCH = 128  # names kept of a program: the share that two have in common is known to 0.04; chosen
 _ALIKE = 0.5  # of the names: 51 of 65 programs before and after a change share more, 6 % of other pairs; H200
 
@@ -123,21 +124,24 @@ def _two_of_a_rank(one: Declared, other: Declared) -> UnreadableTrace:
     problem = "two traces of rank {}: {} and {}".format(one.rank, *names)
     part = one.alike(other)
     places = _apart(*names)
-    each, compare = _EACH.format(*places), _COMPARE.format(*places)
+    each, compare = (text.format(*map(shlex.quote, places)) for text in (_EACH, _COMPARE))
     if one.world_size != other.world_size:
-        sizes = f"of {one.world_size} and of {other.world_size} ranks"
-        return UnreadableTrace(f"{problem}: two jobs, {sizes}", remedy=each)
+        sizes = f"one of {one.world_size} ranks, one of {other.world_size}"
+        return UnreadableTrace(f"{problem}: these are of two jobs, {sizes}", remedy=each)
     if part < _ALIKE:
-        share = f"{part:.0%} of the names of ops and kernels are in both"
-        problem = f"{problem}: two jobs, or one that was changed much: {share}"
+        share = f"only {part:.0%} of the names of ops and kernels are in both"
+        problem = f"{problem}: these are of two jobs, or of one job before and after a large change; {share}"
         return UnreadableTrace(problem, remedy=f"{each} {compare}")
     return UnreadableTrace(f"{problem}: one program, recorded twice", remedy=compare)
 
 
 def _apart(one: str, other: str) -> tuple[str, str]:
-    """The folders of two files, where these tell them apart: a job is compared whole."""
+    """What stands for the files of each job: the folders of two files, or else their names for any rank."""
     folders = str(Path(one).parent), str(Path(other).parent)
-    return folders if folders[0] != folders[1] else (one, other)
+    if folders[0] != folders[1]:
+        return folders
+    every = any_rank(one), any_rank(other)
+    return every if every[0] != every[1] else (one, other)
 
 
 def _named(traces: Sequence[Declared]) -> list[Declared]:

@@ -24,6 +24,7 @@ from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
 
 LARGEST = 3
+_LINK_COPIES = {"copy_h2d": "host-to-device copy", "copy_d2h": "device-to-host copy"}
 # Idle time that the profiler does not make longer: few events for its length (replay/slowdown.py).
 _AS_RECORDED = frozenset(
     TEXTS[cause].idle
@@ -79,20 +80,20 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     waits = analysis.resolve({"waits": Need(CollectiveWaits, optional=True)})["waits"]
     took_ns = np.minimum(_exposed_ns(every), without_waiting(every, waits))
     of_step, shared = _of_steps(every), every.kind.one_of("communication")
-    copied = every.kind.one_of("copy_h2d", "copy_d2h")
-    own, moved = of_step & ~shared & ~copied, of_step & copied
+    own = of_step & ~shared & ~every.kind.one_of(*_LINK_COPIES)
     times = _gpu_ns(every[own], took_ns[own], len(usual))
-    copies = _gpu_ns(every[moved], took_ns[moved], len(usual))
+    copies: dict[str, float] = {}
+    for kind, words in _LINK_COPIES.items():
+        moved = of_step & every.kind.one_of(kind)
+        taken = _gpu_ns(every[moved], took_ns[moved], len(usual))
+        copies |= {f"{name}, {words}": ns for name, ns in taken.items()}
     exchanged = _exchanged_ns(every[of_step & shared], took_ns[of_step & shared], len(usual))
     idle_ns = _idle_ns(idle[(idle.device == device) & np.isin(idle.step, usual)], steps, len(usual))
     step_ns, idle_ns = _unprofiled(
         analysis, sum(map(sum, (times.values(), copies.values(), exchanged.values()))), idle_ns
     )
     found = [Cost(name, "gpu", ns, ns / step_ns) for name, ns in times.items()]
-    found += [
-        Cost(f"{name}, copying over the link to the host", "copy", ns, ns / step_ns)
-        for name, ns in copies.items()
-    ]
+    found += [Cost(name, "copy", ns, ns / step_ns) for name, ns in copies.items()]
     found += [Cost(name, "communication", ns, ns / step_ns) for name, ns in exchanged.items()]
     found += [Cost(name, "idle", ns, ns / step_ns) for name, ns in idle_ns.items()]
     found = sorted((cost for cost in found if cost.step_ns > 0), key=_order)

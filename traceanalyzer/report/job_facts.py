@@ -41,11 +41,15 @@ _ALONE = "no collective in common with another rank: it is diagnosed alone, not 
 _BOUNDS = {
     "gpu": "its GPU",
     "cpu": "its CPU",
-    "wait": "CPU and GPU waiting for each other",
+    "wait": "its CPU and GPU, which wait for each other",
     "communication": "communication",
 }
 
-_OF_ALL = _BOUNDS | {"gpu": "the GPU of each rank", "cpu": "the CPU of each rank"}
+_OF_ALL = {
+    "gpu": "the GPU of each rank",
+    "cpu": "the CPU of each rank",
+    "wait": "CPU and GPU of each rank, which wait for each other",
+}
 
 
 def compares_ranks() -> frozenset[str]:
@@ -224,7 +228,7 @@ def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
         (rank.predicted_waiting_ns, rank.rank) for rank in ranks if rank.predicted_waiting_ns is not None
     ]
     slowest = min(known)[1]
-    return f"rank {slowest} sets the pace, limited by {_BOUNDS.get(step.bound, step.bound)}"
+    return f"rank {slowest} is the slowest, limited by {_BOUNDS.get(step.bound, step.bound)}"
 
 
 def _whom(ranks: Sequence[RankReport], culprits: Sequence[int], step: StepEstimate | None) -> str:
@@ -234,7 +238,7 @@ def _whom(ranks: Sequence[RankReport], culprits: Sequence[int], step: StepEstima
         held = max(by_rank[rank].holding_up_ns for rank in culprits)
         named, more = sorted(culprits[:_NAMED]), len(culprits) - _NAMED
         names = f"{', '.join(map(str, named))} and {more} more" if more > 0 else listed(named)
-        what = f"the others wait {format_ns(held)} a step for" if held else "the others wait for"
+        what = f"the other ranks wait{f' {format_ns(held)} a step' * (held > 0)} for"
         alone = (rank.alone_ns or 0 for rank in ranks if rank.rank not in culprits)
         return f"{what} rank{'s' * (len(culprits) > 1)} {names}{_next_slowest(max(alone, default=0), held, step)}"
     latest = max(ranks, key=lambda rank: (rank.holding_up_ns, -rank.rank))
@@ -242,7 +246,9 @@ def _whom(ranks: Sequence[RankReport], culprits: Sequence[int], step: StepEstima
     if latest.last_share < _SURE or latest.holding_up_ns < _MUCH * recorded:
         return ""
     peers = [rank.rank for rank in ranks if rank is not latest]
-    others, all_do = (f"rank {peers[0]} waits", "both") if len(peers) == 1 else ("the others wait", "all")
+    others, all_do = (
+        (f"rank {peers[0]} waits", "both") if len(peers) == 1 else ("the other ranks wait", "all")
+    )
     return (
         f"in the recording, {others} {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}; {all_do} do the "
         "same work, so do not trust this wait: time some steps without the profiler"
@@ -253,4 +259,4 @@ def _next_slowest(longest_ns: int, held_ns: int, step: StepEstimate | None) -> s
     """What the others take without waiting, where that leaves little of the wait to be saved."""
     if step is None or step.unprofiled_ns - longest_ns >= _GONE * held_ns:
         return ""
-    return f", and take up to {format_ns(longest_ns)} without waiting"
+    return f"; without this wait they would still take up to {format_ns(longest_ns)}"

@@ -32,7 +32,7 @@ _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {
     "gpu": "the GPU",
     "cpu": "the CPU",
-    "wait": "the CPU and the GPU in turn, each waiting for the other",
+    "wait": "the CPU and the GPU, which wait for each other",
     "communication": "communication",
 }
 
@@ -75,13 +75,13 @@ def _step(trace: TraceReport) -> str:
             return f"{traced} recorded, {alone} without the profiler, {by_whom(trace)}"
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
-        takes = f"the same predicted without the profiler ({span})"
+        takes = f"and {traced} predicted without the profiler ({span})"
         left = (
             f"; {_percent(step.left_out_share)} of the time is in steps unlike the others, which are left out"
         )
         left = left if step.left_out_share >= MUCH else _longer(trace, step)
         told = takes if same else f"{alone} predicted without the profiler ({span})"
-        return f"{traced} recorded, {told}{left}"
+        return f"{traced} recorded{' ' if same else ', '}{told}{left}"
     if trace.steps is not None and trace.steps.marked:
         return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} recorded"
     return f"{format_ns(trace.window.length_ns)} recorded in all; no step is marked"
@@ -249,8 +249,8 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     which = f"{listed(replayed)}{', in this order' * several} ({wrong[replayed[0]].rule}{' first' * several})"
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
-    left = f"about {format_span(then_ns, now_ns, 'of')} a step (-{_percent(saved)}{_then(trace)})"
-    gives = f"{'together leave' if several else 'leaves'} {left}"
+    takes = f"takes about {format_span(then_ns, now_ns, 'instead of')} (-{_percent(saved)}{_then(trace)})"
+    gives = f"{'together, ' * several}a step {takes}"
     gives = f"save{'s' * (not several)} almost nothing" if Severity.of(saved) is Severity.INFO else gives
     later = [number for number in wrong if number not in (first, *replayed)]
     unknown = f"; what {listed(later)} would save cannot be predicted" if later else ""

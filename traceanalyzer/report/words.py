@@ -6,6 +6,8 @@ from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.units import format_ns
 
 _CLASSES = {
+    "compute_over_communication": "compute and communication at once",
+    "compute_over_copy": "compute and copy at once",
     "communication_waiting": "waiting for other ranks",
     "communication_transfer": "transfer between ranks",
     "copy_h2d": "copy to the device",
@@ -18,7 +20,7 @@ _PREFIX = "idle:"
 
 
 def in_words(name: str) -> str:
-    """`idle:host-code` as `host code`, `copy_h2d` as `copy to the device`."""
+    """`idle:host-code` as `host code between ops`, `copy_h2d` as `copy to the device`."""
     name = name.removeprefix(_PREFIX)
     if name in TEXTS:
         return TEXTS[name].name

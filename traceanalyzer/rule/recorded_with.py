@@ -40,6 +40,7 @@ FEATURES: Mapping[str, Feature] = {
     "F.scaled_dot_product_attention": Feature((2, 0)),
     "torch._foreach_copy_": Feature((2, 1)),
     "expandable_segments": Feature((2, 1)),
+    "ncu": Feature(on_rocm="rocprof-compute"),
     "enable_cuda_sync_events=True": Feature(
         on_rocm="rocprofv3 --sys-trace, since torch's profiler records no waits for events on ROCm"
     ),

@@ -266,7 +266,7 @@ def configured(rules: Iterable[Rule], settings: Mapping[str, str | float]) -> tu
         current = dict(known.in_force())
         if name not in current:
             names = ", ".join(current)
-            raise BadOption(f"rule {slug} has no limit {name!r}", remedy=f"Its limits are: {names}.")
+            raise BadOption(f"rule {slug} has no threshold {name!r}", remedy=f"Its thresholds are: {names}.")
         number = _as_type(key, value, type(current[name]))
         own = {} if known.limits is None or name == MIN_SHARE else {name: number}
         share = number if name == MIN_SHARE else known.min_share
@@ -283,7 +283,7 @@ def _as_type(key: str, text: str | float, wanted: type) -> Any:
     except (ValueError, OverflowError):
         raise BadOption(f"{key}={text}: not {'a whole number' if wanted is int else 'a number'}") from None
     if not 0 <= value < math.inf:
-        raise BadOption(f"{key}={text}: a limit is finite and not negative")
+        raise BadOption(f"{key}={text}: a threshold is finite and not negative")
     return value
 
 

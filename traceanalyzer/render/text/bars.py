@@ -13,7 +13,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "Each idle moment is counted under one cause; a finding can include several."
+_LEGEND = "Each idle moment has one cause; a finding may have several. Ops: innermost."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {
@@ -33,7 +33,7 @@ _GLYPHS = {
 _OTHER_GLYPH = "■"
 _STYLES = {"compute": "green", "communication": "magenta", "copy": "cyan", "memset": "cyan", IDLE: "dim"}
 _BEFORE = ("dispatching", "launch-latency")  # causes whose op is the one that the device waited for
-_OTHER = "other causes"
+_OTHER, _OTHER_WORK = "other causes", "other work"
 _LEAST_SHARE = 0.005  # of the window: less is left out where there is little room
 _ROOM_FOR_OTHER = 6  # rows
 _LABELS = 22  # columns of the names at least: with these, those of two devices stand below one another
@@ -51,14 +51,13 @@ def device_bar(
     label = (
         f"window on device {time.device}" if rank is None else f"window on rank {rank}, device {time.device}"
     )
-    cells = bar(list(time.classes_ns.values()), page.width - len(label) - 2)
-    drawn = (
-        page.styled(_glyph(name) * n, _style(name)) for name, n in zip(time.classes_ns, cells, strict=True)
-    )
-    page.lines.append(f"{label}  {''.join(drawn)}")
     rows = [(in_words(name), name, ns, list[str]()) for name, ns in time.classes_ns.items() if ns]
     causes = [(cause, "", ns, ops) for cause, ns, ops in _causes(time)]
     rows = [*rows, *causes] if most is None else _largest(rows, causes, most, time.length_ns)
+    classes = [(name, ns) for _, name, ns, _ in rows if name]
+    cells = bar([ns for _, ns in classes], page.width - len(label) - 2)
+    drawn = (page.styled(_glyph(name) * n, _style(name)) for (name, _), n in zip(classes, cells, strict=True))
+    page.lines.append(f"{label}  {''.join(drawn)}")
     room = max([_LABELS, *(len(label) for label, *_ in rows)])
     for label, name, ns, ops in rows:
         text = f" {label:<{room}}{_amount(ns, time.length_ns)}"
@@ -71,9 +70,13 @@ def device_bar(
 def _largest(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: int) -> list[Row]:
     """The largest `most` of the classes in their order and then the causes; idle time is one.
 
-    Where there is room for it, the causes beside those shown are one more; if none is shown, there is none more.
+    Where there is room for it, the causes beside those shown are one more; if none is shown, there is none more. The
+    classes that are left out are one, too.
     """
+    small = sum(row[2] for row in rows if row[2] < _LEAST_SHARE * length_ns and row[1] != IDLE)
     large = [row for row in (*rows, *causes) if row[2] >= _LEAST_SHARE * length_ns or row[1] == IDLE]
+    if small >= _LEAST_SHARE * length_ns:
+        large.insert(sum(bool(row[1]) for row in large), (_OTHER_WORK, "other", small, []))
     idle_first = sorted(large, key=lambda row: (row[1] != IDLE, row[0] == _OTHER, -row[2]))
     kept = [row for row in large if row in idle_first[:most] and row[0] != _OTHER]
     shown = [cause for cause in causes if cause in kept]

@@ -18,11 +18,13 @@ from traceanalyzer.render.words.savings import (
     amount_words,
     finding_name,
     grade,
+    probably_nothing,
     saves_nothing,
     saving_words,
     short_amounts,
 )
 from traceanalyzer.report.verdict import listed
+from traceanalyzer.rule.registry import all_rules
 
 SEVERITY_STYLES = {
     Severity.HIGH: "red",
@@ -31,6 +33,8 @@ SEVERITY_STYLES = {
     Severity.INFO: "dim",
 }
 _TITLES = ("times", "steps", "confidence", "example at", "long", "step", "on", "timestamp")
+_OF_THE_GPU = ("copies", "kernels")  # groups of rules
+_CPU_FIRST = "This saves nothing while the CPU is the limit. "
 FULL = 4  # lines of what happened, with all of what to do
 _FEW = 5  # lines of a finding at most, if it has a line of what it saves and is not in full
 _ALL = 99  # lines
@@ -46,7 +50,7 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
     fault = _fault(number, report)
     _title(page, number, finding, report, fault)
     page.put(short_ops(finding.message), indent=3)
-    page.put(f"-> {finding.advice}", indent=3, hang=3)
+    page.put(f"-> {_advice(finding, report)}", indent=3, hang=3)
     amounts = amount_words(finding, _step(finding, report))
     if amounts:
         page.put(
@@ -68,10 +72,21 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
         return
     if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
         room = detail if detail < FULL else _ALL
-        put_fitted(page, f"-> {finding.advice}", room, indent=3, hang=3, whole=True)
+        put_fitted(page, f"-> {_advice(finding, report)}", room, indent=3, hang=3, whole=True)
     amounts = _amounts(finding, fault, _step(finding, report))
     if amounts and (detail == FULL or len(page.lines) < _FEW):
         put_fitted(page, amounts, 1, indent=3, style="dim", spare=int(detail == FULL))
+
+
+def _advice(finding: Finding, report: Report) -> str:
+    """What to do; of the GPU's work, after what it saves nothing for: the CPU that is the limit."""
+    step, of_gpu = (
+        _step(finding, report),
+        any(one.slug == finding.rule and one.group in _OF_THE_GPU for one in all_rules()),
+    )
+    waits = step is not None and step.bound == "cpu" and not step.open and of_gpu
+    vain = finding.saving is not None and probably_nothing(finding.saving)
+    return _CPU_FIRST * (waits and vain) + finding.advice
 
 
 def _in_vain(finding: Finding) -> bool:
@@ -101,7 +116,9 @@ def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fau
     if fault is not None:
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]
-        right = grade(together, listed(fault.findings)) if number == first else f"fixed with {first}"
+        in_vain = fault.saving is not None and probably_nothing(fault.saving)
+        shared = f"{finding.severity}, {'same cause as' if in_vain else 'fixed with'} {first}"
+        right = grade(together, listed(fault.findings)) if number == first else shared
     whose = _whose(finding, report)
     room = max(page.width - len(right) - len(f"{number}    {whose}"), 20)
     title = f"{number}  {_name(finding, room, max(page.width - _BESIDE, _LEAST_BY))}{whose}"

@@ -16,6 +16,7 @@ _EVIDENCE = (
     (re.compile(r", of shapes [\dx]+(?:, [\dx]+)*"), ""),
     (re.compile(r" \((?!\d+ % of the time)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
 )
+_CUT = " (more: --verbose)"
 _ENOUGH = 0.4  # of the room: a clause that ends there is better than a word later
 
 
@@ -35,7 +36,7 @@ def put_fitted(
     whole: bool = False,
     spare: int = 0,
 ) -> None:
-    """Put the text in at most so many lines: evidence goes first, then the last clauses, which shows as three dots.
+    """Put the text in at most so many lines: evidence goes first, then the last clauses, and it says so.
 
     Args:
         whole: a sentence is never cut, even if it takes more lines: half a sentence of advice is none.
@@ -71,7 +72,7 @@ def _shorter(text: str, lines: int, page: Page) -> list[str]:
     *_, text = _without_evidence(text)
     room = lines * page.width
     sentences, clauses, words = (
-        [text[: end.start()].rstrip(" .;:,") + " ..." for end in reversed(list(pattern.finditer(text)))]
+        [text[: end.start()].rstrip(" .;:,") + _CUT for end in reversed(list(pattern.finditer(text)))]
         for pattern in (_SENTENCES, _ENDS, re.compile(" "))
     )
     long = [one for one in (*sentences, *clauses) if len(one) > _ENOUGH * room and _closed(one)]

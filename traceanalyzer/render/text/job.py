@@ -100,10 +100,12 @@ def slowdown_lines(found: Slowdown) -> Iterator[str]:
             yield f"    with one uneven {name} alone: {said}"
 
 
-_TITLES = ("rank", "recorded", "waits", "holds up", "alone", "clock off", "drift", "+-")
+_TITLES = ("rank", "recorded", "waits", "holds up", "alone", "clock offset", "drift", "±")
 _LEGEND = (
-    "a step each; recorded: median; waits: in collectives until the last rank arrives; holds up: what others wait for "
-    "this rank; alone: predicted without the profiler and without waiting, beside which a rank's other work goes on"
+    "Times are per step. recorded: median. waits: in collectives until the last rank arrives. holds up: the mean time "
+    "that the other ranks wait for this rank. alone: predicted without the profiler, if the rank never had to wait; "
+    "this is more than recorded minus waits, because other work of the rank runs during its waits. clock offset: of "
+    "this rank's clock from the reference rank's, known to within ±."
 )
 
 

@@ -31,7 +31,7 @@ _ASCII = str.maketrans(
         "▤": "+",
         "◌": ":",
     }
-    | {"·": ".", "µ": "u", "×": "x", "…": "."}
+    | {"·": ".", "µ": "u", "×": "x", "…": ".", "±": "+-"}
 )
 _ENDLESS, _NAME = re.compile(r"(?<!\S)[^\s/]{200,}(?!\S)"), 72  # names of generated kernels; paths stay whole
 _FRAME = re.compile(r"\S+\.py\(\d+\): [\w<>.]+[,;:]?")

@@ -51,7 +51,7 @@ def put_title(page: Page, report: Report, findings: Collection[Finding]) -> None
     counts = Counter(finding.severity for finding in findings)
     named = [f"{counts[severity]} {severity}" for severity in Severity if counts[severity]]
     judged = any(trace.accounting for trace in report.traces)
-    right = ", ".join(named) or ("no findings" if judged else "nothing was judged")
+    right = f"severity: {', '.join(named)}" if named else "no findings" if judged else "nothing was judged"
     left = f"traceanalyzer {__version__}  "
     traces = report.traces
     name = Path(traces[0].meta.source).name if len(traces) == 1 else f"{len(traces)} ranks"
@@ -93,7 +93,7 @@ def _what(trace: TraceReport) -> str:
         outside_ns = trace.window.length_ns - (steps.steady or steps.every).total_ns
     many = f"{count:,} step{'s' * (count != 1)} in a window of {whole}" if count else whole
     if outside_ns >= _OUTSIDE * trace.window.length_ns:
-        many += f", {format_ns(outside_ns)} of it outside of them"
+        many += f" ({format_ns(outside_ns)} of it in no step)"
     return ", ".join([*devices, f"{many}, as asked for with --window" if trace.window.asked else many])
 
 

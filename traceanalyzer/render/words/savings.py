@@ -43,8 +43,12 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
         return f"fixing it alone makes a step{whole} longer, by {format_ns(-saving.step_ns)}"
     if step is None:
         return f"saves {format_ns(saving.step_ns)} a step"
-    beyond = ", on top of the more specific findings" if saving.beyond else ""
-    return f"saves {format_span(saving.step_ns, step.unprofiled_ns, 'of')} a step{beyond}"
+    span = format_span(saving.step_ns, step.unprofiled_ns, "of")
+    return (
+        f"saves another {span} a step after the more specific fixes"
+        if saving.beyond
+        else f"saves {span} a step"
+    )
 
 
 def cost_words(finding: Finding) -> str:
@@ -117,20 +121,25 @@ def grade(finding: Finding, fault: str = "", *, another: bool = False) -> str:
     """
     severity, saving, info = str(finding.severity), finding.saving, finding.severity is Severity.INFO
     if saving is None:
-        more = "another " if another else ""
+        more = "a further " if another else ""
         costs = f"  costs {more}{format_share(finding.cost_share)} of the recording"
         return severity + costs * (not info)
     who, saves = (f"{fault} ", "save") if fault else ("", "saves")
     share, span = saving.share, _percents(saving)
     if saves_nothing(saving):
         return severity + f"  {who}{saves} nothing" * (not info)
-    if share < _NEXT_TO_NOTHING:
+    if probably_nothing(saving):
         return f"{severity}  {who}probably {saves} nothing ({span})"
     if saving.low_share > 0:
         return f"{severity}  {who}{saves} {_two_digits(share)} ({span})"
     if info:
         return f"{severity}  {who}may save up to {_two_digits(min(saving.high_share, 1.0))}"
-    return f"{severity}, not sure  {who}{saves} {_two_digits(share)} ({span})"
+    return f"{severity}  not sure: {who}{saves} {_two_digits(share)} ({span})"
+
+
+def probably_nothing(saving: Saving) -> bool:
+    """Whether the predicted saving is too small to count, though its interval may reach further."""
+    return saving.share < _NEXT_TO_NOTHING
 
 
 def saves_nothing(saving: Saving) -> bool:

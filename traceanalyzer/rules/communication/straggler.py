@@ -18,9 +18,11 @@ _NAMED = 3  # places in a message
 _LOADS = "enumerate(DataLoader)"
 _BY_WORKERS = "Load in other processes, DataLoader(num_workers=4 or more). Or: "
 _COPIED_BYTES = 4_096  # to the host in a step, before its ops there: fewer are single values; chosen
-_RARELY = "do it rarely, on a thread or in another process"
-_ON_DEVICE = f"Compute it on the device and read back the result alone. Or {_RARELY}."
-_ELSEWHERE = f"Move that work out of this rank's loop: {_RARELY}, or share it among the ranks."
+_RARELY = (
+    "do it rarely, or in another process (Python on another thread would still hold up the launching thread)"
+)
+_ON_DEVICE = f"Compute it on the device, and read back only the result. Or {_RARELY}."
+_ELSEWHERE = f"Share that work among the ranks, or move it out of this rank's loop: {_RARELY}."
 
 
 @rule(

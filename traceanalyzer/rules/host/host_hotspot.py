@@ -22,7 +22,10 @@ _ON_THE_DEVICE = "Run it on the device: create the tensor there, or move it ther
 _WITH_OPS = (
     "Run it on the device: create its tensors there, or move them there first; or take it out of the loop."
 )
-_ELSEWHERE = "Take it out of the loop, run it on the device, or let another thread or process do it ahead."
+_ELSEWHERE = (
+    "Take it out of the loop, run it on the device, or do it ahead in another process (on another thread Python would "
+    "still hold up the launching thread)."
+)
 
 
 @dataclass(frozen=True, slots=True)

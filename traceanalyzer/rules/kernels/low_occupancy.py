@@ -18,6 +18,10 @@ _ROWS = (
     "Give it more rows at once (a larger batch, or the longer dimension as rows), or split each long row and "
     "combine the parts."
 )
+_TILES = (
+    "Let more blocks share the product: more rows (a larger batch), smaller tiles or split-K in its kernel, several "
+    "products in one grouped call, or another library's kernel."
+)
 _OF_LISTS = r"linalg_vector_norm|_foreach_norm|aten::norm$"  # of gradients or weights, as a rule
 _LISTS = "Take all norms with one call (torch._foreach_norm), or split each long row and combine the parts."
 _TORCHS_OWN = r"GammaBetaBackward"
@@ -94,7 +98,11 @@ def _hits(op: str, found: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
         "{gpu} of GPU time goes to {kernels}{where}",
         advice=next(
             (advice for pattern, advice in _NORMS.items() if found.name.matches(pattern).all()),
-            _LISTS if found.op.name.matches(_OF_LISTS).all() else _ROWS,
+            _TILES
+            if found.name.matches(families.GEMM_OR_CONVOLUTION).all()
+            else _LISTS
+            if found.op.name.matches(_OF_LISTS).all()
+            else _ROWS,
         ),
         confidence=Confidence.MEDIUM if product else Confidence.HIGH,
         evidence=evidence,

@@ -113,7 +113,8 @@ def _hits(cause: str, few: Calls, used: np.ndarray, work: Work, limits: Limits) 
             + " are computed for all rows {times_a_step}, "
             + ("and then averaged over them" if cause else "but only {kept} of the result is used")
             + ": {spent} of GPU time{where}",
-            advice="Average the rows before the product: linear(x.mean(1)) instead of linear(x).mean(1)."
+            advice="Average the rows before the product: linear(x.mean(1)) instead of linear(x).mean(1). For a sum, "
+            "multiply a bias by the number of rows."
             if cause
             else "Slice the rows before the product, not after it: head(hidden[:, -1:]) instead of "
             "head(hidden)[:, -1].",

@@ -8,13 +8,13 @@ from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.trace import texts_of
 from traceanalyzer.rule.views import Work
 
-_SPLIT = "Split the batch in two: one half computes while the other is exchanged."
+_SPLIT = "Split the batch in two, so that one half computes while the other communicates."
 _MOSTLY_HIDDEN = (
-    "Most of it runs beside compute already: start the rest earlier, or give it more to run beside."
+    "Most of it already overlaps with compute: start the rest earlier, or put more compute beside it."
 )
 _IN_PHASES = (
-    "Let compute run between the sending and the receiving kernel (return_recv_hook=True and two micro-batches). Where "
-    "it does already, nothing more can be hidden."
+    "Let compute run between the sending and the receiving kernel (return_recv_hook=True and two micro-batches). If "
+    "your code already does this, nothing is left to gain."
 )
 _ADVICE = {
     "allreduce": "Overlap it with the backward pass: DistributedDataParallel with small enough buckets "
@@ -22,7 +22,7 @@ _ADVICE = {
     "allgather": "Prefetch the next layer's parameters (FSDP: forward and backward prefetch).",
     "reducescatter": "Overlap it with the next layer's backward pass: use smaller FSDP units.",
     "alltoall": _SPLIT,
-    "barrier": "Remove the barrier from the loop: collectives synchronise the ranks where they need it.",
+    "barrier": "Remove the barrier from the loop: collectives already synchronise the ranks.",
     "sendrecv": _SPLIT,
 }
 _ADVICE |= dict.fromkeys(("dispatch", "combine"), _ADVICE["alltoall"])  # of experts: DeepEP
@@ -41,24 +41,24 @@ _JOIN = (
     "where you call them yourself. "
 )
 _JOIN_SOME = (
-    "Join into one what does not need another's result (of layers in a row, each needs the one before). "
+    "Join collectives that do not need each other's results. (Those of consecutive layers do need them.) "
 )
 _PARTS = (
-    "Let the next op work on this rank's part alone, if it can: then no collective is needed (as the saving assumes). "
-    "Else use fewer and larger ones, or split the batch: one half computes while the other is exchanged."
+    "If possible, let the next op work on this rank's part alone. Then no collective is needed, as the saving assumes. "
+    "Else use fewer and larger collectives, or split the batch, so that one half computes while the other communicates."
 )
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
 _PIPELINE = (
     "Look at the sending rank: this rank waits for its work before the send. In a pipeline, use more and "
 )
 _PIPELINE += "smaller micro-batches."
-_PEERS = (
-    "The rank that waits least is the late one: compare its compute and host time with the others'{how}. "
-)
+_PEERS = "The rank that waits least is the slow one: compare its compute and host time with those of the others{how}. "
 _PEERS += "Overlap does not help."
 _ALONE = " (diagnosing all ranks at once measures it)"
-_LATE = "{late} comes last: see what it does before the collective, on the CPU and the GPU. Overlap does not help."
-_IN_TURN = "Now one rank comes last, now another: no single one is slow. Overlap does not help."
+_LATE = (
+    "{late} comes last: look at what it does before the collective, on CPU and GPU. Overlap does not help."
+)
+_IN_TURN = "The last rank changes from call to call, so no single rank is slow. Overlap does not help."
 _ONE_RANKS = 0.6  # of the waiting: then it is one rank's, as in the verdict on a job; chosen
 ALL_WAITING = ("barrier", "recv")
 """What these take is the way of the others to get there."""

@@ -140,6 +140,16 @@ def _left_out(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Itera
         )
 
 
+_BREAKS = (
+    "Fewer graph breaks mean less of this overhead (TORCH_LOGS=graph_breaks names them), but measure: it may not "
+    "pay. "
+)
+_GUARDS = (
+    "mode='reduce-overhead' removes only the launches inside the regions, not the guards. A CUDA graph that you "
+    "capture around the whole step (torch.cuda.graph) removes all of this overhead."
+)
+
+
 def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
     """What regions cost the CPU in a step, where there are several or that is more than their work."""
     frames, times = frames_of(regions), times_of(calls, regions)
@@ -150,11 +160,10 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
         yield Hits(
             occurrences=regions,
             cause="tiny-regions" if tax else "graph-breaks",
-            message=f"{{frames}} compiled region{'s' * (frames != 1)}, entered {{times_a_step}}: entering takes "
+            message=f"{{frames}} compiled region{'s' * (frames != 1)}, entered {{times_a_step}} in all: entering takes "
             "{cpu} of CPU time a step under the profiler ({lookup} of it looking up guards, {wrapper} around the "
             "compiled code) for {gpu} of GPU work",
-            advice="mode='reduce-overhead' or a CUDA graph removes this overhead. TORCH_LOGS=graph_breaks "
-            "names the breaks; measure before you remove one, it may not pay.",
+            advice=_BREAKS * (frames > 1) + _GUARDS,
             evidence={"frames": frames, "regions": regions.name.sums(regions.dur_ns), **times},
             info=True,
         )

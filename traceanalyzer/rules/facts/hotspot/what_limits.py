@@ -13,6 +13,7 @@ from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
 
 _MUCH = 0.25  # of an op's time: where the costliest inputs take less, their rate says little of the op
+_WELL_SHAPED = 0.75  # of the peak: large bfloat16 products reach about this on an H200; chosen
 _OVER_LINK = ("copy_h2d", "copy_d2h")
 
 
@@ -51,9 +52,13 @@ _IN_GRAPH = (
     "Kernels of a CUDA graph have no recorded inputs: record a step without the graph to see how near they are to "
     "their limits."
 )
-_UNMODELLED = "No model of this op: profile it with ncu or rocprof-compute."
+_UNMODELLED = "The tool cannot compute how fast this op could be: profile it with {ncu}."
 _FEW_BLOCKS = (
     "Give the device more parallel work: more rows, a larger batch, or split rows and combine the parts."
+)
+_FEW_TILES = (
+    "Give the device more parallel work: a larger batch, smaller tiles or split-K in the product's kernel, or several "
+    "products in one grouped call."
 )
 _NORMS = r"linalg_vector_norm|_foreach_norm|aten::norm$"  # of gradients or weights, as a rule
 _FEW_NORMS = "Take all norms with one call (torch._foreach_norm), or split long rows and combine the parts."
@@ -62,10 +67,14 @@ _FEW_CHANNELS = (
     "Use {channels_last} for model and images: in channels first, a norm has one block per channel."
 )
 _ADVICE = {
-    "compute": "Bound by arithmetic: only a smaller dtype or less work helps.",
+    "compute": "Bound by arithmetic, and near the peak: a smaller dtype or less work helps.",
     "memory": "Bound by memory: fuse it with its neighbours, or move fewer bytes.",
-    "below-bounds": "Neither compute nor memory is near its limit: profile it with ncu or rocprof-compute.",
+    "below-bounds": "Neither compute nor memory is near its limit: profile it with {ncu}.",
 }
+_MORE_COMPUTE = (
+    "Bound by arithmetic: a smaller dtype or less work helps most. Larger or padded dimensions, fused epilogues or "
+    "{torch.compile}(mode='max-autotune') may bring it nearer to the peak."
+)
 LIMITS = (
     *(known.kind for known in (_COMMUNICATION, _LATENCY, _LINK, _COPIES)),
     *_ADVICE,
@@ -132,14 +141,15 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     near = "" if share > 1 else f", {100 * share:.0f} % of the {best.limit} peak"
     if part < _MUCH:
         rate = (
-            f"{100 * mean:.0f} % of the compute or memory peak on average over {len(known)} inputs, most of it in "
-            f"{largest_shapes(found)} ({100 * part:.0f} %)"
+            f"{100 * mean:.0f} % of its limiting peak (compute or memory) on average over {len(known)} input shapes; "
+            f"the largest part, {100 * part:.0f} % of its time, has shapes {largest_shapes(found)}"
         )
         near = ""
     elif share > 1:  # no device is quicker than its peak
         near = f", {_BEYOND[compute]}"
     if kind in ("compute", "memory"):
-        return Bound(kind, f"{rate}{near}", _ADVICE[kind])
+        far = kind == "compute" and (share if part >= _MUCH else mean) < _WELL_SHAPED
+        return Bound(kind, f"{rate}{near}", _MORE_COMPUTE if far else _ADVICE[kind])
     few = _few_blocks(found)
     return replace(few, words=f"{rate}{near}; {few.words}") if few else _below(f"{rate}{near}")
 
@@ -158,6 +168,7 @@ def _few_blocks(found: Work) -> Bound | None:
     told = f"{blocks} block{'s' * (blocks > 1)}"
     advice = _FEW_NORMS if few.op.name.matches(_NORMS).all() else _FEW_BLOCKS
     advice = _FEW_CHANNELS if few.name.matches(_BATCH_NORM).all() else advice
+    advice = _FEW_TILES if few.name.matches(GEMM_OR_CONVOLUTION).all() else advice
     return Bound("few-blocks", f"its longest kernel has {told} for {sms} multiprocessors", advice)
 
 

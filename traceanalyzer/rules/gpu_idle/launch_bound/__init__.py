@@ -12,7 +12,7 @@ from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rule.unprofiled import busy_advice, busy_share, idle_words, is_busy, only_profiled
 from traceanalyzer.rules.gpu_idle.launch_bound.capturable import obstacles
-from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import remedy_of
+from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import STACK, remedy_of
 from traceanalyzer.rules.gpu_idle.launch_bound.launches import between_launches, pace_ns
 from traceanalyzer.rules.gpu_idle.launch_bound.who_launches import launching_part
 from traceanalyzer.timeline.steps import Steps
@@ -68,7 +68,7 @@ _MEASURE = (
     "Measure the step without the profiler and run again with --step-ms MS: that tells whether the GPU idles."
 )
 _MINOR = "Nothing to do here: launching explains too little of the idle time or of the window. If it grows: "
-_LOOP = " If the repeats are independent, stack their inputs and run them as one batch."
+
 _OTHERS = "; for {awaited_share} of the step it probably waits for other ranks that launch as slowly"
 _ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
 _NO_FAULT = {
@@ -130,7 +130,8 @@ def launch_bound(
     shares = limits.min_pointwise_share, limits.min_compile_share
     kernels, pace = eager.of_kind("compute", "communication"), pace_ns(eager)
     part = launching_part(calls, kernels, limits.min_loop_share)
-    remedy = remedy_of(eager, calls, part is not None, against, steps.working, forecast, *shares)
+    loop = part is not None and not part.layers
+    remedy = remedy_of(eager, calls, loop, against, steps.working, forecast, *shares)
     unsure = remedy.saved is not None and remedy.saved.low_share < limits.min_sure_share
     busy, unsure = is_busy(forecast), unsure or only_profiled(forecast)
     least_ns = max(limits.min_idle_share * idle.total_ns, limits.min_window_share * steps.window_ns)
@@ -139,7 +140,7 @@ def launch_bound(
     cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
     lines = found.launch.line.sums(found.dur_ns)
     count = round(len(kernels) / max(steps.working, 1))
-    advice = remedy.advice + _LOOP if part and remedy.name != "batch" else remedy.advice
+    advice = f"{remedy.advice} {STACK}" if loop and remedy.name != "batch" else remedy.advice
     waits = awaited >= limits.min_window_share
     guessed = awaited * steps.window_ns > found.total_ns
     yield Hits(
@@ -147,7 +148,7 @@ def launch_bound(
         cause=cause,
         fix=() if minor or busy else remedy.fix,
         confidence=Confidence.LOW if guessed else remedy.sure,
-        message=("{loop} launches {loop_launches} of " if part else "the CPU launches ")
+        message=("{loop} launch {loop_launches} of " if part else "the CPU launches ")
         + f"{{kernels}} kernel{'s' if count != 1 else ''} a step"
         + f" ({'median ' * (count > 1)}kernel {{kernel}}"
         + ("; median {launch} from launch to launch" if pace else "")

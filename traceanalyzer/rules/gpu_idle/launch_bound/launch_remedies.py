@@ -34,18 +34,17 @@ _COMPILE = (
     "can be fused. "
 )
 _GROWING = (
-    "First give generate() a cache of a fixed size (cache_implementation='static'): this one grows with torch.cat, and "
-    "compiled code would be made anew for it. "
+    "First give generate() a cache of a fixed size (cache_implementation='static'): the present cache grows with "
+    "torch.cat, so torch.compile would recompile again and again. "
 )
 _STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others{} into a CUDA graph."
-_IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest; in its way: {}."
-_BATCH = (
-    "Do more with each launch (larger batch, several requests at once), or use a CUDA graph; in its way: {}."
+_IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest. What prevents it: {}."
+_BATCH = "Do more with each launch: a larger batch or more requests at once. Or use a CUDA graph. What prevents it: {}."
+STACK = (
+    "If no repeat needs the result of another (samples or requests, not layers or time steps), stack their inputs and "
+    "run them as one batch."
 )
-_OF_REPEATS = (
-    "If the repeats are independent, stack their inputs and run them as one batch; else use a CUDA graph (in its way: "
-    "{})."
-)
+_VLLM = "In vLLM, remove enforce_eager=True: vLLM then captures CUDA graphs itself. "
 # torch/optim asks these under capture; the step counters of the others are no tensors, or may stay on the host.
 _ASKS = re.compile(r"^Optimizer\.step#(Adam|AdamW|NAdam|RAdam|Adamax|Adadelta|ASGD|Rprop|RMSprop)\.step")
 
@@ -84,7 +83,7 @@ def remedy_of(
     Args:
         eager: the work in the steps that no graph launched.
         calls: all of them, of which the optimizer's step is one.
-        repeats: whether a loop of ops launches most of it.
+        repeats: whether a loop of ops launches most of it, whose repeats may be independent.
         against: why the step cannot be one CUDA graph as it is.
         min_pointwise_share: of the launches, that a compiler must be able to fuse.
         min_compile_share: of the step, that this must save: of its replay only the sign can be trusted.
@@ -111,7 +110,8 @@ def remedy_of(
         needs = _needs(trained)
         more = f" In a graph use {' and '.join(needs)}." if needs else ""
         return Remedy("graph", graph, saved(graph), Confidence.LOW, _ONE_STEP + more)
-    advice = (_OF_REPEATS if repeats else _BATCH).format(", and ".join(against))
+    served = _VLLM * bool(calls.name.matches(r"^vllm::").any() or calls.line.matches(r"^(.*/)?vllm/").any())
+    advice = served + f"{STACK} " * repeats + _BATCH.format(", and ".join(against))
     return Remedy("batch", (), saved(graph), Confidence.MEDIUM, advice)
 
 

@@ -14,6 +14,7 @@ from traceanalyzer.timeline.rough_loops import RoughLoops
 _SHOWN = 3  # ops of a repeat that are named
 _LEAST = 8  # repeats: fewer are as likely blocks of a model
 _MOST_NAMED = 0.3  # of the launches that a part must have to be named
+_LAYERS = r"Backward|attention|softmax|norm|rsqrt|conv"  # ops of blocks of a model, each of which needs the one before
 _IN_EACH = 0.5  # of the repeats that an op must be in, and of the launches that a line must have; chosen
 
 
@@ -22,16 +23,18 @@ class Part:
     """What launches most of a step.
 
     Attributes:
-        words: a noun phrase, `a loop or layers of 48 repeats (about 31 ops each: aten::mul, ..)`.
+        words: a noun phrase, `48 repeats of the same ops (a loop or layers; about 31 ops each: aten::mul, ..)`.
         repeats: of a loop, else 0.
         launches: of a step.
         share: of all launches of the steps.
+        layers: whether the repeats look like layers of a model.
     """
 
     words: str
     repeats: int
     launches: int
     share: float
+    layers: bool
 
 
 def launching_part(calls: Calls, eager: Work, min_share: float) -> Part | None:
@@ -77,8 +80,10 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     line = next((name for name, count in lines.items() if count > _IN_EACH * sum(lines.values())), None)
     where = f" at {line}" if line else ""
     return Part(
-        f"a loop or layers of {repeats:,} repeats (about {ops:,} op{'s' * (ops != 1)} each: {', '.join(shown)}){where}",
+        f"{repeats:,} repeats of the same ops (a loop or layers; about {ops:,} op{'s' * (ops != 1)} each: "
+        f"{', '.join(shown)}){where}",
         repeats,
         round(total / steps),
         min(total / max(len(eager), 1), 1.0),
+        bool(own.name.matches(_LAYERS).any()),
     )

@@ -57,11 +57,9 @@ class Implementation:
         """What makes the step of an optimizer of that class fewer kernels."""
         if kind in FUSED:
             each = (
-                "does all passes"
-                if self.foreach
-                else "updates up to 36 parameters, as many as its arguments hold"
+                "does all passes for up to 36 parameters" if self.foreach else "updates up to 36 parameters"
             )
-            return f"Pass {{fused=True to {kind}}}: one kernel then {each}."
+            return f"Pass {{fused=True to {kind}}}: each kernel then {each}."
         if kind in _FOREACH and not self.foreach:
             return f"Pass foreach=True to {kind}, or compile its step with {{torch.compile}}."
         return "Compile the optimizer's step with {torch.compile}, or write it with torch._foreach_ ops."

@@ -21,7 +21,7 @@ _ADVICE = {
     "persistent_workers=True). Now num_workers=0 creates every batch inside the step.",
     "MultiProcessing": "The workers are too slow: raise num_workers towards the number of CPU cores, make "
     "the transforms cheaper or cache their results, and raise prefetch_factor.",
-    "": "Prepare the next batch ahead of the step, in a DataLoader with workers or in a thread that fills a queue.",
+    "": "Prepare the next batch ahead of the step, in a DataLoader with workers or in another process with a queue.",
 }
 
 

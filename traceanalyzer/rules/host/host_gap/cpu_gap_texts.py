@@ -18,18 +18,21 @@ _WHOLE = (
     0.8  # of a stretch and of the function's call, that lie in one another for it to be the call; a choice
 )
 _MOST = 0.5  # of the time: the minimum for one function to name the pause; chosen
-_LINE = "Move it out of the loop, do it rarely, or hand it to another thread or process."
+_LINE = (
+    "Move it out of the loop, do it rarely, or do it in another process. Python on another thread would still hold up "
+    "the launching thread."
+)
 _SPREAD = (
     "The time is spread over many calls: move what need not run in every step out of the loop. "
     "{torch.compile} or a CUDA graph removes most of the rest."
 )
 _UNKNOWN = (
     "Record with with_stack=True: the report then names the line. If it names none, the pause is garbage "
-    "collection: gc.freeze() after set-up, gc.disable() in the loop."
+    "collection: call gc.freeze() after set-up and gc.disable() before the loop, and gc.collect() every N steps."
 )
 _OTHERS = (
-    "Only one thread runs Python at a time: do that in another process, less often, or in code that releases the "
-    "interpreter's lock."
+    "Only one thread of a process runs Python at a time. Do that work in another process, less often, or in code that "
+    "releases the interpreter's lock (GIL)."
 )
 _WAITS = r"sleep|acquire|_?wait\w*|_?poll|select|_?recv\w*|_?read\w*|join|get|accept|loop"
 _SLEEPS = re.compile(

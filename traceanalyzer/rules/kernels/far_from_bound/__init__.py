@@ -169,7 +169,7 @@ def _hits(
         named_by=op,
         message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}}; {what} {{needed}}: {{ratio}} times as "
         "long, in {kernels}" + line + why,
-        advice=f"{remedy}." if known else f"{remedy}; Nsight Compute shows what the kernel waits for.",
+        advice=f"{remedy}." if known else f"{remedy}; {{ncu}} shows what the kernel waits for.",
         confidence=Confidence.MEDIUM,
         evidence={
             "shapes": shapes_of(shape),

@@ -34,6 +34,9 @@ _ASKS, _MAKES = r"Malloc|MemAlloc|MemCreate", r"^aten::(empty|empty_strided)$"
 _GIVES_BACK = r"Free|Release|Unmap|Unregister"
 _EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF={expandable_segments}:True"
 
+_FEW_STEPS = 10  # in fewer the pool of the first steps may still grow; chosen
+_LATER = "First record later steps, schedule(wait=20, warmup=3): in the first steps the cache may still grow. Then:"
+
 # cause -> (what happens, remedy)
 _TEXTS = {
     "emptied": (
@@ -46,12 +49,12 @@ _TEXTS = {
     ),
     "growing": (
         "no cached block fits, and none is freed: sizes change, or the memory in use grows",
-        f"Pad inputs to a few sizes, or set {_EXPANDABLE}; do not keep tensors from step to step (losses with their "
-        "graph).",
+        f"Pad inputs to a few sizes, or set {_EXPANDABLE}. Do not keep tensors from step to step (such as losses with "
+        "their graph).",
     ),
     "off": (
         "nearly every allocation goes to the driver: PyTorch's caching allocator is off",
-        "Unset PYTORCH_NO_CUDA_MEMORY_CACHING (it is for debugging): cached memory needs no call to the driver.",
+        "Unset PYTORCH_NO_CUDA_MEMORY_CACHING, which is for debugging: cached memory needs no call to the driver.",
     ),
     "pinned": (
         "pinned host memory is allocated in the loop, which blocks the driver for long",
@@ -87,7 +90,7 @@ def allocator_thrash(
     for group in (found[~host], found[host]):
         steady = of_the_loop(group, steps, limits.spike_times)
         if len(steady):
-            yield _hits(steady, group, idle, off=_off(calls, steady, steps, limits.off_share))
+            yield _hits(steady, group, idle, steps, off=_off(calls, steady, steps, limits.off_share))
 
 
 def _asks_each_time(calls: Calls, steady: Calls, steps: Steps) -> float:
@@ -107,9 +110,11 @@ def _off(calls: Calls, steady: Calls, steps: Steps, least: float) -> bool:
     return (unrecorded or _cause(steady) == "full") and _asks_each_time(calls, steady, steps) >= least
 
 
-def _hits(steady: Calls, group: Calls, idle: IdleTime, *, off: bool) -> Hits:
+def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: bool) -> Hits:
     cause = "off" if off else _cause(steady)
     what, advice = _TEXTS[cause]
+    if cause == "growing" and len(steps) < _FEW_STEPS:
+        advice = f"{_LATER} {advice}"
     lines, names = steady.line.sums(steady.dur_ns), steady.name.sums(steady.dur_ns)
     return Hits(
         occurrences=steady,
