@@ -283,7 +283,14 @@ def load_bytes(content: bytes, name: str = "built.json", **options: Any) -> Trac
     with TemporaryDirectory() as folder:
         path = Path(folder, name)
         path.write_bytes(content)
-        return load_file(path, **options)
+        trace = load_file(path, **options)
+    trace.lanes.built = content  # type: ignore[attr-defined]
+    return trace
+
+
+def content_of(trace: Trace) -> bytes:
+    """The file that was read, of a trace that was built in memory; nothing of other traces."""
+    return getattr(trace.lanes, "built", b"")
 
 
 def _linked(correlation: int, external_id: int | None) -> dict[str, int]:

@@ -94,7 +94,7 @@ def _few(shape: Shape, following: list[Signature], share: float) -> bool:
     """Whether the first product that takes a matrix of that shape has few columns beside it."""
     for op in following:
         own = tensors(op)
-        if op.name in _PRODUCTS and shape in own[-2:]:
+        if op.name in _PRODUCTS and len(own) > 1 and shape in own[-2:]:
             other = own[-2] if own[-1] == shape else own[-1]
             columns = (other[-1] if own[-1] == other else other[-2]) if len(other) > 1 else 1
             return other != shape and columns <= share * shape[-1]

@@ -150,8 +150,8 @@ def _upsampled(ops: Calls, number: Rows, signatures: list[Signature], limits: Li
         maker, layer = signatures[first], signatures[second]
         if not maker.name.startswith(_UPSAMPLING) or not (widths := _narrows(layer, limits)):
             continue
-        small, wide = tensors(maker)[0], tensors(layer)[0]
-        times = math.prod(wide) / math.prod(small)
+        small, wide = next(iter(tensors(maker)), ()), tensors(layer)[0]
+        times = math.prod(wide) / max(math.prod(small), 1)
         readers = {which for which, op in enumerate(signatures) if wide in tensors(op)}
         alone = all(which == second or signatures[which].name.startswith("autograd::") for which in readers)
         if small[:2] == wide[:2] and times >= limits.min_times and alone:
@@ -164,6 +164,8 @@ def _aggregated(ops: Calls, number: Rows, signatures: list[Signature], limits: L
     seen = set()
     for at in np.flatnonzero(ops.name.matches(_SUMS) | ops.name.one_of(*_SPARSE)).tolist():
         summed, last = signatures[number[at]], min(at + 1 + limits.near_ops, len(number))
+        if not tensors(summed):
+            continue
         sparse = summed.name in _SPARSE
         rows = (*tensors(summed)[0][:1], *tensors(summed)[-1][1:]) if sparse else tensors(summed)[0]
         later = (signatures[which] for which in number[at + 1 : last].tolist())
@@ -189,7 +191,7 @@ def _aggregated(ops: Calls, number: Rows, signatures: list[Signature], limits: L
 
 def _gathered(maker: Signature, summed: list[Shape]) -> Shape | None:
     """Shape of the rows that are gathered, among what is summed; None where it is another."""
-    source, rows = tensors(maker)[0], [math.prod(shape) for shape in tensors(maker)[1:]]
+    source, rows = next(iter(tensors(maker)), ()), [math.prod(shape) for shape in tensors(maker)[1:]]
     wide = [shape for shape in summed[1:] if len(shape) == 2 and len(source) == 2]
     return next((one for one in wide if one[1] == source[1] and {one[0], math.prod(one)} & set(rows)), None)
 
@@ -197,7 +199,7 @@ def _gathered(maker: Signature, summed: list[Shape]) -> Shape | None:
 def _scales(op: Signature) -> bool:
     """Whether each row, at most, is multiplied by one number."""
     shapes = tensors(op)
-    return op.name in _SCALING and (len(shapes) == 1 or shapes[1] in ((shapes[0][0], 1), (1,)))
+    return op.name in _SCALING and (len(shapes) == 1 or shapes[1:2] in ([(shapes[0][0], 1)], [(1,)]))
 
 
 def _narrows(op: Signature, limits: Limits) -> tuple[int, int] | None:
@@ -209,12 +211,12 @@ def _narrows(op: Signature, limits: Limits) -> tuple[int, int] | None:
         return None
     data, weight = shapes[:2]
     if "conv" in op.name:
-        if set(weight[2:]) - {1} or len(data) < 3 or data[1] != weight[1]:
+        if set(weight[2:]) - {1} or len(data) < 3 or data[1:2] != weight[1:2]:
             return None
         wide, narrow = weight[1], weight[0]
     else:
         wide, narrow = data[-1], weight[0] if op.name == "aten::linear" else weight[-1]
-    return (wide, narrow) if narrow <= limits.max_width_share * wide else None
+    return (wide, narrow) if 0 < narrow <= limits.max_width_share * wide else None
 
 
 def _left(one: _Late, op: Signature) -> float:

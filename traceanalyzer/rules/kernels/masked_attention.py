@@ -111,5 +111,5 @@ def _mask(op: Signature, limits: Limits) -> Shape | None:
         query, key, mask = op.shape(0), op.shape(1), op.shape(_MASK)
     except LookupError:
         return None
-    whole = len(mask) >= 2 and mask[-2:] == (query[-2], key[-2]) and mask[-2] >= limits.min_queries
+    whole = len(mask) >= 2 and mask[-2:] == (*query[-2:-1], *key[-2:-1]) and mask[-2] >= limits.min_queries
     return mask if whole and (len(mask) < 3 or mask[-3] == 1) else None
