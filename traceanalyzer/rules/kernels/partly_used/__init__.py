@@ -1,0 +1,133 @@
+"""A tensor is computed in full, and then a small part of it is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.model.trace import NULL_INT, ints
+from traceanalyzer.roofline.results import product_of
+from traceanalyzer.roofline.signatures import signatures_of
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rules.kernels.partly_used.chains import Chain, Thresholds, chains
+from traceanalyzer.rules.kernels.partly_used.readers import Readers
+from traceanalyzer.rules.kernels.partly_used.sources import is_diagonal
+from traceanalyzer.timeline.names import VIEWING_OP
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_used_share: float = limit(
+        0.5,
+        "at most this share of the result may be used; with more, a smaller tensor gains too little; chosen",
+    )
+    near_ops: int = limit(
+        8,
+        "the op that makes a tensor is searched among this many ops before its reader, views not counted; chosen",
+    )
+    calls: int = limit(
+        4,
+        "for each op and its shapes this many calls are checked, and all of them must be used only in part; "
+        "chosen",
+    )
+    min_gpu_share: float = limit(0.05, "such ops must take at least this share of GPU time; chosen")
+
+
+@rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits, causes=("averaged",))
+def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """A tensor is computed in full, and then a small part of it is taken.
+
+    What it looks for: a select, slice, index or diagonal that takes at most half of a tensor, and the ops before
+    it that make all of it: products, convolutions, resizing, casts, arithmetic, softmax and norms. An op counts
+    if the part needs only the same part of its input, and if no other op takes more of its result. What an
+    index takes is the shape that the next op reads. A second case (cause `averaged`) is a product whose rows are
+    only averaged or summed right after it; nothing may be between the two.
+    Why it costs: the rest of the tensor is computed for nothing, and backward passes over zeros. For `averaged`:
+    the mean of the products equals the product of the mean, so one row is enough.
+    Bad: lm_head(hidden).float()[:, -1]; resize(normalise(frames))[:, ::4]; linear(x).mean(1). Good:
+    lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])); linear(x.mean(1)). With sum(1) instead of
+    mean(1), a bias must be multiplied by the number of rows.
+    How sure: shapes and slice bounds are recorded. That the slice is of this result follows from its shape, so
+    confidence is medium.
+    When it is wrong: another tensor of the same shape is sliced, and this one is read by code without recorded
+    ops.
+    Saving: the time of these ops, and of their backward, in proportion to the unused part.
+    Source: algebra: a row of a product needs only its own row of the input.
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0)]
+    if not any(ops.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: record_shapes=True shows what is sliced")
+    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    readers = Readers.of(number, signatures, ops.name.meets(VIEWING_OP.search), ops.thread)
+    own, recorder = work.op.index_of_enclosing(ops), _recorders(calls, ops, work)
+    moves = work.kind.one_of("compute", "copy_d2d", "copy_h2d", "memset")
+    spent = np.zeros(len(ops))
+    for at in (own, recorder):
+        spent += np.bincount(at[moves & (at >= 0)], work.dur_ns[moves & (at >= 0)], len(ops))
+    devices = max(len(np.unique(work.device)), 1)
+    least = Thresholds(
+        limits.max_used_share,
+        limits.near_ops,
+        limits.calls,
+        limits.min_gpu_share * work.total_ns / devices,
+    )
+    for chain in chains(readers, spent, least):
+        maker, either = np.zeros((2, len(ops) + 1), bool)
+        maker[chain.makers] = either[chain.makers] = either[chain.cuts] = True
+        for _, found in work[moves & (maker[own] | either[recorder])].by_device():
+            yield _hits(chain, found)
+
+
+def _recorders(calls: Calls, ops: Calls, work: Work) -> Rows:
+    """The op that recorded the node of backward that each piece of work belongs to; -1 for none."""
+    sequence = ints(calls.events.trace.lanes.cpu, "sequence")
+    numbered = calls[calls.is_op & (pick(sequence, calls.rows, NULL_INT) != NULL_INT)]
+    backward = numbered.name.matches(r"Backward\d*$")
+    nodes, forward = numbered[backward], numbered[~backward]
+    if len(nodes) == 0 or len(np.unique(forward.thread)) != 1:
+        return np.full(len(work), -1, np.int64)
+    # An op shows the number of the next node: the last op with a number is the one that recorded it.
+    order = np.lexsort((forward.start_ns, sequence[forward.rows]))
+    numbers, wanted = sequence[forward.rows][order], sequence[nodes.rows]
+    last = np.searchsorted(numbers, wanted, side="right") - 1
+    known = (last >= 0) & (numbers[last] == wanted)
+    recorder = np.where(known, forward.index_of_enclosing(ops)[order[last]], -1)
+    return pick(recorder, work.op.index_of_enclosing(nodes))
+
+
+def _hits(chain: Chain, found: Work) -> Hits:
+    return Hits(
+        **quicker(found, np.asarray(found.dur_ns * chain.part)),
+        cause="averaged" if chain.averaged else "",
+        named_by="x".join(map(str, chain.cut.shape(0))),
+        message="{by} is computed in full, "
+        + ("and then averaged or summed" if chain.averaged else "but only {kept} of it is used")
+        + ": {spent} of GPU time in {ops}{where}",
+        advice=_advice(chain),
+        confidence=Confidence.MEDIUM,
+        evidence={**told(found), "kept": f"{100 * chain.part:.2g} %", "spent_ns": found.total_ns},
+    )
+
+
+def _advice(chain: Chain) -> str:
+    if chain.averaged:
+        return (
+            "Average the rows before the product: linear(x.mean(1)) instead of linear(x).mean(1). For a sum, "
+            "multiply a bias by the number of rows."
+        )
+    if is_diagonal(chain.cut):
+        return "Multiply row by row: (a * b).sum(-1) instead of (a @ b.mT).diagonal(dim1=-2, dim2=-1)."
+    if product_of(chain.first) is not None:
+        return (
+            "Slice the rows before the product, not after it: head(hidden[:, -1:]) instead of "
+            "head(hidden)[:, -1]."
+        )
+    begin = f" of {'x'.join(map(str, chain.begin))}" if chain.begin else ""
+    return f"Take the part{begin} before {short_ops(chain.first.name)}, and compute only that."

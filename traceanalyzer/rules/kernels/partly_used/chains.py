@@ -1,0 +1,238 @@
+"""Ops whose whole result is made, though only a part of it is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Floats, Rows
+from traceanalyzer.roofline.results import product_of
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rules.kernels.partly_used.readers import Readers
+from traceanalyzer.rules.kernels.partly_used.sources import (
+    Dims,
+    is_diagonal,
+    joined,
+    made,
+    source,
+    taken,
+    viewed,
+)
+
+_FAR = 64  # a tensor is not looked for among more ops before its reader, views counted
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Of the rule; `min_ns` is the GPU time that a chain must take."""
+
+    max_part: float
+    near_ops: int
+    tried: int
+    min_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What is computed whole before a part of it is taken.
+
+    Attributes:
+        cut: the op that takes the part.
+        part: share that is taken.
+        averaged: whether the part is a mean or sum over the rest.
+        begin: the tensor of which a part would be enough; empty where it is not one.
+        first: the op that reads it.
+        cuts, makers: positions of the ops that take the part, and of those before that make the whole.
+    """
+
+    cut: Signature
+    part: float
+    averaged: bool
+    begin: Shape
+    first: Signature
+    cuts: Rows
+    makers: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """An op whose result is taken in part.
+
+    Attributes:
+        at: its position.
+        result, begin: shape of what it makes, and of that of which a part is enough, empty where that is not one.
+        within: share of the tensor before that a slice keeps of the taken dimensions; 1 of other ops.
+    """
+
+    at: int
+    result: Shape
+    begin: Shape
+    within: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    part: float
+    dims: Dims
+    averaged: bool
+    diagonal: bool
+
+
+def chains(ops: Readers, spent_ns: Floats, limits: Thresholds) -> Iterator[Chain]:
+    """Every chain that takes long enough; an op is in one of them.
+
+    Args:
+        spent_ns: GPU time of each op, its backward included, parallel to them.
+    """
+    claimed = np.zeros(len(ops.number), bool)
+    for cuts in _cuts_alike(ops, limits.max_part):
+        left = cuts
+        for _ in range(limits.tried):
+            left = left[~claimed[left]]
+            if len(left) == 0:
+                break
+            links, alike = _chain_before(int(left[0]), left, ops, limits.near_ops)
+            own = left[alike]
+            left = left[~alike]
+            places = own[:, None] + [0, *(one.at - int(own[0]) for one in links)]
+            if not links or claimed[places].any() or spent_ns[places[:, 1:]].sum() < limits.min_ns:
+                continue
+            parts = _parts(ops, own, places, links, limits)
+            kept = _trimmed(ops, parts, links, limits.max_part)
+            if not kept or spent_ns[places[:, 1 : kept + 1]].sum() < limits.min_ns:
+                continue
+            claimed[places[:, : kept + 1]] = True
+            cut = ops.op(int(own[0]))
+            yield Chain(
+                cut,
+                float(parts[:kept].max()),
+                joined(cut) is not None,
+                links[kept - 1].begin,
+                ops.op(links[kept - 1].at),
+                own,
+                places[:, 1 : kept + 1].ravel(),
+            )
+
+
+def _cuts_alike(ops: Readers, max_part: float) -> Iterator[Rows]:
+    """Positions of what takes a small part, or a mean, of tensors of the same shape."""
+    groups: dict[object, list[Rows]] = {}
+    for which, op in enumerate(ops.signatures):
+        if op.name == "aten::index" and op.dims[1:] == ([],):
+            key: object = (op.name, str(op.dims))
+        else:
+            found = taken(op) or joined(op)
+            if found is None or found[1] > max_part:
+                continue
+            key = (op.name, str(op.dims), found[0])
+        groups.setdefault(key, []).append(ops.places[which])
+    for places in groups.values():
+        yield np.sort(np.concatenate(places))
+
+
+def _chain_before(at: int, cuts: Rows, ops: Readers, near_ops: int) -> tuple[list[_Link], np.ndarray]:
+    """(ops whose results the one at a position takes a part of, the nearest first; which cuts have the same before)."""
+    cut = _cut(at, ops)
+    links = [] if cut is None else _links(at, cut, ops, near_ops)
+    chain = np.array([one.at for one in links], np.int64)
+    before = cuts[:, None] + (chain - at)
+    same = (before >= 0) & (ops.number[np.maximum(before, 0)] == ops.number[chain])
+    return links, (same & (ops.last[np.maximum(before, 0)] == ops.last[cuts][:, None])).all(axis=1)
+
+
+def _cut(at: int, ops: Readers) -> _Cut | None:
+    """What an op takes of its input; of an index that is not recorded, by what the next op reads."""
+    op = ops.op(at)
+    if found := taken(op):
+        return _Cut(found[1], found[0], averaged=False, diagonal=is_diagonal(op))
+    if found := joined(op):
+        return _Cut(found[1], found[0], averaged=True, diagonal=False)
+    if op.name != "aten::index":
+        return None
+    whole = op.shape(0)
+    for later in range(at + 1, min(int(ops.last[at]), at + 1 + _FAR)):
+        if ops.views[later]:
+            continue
+        for shape in tensors(ops.op(later)):
+            rest = next((n for n in range(1, len(whole)) if shape[-len(whole) + n :] == whole[n:]), 0)
+            if rest and math.prod(shape) < math.prod(whole):
+                return _Cut(
+                    math.prod(shape) / math.prod(whole), Dims(range(rest)), averaged=False, diagonal=False
+                )
+        if tensors(ops.op(later)):
+            return None
+    return None
+
+
+def _links(at: int, cut: _Cut, ops: Readers, near_ops: int) -> list[_Link]:
+    """What makes the whole tensor before an op takes a part of it, as far as each op needs the same part only."""
+    links: list[_Link] = []
+    whole, part, seen = ops.op(at).shape(0), cut.dims, 0
+    for before in range(at - 1, max(at - 1 - _FAR, -1), -1):
+        if ops.last[before] != ops.last[at] or seen >= near_ops or not whole:
+            break
+        op, within = ops.op(before), 1.0
+        step = _step(op, whole, part, views=bool(ops.views[before]))
+        if step is None and cut.diagonal and product_of(op) == whole:
+            step = (), Dims(), 1.0
+        if step is None:
+            if ops.reads(before, whole) and taken(op) is None:
+                break
+            seen += not ops.views[before]
+            continue
+        result, (whole, part, within) = whole, step
+        links.append(_Link(before, result, whole, within))
+        seen = 0
+        if cut.averaged and not ops.views[before]:
+            return links if product_of(op) is not None and not _batched(op) else []
+    return links
+
+
+def _step(op: Signature, whole: Shape, part: Dims, *, views: bool) -> tuple[Shape, Dims, float] | None:
+    """(what the op needs a part of, its dimensions, what a slice keeps of them); None where it makes another tensor."""
+    if views:
+        return viewed(op, whole, part)
+    found = source(op, whole, part) if made(op) == whole else None
+    return None if found is None else (*found, 1.0)
+
+
+def _batched(op: Signature) -> bool:
+    """Whether it multiplies by several matrices."""
+    return op.name != "aten::linear" and any(len(shape) > 2 for shape in tensors(op)[1:])
+
+
+def _parts(ops: Readers, cuts: Rows, places: Rows, links: list[_Link], limits: Thresholds) -> Floats:
+    """The largest share of each result that is taken, among the first occurrences."""
+    found = []
+    for row in places[: limits.tried].tolist():
+        cut, parts = _cut(row[0], ops), []
+        used = cut.part if cut else 1.0
+        ends = np.minimum.accumulate([ops.next_alike(at) for at in row[:0:-1]])[::-1].tolist()
+        for count, (link, end) in enumerate(zip(links, ends, strict=True)):
+            used = min(1.0, used * link.within + _others(ops, row, count, link, end))
+            parts.append(used)
+        found.append(parts)
+    return np.maximum.accumulate(np.array(found).max(axis=0))
+
+
+def _others(ops: Readers, row: list[int], count: int, link: _Link, end: int) -> float:
+    """Share of a link's result that ops beside the chain take before a position; 1 where one takes all."""
+    own, more = row[: count + 1], 0.0
+    for op, places in ops.between(row[count + 1], end, link.result):
+        beside = len(places) - int(np.isin(places, own).sum())
+        if beside:
+            found = taken(op)
+            more += beside * found[1] if found else 1.0
+    return more
+
+
+def _trimmed(ops: Readers, parts: Floats, links: list[_Link], max_part: float) -> int:
+    """How many links count: the first of them makes a new tensor, and none is used more than in part."""
+    kept = int((parts <= max_part).sum())
+    while kept and (ops.views[links[kept - 1].at] or ops.op(links[kept - 1].at).name.endswith("_")):
+        kept -= 1
+    return kept

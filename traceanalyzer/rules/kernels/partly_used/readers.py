@@ -1,0 +1,71 @@
+"""Which ops read a tensor of some size, looked up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Ops in order of thread and time, and which of them read a tensor of some size.
+
+    Attributes:
+        number, signatures: of each op, and what the numbers stand for.
+        views: whether an op only views.
+        last: position after the last op of its thread.
+        places: positions of the ops of each signature.
+        by_size: signatures by columns and elements of an input.
+    """
+
+    number: Rows
+    signatures: Sequence[Signature]
+    views: Mask
+    last: Rows
+    places: Sequence[Rows]
+    by_size: Mapping[tuple[int, int], set[int]]
+
+    @classmethod
+    def of(cls, number: Rows, signatures: Sequence[Signature], views: Mask, thread: Rows) -> Self:
+        """Of all ops; those of a thread follow each other."""
+        ends = np.cumsum(np.bincount(number, minlength=len(signatures)))
+        by_size: dict[tuple[int, int], set[int]] = {}
+        for which, op in enumerate(signatures):
+            for shape in tensors(op):
+                by_size.setdefault(_size(shape), set()).add(which)
+        places = np.split(np.argsort(number, kind="stable"), ends[:-1])
+        return cls(number, signatures, views, np.searchsorted(thread, thread, side="right"), places, by_size)
+
+    def op(self, at: int) -> Signature:
+        """The op at a position, with its inputs."""
+        return self.signatures[int(self.number[at])]
+
+    def next_alike(self, at: int) -> int:
+        """Position of the next op with the same inputs on the thread, or after its last op."""
+        alike = self.places[self.number[at]]
+        following = alike[np.searchsorted(alike, at, side="right") :][:1]
+        return int(following[0]) if len(following) and following[0] < self.last[at] else int(self.last[at])
+
+    def between(self, at: int, end: int, whole: Shape) -> Iterator[tuple[Signature, Rows]]:
+        """Ops after one position and before another that read so many rows and columns, with their positions."""
+        for which in sorted(self.by_size.get(_size(whole), ())):
+            own = self.places[which]
+            low, high = np.searchsorted(own, (at + 1, end))
+            if high > low:
+                yield self.signatures[which], own[low:high]
+
+    def reads(self, at: int, whole: Shape) -> bool:
+        """Whether an op takes a tensor of so many rows and columns, or its inputs are not known."""
+        return int(self.number[at]) in self.by_size.get(_size(whole), ()) or not self.op(at).dims
+
+
+def _size(shape: Shape) -> tuple[int, int]:
+    return shape[-1], math.prod(shape)

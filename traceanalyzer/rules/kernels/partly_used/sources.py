@@ -1,0 +1,229 @@
+"""Where a part of what an op makes comes from: the input of which the same part is enough."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from traceanalyzer.roofline.convolutions import nth
+from traceanalyzer.roofline.results import made_of, product_of
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+
+Dims = frozenset[int]  # dimensions of which a part is enough
+_DIAGONALS = ("diagonal", "diag", "trace")
+
+_EACH = re.compile(  # what makes each number of a result of the numbers at its place
+    r"^(to|_to_copy|type_as|contiguous|clone|add|r?sub|mul|(true_|floor_)?divide|div|remainder|fmod|pow|neg|abs|square|r?sqrt"
+    r"|log(2|10|1p)?|exp(2|m1)?|sinh?|cosh?|tanh|sigmoid|reciprocal|floor|ceil|round|clamp\w*|(max|min)imum|lt|le|gt|ge|eq|ne"
+    r"|masked_fill|where|(logical|bitwise)_(and|or|xor|not)|atan2|dropout|relu6?|silu|gelu|mish|elu|selu|leaky_relu|softplus"
+    r"|hard(tanh|swish|sigmoid)|logsigmoid|erf|nan_to_num)_?$"
+)
+_ALONE = re.compile(
+    r"^(dropout|relu6?|silu|gelu|mish|elu|selu|leaky_relu|softplus|hard\w+|logsigmoid|erf|nan_to_num)_?$"
+)
+_ALONG = re.compile(r"^(_?(log_)?softmax|cumsum|cumprod)$")
+_NORM = re.compile(r"^(layer|rms)_norm$")
+_RESIZE = re.compile(r"^_?upsample_\w+$")
+_ATTENTION = "scaled_dot_product_attention"
+_CONVOLUTION = re.compile(r"^conv[123]d$")
+
+
+def made(op: Signature) -> Shape | None:
+    """Shape of what an op makes; None where that is not known."""
+    name = _name(op)
+    try:
+        if _CONVOLUTION.match(name):
+            return _convolved(op)
+        if _RESIZE.match(name):
+            return (*op.shape(0)[:2], *_numbers(op.scalar(1), len(op.shape(0)) - 2))
+        if name == "embedding":
+            return (*op.shape(1), op.shape(0)[-1])
+        if name == "randperm":
+            return (int(op.scalar(0)),)
+        if name == _ATTENTION:
+            return (*op.shape(0)[:-1], op.shape(2)[-1])
+        if _ALONE.match(name) or _ALONG.match(name) or _NORM.match(name):
+            return op.shape(0)
+        return product_of(op) or made_of(op)
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        return None
+
+
+def source(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims] | None:
+    """(the input of which the same part is enough, its dimensions); None where more of it is needed.
+
+    Where there are several such inputs, or none, the shape is empty.
+
+    Args:
+        whole: what the op makes.
+        part: dimensions of it of which a part is used.
+    """
+    name, last = _name(op), len(whole) - 1
+    try:
+        if _EACH.match(name):
+            own = [shape for shape in tensors(op) if shape == whole]
+            return (whole, part) if len(own) == 1 else ((), Dims())
+        if name in ("randperm", "cat") or (name == "embedding" and last not in part):
+            return (), Dims()
+        if name == _ATTENTION:
+            return (op.shape(0), part) if part == {last - 1} else None if last in part else ((), Dims())
+        if _ALONG.match(name):
+            return None if int(op.scalar(1)) % len(whole) in part else (whole, part)
+        if _NORM.match(name):
+            return None if max(part) > last - len(op.scalar(1)) else (whole, part)
+        if _RESIZE.match(name) or _CONVOLUTION.match(name):
+            if part == {0}:
+                return op.shape(0), part
+            return None if part != {1} else (op.shape(0), part) if _RESIZE.match(name) else ((), Dims())
+        return _factor(op, part, last) if product_of(op) == whole else None
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def _factor(op: Signature, part: Dims, last: int) -> tuple[Shape, Dims] | None:
+    """The left factor where rows are taken of a product; no shape where its columns are, or whole matrices.
+
+    None where it is pairs of rows and columns.
+    """
+    if last in part and len(part) > 1:
+        return None
+    left = op.shape(1 if _name(op) in ("addmm", "baddbmm") else 0)
+    batched = not op.name.endswith("linear") and len(left) > 2 and part != {last - 1}
+    return ((), Dims()) if last in part or batched else (left, part)
+
+
+def viewed(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims, float] | None:
+    """(what an op views, the dimensions there, the part of them in this view); None where the view is another."""
+    name = _name(op)
+    try:
+        shape = op.shape(0)
+        if name in ("select", "slice", "narrow"):
+            return _cut_before(op, whole, part)
+        if math.prod(shape) != math.prod(whole):
+            return None
+        if order := _order(op, name, len(shape)):
+            fits = tuple(shape[at] for at in order) == whole
+            return (shape, Dims(order[at] for at in part), 1.0) if fits else None
+        if name in ("view", "reshape", "_unsafe_view", "unsqueeze"):
+            return (shape, _regrouped(whole, shape, part), 1.0) if made_of(op) == whole else None
+        if name in ("flatten", "unflatten", "squeeze", "detach", "alias", "view_as", "reshape_as"):
+            return shape, _regrouped(whole, shape, part), 1.0
+    except (LookupError, TypeError, ValueError):
+        pass
+    return None
+
+
+def taken(op: Signature) -> tuple[Dims, float] | None:
+    """(dimensions that a select, slice or index takes a part of, that part); None for other ops, and where unknown."""
+    name = _name(op)
+    try:
+        whole = op.shape(0)
+        if name == "index":
+            chosen = [at for at, shape in enumerate(op.dims[1]) if shape]
+            if not chosen or any(len(op.dims[1][at]) > 1 for at in chosen) or len(chosen) == len(whole):
+                return None
+            most = max(int(op.dims[1][at][0]) for at in chosen)
+            return Dims(chosen), most / math.prod(whole[at] for at in chosen)
+        if name in _DIAGONALS:
+            one, two = (int(op.scalar(at)) for at in (2, 3)) if name == "diagonal" else (0, 1)
+            sizes = whole[one], whole[two]
+            return Dims({one % len(whole), two % len(whole)}), min(sizes) / math.prod(sizes)
+        if name not in ("select", "slice", "narrow", "index_select", "gather"):
+            return None
+        at = int(op.scalar(1)) % len(whole)
+        if name == "gather":
+            return None if at == len(whole) - 1 else (Dims({at}), math.prod(op.shape(2)) / math.prod(whole))
+        return Dims({at}), _left(op, whole[at]) / whole[at]
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        return None
+
+
+def is_diagonal(op: Signature) -> bool:
+    """Whether an op takes a matrix's diagonal, or sums it."""
+    return _name(op) in _DIAGONALS
+
+
+def joined(op: Signature) -> tuple[Dims, float] | None:
+    """(dimensions that a mean or sum joins, one over their size); None for other ops, and where it joins columns."""
+    if _name(op) not in ("mean", "sum"):
+        return None
+    try:
+        whole, over = op.shape(0), op.scalar(1)
+        part = Dims(int(at) % len(whole) for at in (over if isinstance(over, list) else [over]))
+        return None if not part or len(whole) - 1 in part else (part, 1 / math.prod(whole[at] for at in part))
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _left(op: Signature, size: int) -> int:
+    """How many of so many a select, slice, narrow or index_select takes of a dimension."""
+    name = _name(op)
+    if name == "select":
+        return 1
+    if name == "index_select":
+        return math.prod(op.shape(2))
+    begin, end = (int(op.scalar(i)) if op.scalars[i] else None for i in (2, 3))
+    if name == "narrow":
+        return size if end is None else end
+    return len(range(*slice(begin, end, int(op.scalar(4) or 1)).indices(size)))
+
+
+def _cut_before(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims, float] | None:
+    shape, at = op.shape(0), int(op.scalar(1)) % len(op.shape(0))
+    left = _left(op, shape[at])
+    if _name(op) == "select":
+        fits = (*shape[:at], *shape[at + 1 :]) == whole
+        return (shape, Dims(one + (one >= at) for one in part), 1.0) if fits else None
+    fits = (*shape[:at], left, *shape[at + 1 :]) == whole
+    return (shape, part, left / shape[at] if at in part else 1.0) if fits else None
+
+
+def _order(op: Signature, name: str, rank: int) -> list[int] | None:
+    """Which dimension of its input each of a view's is; None where the view is no permutation."""
+    if name == "permute":
+        return [int(at) % rank for at in op.scalar(1)]
+    order = list(range(rank))
+    if name in ("transpose", "swapaxes", "swapdims"):
+        one, two = int(op.scalar(1)) % rank, int(op.scalar(2)) % rank
+        order[one], order[two] = two, one
+        return order
+    return order[::-1] if name in ("t", "numpy_T") else None
+
+
+def _regrouped(whole: Shape, shape: Shape, part: Dims) -> Dims:
+    """The fewest dimensions of the same numbers in another shape that hold the given ones.
+
+    Raises:
+        ValueError: the given ones do not follow each other.
+    """
+    wide = sorted(at for at in part if whole[at] > 1)
+    if not wide or any(whole[at] > 1 and at not in part for at in range(wide[0], wide[-1])):
+        raise ValueError("apart")
+    before, through = math.prod(whole[: wide[0]]), math.prod(whole[: wide[-1] + 1])
+    ends = [math.prod(shape[:at]) for at in range(len(shape) + 1)]
+    low = max(at for at, end in enumerate(ends) if before % end == 0 and end <= before)
+    high = min(at for at, end in enumerate(ends) if end % through == 0 and end >= through)
+    return Dims(at for at in range(low, high) if shape[at] > 1)
+
+
+def _convolved(op: Signature) -> Shape:
+    image, weight = op.shape(0), op.shape(1)
+    stride, padding, dilation = (op.scalar(at) for at in (3, 4, 5))
+    sizes = (
+        (size + 2 * nth(padding, i) - nth(dilation, i) * (weight[2 + i] - 1) - 1) // nth(stride, i) + 1
+        for i, size in enumerate(image[2:])
+    )
+    return (image[0], weight[0], *sizes)
+
+
+def _numbers(values: Any, count: int) -> tuple[int, ...]:
+    """So many whole numbers; ValueError for others."""
+    if not isinstance(values, list) or len(values) != count:
+        raise ValueError("not a number for each dimension")
+    return tuple(map(int, values))
+
+
+def _name(op: Signature) -> str:
+    return op.name.removeprefix("aten::")
