@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows, pick, starts_of_runs
 from traceanalyzer.replay.program import Program
 
 _STALL_NS = 50_000  # a stall so long leaves caches and clocks cold; chosen on traces from an H200
@@ -27,6 +27,7 @@ class EditedProgram:
         launch: int64 (work,), segment in which the launch begins.
         waits: bool (waits,), False for those that an edit dropped.
         edges: bool (edges,), likewise.
+        added_waits: int64, segments after which an edit lets the CPU wait for all that was launched.
         quickened_ns: what CPU work takes less because it no longer runs cold after a dropped stall, as traced.
     """
 
@@ -43,6 +44,7 @@ class EditedProgram:
         self.streams = device.streams
         self.waits = np.ones(len(program.waits.row), bool)
         self.edges = np.ones(len(device.edge_to), bool)
+        self.added_waits = no_rows()
         self.quickened_ns = 0.0
 
     # -- where rows, spans and entries lie in the program ---------------------------------------------------

@@ -224,6 +224,25 @@ class Insert:
         np.add.at(edited.added_ns, first, self.cpu_ns)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Wait:
+    """At the start of each of some rows of `trace.cpu` the CPU waits for all that was launched, and then works."""
+
+    kind: ClassVar[Kind] = "rewrite"
+    rows: Ints
+    cpu_ns: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_rows(self.rows)
+        _check_times("cpu_ns", self.cpu_ns)
+
+    def apply(self, edited: EditedProgram) -> None:
+        rows = as_ints(self.rows)
+        first = edited.first_of(edited.program.row_start_ns[rows], edited.program.row_end_ns[rows])
+        edited.added_waits = np.union1d(edited.added_waits, first)
+        np.add.at(edited.added_ns, np.minimum(first + 1, len(edited.added_ns) - 1), self.cpu_ns)
+
+
 @dataclass(frozen=True, slots=True)
 class CapOps:
     """No op's own stretch of CPU time takes longer: a mode of the whole program slows all of them."""

@@ -10,6 +10,10 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows
 from traceanalyzer.replay.edited_program import EditedProgram
 
+_ADDED_TAIL_NS = (
+    10_000.0  # from the end of the last work to the return of a copy that waits for it; H200 host
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -76,6 +80,11 @@ class Schedules:
         ns: Callable[[Floats], Floats] = np.rint if whole else np.asarray
         clock = np.concatenate(([0.0], np.cumsum(ns(self.unprofiled_cpu(slowdown)))))
         kept = np.flatnonzero(edited.waits)
+        added = len(edited.added_waits)
+        last = np.append(waits.last[kept], edited.added_waits)
+        tails = np.append(waits.tail_ns[kept], np.full(added, _ADDED_TAIL_NS))
+        waited = np.concatenate((waits.streams[kept], np.ones((added, waits.streams.shape[1]), bool)))
+        order = np.argsort(last, kind="stable")
         return Schedule(
             cpu_ns=float(clock[-1]),
             launch_ns=clock[self._launch],
@@ -83,10 +92,10 @@ class Schedules:
             dur_ns=ns(edited.dur_ns[position]),
             gap_ns=ns(self._gap_ns),
             latency_ns=ns(edited.latency_ns[position]),
-            wait_after=np.searchsorted(self._launch, waits.last[kept], side="right"),
-            wait_ns=clock[waits.last[kept] + 1],
-            wait_tail_ns=ns(waits.tail_ns[kept]),
-            wait_streams=waits.streams[kept],
+            wait_after=np.searchsorted(self._launch, last[order], side="right"),
+            wait_ns=clock[last[order] + 1],
+            wait_tail_ns=ns(tails[order]),
+            wait_streams=waited[order],
             edge_to=self._edges[0],
             edge_from=self._edges[1],
             streams=edited.streams,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats
-from traceanalyzer.replay.edits import Drop, Insert
+from traceanalyzer.replay.edits import Drop, Wait
 from traceanalyzer.roofline.tensor_types import Shape
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.embedding_tables import looked_up_ns, needless_parts, rarely_touched
@@ -67,17 +67,17 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     at, shares = rarely_touched(calls, marks, limits.max_touched_share)
-    kinds = [name.split("#")[1].split(".")[0] for name in marks.name.distinct()]
-    optimizer = kinds[0] if len(kinds) == 1 else ""
     if not len(at):
         return
     fills, parts = needless_parts(calls, work, at, shares)
     spent, needless, filling = work[parts > 0], parts[parts > 0], work[fills]
+    marks = _of_table(marks, spent, needless)
+    optimizer = str(marks.name[0]).split("#")[1].split(".")[0] if len(marks) else ""
     # SGD adds rows as they are, and needs less of the CPU than before; others first sum equal rows, as backward did.
     plain = optimizer == "SGD"
     added_ns = 0.0 if plain else limits.summed_fills * looked_up_ns(filling, at, shares)
     saved = 1 - added_ns / max(float((spent.dur_ns * needless).sum()), 1.0)
-    on_cpu = Drop(at.rows, limits.added_cpu_ns) if plain else Insert(at.rows, limits.summed_cpu_ns)
+    on_cpu = Drop(at.rows, limits.added_cpu_ns) if plain else Wait(marks.rows, limits.summed_cpu_ns)
     if saved > 0:
         yield replace(
             _hits(spent, needless, at, shares, filling.total_ns),
@@ -85,6 +85,14 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             advice=_ADVICE.get(optimizer, _SPLIT),
             confidence=Confidence.MEDIUM if len(work.of_kind("communication")) else Confidence.HIGH,
         )
+
+
+def _of_table(marks: Calls, spent: Work, needless: Floats) -> Calls:
+    """Steps of the optimizer whose work passes over the table longest."""
+    inside = spent.launch.index_of_enclosing(marks)
+    passes_ns = np.bincount(inside[inside >= 0], (spent.dur_ns * needless)[inside >= 0], len(marks))
+    kinds = [(float(passes_ns[marks.name.one_of(name)].sum()), name) for name in marks.name.distinct()]
+    return marks[marks.name.one_of(max(kinds)[1])] if kinds else marks
 
 
 def _hits(spent: Work, needless: Floats, at: Calls, shares: Mapping[Shape, float], filling_ns: int) -> Hits:
