@@ -22,6 +22,7 @@ from traceanalyzer.replay.edits import (
     Resize,
     Scale,
     ShrinkGaps,
+    Wait,
 )
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
@@ -169,18 +170,27 @@ def test_gaps_shrink_to_the_usual_one() -> None:
     assert saved(built, ShrinkGaps(starts, starts + 310_000)) == pytest.approx(expected, rel=0.05)
 
 
-def test_what_follows_a_gap_that_shrinks_takes_as_long_as_it_did() -> None:
+def test_what_follows_a_gap_that_shrinks_is_a_sixth_quicker_at_most() -> None:
     loop = Loop()
     for at in (*range(0, 300_000, 30_000), *range(600_000, 1_000_000, 30_000)):
         loop.op("aten::mul", at + 10_000, 3_000, dur=28_000 if at == 600_000 else 20_000)
     built = program(loop.load())
     starts = np.array([begin + 300_000 for begin in loop.begins])
-    assert saved(built, ShrinkGaps(starts, starts + 310_000)) <= 310_000 - 10_000
+    less = saved(built, ShrinkGaps(starts, starts + 310_000)) - (310_000 - 10_000)
+    assert 0 < less <= 28_000 / 6
 
 
 def test_inserting_costs() -> None:
     trace = cpu_bound()
     assert saved(program(trace), Insert(rows(trace, "aten::add"), 2_000)) == pytest.approx(-10 * 2_000)
+
+
+def test_a_wait_that_is_added_lets_the_cpu_see_the_work_done() -> None:
+    loop = Loop()
+    for at in range(0, 600_000, 30_000):
+        loop.op("aten::mul" if at % 300_000 else "aten::add", at + 10_000, 28_000)
+    first, built = rows(trace := loop.load(), "aten::add"), program(trace)
+    assert saved(built, Wait(first, 2_000)) < saved(built, Insert(first, 2_000)) <= -2_000
 
 
 def test_replacing_leaves_the_kernels_and_the_time_that_are_given() -> None:
