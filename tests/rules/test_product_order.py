@@ -1,4 +1,4 @@
-"""Three matrices multiplied in the order that takes more operations."""
+"""Products that another order saves: of three matrices, or of a matrix and rows that are copied before."""
 
 from __future__ import annotations
 
@@ -90,3 +90,44 @@ def test_gram_matrices_that_are_read_otherwise_or_nearly_square_are_left_alone()
         assert [one for one in found(program(ops), "product-order") if one.cause] == []
     squared = orthogonalised()[1:]
     assert [one for one in found(program(squared), "product-order") if one.cause] == []
+
+
+MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"
+RELU = "void at::native::elementwise_kernel<128, 2, at::native::relu>(int)"
+
+
+def messages(*between: Op, nodes: int = 30_000) -> list[Op]:
+    """Rows of nodes gathered for 600,000 edges, joined, and multiplied."""
+    gather = Op(
+        "aten::index_select",
+        MOVE,
+        200,
+        [[nodes, 64], [], [600_000]],
+        [F32, "Scalar", "long int"],
+        scalars=["", "0", ""],
+    )
+    joined = Op("aten::cat", MOVE, 100, [[[600_000, 64], [600_000, 64]], []], ["TensorList", "Scalar"])
+    layer = Op(
+        "aten::linear", GEMM, 900, [[600_000, 128], [64, 128], [64]], [F32, F32, F32], inside="aten::linear"
+    )
+    product = Op("aten::addmm", GEMM, 900, [[64], [600_000, 128], [128, 64]], [F32] * 3, inside=layer.name)
+    return [gather, gather, joined, *between, layer, product]
+
+
+def test_a_linear_layer_of_gathered_rows_belongs_before_the_gather() -> None:
+    (one,) = found(program(messages()), "product-of-copies")
+    assert "up to 600,000 rows, which repeat the same numbers 20 times" in one.message
+
+
+def test_what_is_no_linear_layer_after_a_gather_or_few_copies_are_no_fault() -> None:
+    norm = Op("aten::relu", RELU, 300, [[600_000, 128]], [F32])
+    assert found(program(messages(norm)), "product-of-copies") == []
+    assert found(program(messages(nodes=300_000)), "product-of-copies") == []
+
+
+def test_a_product_whose_result_is_as_wide_as_the_copies_is_another() -> None:
+    wider = Op("aten::addmm", GEMM, 900, [[128], [600_000, 64], [64, 128]], [F32] * 3, inside="aten::linear")
+    (without,), (one,) = (
+        found(program(ops), "product-of-copies") for ops in (messages(), [*messages(), wider])
+    )
+    assert one.cost_ns == without.cost_ns
