@@ -39,7 +39,7 @@ def variations(rule: str) -> dict[str, str]:
 
 def _told(rule: str, content: bytes) -> Said:
     try:
-        return said(find_rule(rule), Analysis(load_bytes(content)))
+        return said(find_rule(rule), Analysis(load_bytes(content)), sentences=False)
     except TraceAnalyzerError as why:
         return 0, 0, type(why).__name__
 

@@ -39,10 +39,11 @@ def with_limit(rule: Rule, name: str, value: float) -> Rule:
     return replace(rule, limits=replace(rule.limits, **{name: value}))
 
 
-def said(rule: Rule, analysis: Analysis) -> Said:
-    """What the rule finds, and its sentences."""
+def said(rule: Rule, analysis: Analysis, *, sentences: bool = True) -> Said:
+    """What the rule finds, with its sentences or without."""
     try:
         hits = list(rule.hits(analysis))
+        hits = hits if sentences else [replace(one, message="", advice="") for one in hits]
     except Unavailable as why:
         return 0, 0, type(why).__name__
     whole = hashlib.sha256()
