@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.loaded import reported
+from tests.loaded import reported, reported_job
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.idle.cause_texts import TEXTS
@@ -78,6 +78,25 @@ def test_an_allocation_of_the_first_step_alone_limits_no_step(shared: Callable[[
     """316 of the first step's 444 ms; the device works meanwhile in the later ones."""
     limit = reported(shared("jobs/torchrec_a2a/rank0")).traces[0].summary.limit
     assert "allocated" not in limit
+
+
+def test_copies_beside_kernels_of_other_steps_take_no_time(shared: Callable[[str], Path]) -> None:
+    """Each copy of a batch runs beside the products of the step before: the first step's, too, which is not usual."""
+    limit = reported(shared("pairs/h2d_in_compute.fixed")).traces[0].summary.limit
+    assert "aten::matmul (96 %)" in limit
+
+
+def test_what_backward_repeats_goes_by_its_own_op(shared: Callable[[str], Path]) -> None:
+    """Each block's second forward runs in the first node of the block's backward, a layer norm's."""
+    report = reported(shared("pairs4/checkpointing.bad"))
+    assert "aten::linear (36 %), AddmmBackward0 (24 %)" in report.traces[0].summary.limit
+    assert [one.by for one in report.findings if one.rule == "hotspot"] == ["aten::linear"]
+
+
+def test_how_long_a_rank_takes_alone_is_unknown_where_waiting_stays(shared: Callable[[str], Path]) -> None:
+    """What is received after it was sent waits in its kernel, 20 of 26 ms a step: the replay keeps that."""
+    assert [rank.alone_ns for rank in reported_job(shared("jobs/lightllm_base")).job.ranks] == [None] * 8
+    assert all(rank.alone_ns for rank in reported_job(shared("jobs/torchrec_a2a")).job.ranks)
 
 
 def test_what_waits_for_other_ranks_is_limited_by_that(shared: Callable[[str], Path]) -> None:

@@ -57,6 +57,14 @@ def test_forward_within_backward_is_known_by_its_sequence_numbers() -> None:
     assert other.count == 12
 
 
+def test_what_is_repeated_goes_by_its_own_op() -> None:
+    """Two of three products are forward's; the third is the node's."""
+    (one,) = found(backward([7, 8, None]).load(), "hotspot")
+    assert (one.by, one.evidence["gpu_ns"]) == ("aten::mm", 198 * US)
+    (one,) = found(backward([None, None, None]).load(), "hotspot")
+    assert (one.by, one.evidence["gpu_ns"]) == ("MulBackward0", 297 * US)
+
+
 def test_gradients_of_gradients_are_no_recomputation() -> None:
     assert found(backward([7, 8, 9]).load(), "recomputation") == []
     assert found(backward([None, None]).load(), "recomputation") == []

@@ -58,7 +58,8 @@ class RankReport:
         holds_up_ns: what the others wait for it in each of them, on average.
         waiting_ns, holding_up_ns: the same in the mean step.
         last_share: of the time that ranks wait, what they wait for this one (0 to 1).
-        alone_ns: predicted step if the others came in time; None where it could not be replayed.
+        alone_ns: predicted step if the others came in time; None where it could not be replayed, or where much of
+            the waiting is for what was sent before, which the replay keeps.
         predicted_waiting_ns: what it waits in a step of the replayed job; None where that could not be replayed.
     """
 

@@ -19,6 +19,7 @@ from traceanalyzer.model.short_names import short_op
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.collective_names import collective_names
+from traceanalyzer.rule.evidence import called_names
 from traceanalyzer.rule.views import IdleTime, Work
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
@@ -76,9 +77,11 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     except Unavailable:
         return ()
     device, usual = min(steps.bounds_ns, default=0), usual_steps(analysis, steps)
-    every = work[(work.device == device) & (np.isin(work.step, usual) | ~_of_steps(work))]
+    on_device = work[work.device == device]
+    counts = np.isin(on_device.step, usual) | ~_of_steps(on_device)
+    every = on_device[counts]
     waits = analysis.resolve({"waits": Need(CollectiveWaits, optional=True)})["waits"]
-    took_ns = np.minimum(_exposed_ns(every), without_waiting(every, waits))
+    took_ns = np.minimum(_exposed_ns(on_device)[counts], without_waiting(every, waits))
     of_step, shared = _of_steps(every), every.kind.one_of("communication")
     own = of_step & ~shared & ~every.kind.one_of(*_LINK_COPIES)
     times = _gpu_ns(every[own], took_ns[own], len(usual))
@@ -132,9 +135,9 @@ def _exposed_ns(work: Work) -> NDArray[np.int64]:
 
 
 def _gpu_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:
-    """Time by outermost op, per step."""
+    """Time by what the user called, per step."""
     sums: Counter[str] = Counter()
-    for name, ns in work.outer_op.name.or_else(work.name).sums(took_ns).items():
+    for name, ns in called_names(work).sums(took_ns).items():
         sums[short_op(name)] += ns
     return {name: ns / max(steps, 1) for name, ns in sums.items()}
 

@@ -38,6 +38,7 @@ _WORTH = 0.05  # of the step: a lesser possible gain is not worth a word
 _GONE = 0.5  # of the waiting for a rank: less than that is saved where the others take nearly as long; chosen
 _NO_ONE = "no single rank holds up the others"
 _ALONE = "no collective in common with another rank: it is diagnosed alone, not as part of the job"
+_UNMET = 0.1  # of a rank's waiting in collectives whose ranks are not in them at once: chosen
 _BOUNDS = {
     "gpu": "its GPU",
     "cpu": "its CPU",
@@ -162,8 +163,10 @@ def _rank(
     share: float,
     forecast: JobForecast | None,
 ) -> RankReport:
-    base, clock = head.meta.base_time_ns, view.clocks.get(rank)
-    alone = None if forecast is None else forecast.forecasts[rank].step.unprofiled_ns
+    base, clock, waits = head.meta.base_time_ns, view.clocks.get(rank), view.waits.get(rank)
+    # What is received after it was sent may wait, too, and is replayed as recorded: without waiting it is not known.
+    met = waits is None or waits.waiting_ns[~waits.meets].sum() <= _UNMET * waits.waiting_ns.sum()
+    alone = forecast.forecasts[rank].step.unprofiled_ns if forecast is not None and met else None
     waiting = None if forecast is None else forecast.base.waiting_ns.get(rank)
     predicted = None if waiting is None else round(waiting)
     plain = RankReport(rank, base, clock, last_share=share, alone_ns=alone, predicted_waiting_ns=predicted)

@@ -12,6 +12,7 @@ from traceanalyzer.model.shapes import shapes_of
 from traceanalyzer.model.short_names import short_kernel, short_ops
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.collective_names import collective_names
+from traceanalyzer.rule.recomputed_ops import recomputed
 from traceanalyzer.rule.views import Work
 
 TYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Half": "float16"}
@@ -34,8 +35,16 @@ def op_times(work: Work) -> dict[str, int]:
 
 
 def called_names(work: Work) -> Texts:
-    """What the user called: the outermost op, of communication the collective, of work without an op the kernel."""
+    """What the user called: the outermost op, of communication the collective, of work without an op the kernel.
+
+    What a node of backward only repeats of forward goes by its own op: the node computes something else.
+    """
     names = work.outer_op.name.or_else(work.name)
+    again = recomputed(work.events)
+    if len(again):
+        owner = work.launch.index_of_enclosing(again)
+        code = np.where(owner >= 0, again.name.code[owner], -1)
+        names = Texts(code, again.name.names).or_else(names)
     shared = work.kind.one_of("communication")
     if not shared.any():
         return names

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from traceanalyzer.replay.edits import CapOps, Drop
 from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rules.kernels.recomputation.backward_nodes import gradient_checks, recomputed
+from traceanalyzer.rule.recomputed_ops import recomputed
+from traceanalyzer.rules.kernels.recomputation.gradient_checks import gradient_checks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     deliberate, so it is always info. Anomaly mode is a fault.
     Source: torch.utils.checkpoint and "Anomaly detection" in PyTorch's documentation.
     """
-    again = recomputed(calls, work)
+    again = recomputed(calls.events)
     spent, owner = again.launched()
     if len(spent):
         yield Hits(
