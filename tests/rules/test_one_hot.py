@@ -107,6 +107,8 @@ def test_sums_over_rows_count_and_a_product_from_the_left_sums_the_rows_of_each_
     (one,) = found(training(flat, counts, sums, numbers=("", "[0]")), "one-hot")
     assert one.evidence["readers"] == {"aten::mm": 4 * 3_000 * US, "aten::sum": 4 * 300 * US}
     assert 4 * 3_500 * US < one.cost_ns < 4 * 4_400 * US
+    (later,) = found(training(flat, sums, counts, numbers=("", "[0]")), "one-hot")
+    assert later.evidence["readers"] == one.evidence["readers"]
     (other,) = found(training(flat, counts, sums, numbers=("", "[1]")), "one-hot")
     assert other.evidence["readers"] == {"aten::mm": 4 * 3_000 * US}  # a sum over classes is of ones
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -136,7 +136,7 @@ def _next(op: Signature, trail: Trail, pairs: Container[tuple[int, int]]) -> Tra
     ):  # counts, by two indices of each row
         return Trail(instead=_op("gather", [[trail.rows], [], [trail.rows]], kinds[0], "Scalar", _LONG))
     if op.name == "aten::mm" and shapes[0] == (trail.classes, trail.rows):  # sums of the rows of each class
-        return Trail(instead=_sums(trail, shapes[1][1:], kinds[0]))
+        return replace(trail, passed=False, instead=_sums(trail, shapes[1][1:], kinds[0]))
     if op.name != "aten::mul" and shapes[0] == (trail.rows, trail.classes) and len(shapes[1]) == 2:
         return Trail(instead=_op("embedding", [[*shapes[1]], [trail.rows]], kinds[0], _LONG))
     return _END
