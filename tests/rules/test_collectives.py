@@ -126,7 +126,7 @@ def test_collectives_of_a_step_before_the_recording_are_not_counted() -> None:
             name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
             trace.kernel(at + 100 * US + 300 * US * number, took, correlation, name=name)
     (one,) = of_rule(trace, "exposed-communication")
-    assert "allreduce twice a step: the whole time (1.29 ms in total)" in one.message
+    assert "allreduce twice a step: all of its time (1.29 ms in total)" in one.message
     assert (one.count, one.cause, one.evidence["waiting_ns"]) == (6, "transfer", 0)
 
 

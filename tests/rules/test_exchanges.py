@@ -173,7 +173,7 @@ def exchanges(kernel: str, beside: int) -> TraceBuilder:
     ("kernel", "beside", "advised"),
     [
         ("deep_ep::internode::combine<8>", 0, "Split the batch"),
-        ("deep_ep::internode::combine<8>", 8, "Most of it runs beside"),
+        ("deep_ep::internode::combine<8>", 8, "Most of it already overlaps"),
         ("deep_ep::internode_ll::combine<3, 10>", 0, "Let compute run between the sending and"),
     ],
 )

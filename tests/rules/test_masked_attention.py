@@ -36,7 +36,7 @@ def test_a_mask_that_is_the_same_for_all_heads() -> None:
     assert (one.severity, one.saving) == (Severity.LOW, None)
     assert one.cost_ns == pytest.approx(6_000 * (90 + 380 * 0.4 + 980 * 0.43), rel=0.001)
     assert "a mask of 2x1x4096x4096" in one.message
-    assert "540 µs of it in conversions" in one.message
+    assert "540 µs of this in conversions" in one.message
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def edges(step: int) -> list[Op]:
 
 def test_a_product_on_copies_of_rows_belongs_before_the_copies() -> None:
     (one,) = found(program(edges(0)), "product-of-copies")
-    assert "repeat the same numbers 20 times" in one.message
+    assert "each row is repeated 20 times" in one.message
 
 
 def test_a_product_on_different_rows_stays() -> None:

@@ -28,7 +28,7 @@ def speech(
 
 def test_work_on_padding_goes_where_lengths_are_recorded() -> None:
     (one,) = found(program(speech()), "padded-batch")
-    assert "padded to 512 frames, and their longest sequence has 256, at most 256" in one.message
+    assert "padded to 512 frames, but the longest sequence has 256 (median; at most 256)" in one.message
     assert one.cost_ns == pytest.approx(6e3 * (300 + 600 + 100) / 2, rel=0.01)
     assert one.evidence["gpu_share"] == pytest.approx(1_000 / 1_150)
 

@@ -51,7 +51,7 @@ def test_each_new_length_is_planned_anew() -> None:
     assert one.cost_ns == pytest.approx(5 * 20 * MS, rel=0.01)
     assert one.saving is not None
     assert one.saving.share == pytest.approx(0.51, abs=0.03)
-    assert "stands still for 20.0 ms (median)" in one.message
+    assert "takes 20.0 ms (median)" in one.message
     assert "flash" in one.advice.lower()
     (other,) = found(decoding(GROWING, name="aten::cudnn_convolution"))
     assert "flash" not in other.advice.lower()

@@ -67,7 +67,7 @@ def test_a_gram_matrix_is_made_over_the_short_side() -> None:
     for ops, saved in ((orthogonalised(), 0), (orthogonalised(added), 160 * (1 - 1 / 16))):
         (one,) = found(program(ops), "product-order")
         assert (one.cause, one.by) == ("long-side", "4096x1024")
-        assert "4096x4096, over the long side" in one.message
+        assert "over the long side is 4096x4096" in one.message
         assert "over the short side it is 1024x1024" in one.message
         assert one.cost_ns == pytest.approx(6e3 * (2 * 400 * 3 / 4 + 1_600 * (1 - 1 / 64) + saved), rel=0.01)
 
@@ -116,7 +116,7 @@ def messages(*between: Op, nodes: int = 30_000) -> list[Op]:
 
 def test_a_linear_layer_of_gathered_rows_belongs_before_the_gather() -> None:
     (one,) = found(program(messages()), "product-of-copies")
-    assert "up to 600,000 rows, which repeat the same numbers 20 times" in one.message
+    assert "up to 600,000 rows, in which each row is repeated 20 times" in one.message
 
 
 def test_what_is_no_linear_layer_after_a_gather_or_few_copies_are_no_fault() -> None:

@@ -127,7 +127,7 @@ def test_a_history_that_grows_is_not_read_again_by_a_recurrent_layer(by: int) ->
         f"aten::lstm runs on a sequence that grows by {by} from call to call, from 96 to {last}"
         in one.message
     )
-    assert "Carry the state over" in one.advice
+    assert "Keep the state" in one.advice
     saved = sum(15 * length - 300 for length in range(96 + by, last + 1, by))
     assert one.cost_ns == pytest.approx(6e3 * saved, rel=0.01)
 
@@ -267,6 +267,6 @@ def frames(depth: int = 1) -> list[Op]:
 def test_frames_are_folded_into_the_batch_where_a_kernel_spans_one() -> None:
     (one,) = found(program(frames()), "strided-copy")
     assert one.cause == "single-frames"
-    assert one.message.startswith("conv3d with a kernel of one frame reads channels before frames")
+    assert one.message.startswith("conv3d with a kernel of one frame needs channels before frames")
     (other,) = found(program(frames(depth=3)), "strided-copy")
     assert other.cause == "transposition"

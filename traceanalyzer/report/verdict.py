@@ -182,7 +182,8 @@ def _goes_to(trace: TraceReport, costs: Sequence[Cost]) -> str:
     named = [
         f"{cost.words} ({_percent(cost.share)})" for cost in costs[:LARGEST] if cost.share >= _LEAST_SHARE
     ]
-    return f"the largest parts {_of_step(trace)} are {', '.join(named)}" if named else ""
+    parts = "part {} is" if len(named) == 1 else "parts {} are"
+    return f"the largest {parts.format(_of_step(trace))} {', '.join(named)}" if named else ""
 
 
 def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:

@@ -12,8 +12,8 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, ru
 from traceanalyzer.timeline.names import HOST_COLLECTIVE
 
 _COPIED = (
-    "Use NCCL, one GPU for each rank: init_process_group('nccl'). Gloo copies each tensor to the host, works on it "
-    "there and copies it back."
+    "Use NCCL, with one GPU for each rank: init_process_group('nccl'). Gloo copies each tensor to the "
+    "host, reduces it there and copies it back."
 )
 _ON_HOST = (
     "Keep these tensors on the GPU and use NCCL for them: init_process_group('cpu:gloo,cuda:nccl'). Or call it in "

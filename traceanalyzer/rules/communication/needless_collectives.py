@@ -44,7 +44,7 @@ _STACKABLE: dict[str, Any] = {
     "advice": "Stack the values and reduce them once, or every hundred steps.",
 }
 _LOGGED = _STACKABLE | {
-    "advice": "The host reads each value: reduce and read them every hundred steps, stacked into one."
+    "advice": "The host reads each value. Stack the values, and reduce and read them every hundred steps."
 }
 _NORMS: dict[str, Any] = {
     "cause": "batch-norm",
@@ -103,9 +103,9 @@ def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
         cause="every-micro-step",
         lost=LostTime.uncovered(found, work.of_kind("compute")),
         fix=DropWork(found.entries),
-        message="every micro step reduces the gradients: {times_a_step} of {reductions} without need; "
-        "in total {total} of it is not overlapped",
-        advice="Run all but the last micro step under model.no_sync().",
+        message="every micro-batch reduces the gradients: {times_a_step} of {reductions} without need; {total} of "
+        "this in total is not overlapped",
+        advice="Run all micro-batches except the last under model.no_sync().",
         evidence={"reductions": round(every), "ops": found.outer_op.name.sums(found.dur_ns)},
     )
 

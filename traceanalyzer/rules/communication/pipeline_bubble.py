@@ -56,7 +56,7 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
     """
     at = np.flatnonzero((runs.what == PAIR) & (runs.step >= 0))
     if len(at) == 0:
-        raise Unavailable("no sends and receives of which both ends are recorded")
+        raise Unavailable("no sends and receives with both ends recorded")
     order = np.argsort(work.entries)
     sends = work[order[np.searchsorted(work.entries[order], runs.entry[at])]]
     stages = _stages(work, sends, runs.group[at].tolist())
@@ -68,10 +68,11 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
             yield Hits(
                 occurrences=own,
                 lost=LostTime.none(),
-                message=f"{{stages}} stages and {{micro_batches}} micro-batch{'es' * (micro != 1)} a step: at least "
-                "{bubble} of the step is the pipeline's bubble, (p-1)/(m+p-1); this GPU is without compute for {idle}",
-                advice=f"{_MORE} times as many micro-batches leave {100 * left:.0f} %, while each still fills the GPU "
-                "and launching does not limit; or an interleaved schedule.",
+                message=f"{{stages}} stages and {{micro_batches}} micro-batch{'es' * (micro != 1)} a step: at "
+                f"least {{bubble}} of the step is the pipeline's bubble, (stages - 1) / (micro-batches + "
+                f"stages - 1); this GPU is without compute for {{idle}}",
+                advice=f"{_MORE} times as many micro-batches leave a bubble of {100 * left:.0f} %, if each still "
+                "fills the GPU and launching does not limit the step. Or use an interleaved schedule.",
                 evidence={
                     "stages": stages,
                     "micro_batches": micro,
@@ -95,9 +96,11 @@ def _stages(work: Work, sends: Work, edges: list[str]) -> int:
     own, of_op = every.number("group_size"), ints(work.events.trace.lanes.cpu, "group_size")
     sizes = np.where((own == NULL_INT) & every.op.there, pick(of_op, every.op.rows), own)
     if len(set(members)) > 1 or len(ranks) < 2 or "..." in str(members[0]):
-        raise Unavailable("sends and receives are in several groups, or their ranks are not told")
+        raise Unavailable("sends and receives are in several groups, or their ranks are not recorded")
     if ((sizes > 1) & (sizes < len(ranks))).any():
-        raise Unavailable("other groups are smaller than that of the sends: it may be of several pipelines")
+        raise Unavailable(
+            "other groups are smaller than the group of the sends: it may hold several pipelines"
+        )
     for one, other in (map(int, found.groups()) for edge in edges if (found := _EDGE.fullmatch(edge))):
         if not {one, other} <= set(ranks) or (ranks.index(one) - ranks.index(other)) % len(ranks) not in (
             1,

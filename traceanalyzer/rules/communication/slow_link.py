@@ -17,7 +17,10 @@ from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.collective_names import collectives_of
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
-_ADVICE = "Look at what connects these ranks: nvidia-smi nvlink --status and topo -m, errors and speed of the network "
+_ADVICE = (
+    "Check what connects these ranks: nvidia-smi nvlink --status, nvidia-smi topo -m, errors and speed "
+    "of the network "
+)
 _ADVICE += (
     "cards (ibstat, ethtool), and nccl-tests between the two hosts or devices. NCCL_DEBUG=INFO says which "
 )
@@ -44,8 +47,8 @@ def slow_link(
     collectives_of(work)
     if links is None:
         raise Unavailable(
-            "no links to compare: that takes four ranks in one all-to-all of some length, or three groups that do the "
-            "same with as much"
+            "no links to compare: the rule needs four ranks in one long all-to-all, or three groups with equal "
+            "collectives of equal size"
         )
     step_ns = 0.0 if loads is None else loads.of[loads.rank].step_ns
     for link in links.slow:
@@ -67,7 +70,7 @@ def _hits(found: Work, link: SlowLink, transfer_ns: Rows, step_ns: float) -> Hit
         lost=LostTime.excess(found, more_ns),
         of_job=True,
         fix=Resize(found.entries, (transfer_ns - more_ns).astype(np.float64)),
-        message="{where}: {what} {count} times, {part} longer than over the links of peers, {more} a step",
+        message="{where}: {what} {count} times, {part} longer than over the other links, {more} a step",
         advice=_ADVICE,
         evidence={
             "where": f"link between ranks {names}" if pair else f"group {link.group}",

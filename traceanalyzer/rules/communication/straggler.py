@@ -112,11 +112,11 @@ def _message(behind: Behind, names: list[str], more: float, usual: float, copied
         where = f"at {len(names)} places ({parts}{', ...' if len(names) > _NAMED else ''})"
     where += " on the CPU" if copied else ""
     others = _ms(usual) if round(usual) else "none"
-    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}{inside}; the others {others}"
+    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}{inside}, the other ranks {others}"
     said += f"; it copies {format_bytes(copied)} to the host for that" if copied else ""
     if behind.computes_more:
-        said += f"; its GPU computes {_ms(behind.compute_ns)}, theirs {_ms(behind.peers_compute_ns)}"
-    return said + (f"; they wait {_ms(behind.waits_ns)} a step for it" if behind.waits_ns else "")
+        said += f"; its GPU computes {_ms(behind.compute_ns)}, the other GPUs {_ms(behind.peers_compute_ns)}"
+    return said + (f"; the other ranks wait {_ms(behind.waits_ns)} a step for it" if behind.waits_ns else "")
 
 
 def _place(name: str) -> str:

@@ -29,16 +29,17 @@ _SHIFTS = (
     "aten::roll"  # one order of the data, whichever op changes it to and fro: fftshift, ifftshift, gradients
 )
 _AVOID = (
-    "Find the op that needs this layout or dtype and create the data that way; or use a view; or let {torch.compile} "
-    "fuse conversions into their readers. Strided views save less than predicted, because their readers run slower."
+    "Find the op that needs this layout or dtype, and create the data that way. Or use a view, or let "
+    "{torch.compile} fuse conversions into the ops that read them. Strided views save less than "
+    "predicted, because ops read them more slowly."
 )
 _READ_IN_PLACE = (
-    "Let {torch.compile} fuse them into the ops that read the result, or let one op read by index (a sparse product, "
-    "embedding_bag). Often gathers are the work itself."
+    "Let {torch.compile} fuse them into the ops that read the result, or use one op that reads by index "
+    "(a sparse product, embedding_bag). Often gathers are the work itself."
 )
 _KEEP_ORDER = (
-    "Keep the order in a small index, and apply it when the result is read; or reorder only the part in which the rows "
-    "differ: rows that are copies of each other, and parts that are not filled yet, need no reordering."
+    "Keep the order in a small index, and apply it when the result is read. Or reorder only the part in "
+    "which the rows differ: equal rows, and parts that are not filled yet, need no reordering."
 )
 _KEEPS = (
     r"^aten::(index_select|index_copy_|copy_|clone|cat|zero_|fill_|to|b?mm|matmul|.*attention.*)$|^autograd::"

@@ -56,7 +56,7 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
             fix=DropWork(found.entries),
             message="{by} copies its input into its output before the GEMM, {times_a_step}, {moved} in "
             "total; the copies take {total}{shapes}",
-            advice="Pass a 1-D bias (it goes into the GEMM's epilogue), or add the matrix separately, where "
+            advice="Pass a 1-D bias, which goes into the GEMM's epilogue. Or add the matrix separately: "
             "{torch.compile} can fuse the addition with the next op.",
             evidence={
                 "moved_bytes": int(found.bytes.sum()),

@@ -53,9 +53,9 @@ def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
                     message="the scores of {classes} classes for {positions} positions, and the loss over "
                     "them, take {gpu} of GPU time, in {ops}; positions with an ignored label cost as much "
                     "as the others",
-                    advice="Where labels are ignored (-100), keep only the other positions' hidden states "
-                    "before the head. Else compile the head with the loss, or use a fused loss that never "
-                    "writes all scores.",
+                    advice="If labels are ignored (-100), keep only the hidden states of the other positions before "
+                    "the head. Else compile the head with the loss, or use a fused loss that never writes all "
+                    "scores.",
                     evidence={**told(part), "gpu_share": share, "classes": classes, "positions": positions},
                     info=True,
                 )

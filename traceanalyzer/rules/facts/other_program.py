@@ -48,7 +48,8 @@ def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits)
         lost=LostTime.none(),
         message=f"this rank runs {{different}} {noun} that {whose}: {{names}}; "
         "they take {cpu} of the time of its ops, and {gpu} of its GPU's",
-        advice="Check whether it is intended: work of rank 0 alone, other shapes of inputs, another version or device.",
+        advice="Check whether this is intended: work only for rank 0, other input shapes, another software version "
+        "or device.",
         evidence={
             "different": len(other.names),
             "names": {**ops.name.sums(ops.self_ns), **kernels.name.sums(kernels.dur_ns)},

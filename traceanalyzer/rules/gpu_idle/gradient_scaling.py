@@ -60,8 +60,8 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
             [LostTime.all_of(launched, owner), LostTime.idle_within(idle, start, checks.end_ns)]
         ),
         fix=Drop(np.union1d(scaling.rows, updates.rows)),
-        message="{by} unscales and checks the gradients {times_a_step}, with {kernels} of kernels over all steps; with "
-        "the ops that compute its scale the GPU loses {total}",
+        message="{by} unscales and checks the gradients {times_a_step}; its kernels take {kernels} over all steps. "
+        "With the ops that compute the scale the GPU loses {total}",
         advice="Train in bfloat16 (autocast(dtype=torch.bfloat16)): it has float32's range and needs no scaler.",
         evidence={"kernels_ns": launched.total_ns},
         info=any(found is not None and found < _FIRST_WITH_BF16 for found in capabilities),

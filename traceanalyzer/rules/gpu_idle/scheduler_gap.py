@@ -86,7 +86,10 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
         advice = busy_advice(advice) if is_busy(forecast) and cause not in NOT_THE_CODE else advice
         yield _hits(found, cause, text.happened, advice, sure, info=info)
     for cause, found in alone.by(alone.cause):
-        what = f"{TEXTS.get(cause, ELSE).happened}; in one step only, so it may be the profiler or chance"
+        what = (
+            f"{TEXTS.get(cause, ELSE).happened}; this happens in one step only, so it may be the profiler or "
+            "chance"
+        )
         advice = "Record longer before you change anything: it may not recur."
         yield _hits(found, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
 

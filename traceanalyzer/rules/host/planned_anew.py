@@ -15,9 +15,10 @@ from traceanalyzer.timeline.stalled_calls import StalledCalls
 from traceanalyzer.timeline.steps import Steps
 
 _ATTENTION = r"_cudnn_attention|_cudnn_attention_backward"
-_BUCKETS = "Let the shape repeat: pad inputs or caches to a few lengths, or allocate them at full length. "
+_BUCKETS = "Make shapes repeat: pad inputs or caches to a few lengths, or allocate them at full length. "
 _OTHER_KERNEL = (
-    "Or take a kernel that needs no plan: with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION), or "
+    "Or use a kernel that needs no plan: with "
+    "torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION), or "
     "torch.backends.cuda.enable_cudnn_sdp(False)."
 )
 
@@ -79,8 +80,8 @@ def planned_anew(
             named_by=name,
             lost=LostTime.idle_within(idle, occurrences.start_ns, occurrences.end_ns),
             fix=DropSpans(*spans),
-            message="{by} stands still for {stall} (median) when it is called with new shapes, {times_a_step}: a "
-            "library plans it anew; calls with shapes that were there before take {usual}",
+            message="{by} takes {stall} (median) when it gets new shapes, {times_a_step}, because a library plans it "
+            "anew; with shapes that it had before it takes {usual}",
             advice=_BUCKETS + _OTHER_KERNEL * bool(found.name.matches(_ATTENTION).any()),
             evidence={
                 "stall_ns": int(np.median(spans[1] - spans[0])),

@@ -90,8 +90,10 @@ def _hits(ops: Calls, chosen: list[np.ndarray], work: Work, idle: IdleTime) -> H
         lost=lost,
         fix=Drop(members.rows),
         confidence=Confidence.MEDIUM,
-        message="the same tensors are made of numbers alone, {made} times a step, by {ops}: the same ops with the same "
-        "shapes and numbers in every step, {launches} launches and {cpu} of CPU time a step"
+        message=(
+            "the same constants are made {made} times a step, by {ops}, with the same shapes and numbers in "
+            "every step: {launches} launches and {cpu} of CPU time a step"
+        )
         + (", at {lines}" if lines else ""),
         advice="Make them once and keep them: register_buffer(), an attribute, or a cache by sizes and device.",
         evidence={

@@ -114,8 +114,11 @@ def _hits(found: Work, share: Floats, inputs: WorkInputs) -> Hits:
         message="Fourier transforms of unfavourable lengths take {spent} in total, in {kernels}{where}"
         + (f": {why}" if why else ": Bluestein's algorithm, for lengths with a large prime factor"),
         advice=(f"Pad {padded}" if padded else "Pad to a length without prime factors above 7")
-        + " (n= or s= of torch.fft) and cut the result: a convolution needs at least signal + kernel - 1. Where "
-        "the spectrum is the result, choose such a window, or crop or resample the data.",
+        + (
+            " (n= or s= of torch.fft), and cut the result. A convolution needs a length of at least signal + "
+            "kernel - 1. If the spectrum itself is the result, choose a window of such a length, or crop or "
+            "resample the data."
+        ),
         confidence=Confidence.HIGH if lengths else Confidence.MEDIUM,
         evidence={
             **told(found),

@@ -36,8 +36,9 @@ _WITH_TF32 = (
 )
 
 _CHOICE = (
-    "Decide this first. One array of numpy, float64 by default, makes all that is computed from it float64. If float32 "
-    "is precise enough, or if you can refine in float64 at the end, make the inputs float32."
+    "Decide this first. A numpy array is float64 by default, and everything computed from it becomes "
+    "float64. If float32 is precise enough, or if you can refine in float64 at the end, make the inputs "
+    "float32."
 )
 
 _ALL = "every floating tensor is float64, which may be deliberate: "

@@ -59,7 +59,10 @@ _TEXTS = {
     "drift": (
         "{by} drifts over the steps: from {first_step} in the first to {last_step} in the last; median "
         "{median_dur}, 10th to 90th percentile {p10} to {p90}",
-        "The clock changes, or the work grows from step to step: warm up, lock the clocks, record shapes.",
+        (
+            "The clock changes, or the work grows from step to step. Warm up, lock the clocks, and record "
+            "shapes to tell."
+        ),
     ),
     "outliers": (
         "{slow} of {executions} executions of {by} take up to {worst_dur}, in the steps numbered {slow_steps} (median "
@@ -69,7 +72,10 @@ _TEXTS = {
     "comes-and-goes": (
         "{slow} of {executions} executions of {by} take {slowdown} times as long as the rest, in the steps "
         "numbered {slow_steps} (median {median_dur}, 10th to 90th percentile {p10} to {p90}, worst {worst_dur})",
-        "The GPU is shared at times (a process, a copy, another stream), or steps differ: record shapes.",
+        (
+            "The GPU is shared at times (another process, a copy, another stream), or steps differ. Record "
+            "shapes to tell."
+        ),
     ),
 }
 

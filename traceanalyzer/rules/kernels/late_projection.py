@@ -128,7 +128,10 @@ def _hits(one: _Late, found: Work, needed: np.ndarray, share: float) -> Hits:
         )
         + ", and then a linear layer leaves {narrow} of {wide}: {gpu} of GPU time in work that could be {times} times "
         "narrower{where}",
-        advice="Apply the 1x1 convolution or linear layer before upsampling: both are linear, with the same result."
+        advice=(
+            "Apply the 1x1 convolution or linear layer before upsampling. Both are linear, so the result is the "
+            "same."
+        )
         if upsampled
         else "Apply the linear layer first, then gather and sum its narrow results; add its bias after the sum. The "
         "result is the same.",

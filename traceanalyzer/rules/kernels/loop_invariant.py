@@ -126,8 +126,8 @@ def _hits(
             fix=Drop(again.rows),
             message="{ops} run again in each of {iterations} iterations of a loop, on a tensor that no op of an "
             "iteration makes: the result is the same each time; {gpu} of GPU time{where}",
-            advice="Compute this once before the loop, and hand the result to each iteration: keys and values of the "
-            "condition, projected features.",
+            advice="Compute this once before the loop (keys and values of the condition, projected features), and hand "
+            "the result to each iteration.",
             confidence=Confidence.MEDIUM,
             evidence={**told(found), "gpu_share": share, "iterations": times},
         )

@@ -102,9 +102,9 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
                 "memory and reduced again; {gpu} of GPU time in {ops}"
             )
             + (", at {lines}" if members.line.sums(members.dur_ns) else ""),
-            advice="Use a matrix product for sums of products (matmul, einsum), torch.cdist for distances, "
-            "the product of normalised rows for cosine similarity. If few pairs are needed, select them "
-            "first; else {torch.compile} fuses the ops with the reduction.",
+            advice="Use a matrix product for sums of products (matmul, einsum), torch.cdist for distances, and the "
+            "product of normalised rows for cosine similarity. If few pairs are needed, select them first. Else "
+            "{torch.compile} fuses the ops with the reduction.",
             confidence=Confidence.MEDIUM,
             evidence={
                 **told(members),
@@ -143,8 +143,8 @@ def _selected(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
                     named_by=picks[0].name,
                     message="forward selects the least or largest of {pairs} pairs with {by}, but backward passes over "
                     "all of them: {gpu} of GPU time in {ops}",
-                    advice="Find the places under torch.no_grad() (i = torch.cdist(a, b).argmin(-1)), and compute only "
-                    "the selected pairs with gradient: (a - b[i]).norm(dim=-1).",
+                    advice="Find the indices under torch.no_grad() (i = torch.cdist(a, b).argmin(-1)), and compute "
+                    "only the selected pairs with gradient: (a - b[i]).norm(dim=-1).",
                     confidence=Confidence.MEDIUM,
                     evidence={**told(members), "gpu_share": share, "pairs": _text(shape)},
                 )

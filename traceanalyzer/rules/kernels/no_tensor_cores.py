@@ -99,7 +99,7 @@ def _hits(kind: str, found: Work, gpu: Gpu, share: float, left_out: bool, limits
     times = speedup(gpu, kind, "fp32", target) or limits.unknown_speedup
     fewer = found.name.matches(families.FEWER_PRODUCTS)
     needed = found.dur_ns / np.where(fewer, max(times / limits.fewer_products, 1), times)
-    guess = "" if gpu.peaks else f"; {gpu.shown} is not in the table of peaks, so this is a guess"
+    guess = "" if gpu.peaks else f" ({gpu.shown} is not in the table of peaks, so this is a guess)"
     advice = _LEFT_OUT.format(_channels(found)) if left_out else _ADVICE[kind]
     if kind != "attention" and target != "tf32":
         advice = _OLDER.format(half=_SAID[target]) if target else _UNKNOWN

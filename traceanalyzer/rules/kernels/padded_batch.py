@@ -77,10 +77,10 @@ def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
 def _hits(found: Work, needed: np.ndarray, share: float, longest: np.ndarray, frames: int) -> Hits:
     return Hits(
         **quicker(found, needed),
-        message="batches are padded to {frames} frames, and their longest sequence has {longest}, at most {most}, as "
-        "the lengths that ctc_loss gets say: {gpu} of GPU time is work on padded tensors{where}",
-        advice="Pad each batch to its longest sequence, rounded up to a multiple of 64, and make batches of sequences "
-        "of about one length.",
+        message="batches are padded to {frames} frames, but the longest sequence has {longest} (median; at most "
+        "{most}), by the lengths that ctc_loss gets: {gpu} of GPU time is work on padded tensors{where}",
+        advice="Pad each batch to its longest sequence, rounded up to a multiple of 64. Make batches of sequences "
+        "of about the same length.",
         confidence=Confidence.MEDIUM,
         evidence={
             **told(found),

@@ -131,9 +131,10 @@ def _long_side(shape: Shape, found: Work, needed: np.ndarray, share: float) -> H
         **quicker(found, needed),
         cause="long-side",
         named_by="x".join(map(str, shape)),
-        message=f"the Gram matrix of {{by}} is {rows}x{rows}, over the long side, and is squared and multiplied by "
+        message=f"the Gram matrix of {{by}} over the long side is {rows}x{rows}; it is squared and multiplied by "
         f"{{by}} again: {{gpu}} of GPU time{{where}}; over the short side it is {columns}x{columns}",
-        advice="Transpose the matrix first, and the result back: p(A A') A = A p(A' A) for each polynomial p.",
+        advice="Transpose the matrix first, and transpose the result back: p(A A') A = A p(A' A) for each "
+        "polynomial p.",
         confidence=Confidence.MEDIUM,
         evidence={**told(found), "gpu_share": share, "sides": rows / columns},
     )
@@ -174,8 +175,8 @@ def _hits(pair: _Pair, found: Work, needed: np.ndarray, share: float) -> Hits:
     return Hits(
         **quicker(found, needed),
         named_by="x".join(map(str, pair.between)),
-        message=f"products of {first}, {second} and {third} go through {{by}}, with {{times}} times the operations of "
-        "the other order: {gpu} of GPU time{where}",
+        message=f"products of {first}, {second} and {third} first make {{by}}, with {{times}} times the operations "
+        f"of the other order: {{gpu}} of GPU time{{where}}",
         advice="Multiply in the other order: q @ (k.T @ v) instead of (q @ k.T) @ v. The result is the same.",
         confidence=Confidence.MEDIUM,
         evidence={**told(found), "gpu_share": share, "times": 1 / pair.operations},

@@ -21,15 +21,18 @@ _ATTENTION = "aten::scaled_dot_product_attention"
 _SIGNALS = "aten::conv1d"  # of (batch, channels, positions): the last dimension grows
 _LAYERS = (*_RECURRENT, _ATTENTION, _SIGNALS, "aten::linear")
 _CARRY = (
-    "Carry the state over: run the layer once on what is known, keep what it returns (h, c), and then feed it the "
-    "new element alone."
+    "Keep the state: run the layer once on the known elements, keep what it returns (h, c), and then "
+    "give it only the new element."
 )
 _CACHE = (
-    "Keep the keys and values of earlier positions (a KV cache, use_cache=True), and feed only the new position: "
-    "what lies before it does not change."
+    "Keep the keys and values of earlier positions (a KV cache, use_cache=True), and give the layers "
+    "only the new position. The earlier results do not change."
 )
 
-_REACH = "Keep the last elements that the kernels reach, and feed only these and the new one."
+_REACH = (
+    "Keep the last elements that the convolution kernels reach, and give the layers only these and the "
+    "new element."
+)
 
 
 @dataclass(frozen=True, slots=True)

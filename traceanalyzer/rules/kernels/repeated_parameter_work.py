@@ -99,9 +99,11 @@ def _hits(cause: str, ops: Calls, found: Work, part: np.ndarray, times: int, spe
             else "one table is looked up {repeats} times a step with the same number of indices, and gets {repeats} "
             "gradients"
         )
-        + ": {again} of GPU time more than converting or looking up once{where}",
-        advice="Convert each weight once: one torch.autocast around the whole forward pass (leaving it drops the "
-        "converted weights), or weights kept in that type."
+        + ": {again} of GPU time more than with one conversion or lookup{where}",
+        advice=(
+            "Convert each weight once: use one torch.autocast around the whole forward pass (leaving autocast "
+            "drops the converted weights), or keep the weights in that dtype."
+        )
         if casts
         else "If the indices are the same, look up once and reuse the result; else look up all of them in one call.",
         confidence=Confidence.MEDIUM if casts else Confidence.LOW,

@@ -73,11 +73,11 @@ def unlabelled_positions(calls: Calls, work: Work, inputs: WorkInputs, limits: L
 def _hits(found: Work, needed: np.ndarray, share: float, positions: int, classes: int) -> Hits:
     return Hits(
         **quicker(found, needed),
-        message="the scores of {classes} tokens, and the loss over them, are computed for all {positions} positions of "
-        "a model whose tokens see all others: it can only be asked for those that are hidden, usually 15 %; {gpu} of "
+        message="the scores of {classes} tokens, and the loss over them, are computed for all {positions} "
+        "positions. The model sees all tokens, so usually only hidden tokens (15 %) have a label; {gpu} of "
         "GPU time, in {ops}",
-        advice="Take the hidden states of positions with a label before the head: hidden[indices], with indices from "
-        "the collator, so that the host does not wait for their number.",
+        advice="Select the hidden states of positions with a label before the head: hidden[indices]. Take the "
+        "indices from the collator, so that the host does not wait for their number.",
         confidence=Confidence.LOW,
         evidence={**told(found), "gpu_share": share, "classes": classes, "positions": positions},
     )

@@ -76,8 +76,8 @@ def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
         needed = not_below(found.dur_ns * part[chosen][owner[found.entries]], found, limits.floor_ns)
         yield Hits(
             **quicker(found, needed),
-            message="topk keeps {kept} of {length} elements of each row, the others are masked, and then {ops} work on "
-            "the whole rows: {gpu} of GPU time{where}",
+            message="topk keeps {kept} of {length} elements of each row and the others are masked, but then {ops} work "
+            "on whole rows: {gpu} of GPU time{where}",
             advice="Work on the values that topk returns, which are sorted, and look up the chosen index at the end: "
             "indices.gather(-1, choice).",
             confidence=Confidence.MEDIUM,

@@ -59,8 +59,8 @@ def _clock_error(work: Work, limits: Limits) -> Iterator[Hits]:
             occurrences=early,
             cause="clock-error",
             lost=LostTime.none(),
-            message="{count} of {linked} kernels and copies start before their launch, by up to {worst}: "
-            "the clocks of CPU and GPU disagree, so times between the lanes are wrong by as much",
+            message="{count} of {linked} kernels and copies start before their launch, by up to {worst}: the clocks of "
+            "CPU and GPU disagree, so delays between CPU and GPU are wrong by up to this time",
             advice=f"The clocks of CPU and GPU disagree by up to {format_ns(worst_ns)}: do not trust shorter delays. "
             "torch 2.4 and later align the clocks better.",
             evidence={"linked": len(linked), "worst_ns": worst_ns},

@@ -140,7 +140,7 @@ def _short(calls: Calls, steps: Steps, limits: Limits) -> Iterator[Hits]:
         yield _said(_first(calls), "no-warm-up", message, "Warm up: schedule(wait=1, warmup=3, active=5).")
     first, last = steps.in_use
     if last - first < limits.min_steps and not steps.asked:
-        message = "{steps_found}: too few to tell a recurring cost from a one-time cost"
+        message = "{steps_found}, which is too few to tell a recurring cost from a one-time cost"
         found = (
             f"{last - first} step{'s' * (last - first > 1)} with work" if steps.marked else "no step marks"
         )

@@ -108,7 +108,7 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             cause="waiting",
             lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
             message="{by} {times_a_step}: this rank waits {per_step} a step for {late} and computes nothing; waits "
-            "beside compute are not counted",
+            "during compute are not counted",
             advice=who_is_late(name.split(" ")[0], arrivals.last[late], late_ns[late]),
             max_severity=_HINT,
             evidence={
@@ -131,7 +131,7 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
         confidence=Confidence.MEDIUM,
         message="{by} {times_a_step}: "
         + (
-            f"the whole {moves} ({{transfer}} over all steps)"
+            f"all of its {moves} ({{transfer}} over all steps)"
             if whole
             else f"{{exposed}} of {{transfer}} of {moves} over all steps"
         )
@@ -191,7 +191,7 @@ def _probably(
         fix=() if peers else Scale(found.entries, 1 - gain * moved / np.maximum(found.dur_ns, 1)),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
         message="{by} {times_a_step}: "
-        + ("the whole time ({all} in total)" if whole else "in total {exposed} of {all}")
+        + ("all of its time ({all} in total)" if whole else "in total {exposed} of {all}")
         + " passes while the GPU computes nothing"
         + perhaps_late(kind, waiting=waiting, peers=peers),
         advice=remedy(kind, found, hidden=hidden, peers=peers, alone=alone),

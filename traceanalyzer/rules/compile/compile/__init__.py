@@ -94,10 +94,10 @@ def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure
         lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
         fix=DropSpans(found.start_ns, found.end_ns),
         confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
-        message="compiled again {in_steps}, {in_a_step} of CPU time each"
+        message="code is compiled again {in_steps}, with {in_a_step} of CPU time each"
         + ("; frame {frame} has been compiled {version} times so far" if version > 1 else ""),
-        advice="See which guard fails with TORCH_LOGS=recompiles. For a size that changes: dynamic=True, "
-        "mark_dynamic, or padding to a few sizes; for a Python number: a tensor.",
+        advice="TORCH_LOGS=recompiles shows which guard fails. If a size changes, use dynamic=True, mark_dynamic, "
+        "or padding to a few sizes. If a Python number changes, make it a tensor.",
         evidence={
             "compiling_ns": found.total_ns,
             "in_a_step_ns": found.total_ns // len(np.unique(found.step)),
@@ -129,8 +129,8 @@ def _left_out(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Itera
             confidence=Confidence.HIGH,
             message="graph breaks: compiled regions run {left} outside their compiled code, kernel by kernel; with the "
             "compiled kernels next to them {gpu} of GPU time{where}",
-            advice="See what breaks the graph with TORCH_LOGS=graph_breaks: torch.compiler.disable, print, a value on "
-            "the host, a call that dynamo does not trace. Without it one kernel does all of this.",
+            advice="TORCH_LOGS=graph_breaks shows what breaks the graph: torch.compiler.disable, print, a value on the "
+            "host, or a call that dynamo does not trace. Without the break one kernel does all of this.",
             evidence={
                 **told(found),
                 "gpu_share": found.total_ns / max(work[work.device == device].total_ns, 1),

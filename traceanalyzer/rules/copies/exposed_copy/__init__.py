@@ -145,7 +145,7 @@ def _purpose(
         kept = (
             f"Keep the inputs of {reader} on the device: each call copies them there. Else: {_lower(remedy)}"
         )
-        return ", because {reader} needs the data there,", kept, {"reader": reader}
+        return ", where {reader} needs the data,", kept, {"reader": reader}
     names, spent_ns = host_workers(calls, copies, limits.min_worker_ns)
     worker = next(iter(names.sums(spent_ns)), "")
     if not worker or int(spent_ns.sum()) < limits.min_worker_share * copies.total_ns:

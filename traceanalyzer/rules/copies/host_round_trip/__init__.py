@@ -67,10 +67,12 @@ def host_round_trip(
             cause="host-op" if op else "host-code",
             lost=_lost(down, up, work, idle, start, end),
             fix=Replace(start, end, passes_ns[:, None], limits.op_ns),
-            message=f"data goes to the host, through {worker}, and back to the GPU {{times_a_step}}, {{moved}} in "
-            "total: the GPU loses {total} in total, of this {copies} in the copies"
+            message=(
+                f"data goes to the host, through {worker}, and back to the GPU {{times_a_step}}, {{moved}} in total: "
+                f"the GPU loses {{total}} in total, {{copies}} of this in the copies"
+            )
             + (", at {lines}" if lines else ""),
-            advice=f"Do {what} on the device, with torch on the CUDA tensor: one kernel, no copy, no wait.",
+            advice=f"Do {what} on the device, with torch ops on the CUDA tensor: one kernel, no copy, no wait.",
             confidence=Confidence.HIGH if op else Confidence.MEDIUM,
             evidence={
                 "moved_bytes": int(down.bytes.sum() + up.bytes.sum()),

@@ -12,7 +12,7 @@ KERNELLESS = (
 TEXTS = {
     "growing-buffer": (
         "torch.cat copies a whole buffer to append {new} to it, {times_a_step}",
-        "Allocate the whole buffer once and write the new rows into it: cache[:, :, n:n + 1] = new.",
+        "Allocate the whole buffer once, and write only the new rows: cache[:, :, n:n + 1] = new.",
     ),
     "concatenation": (
         "torch.cat copies its inputs side by side {times_a_step}",
@@ -24,8 +24,10 @@ TEXTS = {
         "heads than query heads: {F.scaled_dot_product_attention}(enable_gqa=True), or the queries of a group as rows.",
     ),
     "single-frames": (
-        "conv3d with a kernel of one frame reads channels before frames, and tensors are rewritten in that order "
-        "and back {times_a_step} ({ops})",
+        (
+            "conv3d with a kernel of one frame needs channels before frames, so tensors are rewritten in that "
+            "order and back {times_a_step} ({ops})"
+        ),
         "Fold the frames into the batch: conv2d of (batch x frames, channels, height, width), with weight.squeeze(2), "
         "gives the same without a copy.",
     ),

@@ -28,13 +28,13 @@ class Bound:
 
 _COMMUNICATION = Bound(
     "communication",
-    "transfer and waiting for other ranks, whatever is computed beside it",
-    "One rank's trace does not tell waiting from transfer. With the traces of the other ranks: the others wait for the "
-    "rank with the shortest collectives; compare its compute and host time with theirs.",
+    "transfer and waiting for other ranks, also while other kernels run",
+    "One rank's trace cannot tell waiting from transfer: diagnose the traces of all ranks. The rank with the shortest "
+    "collectives is the one that the others wait for; compare its compute and host time with theirs.",
 )
 TRANSFER = Bound(
     "communication",
-    "transfer alone: the measured wait for other ranks is not counted",
+    "only transfer counts here, not the measured waiting for other ranks",
     "Overlap it with compute, or send fewer bytes.",
 )
 """Where waiting was measured and taken off."""

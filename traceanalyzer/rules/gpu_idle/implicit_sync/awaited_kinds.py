@@ -40,8 +40,10 @@ KINDS = {
     "boolean-mask": Awaited(
         r"^aten::(index|masked_select|index_put_?|_index_put_impl_)$",
         "waits until the GPU has counted its mask",
-        "Keep the shape: torch.where(mask, x, other), masked_fill or a product with the mask; or compute the "
-        "indices once if the mask stays the same.",
+        (
+            "Keep the shape: use torch.where(mask, x, other), masked_fill or a product with the mask. If the "
+            "mask stays the same, compute the indices once."
+        ),
     ),
     "data-dependent-size": Awaited(
         rf"^aten::({_COUNTED})$",
@@ -75,7 +77,7 @@ KINDS = {
     ),
     "inside-op": Awaited(
         r"",
-        "waits for a result on the host before it goes on",
+        "waits for a result on the host",
         "Use a variant of this op that stays on the device, or call it once for many inputs.",
     ),
     "copy-to-device": Awaited(

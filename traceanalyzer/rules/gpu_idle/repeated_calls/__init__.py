@@ -142,8 +142,11 @@ def _passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, l
         confidence=Confidence.MEDIUM,
         message="the same {members} ops run "
         + ("twice" if times == 2 else "{passes} times")
-        + " in a row on tensors of the same shapes, with {launches} launches each time, and then {taker} takes the "
-        "results: passes through one network, {times_a_step}" + (", at {lines}" if lines else ""),
+        + (
+            " in a row on tensors of the same shapes, with {launches} launches each time, and then {taker} "
+            "combines the results: calls of one network, {times_a_step}"
+        )
+        + (", at {lines}" if lines else ""),
         advice="Put the inputs into one batch and call the network once: net(torch.cat([a, b])).chunk(2).",
         evidence={
             "members": len(passes[0].names),

@@ -58,11 +58,12 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False) -> str
     if all(map(_SLICES.search, names)):
         return "Take all slices with one op: x.unfold() for overlapping windows, else view or reshape."
     if any(map(_TABLES.search, names)):
-        return "Join the tables into one and add each table's offset to its indices: one lookup, and one gradient."
-    if copies:
         return (
-            "Build one tensor of all values on the host, copy it once, and compute on all elements at once."
+            "Join the tables into one, and add each table's offset to its indices. Then there is one lookup and "
+            "one gradient."
         )
+    if copies:
+        return "Build one tensor of all values on the host, copy it once, and compute all elements together."
     if names == ("aten::copy_",):
         return "Copy the whole list with {torch._foreach_copy_}; DistributedDataParallel: broadcast_buffers=False."
     if all(name.endswith("_") for name in names):

@@ -73,7 +73,7 @@ def dataloader_stall(
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
             message="{by} takes {typical} (at most {largest}) {in_steps}: the GPU is idle for {total} in total"
             + ("; most of the loader's time goes to {ops}" if spent else "")
-            + ("; by function, to {functions}" if functions else "")
+            + (" (by function: {functions})" if functions else "")
             + ("; the other steps do not wait" if once else ""),
             advice=_ADVICE[kind] + _cheaper(functions, found.total_ns, limits),
             evidence={

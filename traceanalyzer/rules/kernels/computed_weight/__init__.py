@@ -116,8 +116,10 @@ def _constant(cause: str, chains: list[Chain], ops: Calls, work: Work, limits: L
             advice="Use kernels that read the packed weight (torchao or bitsandbytes under {torch.compile}), or unpack "
             "it once if memory allows."
             if packed
-            else "Compute the weight once after loading: remove_parametrizations or remove_weight_norm, "
-            "merge_and_unload of adapters, joined parameters kept.",
+            else (
+                "Compute the weight once after loading: remove_parametrizations or remove_weight_norm, "
+                "merge_and_unload for adapters, or keep the joined parameters."
+            ),
             confidence=Confidence.MEDIUM,
             evidence={**told(found), "layers": layers, "gpu_share": share},
         )
@@ -165,7 +167,7 @@ def _low_rank(
             message="before {layers} layers a step a product of inner size {rank} makes a matrix as large as the "
             "weight, and backward makes its whole gradient: {gpu} of GPU time{where}",
             advice="Apply the narrow matrices to the activations: F.linear(x, W) + s * F.linear(F.linear(x, A), B). "
-            "The result is the same, and no gradient of the whole matrix is made.",
+            "The result is the same, and backward makes no gradient of the whole matrix.",
             confidence=Confidence.MEDIUM,
             evidence={
                 **told(found),

@@ -23,8 +23,8 @@ _OF_INPUTS = (
     "torch.autocast around the whole forward: it converts each weight once in each forward pass."
 )
 _OF_RESULTS = (
-    "Convert only the part that is needed (slice first), or let the reading op convert: "
-    "softmax(dtype=torch.float32); losses and norms accept the product's dtype and compute in float32."
+    "Convert only the part that is needed (slice first), or let the next op convert: "
+    "softmax(dtype=torch.float32). Losses and norms accept the product's dtype and compute in float32."
 )
 
 

@@ -78,8 +78,11 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
         message=("scaled_dot_product_attention without a fused kernel" if falls_back else "attention by hand")
         + f", {{forward}} times forward{both}, {{spent}} in total: product, softmax and "
         "product go through memory{where}",
-        advice="Ask why: `with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` tells what rules it out, "
-        "such as float64, a head size above 256 or no multiple of 8, or a mask that needs a gradient."
+        advice=(
+            "Find out why: `with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` warns what "
+            "prevents the fused kernel, such as float64, a head size above 256 or no multiple of 8, or a mask "
+            "that needs a gradient."
+        )
         if falls_back
         else "Use {F.scaled_dot_product_attention} (is_causal=True or attn_mask= for the mask): it never writes the "
         "matrix of queries by keys.",

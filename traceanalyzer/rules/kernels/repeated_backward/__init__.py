@@ -18,8 +18,10 @@ _NODE = r"^[^:]+Backward\d*$"
 _SUMS = r"AccumulateGrad$"
 _MESSAGES = {
     "": "backward repeats {again} of {nodes} nodes a step: {spent} of GPU time each, in {ops}",
-    "inputs": "backward walks the same graphs {passes} more times a step, from the same gradient of the "
-    "same outputs, for other inputs: {again} of {nodes} nodes, {spent} of GPU time each, in {ops}",
+    "inputs": (
+        "backward goes through the same graphs {passes} more times a step, from the same outputs and "
+        "gradient, for other inputs: {again} of {nodes} nodes, {spent} of GPU time each, in {ops}"
+    ),
 }
 _ADVICE = {
     "": "Add the losses and call backward once; detach the inputs of a loss whose gradients are not used.",

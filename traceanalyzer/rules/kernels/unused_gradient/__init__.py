@@ -22,7 +22,7 @@ _UNRECORDED = "the shapes that the optimizer works on are not recorded"
 _UNUSED = "belong to parameters that no optimizer updates"
 _KEPT = f"{_UNUSED} and that nothing clears"
 _CLEARED = "are cleared before any optimizer reads them"
-_ADDED = "are added to those of the step before, as no optimizer's zero_grad() clears them"
+_ADDED = "are added to the gradients of the step before, because no optimizer's zero_grad() clears them"
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ _TEXTS = {
         "Unset PYTORCH_NO_CUDA_MEMORY_CACHING, which is for debugging: cached memory needs no call to the driver.",
     ),
     "pinned": (
-        "pinned host memory is allocated in the loop, which blocks the driver for long",
+        "pinned host memory is allocated in the loop, which blocks the driver for a long time",
         "Pin buffers once and reuse them; let DataLoader(pin_memory=True) do it for batches.",
     ),
 }
@@ -122,7 +122,10 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: boo
         cause=cause,
         lost=LostTime.idle_within(idle, steady.start_ns, steady.end_ns),
         fix=Drop(group.rows),
-        message=f"{{calls}}: {{times}} in all, {{in_steps}}; {what}; the GPU is idle for {{total}} within them"
+        message=(
+            f"{{calls}}: {{times}} in all, {{in_steps}}; {what}; the GPU is idle for {{total}} during these "
+            "calls"
+        )
         + (", at {lines}" if lines else ""),
         advice=advice,
         evidence={"calls": names, "called_ns": steady.total_ns, "lines": lines},

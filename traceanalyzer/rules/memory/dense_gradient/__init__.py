@@ -104,8 +104,9 @@ def _hits(spent: Work, needless: Floats, at: Calls, shares: Mapping[Shape, float
         occurrences=at,
         named_by="embedding",
         lost=replace(lost, owner=owner[lost.owner]),
-        message="backward makes a dense gradient for an embedding of {rows} rows {times_a_step}, though at "
-        "most {touched} are looked up: filling it and passing over it take {per_step} a step more",
+        message="backward makes a dense gradient for an embedding of {rows} rows {times_a_step}, though at most "
+        "{touched} rows are looked up: filling this gradient and passing over it take {per_step} more a "
+        "step",
         advice="",
         evidence={
             "rows": rows,
