@@ -116,7 +116,7 @@ def slots(width: int = 1_024, soft: bool = False) -> list[Op]:
 
 def test_a_dense_tensor_of_tokens_and_slots_is_no_way_to_move_rows() -> None:
     (one,) = found(program(slots()), "dense-dispatch")
-    assert "4,096 tokens get to 16 experts of 640 slots" in one.message
+    assert "4,096 tokens are sent to 16 experts with 640 slots" in one.message
     assert one.cost_ns == pytest.approx(6 * 410_000, rel=0.01)
 
 
@@ -266,6 +266,6 @@ def test_what_the_scores_of_a_vocabulary_cost_is_a_fact() -> None:
 def test_an_op_of_many_inputs_is_told_by_their_mean() -> None:
     ops = [Op("aten::mul", ADD, 100, [[n << 20], [n << 20]], [F32, F32]) for n in range(8, 14)]
     (one,) = found(program(ops), "hotspot")
-    assert "on average over 6 inputs" in one.message
+    assert "on average over 6 input shapes" in one.message
     (one,) = found(program(ops[:1]), "hotspot")
     assert "on average" not in one.message
