@@ -9,8 +9,6 @@ import pytest
 from tests.builder import TID, TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
 from traceanalyzer import Trace
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.rules.kernels.partly_used.sources import viewed
 
 WHOLE = [8, 512, 32_000]
 SMALL = "void at::native::reduce_kernel<512, 1, at::native::argmax>(float)"
@@ -273,26 +271,3 @@ def trained() -> Trace:
 def test_backward_passes_over_the_zeros_as_well() -> None:
     (one,) = found(trained(), "partly-used")
     assert one.cost_ns == pytest.approx(4 * (300e3 + 600e3 + 50e3) * (1 - 1 / 512))
-
-
-@pytest.mark.parametrize(
-    ("op", "whole", "part", "expected"),
-    [
-        (("view", [[512, 3, 8]], "[8, 64, 3, 8]"), (8, 64, 3, 8), {1}, ((512, 3, 8), {0}, 1.0)),
-        (("view", [[8, 64, 3]], "[512, 3]"), (512, 3), {0}, ((8, 64, 3), {0, 1}, 1.0)),
-        (("view", [[4, 128, 3]], "[8, 64, 3]"), (8, 64, 3), {1}, ((4, 128, 3), {1}, 1.0)),
-        (("view", [[512, 3, 8]], "[512, 24]"), (512, 3, 8), {0}, None),
-        (("permute", [[2, 3, 4]], "[2, 0, 1]"), (4, 2, 3), {0}, ((2, 3, 4), {2}, 1.0)),
-        (("transpose", [[2, 3, 4]], "0", "-1"), (4, 3, 2), {0}, ((2, 3, 4), {2}, 1.0)),
-        (("select", [[2, 3, 4]], "1", "0"), (2, 4), {1}, ((2, 3, 4), {2}, 1.0)),
-        (("slice", [[2, 8, 4]], "1", "0", "4", "1"), (2, 4, 4), {1}, ((2, 8, 4), {1}, 0.5)),
-        (("slice", [[2, 8, 4]], "1", "0", "4", "1"), (2, 4, 4), {0}, ((2, 8, 4), {0}, 1.0)),
-    ],
-)
-def test_the_part_of_a_view_is_found_in_what_it_views(
-    op: tuple[Any, ...], whole: tuple[int, ...], part: set[int], expected: tuple[Any, ...] | None
-) -> None:
-    name, dims, *scalars = op
-    types = [F32, *["Scalar"] * len(scalars)]
-    signature = Signature(f"aten::{name}", (*dims, *[[]] * len(scalars)), tuple(types), ("", *scalars))
-    assert viewed(signature, whole, frozenset(part)) == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from traceanalyzer.roofline.convolutions import nth
@@ -25,27 +26,40 @@ _ALONE = re.compile(
 )
 _ALONG = re.compile(r"^(_?(log_)?softmax|cumsum|cumprod)$")
 _NORM = re.compile(r"^(layer|rms)_norm$")
-_RESIZE = re.compile(r"^_?upsample_\w+$")
 _ATTENTION = "scaled_dot_product_attention"
-_CONVOLUTION = re.compile(r"^conv[123]d$")
+_IMAGES = {  # what makes images of images -> dimensions that it does not mix
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "group_norm", "batch_norm", "grid_sampler"), Dims({0})),
+    **dict.fromkeys(("instance_norm", "max_pool2d", "avg_pool2d"), Dims({0, 1})),
+    **{f"adaptive_{kind}_pool{rank}d": Dims({0, 1}) for kind in ("avg", "max") for rank in (1, 2, 3)},
+}
+_RESIZE = re.compile(r"^_?upsample_\w+$")
+_REDUCTIONS = {  # -> position of the dimensions that they join
+    **dict.fromkeys(
+        ("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "any", "all", "logsumexp"), 1
+    ),
+    **dict.fromkeys(("linalg_vector_norm", "norm"), 2),
+}
 
 
 def made(op: Signature) -> Shape | None:
     """Shape of what an op makes; None where that is not known."""
     name = _name(op)
     try:
-        if _CONVOLUTION.match(name):
-            return _convolved(op)
-        if _RESIZE.match(name):
-            return (*op.shape(0)[:2], *_numbers(op.scalar(1), len(op.shape(0)) - 2))
+        if _mixes_no(name) is not None:
+            return _image(op, name)
         if name == "embedding":
             return (*op.shape(1), op.shape(0)[-1])
         if name == "randperm":
             return (int(op.scalar(0)),)
+        if name == "stack":
+            first, at = tensors(op)[0], int(op.scalar(1)) % (len(tensors(op)[0]) + 1)
+            return (*first[:at], len(tensors(op)), *first[at:])
         if name == _ATTENTION:
             return (*op.shape(0)[:-1], op.shape(2)[-1])
         if _ALONE.match(name) or _ALONG.match(name) or _NORM.match(name):
             return op.shape(0)
+        if name in _REDUCTIONS and len(tensors(op)) == 1:
+            return tuple(1 if at is None else op.shape(0)[at] for at in _left_over(op, name))
         return product_of(op) or made_of(op)
     except (LookupError, TypeError, ValueError, ZeroDivisionError):
         return None
@@ -65,21 +79,72 @@ def source(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims] | None
         if _EACH.match(name):
             own = [shape for shape in tensors(op) if shape == whole]
             return (whole, part) if len(own) == 1 else ((), Dims())
-        if name in ("randperm", "cat") or (name == "embedding" and last not in part):
+        if name in ("randperm", "cat", "stack") or (name == "embedding" and last not in part):
             return (), Dims()
         if name == _ATTENTION:
             return (op.shape(0), part) if part == {last - 1} else None if last in part else ((), Dims())
-        if _ALONG.match(name):
-            return None if int(op.scalar(1)) % len(whole) in part else (whole, part)
-        if _NORM.match(name):
-            return None if max(part) > last - len(op.scalar(1)) else (whole, part)
-        if _RESIZE.match(name) or _CONVOLUTION.match(name):
-            if part == {0}:
-                return op.shape(0), part
-            return None if part != {1} else (op.shape(0), part) if _RESIZE.match(name) else ((), Dims())
+        if name in _REDUCTIONS and len(tensors(op)) == 1:
+            kept = _left_over(op, name)
+            before = Dims(at for at in (kept[one] for one in part) if at is not None)
+            return (op.shape(0), before) if before else None
+        if _ALONG.match(name) or name == "flip":
+            over = op.scalar(1)
+            mixed = {int(at) % len(whole) for at in (over if isinstance(over, list) else [over])}
+            return None if mixed & part else (whole, part)
+        if _NORM.match(name) or name == "pad":
+            few = len(op.scalar(1)) // (2 if name == "pad" else 1)
+            return None if max(part) > last - few else (op.shape(0), part)
+        if (free := _mixes_no(name)) is not None:
+            channels = part == {1} and name.startswith("conv")
+            return (op.shape(0), part) if part <= free else ((), Dims()) if channels else None
         return _factor(op, part, last) if product_of(op) == whole else None
     except (LookupError, TypeError, ValueError):
         return None
+
+
+def _mixes_no(name: str) -> Dims | None:
+    """Dimensions that an op on images keeps apart; None of other ops."""
+    return Dims({0, 1}) if _RESIZE.match(name) else _IMAGES.get(name)
+
+
+def _image(op: Signature, name: str) -> Shape | None:
+    """Shape of what an op makes of images; None where it is not known, or needs all of them."""
+    shape = op.shape(0)
+    if _RESIZE.match(name) or name.startswith("adaptive"):
+        return (*shape[:2], *_numbers(op.scalar(1), len(shape) - 2))
+    if name.startswith("conv"):
+        return (
+            shape[0],
+            op.shape(1)[0],
+            *_windows(shape, op.shape(1)[2:], *(op.scalar(i) for i in (3, 4, 5))),
+        )
+    if name.endswith("pool2d"):
+        dilated = name == "max_pool2d"
+        if op.scalar(5 if dilated else 4):
+            return None  # rounded up
+        kernel, stride, padding = (op.scalar(at) for at in (1, 2, 3))
+        return (
+            *shape[:-2],
+            *_windows(shape, kernel, stride or kernel, padding, op.scalar(4) if dilated else 1),
+        )
+    if name == "grid_sampler":
+        return (*shape[:2], *op.shape(1)[1:-1])
+    return None if name == "batch_norm" and op.scalar(5) else shape
+
+
+def _windows(shape: Shape, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Iterator[int]:
+    """How many windows fit along each dimension of an image."""
+    for i, size in enumerate(shape[2:]):
+        yield (size + 2 * nth(padding, i) - nth(dilation, i) * (nth(kernel, i) - 1) - 1) // nth(stride, i) + 1
+
+
+def _left_over(op: Signature, name: str) -> list[int | None]:
+    """For each dimension of what a reduction makes that of its input; None where it joined that one and keeps it."""
+    at = _REDUCTIONS[name]
+    rank, over = len(op.shape(0)), op.scalar(at)
+    joins = {int(one) % rank for one in (over if isinstance(over, list) else [over])} or set(range(rank))
+    keeps = len(op.scalars) > at + 1 and op.scalars[at + 1] == "True"
+    return [None if one in joins else one for one in range(rank) if keeps or one not in joins]
 
 
 def _factor(op: Signature, part: Dims, last: int) -> tuple[Shape, Dims] | None:
@@ -206,16 +271,6 @@ def _regrouped(whole: Shape, shape: Shape, part: Dims) -> Dims:
     low = max(at for at, end in enumerate(ends) if before % end == 0 and end <= before)
     high = min(at for at, end in enumerate(ends) if end % through == 0 and end >= through)
     return Dims(at for at in range(low, high) if shape[at] > 1)
-
-
-def _convolved(op: Signature) -> Shape:
-    image, weight = op.shape(0), op.shape(1)
-    stride, padding, dilation = (op.scalar(at) for at in (3, 4, 5))
-    sizes = (
-        (size + 2 * nth(padding, i) - nth(dilation, i) * (weight[2 + i] - 1) - 1) // nth(stride, i) + 1
-        for i, size in enumerate(image[2:])
-    )
-    return (image[0], weight[0], *sizes)
 
 
 def _numbers(values: Any, count: int) -> tuple[int, ...]:

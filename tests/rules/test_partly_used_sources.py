@@ -1,0 +1,108 @@
+"""Which part of its input an op needs for a part of its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.rules.kernel_programs import F32
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.rules.kernels.partly_used.sources import made, source, viewed
+
+
+def signature(name: str, dims: list[Any], *scalars: str) -> Signature:
+    """An op of tensors and, after them, numbers."""
+    types = [F32] * len(dims) + ["Scalar"] * len(scalars)
+    return Signature(
+        f"aten::{name}", (*dims, *[[]] * len(scalars)), tuple(types), ("",) * len(dims) + scalars
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "whole", "part", "expected"),
+    [
+        (("view", [[512, 3, 8]], "[8, 64, 3, 8]"), (8, 64, 3, 8), {1}, ((512, 3, 8), {0}, 1.0)),
+        (("view", [[8, 64, 3]], "[512, 3]"), (512, 3), {0}, ((8, 64, 3), {0, 1}, 1.0)),
+        (("view", [[4, 128, 3]], "[8, 64, 3]"), (8, 64, 3), {1}, ((4, 128, 3), {1}, 1.0)),
+        (("view", [[512, 3, 8]], "[512, 24]"), (512, 3, 8), {0}, None),
+        (("permute", [[2, 3, 4]], "[2, 0, 1]"), (4, 2, 3), {0}, ((2, 3, 4), {2}, 1.0)),
+        (("transpose", [[2, 3, 4]], "0", "-1"), (4, 3, 2), {0}, ((2, 3, 4), {2}, 1.0)),
+        (("select", [[2, 3, 4]], "1", "0"), (2, 4), {1}, ((2, 3, 4), {2}, 1.0)),
+        (("slice", [[2, 8, 4]], "1", "0", "4", "1"), (2, 4, 4), {1}, ((2, 8, 4), {1}, 0.5)),
+        (("slice", [[2, 8, 4]], "1", "0", "4", "1"), (2, 4, 4), {0}, ((2, 8, 4), {0}, 1.0)),
+    ],
+)
+def test_the_part_of_a_view_is_found_in_what_it_views(
+    op: tuple[Any, ...], whole: tuple[int, ...], part: set[int], expected: tuple[Any, ...] | None
+) -> None:
+    assert viewed(signature(*op), whole, frozenset(part)) == expected
+
+
+IMAGE, ROWS = [8, 3, 32, 32], [8, 16, 64]
+
+
+@pytest.mark.parametrize(
+    ("op", "makes", "apart", "needs"),
+    [
+        (("relu", [ROWS]), (8, 16, 64), [{0}, {1}, {2}], [8, 16, 64]),
+        (("mul", [ROWS, [8, 1, 64]]), (8, 16, 64), [{0}, {1}, {2}], [8, 16, 64]),
+        (("add", [ROWS, ROWS]), (8, 16, 64), [{0}, {1}, {2}], []),
+        (("softmax", [ROWS], "-1", ""), (8, 16, 64), [{0}, {1}], ROWS),
+        (("softmax", [ROWS], "1", ""), (8, 16, 64), [{0}, {2}], ROWS),
+        (("flip", [ROWS], "[1, 2]"), (8, 16, 64), [{0}], ROWS),
+        (("layer_norm", [ROWS], "[64]"), (8, 16, 64), [{0}, {1}], ROWS),
+        (("layer_norm", [ROWS], "[16, 64]"), (8, 16, 64), [{0}], ROWS),
+        (("pad", [ROWS], "[1, 2]", ""), (8, 16, 67), [{0}, {1}], ROWS),
+        (("linear", [ROWS, [32, 64]]), (8, 16, 32), [{0}, {1}], ROWS),
+        (("bmm", [ROWS, [8, 64, 32]]), (8, 16, 32), [{1}], ROWS),
+        (("sum", [ROWS], "[1]", "False"), (8, 64), [{0}, {1}], ROWS),
+        (("amax", [ROWS], "[-1]", "True"), (8, 16, 1), [{0}, {1}], ROWS),
+        (("linalg_vector_norm", [ROWS], "2", "[-1]", "False"), (8, 16), [{0}, {1}], ROWS),
+        (("upsample_bilinear2d", [IMAGE], "[64, 48]", "False"), (8, 3, 64, 48), [{0}, {1}], IMAGE),
+        (("adaptive_avg_pool2d", [IMAGE], "[1, 1]"), (8, 3, 1, 1), [{0}, {1}], IMAGE),
+        (
+            ("max_pool2d", [IMAGE], "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False"),
+            (8, 3, 16, 16),
+            [{0}, {1}],
+            IMAGE,
+        ),
+        (("avg_pool2d", [IMAGE], "[2, 2]", "[]", "[0, 0]", "False"), (8, 3, 16, 16), [{0}, {1}], IMAGE),
+        (("avg_pool2d", [IMAGE], "[2, 2]", "[]", "[0, 0]", "True"), None, [], IMAGE),
+        (("group_norm", [IMAGE], "3"), (8, 3, 32, 32), [{0}], IMAGE),
+        (("grid_sampler", [IMAGE, [8, 20, 10, 2]], "0"), (8, 3, 20, 10), [{0}], IMAGE),
+        (
+            ("conv2d", [IMAGE, [16, 3, 3, 3], [16]], "[2, 2]", "[1, 1]", "[1, 1]", "1"),
+            (8, 16, 16, 16),
+            [{0}],
+            IMAGE,
+        ),
+        (("stack", [[ROWS, ROWS]], "1"), (8, 2, 16, 64), [{0}, {1}, {2}, {3}], []),
+        (("embedding", [[1000, 64], [8, 16]]), (8, 16, 64), [{0}, {1}], []),
+        (
+            ("scaled_dot_product_attention", [[8, 4, 9, 64], [8, 4, 7, 64], [8, 4, 7, 32]]),
+            (8, 4, 9, 32),
+            [{2}],
+            [8, 4, 9, 64],
+        ),
+    ],
+)
+def test_a_part_needs_only_the_same_part_of_the_input_where_nothing_is_mixed(
+    op: tuple[Any, ...], makes: tuple[int, ...] | None, apart: list[set[int]], needs: list[int]
+) -> None:
+    one = signature(*op)
+    assert made(one) == makes
+    for part in [{at} for at in range(len(makes or ()))]:
+        found = source(one, makes or (), frozenset(part))
+        if part in apart:
+            assert found is not None
+            assert found[0] == tuple(needs)
+        else:
+            assert found is None or found[0] == ()  # all of it, or several inputs
+
+
+def test_a_batch_norm_that_counts_all_images_needs_them() -> None:
+    channels: list[list[int]] = [[3]] * 4
+    for training, makes in (("True", None), ("False", (8, 3, 32, 32))):
+        one = signature("batch_norm", [IMAGE, *channels], training, "0.1", "1e-5")
+        assert made(one) == makes
