@@ -19,7 +19,7 @@ from tests.rules.test_collectives import few_and_many, small_ones
 from tests.rules.test_computed_weight import adapted, weight_normed
 from tests.rules.test_copies_and_memory import allocating, converting
 from tests.rules.test_dataloader_stall import collating
-from tests.rules.test_dense_gradient import recommender
+from tests.rules.test_dense_gradient import nearest, recommender
 from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
 from tests.rules.test_explicit_inverse import fitted
 from tests.rules.test_far_from_bound import adding
@@ -57,11 +57,12 @@ from tests.rules.test_reordered_work import (
     searched,
     upsampled,
 )
+from tests.rules.test_repeated_calls import sent_and_used
 from tests.rules.test_stalled_threads import paused
-from tests.rules.test_unchanged_inputs import ANGLES, DEGREES, LAYER, RELU, training
 from tests.rules.test_uncoalesced_sparse import iterating
 from tests.rules.test_unfused_optimizer import stepping
 from tests.rules.test_unlabelled_positions import masked
+from tests.rules.test_what_fixes_do import residual
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.report.diagnosis import analyses_of
@@ -231,7 +232,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "loss-head": [lambda: program(scores(64_000))],
     "low-occupancy": [lambda: beside(100, name="void slow(int)", grid=4)],
     "masked-attention": [lambda: attention([2, 1, 4_096, 4_096])],
-    "materialised-pairs": [lambda: program(pairs(1_000))],
+    "materialised-pairs": [lambda: program(pairs(1_000)), lambda: program(nearest())],
     "misaligned-gemm": [lambda: program([Op("aten::mm", NARROW, 300)])],
     "needless-collectives": [lambda: small_ones(12)],
     "no-tensor-cores": [
@@ -265,15 +266,14 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "explicit-inverse": [lambda: program(fitted())],
     "unlabelled-positions": [lambda: program(masked())],
     "padded-batch": [lambda: program(speech())],
-    "unchanged-inputs": [lambda: training([*DEGREES, ANGLES, LAYER, RELU] * 3).load()],
     "uncoalesced-sparse": [lambda: iterating(products=6, made=2).load()],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
-    "repeated-calls": [guided, lambda: guided(others=80)],
+    "repeated-calls": [guided, lambda: guided(others=80), lambda: sent_and_used(2)],
     "repeated-preparation": [lambda: program(searched())],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],
     "strided-access": [lambda: program(component([27648, 61]))],
-    "strided-copy": [lambda: program(broken_layout())],
+    "strided-copy": [lambda: program(broken_layout()), lambda: program(residual(kept=True))],
     "throttling": [lambda: throttled(300.0, 60.0), lambda: throttled(500.0, 88.0)],
     "trace-health": [
         lambda: losing(lambda number: number % 4 != 0),

@@ -105,6 +105,7 @@ def test_the_op_that_the_user_called_is_named(ops: tuple[str, ...], by: str, cau
     (read,) = found(reading(ops).trace, "implicit-sync")
     assert (read.by, read.cause, read.count, read.steps) == (by, cause, 15, 5)
     assert read.cost_ns > 0
+    assert ("scatter_add_" in read.advice) == (by == "aten::bincount")
 
 
 def test_a_value_copied_to_the_device_is_told_from_one_that_is_read() -> None:

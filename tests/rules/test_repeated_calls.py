@@ -26,6 +26,30 @@ def test_small_copies_one_by_one(shared: Shared) -> None:
     assert str(one.by).startswith("corpus4.py(36)")
 
 
+def sent_and_used(kernels: int) -> TraceBuilder:
+    """Steps of 20 numbers sent to the device, each followed by so many small kernels."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step in range(3):
+        begin = at
+        for name in ["aten::to", *["aten::select", "aten::mul"] * (kernels // 2)] * 20:
+            sends = name == "aten::to"
+            trace.op(name, at, 10 * US)
+            trace.launch("cudaMemcpyAsync" if sends else "cudaLaunchKernel", at + 2 * US, 4 * US, number)
+            if sends:
+                trace.memcpy(at + 7 * US, US, number, name="Memcpy HtoD (Pinned -> Device)", size=4)
+            else:
+                trace.kernel(at + 7 * US, US, number, name=POINTWISE)
+            at, number = at + 11 * US, number + 1
+        trace.step(step, begin, at - begin)
+    return trace
+
+
+@pytest.mark.parametrize(("kernels", "said"), [(2, True), (12, False)])
+def test_one_tensor_on_the_host_is_for_loops_that_mostly_copy(kernels: int, said: bool) -> None:
+    (one,) = of_rule(sent_and_used(kernels), "repeated-calls")
+    assert ("copy it once" in one.advice) == said
+
+
 def test_a_loop_over_experts_is_likely(shared: Shared) -> None:
     one = found(shared("pairs4/moe_loop.bad"))[0]
     assert (one.rule, one.confidence, one.evidence["repeats"]) == ("repeated-calls", Confidence.MEDIUM, 8)

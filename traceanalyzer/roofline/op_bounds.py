@@ -119,6 +119,12 @@ def reached_ns(work: OpCost, peaks: Peaks, arithmetic: str | None) -> float:
     return least_ns(work, peaks, arithmetic) / share if share else 0.0
 
 
+def product_bytes_ns(op: Signature, peaks: Peaks) -> float:
+    """Time that a product's operands and result take in memory, ns, at the rate that products reach; 0 if unknown."""
+    bound = bound_of(op)
+    return (bound.bytes or 0) / peaks.gbps / REACHED["matmul"] if bound is not None else 0.0
+
+
 def _is_thin(op: Signature, known: OpCost) -> bool:
     """Few input channels for each output: tensor cores work on 8 or more at once."""
     weight = op.shape(2 if op.name.endswith("_backward") else 1)

@@ -17,6 +17,10 @@ from traceanalyzer.rule.views import Work
 
 TYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Half": "float16"}
 _MAX_SHAPES = 3
+_TWICE = (
+    " torch.compile does not differentiate compiled code twice: take the inner derivatives with torch.func (jvp, vjp, "
+    "jacrev) within the compiled function."
+)
 
 
 def kernel_times(work: Work) -> dict[str, int]:
@@ -62,6 +66,11 @@ def called_ops(work: Work) -> Texts:
     outer = work.outer_op.name
     own = outer.matches(r"^aten::")
     return Texts(np.where(own, outer.code, -1), outer.names).or_else(named_ops(work))
+
+
+def differentiated_twice(work: Work) -> str:
+    """What torch.compile needs where gradients of gradients are taken (`TanhBackwardBackward0`); empty elsewhere."""
+    return _TWICE * bool(work.outer_op.name.matches(r"BackwardBackward\d*$").any())
 
 
 def largest_shapes(work: Work) -> str:

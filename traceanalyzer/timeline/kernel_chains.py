@@ -54,6 +54,7 @@ class KernelChains:
             ~name.matches(families.FILL)
             & ~name.matches(families.STRIDED_COPY)
             & ~name.matches(families.INDEXED)
+            & ~name.matches(families.COMPLEX)
             & (work.kind[order] == KINDS.index("compute"))
         )
         reduction = name.matches(families.EAGER_REDUCTION)
@@ -86,9 +87,9 @@ class KernelChains:
 
 
 def _apart(trace: Trace, nesting: Nesting, call: Rows) -> Mask:
-    """Which launches lie where no neighbours belong together: an optimizer's step, sums of gradients."""
+    """Which launches lie where nothing is fused: an optimizer's step, sums of gradients, a library's transform."""
     names = Texts.column(trace.lanes.cpu, "name", np.arange(len(nesting.parent)))
-    marks = names.matches(OPTIMIZER_MARK) | names.matches(r"AccumulateGrad$")
+    marks = names.matches(OPTIMIZER_MARK) | names.matches(r"AccumulateGrad$|^aten::_?fft_")
     return np.asarray(nearest_marked(nesting.parent, marks, call) >= 0)
 
 

@@ -29,6 +29,7 @@ POINTWISE = re.compile(
 )
 # They are written as elementwise kernels, but read or write where an index says, or count.
 INDEXED = re.compile(r"(index|scatter_gather)_elementwise_kernel|elementwise_kernel_with_index")
+COMPLEX = re.compile(r"complex<")  # Inductor makes no code for complex numbers: it calls the ops; torch 2.13
 REDUCTION = re.compile(
     r"at::native::reduce_kernel|triton_(red|per)_|row_reduce|RowwiseMoments|softmax_warp_|SoftMax"
 )

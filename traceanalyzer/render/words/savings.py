@@ -10,7 +10,10 @@ from traceanalyzer.render.words.escape import shortened
 from traceanalyzer.report.words import format_span, in_words
 
 _NEXT_TO_NOTHING = Severity.LOW.least_share
-_REST = "idle time after it"
+_REST = {
+    False: "idle time after it",
+    True: "time that counts in other findings",
+}  # whether the GPU sets the pace
 _CLEARLY = 1.5  # times the recorded time: a saving beyond needs a word; chosen
 # Causes that are codes, as people call them.
 _CAUSES = {
@@ -68,7 +71,7 @@ def amount_words(finding: Finding, step: StepEstimate | None) -> str:
     if finding.saving is None:
         return cost
     own = cost.removeprefix("cost ")
-    rest = f" (the rest of the saving: {_REST})" * _saves_more(finding)
+    rest = f" (the rest of the saving: {_REST[_by_gpu(step)]})" * _saves_more(finding)
     return saving_words(finding.saving, step) + (f"; recorded: {own}{rest}" if cost else "")
 
 
@@ -78,12 +81,17 @@ def short_amounts(finding: Finding, step: StepEstimate | None) -> str:
         return cost_words(finding)
     beyond = step is not None and finding.cost_per_step_ns > step.traced_ns  # of steps that are left out
     took = format_ns(finding.cost_per_step_ns) if finding.cost_per_step_ns and not beyond else ""
-    rest = f"; the rest: {_REST}" * _saves_more(finding)
+    rest = f"; the rest: {_REST[_by_gpu(step)]}" * _saves_more(finding)
     return saving_words(finding.saving, step) + (f" (recorded cost: {took}{rest})" if took else "")
 
 
+def _by_gpu(step: StepEstimate | None) -> bool:
+    """Whether the GPU sets the pace, so that no idle time is left to save."""
+    return step is not None and step.bound == "gpu"
+
+
 def _saves_more(finding: Finding) -> bool:
-    """Whether the fix saves clearly more than the finding's own time: what follows is launched earlier, too."""
+    """Whether the fix saves clearly more than the finding's own time: of what others own, or of what follows."""
     cost_ns = finding.cost_per_step_ns
     return finding.saving is not None and 0 < _CLEARLY * cost_ns < finding.saving.step_ns
 

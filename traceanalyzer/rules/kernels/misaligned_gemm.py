@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.roofline.gpus import Gpu, Gpus
-from traceanalyzer.roofline.op_bounds import REACHED, bound_of
+from traceanalyzer.roofline.op_bounds import product_bytes_ns
 from traceanalyzer.roofline.op_model import flops_of, largest_odd_size
 from traceanalyzer.roofline.other_units import reached_flops_per_ns
-from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
@@ -113,7 +111,9 @@ def _aligned_ns(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Nu
     if not rate:
         return guess
     flops = np.array([flops_of(op) for op in inputs.signatures], np.float64)
-    by_bytes = np.array([0.0 if gpu.peaks is None else _bytes_ns(op, gpu.peaks) for op in inputs.signatures])
+    by_bytes = np.array(
+        [0.0 if gpu.peaks is None else product_bytes_ns(op, gpu.peaks) for op in inputs.signatures]
+    )
     needed = np.maximum(flops / rate, by_bytes)[number]
     needed = np.where(flops[number] > 0, np.minimum(needed, found.dur_ns), guess)
     odd_size = [largest_odd_size(op, limits.aligned_elements) for op in inputs.signatures]
@@ -121,9 +121,3 @@ def _aligned_ns(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Nu
         [0 < size < limits.pad_to_elements for size in odd_size]
     )  # padded several times as large
     return np.where(narrow[number], found.dur_ns, needed)
-
-
-def _bytes_ns(op: Signature, peaks: Peaks) -> float:
-    """What a product's operands and result take at the rate that memory reaches; small ones are bound by them."""
-    bound = bound_of(op)
-    return (bound.bytes or 0) / peaks.gbps / REACHED["matmul"] if bound is not None else 0.0

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask
+from traceanalyzer.model.arrays import Floats, Mask, grouped, sums_of
 from traceanalyzer.roofline.gpus import Gpu, Gpus
+from traceanalyzer.roofline.op_bounds import product_bytes_ns
 from traceanalyzer.roofline.other_units import first_of, speedup
+from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import named_ops, told
 from traceanalyzer.rule.quicker_work import not_below, quicker
@@ -56,7 +58,7 @@ _UNKNOWN = "Use torch.autocast if the device has matrix units; TF32 (Ampere and 
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, limits=Limits, causes=tuple(_ADVICE))
-def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Float32 matrix products, convolutions or attention run without tensor cores.
 
     What it looks for: kernels whose names show float32 on ordinary units: simt_sgemm, sgemm, f32f32 with ffma,
@@ -68,7 +70,8 @@ def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     How sure: kernel names show it: tf32, s1688 or xf32 mean tensor cores. Products with a vector and depthwise
     convolutions are not counted, because memory limits them.
     When it is wrong: results need full float32, as in some scientific code.
-    Saving: by the ratio of the two rates on this device (roofline/peaks.py).
+    Saving: by the ratio of the two rates on this device (roofline/peaks.py), down to the time of the op's bytes in
+    memory: a product of few columns, or of small matrices, gains less.
     Source: "Numerical accuracy" and "CUDA semantics: TF32" in PyTorch's documentation.
     """
     slow = work[work.name.meets(families.is_fp32_on_vector_units) & ~_by_channel(work)]
@@ -85,7 +88,7 @@ def no_tensor_cores(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
             share = found.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= limits.min_gpu_share:
                 left_out = kind == "convolution" and bool((in_tf32.device == device).any())
-                yield _hits(kind, found, gpus[device], share, left_out, limits)
+                yield _hits(kind, found, inputs, gpus[device], share, left_out, limits)
 
 
 def _by_channel(work: Work) -> Mask:
@@ -94,11 +97,15 @@ def _by_channel(work: Work) -> Mask:
     return np.asarray(work.name.matches(families.DEPTHWISE) | convolves & work.dims.matches(_ONE_CHANNEL))
 
 
-def _hits(kind: str, found: Work, gpu: Gpu, share: float, left_out: bool, limits: Limits) -> Hits:
+def _hits(
+    kind: str, found: Work, inputs: WorkInputs, gpu: Gpu, share: float, left_out: bool, limits: Limits
+) -> Hits:
     target = first_of(gpu, *(("bf16", "fp16") if kind == "attention" else ("tf32", "bf16", "fp16"))) or ""
     times = speedup(gpu, kind, "fp32", target) or limits.unknown_speedup
     fewer = found.name.matches(families.FEWER_PRODUCTS)
     needed = found.dur_ns / np.where(fewer, max(times / limits.fewer_products, 1), times)
+    needed = np.maximum(needed, _in_memory_ns(found, inputs, gpu))
+    total = float(found.total_ns) / max(float(np.sum(needed)), 1.0)
     guess = "" if gpu.peaks else f" ({gpu.shown} is not in the table of peaks, so this is a guess)"
     advice = _LEFT_OUT.format(_channels(found)) if left_out else _ADVICE[kind]
     if kind != "attention" and target != "tf32":
@@ -110,8 +117,20 @@ def _hits(kind: str, found: Work, gpu: Gpu, share: float, left_out: bool, limits
         f"{{kernels}}{{where}}; {_SAID[target]} is about {{speedup}} times as fast{guess}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,
-        evidence={**told(found), "what": kind, "gpu_share": share, "speedup": round(times, 1), "target": target},
+        evidence={**told(found), "what": kind, "gpu_share": share, "speedup": round(total, 1), "target": target},
     )  # fmt: skip
+
+
+def _in_memory_ns(found: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
+    """What each kernel's part of its op takes for the op's bytes, which no other arithmetic makes fewer."""
+    if gpu.peaks is None:
+        return np.zeros(len(found))
+    each = np.array([product_bytes_ns(op, gpu.peaks) for op in inputs.signatures])[
+        inputs.number[found.entries]
+    ]
+    call, first = grouped([found.op.rows])
+    part = found.dur_ns / np.maximum(sums_of(call, found.dur_ns, len(first))[call], 1)
+    return np.asarray(np.minimum(each * part, found.dur_ns))
 
 
 def _channels(found: Work) -> str:

@@ -15,9 +15,10 @@ from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
-from traceanalyzer.rules.copies.strided_copy.copy_texts import KERNELLESS, TEXTS
+from traceanalyzer.rules.copies.strided_copy.copy_texts import KEPT_ORDER, KERNELLESS, TEXTS
 from traceanalyzer.rules.copies.strided_copy.growing_buffers import appended, appends
 from traceanalyzer.rules.copies.strided_copy.lost_layout import VIEWED, LostLayout
+from traceanalyzer.rules.copies.strided_copy.orders import joined_as_they_lie, keeps_an_order
 from traceanalyzer.rules.copies.strided_copy.repetitions import most_often, repetitions
 from traceanalyzer.rules.copies.strided_copy.single_frames import around_single_frames
 from traceanalyzer.rules.copies.strided_copy.slice_writes import writes_slices
@@ -41,6 +42,11 @@ class Limits:
         "work between two layouts must take at least this share of GPU time; less gains little; chosen",
     )
     append_ns: int = limit(3_000, "writing a few rows in place takes this time; H200, torch 2.11")
+    norms_share: float = limit(
+        0.5,
+        "norms must make at least this share of the transposing copies, and additions hand on what they copy: then one "
+        "copy before the first layer ends them; chosen",
+    )
     usual_share: float = limit(
         0.10,
         "a smaller saving is shown as info only, because healthy models have such copies, too (concatenations: up "
@@ -71,7 +77,9 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     remains.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """
-    joined, copied = work.name.matches(families.CONCATENATION), work.name.matches(families.STRIDED_COPY)
+    copied = work.name.matches(families.STRIDED_COPY)
+    by_cat = copied & joined_as_they_lie(work, inputs)
+    joined, copied = work.name.matches(families.CONCATENATION) | by_cat, copied & ~by_cat
     growing = appends(work, joined, limits.grown_times)
     moved, often = work[copied], repetitions(work[copied])
     transposed = (often == 1) & ~writes_slices(moved)
@@ -95,7 +103,7 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
         for device, own in found.by(found.device):
             share = own.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= least:
-                yield _hits(cause, own, share, limits)
+                yield _hits(cause, own, inputs, share, limits)
 
 
 def _lost(between: LostLayout, share: float, limits: Limits) -> Hits:
@@ -119,11 +127,13 @@ def _lost(between: LostLayout, share: float, limits: Limits) -> Hits:
     )
 
 
-def _hits(cause: str, found: Work, share: float, limits: Limits) -> Hits:
+def _hits(cause: str, found: Work, inputs: WorkInputs, share: float, limits: Limits) -> Hits:
     grows = cause == "growing-buffer"
     joins = grows or cause == "concatenation"  # its inputs are written in place: an op and a small write stay
     stays = np.minimum(found.dur_ns, limits.append_ns if joins else 0)
     what, advice = TEXTS[cause]
+    if cause == "transposition" and keeps_an_order(found, inputs, limits.norms_share):
+        advice = KEPT_ORDER
     return Hits(
         occurrences=found,
         cause=cause,

@@ -43,3 +43,8 @@ TEXTS = {
         "the tensor in that order.",
     ),
 }
+# Instead of that of a transposition, where norms make most of the copies.
+KEPT_ORDER = (
+    "Call .contiguous() once, where the other order begins (x.transpose(1, 2).contiguous() before the first layer): "
+    "additions keep the order of their first input, so every norm copies the tensor again."
+)

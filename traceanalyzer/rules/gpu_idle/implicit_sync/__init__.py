@@ -79,7 +79,7 @@ def implicit_sync(
                 limits.alike_times,
             )
             + ("; then the GPU is idle until the next launch" if idling else ""),
-            advice=advice_of(cause, calls),
+            advice=advice_of(cause, op, calls),
             evidence={
                 "waited_ns": total,
                 "each_ns": total // max(len(found), 1),

@@ -34,6 +34,10 @@ _TRAINS = r"^autograd::engine::|^Optimizer\.step#"
 _CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
 _ANSWER = r"^aten::_is_all_true$"  # asked by torch.distributions alone, before it raises an error; torch 2.11
 _MAYBE_CHECKS = " If torch.distributions checks its arguments there, turn that off (validate_args=False)."
+_FIXED_BINS = (
+    "bincount asks for the largest value even with minlength=. Count into a fixed number of bins: "
+    "torch.zeros(n, device=x.device).scatter_add_(0, x, torch.ones_like(x, dtype=torch.float32))."
+)
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
 
 KINDS = {
@@ -102,10 +106,14 @@ KINDS = {
 }
 
 
-def advice_of(kind: str, calls: Calls) -> str:
-    """The remedy for a kind; checks of torch.distributions, which have a switch, only where there may be some."""
+def advice_of(kind: str, op: str, calls: Calls) -> str:
+    """The remedy for a kind; checks of torch.distributions, which have a switch, only where there may be some.
+
+    Args:
+        op: what waits.
+    """
     if kind != "branch":
-        return KINDS[kind].advice
+        return _FIXED_BINS if op == "aten::bincount" else KINDS[kind].advice
     events = calls.events
     if events.user_code.recorded:
         names = map(str, texts_of(events.trace.lanes.python, "name"))

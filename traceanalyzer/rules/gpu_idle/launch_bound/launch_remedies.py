@@ -11,6 +11,7 @@ from traceanalyzer.model.saving import Saving
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.rewrites import Compile, GraphLaunch
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.rule.evidence import differentiated_twice
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rules.gpu_idle.launch_bound.capturable import is_compiled
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
@@ -96,7 +97,7 @@ def remedy_of(
     others = ", but for the optimizer's," if trained else ""
     if not against and steps > 1:
         return Remedy("graph", graph, saved(graph), Confidence.HIGH, _whole_step(trained))
-    pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_")
+    pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_|complex<")
     if (share := float(pointwise.sum()) / max(len(eager), 1)) >= min_pointwise_share and not is_compiled(
         eager
     ):
@@ -104,7 +105,9 @@ def remedy_of(
         gain = saved(compiled)
         if gain is None or gain.share >= min_compile_share:
             rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC.format(others)
-            advice = _GROWING * _grows(calls) + _COMPILE.format(100 * share) + rest
+            advice = (
+                _GROWING * _grows(calls) + _COMPILE.format(100 * share) + rest + differentiated_twice(eager)
+            )
             return Remedy("compile", compiled, gain, Confidence.MEDIUM, advice)
     if not against:
         needs = _needs(trained)

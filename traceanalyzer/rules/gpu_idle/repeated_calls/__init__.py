@@ -51,6 +51,11 @@ class Limits:
         "a repeat with a matrix product may launch at most this many kernels; a loop over samples launches 6 per "
         "repeat, an expert 13, a small U-Net 36; H200",
     )
+    min_copied_share: float = limit(
+        0.1,
+        "copies must be at least this share of a loop's launches, for the advice to begin with the values on the host; "
+        "chosen",
+    )
     min_pass_launches: int = limit(
         40, "a call of a network must launch at least this many kernels or copies; fewer are a layer; chosen"
     )
@@ -219,6 +224,7 @@ def _hits(
     grown = batched_work(work, at.start_ns, ends, group, gpus, limits.kernel_floor_ns)
     lines = at.line.or_else(at.annotation).sums(ends - at.start_ns)
     copies = round(largest.moves / largest.count, 1)
+    copied = largest.copies and largest.moves >= limits.min_copied_share * largest.launches
     kernels = round((largest.launches - largest.moves) / largest.count, 1)
     return Hits(
         occurrences=at,
@@ -233,7 +239,7 @@ def _hits(
         + " each time"
         + (", each on as many rows as the GPU counts first, for which the CPU waits" if sized else "")
         + (", at {lines}" if lines else ""),
-        advice=advised(largest.names, largest.copies, sized=sized),
+        advice=advised(largest.names, copied, sized=sized),
         evidence={
             "ops": listed(largest.names),
             "members": len(largest.names),

@@ -17,6 +17,9 @@ from traceanalyzer.rules.kernels.dtype_casts.neighbours import neighbours
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.kernel_chains import KernelChains
 
+_BATCH_NORM = (
+    r"^aten::(native|cudnn|miopen)_batch_norm"  # converts its own statistics, one number for each channel
+)
 _MIRRORS = r"ToCopyBackward"  # gradients back to float32, as forward went to bfloat16
 _OF_INPUTS = (
     "Keep weights in the product's dtype (model.to(torch.bfloat16), master weights in the optimizer), or use one "
@@ -70,7 +73,8 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
         return
     mirrors = work.outer_op.name.matches(_MIRRORS)
     least = limits.min_training_share if mirrors.any() else limits.min_gpu_share
-    found = work[cast & ~mirrors]
+    statistics = work.op.parent.name.matches(_BATCH_NORM)
+    found = work[cast & ~mirrors & ~statistics]
     beside = neighbours(work, found, work[compute & ~cast])
     before, after = (there & one.name.meets(families.is_product) for one, there in beside)
     fused = np.isin(found.entries, chains.longer_than(limits.min_chain_kernels - 1).entry)

@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, starts_of_runs
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence import differentiated_twice, told
 from traceanalyzer.rules.kernels.unfused_pointwise.fusion import (
     closing_reductions,
     equal_parts,
@@ -73,7 +73,8 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm, F.gelu,
     or the function under torch.compile.
     How sure: kernels and order are recorded. Sizes come from the recorded shapes, else from the grids. Loops
-    over parameters in an optimizer, and compiled kernels, are not counted.
+    over parameters in an optimizer, compiled kernels, kernels on complex numbers and those within a Fourier
+    transform are not counted: Inductor fuses none of them.
     When it is wrong: neighbours are independent. A compiler then fuses only those that share inputs.
     Saving: every ten kernels of a chain become one kernel, which takes as long as the shortest of its full-size
     kernels.
@@ -90,6 +91,7 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
         hits = _hits(every[chosen], number, (long.whole | reduced)[chosen], long.sized, busy_ns, limits)
         if not long.sized and reduced[chosen].any():
             hits = replace(hits, advice=f"{hits.advice} {_PAIRS}")
+        hits = replace(hits, advice=hits.advice + differentiated_twice(work))
         lost_ns = int((hits.losses().end_ns - hits.losses().start_ns).sum())
         if lost_ns >= limits.min_gpu_share * busy_ns:
             yield hits

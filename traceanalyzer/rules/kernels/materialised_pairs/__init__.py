@@ -17,12 +17,38 @@ from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import (
+    Shape,
+    item_bytes,
+    passes,
+    picked,
+    product_size,
+    selects,
+    shapes_in,
+    weighs,
+)
 
-Shape = tuple[int, ...]
-_PICKS = re.compile(r"^aten::(min|max|amin|amax)$")
 _BACKWARD = r"Backward\d*$"
 _PICKED_BACK = r"\b(Min|Max|Amin|Amax)Backward\d*$"
-_PRODUCTS = re.compile(r"^aten::(mm|bmm|baddbmm)$")
+_SHARED_BACK = r"\b(Amin|Amax)Backward\d*$"
+_COMPARES = re.compile(r"^aten::(eq|ne|lt|le|gt|ge)$")
+_ADVICE = (
+    "Use a matrix product for sums of products (matmul, einsum), torch.cdist for distances, and the product of "
+    "normalised rows for cosine similarity. If few pairs are needed, select them first. Else {torch.compile} fuses the "
+    "ops with the reduction."
+)
+_OF_MASKS = (
+    "Instead of a mask of all pairs, read and write by index: x.gather(1, index), scatter_, index_add_, bincount for "
+    "counts; else {torch.compile} fuses the comparison with what reads it."
+)
+_SELECTED = (
+    "Find the indices under torch.no_grad() (i = torch.cdist(a, b).argmin(-1)), and compute only the selected pairs "
+    "with gradient: (a - b[i]).norm(dim=-1), or (a * b[i]).sum(-1) for products."
+)
+_ONE_PLACE = (
+    "Use x.max(dim).values, x.min(dim).values: backward writes the gradient to the place that forward found. amax and "
+    "amin share it among equal numbers, for which backward compares all of them again."
+)
 _PAIRING = r"^aten::(cdist|_euclidean_dist|matmul|mm|bmm|baddbmm|einsum)$"  # a linear layer is no pairing
 
 
@@ -35,6 +61,12 @@ class Limits:
     )
     min_elements: int = limit(1 << 20, "at least this many pairs are needed; fewer fit into a cache; chosen")
     min_gpu_share: float = limit(0.05, "work on the pairs must take at least this share of GPU time; chosen")
+    selected_passes: float = limit(
+        14.0,
+        "gathering, multiplying and adding up the selected pairs passes this often over their numbers, in forward and "
+        "backward; counted",
+    )
+    memory_share: float = limit(0.6, "such passes reach this share of the memory's peak; H200, torch 2.11")
     reached_share: float = limit(0.5, "a fused kernel reaches this share of the float32 peak; chosen")
 
 
@@ -62,18 +94,20 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     the normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
     How sure: shapes and strides are recorded. The trace does not show whether fewer pairs, or a product, are
     enough, so confidence is medium.
+    Of a mask (a comparison of each with each) only work on the mask counts, unless the mask becomes floating numbers.
     When it is wrong: all pairs are the needed result. Then let a compiler fuse the ops in between.
     Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result. If later
     ops need one number for each pair, these ops stay, and each op on the pairs still takes the time to write
-    such a result.
+    such a result. For selected pairs: the better of gathering and computing them again, and of max or min in place
+    of amax or amin.
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows what is broadcast")
     found = [_pairs_of(op, limits) for op in inputs.signatures]
     origins = {one.shape: one for one in found if one is not None}
-    reduced = {shape for op in inputs.signatures if _reduces(op) for shape in _shapes(op)}
-    yield from _selected(work, inputs, limits)
+    reduced = {shape for op in inputs.signatures if _reduces(op) for shape in shapes_in(op)}
+    yield from _selected(work, inputs, gpus, limits)
     within = {shape for one in origins.values() for shape in _rest(one, limits)}
     for shape, pairs in origins.items():
         if shape in reduced and shape not in within:
@@ -82,8 +116,15 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
 
 def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     rest = _rest(pairs, limits)
+    masks = bool(_COMPARES.search(pairs.op)) and not any(weighs(op, pairs.shape) for op in inputs.signatures)
     member = inputs.meets(
-        lambda op: _streams(op) and ({pairs.shape, *rest} & _shapes(op) or _pairs_of(op, limits) == pairs)
+        lambda op: (
+            _streams(op)
+            and (
+                _pairs_of(op, limits) == pairs
+                or ({pairs.shape, *rest} & shapes_in(op) and (not masks or "bool" in op.types))
+            )
+        )
     )
     stays = _staying(pairs, rest, inputs.signatures, limits)[inputs.number]
     for device, members in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
@@ -102,9 +143,7 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
                 "memory and reduced again; {gpu} of GPU time in {ops}"
             )
             + (", at {lines}" if members.line.sums(members.dur_ns) else ""),
-            advice="Use a matrix product for sums of products (matmul, einsum), torch.cdist for distances, and the "
-            "product of normalised rows for cosine similarity. If few pairs are needed, select them first. Else "
-            "{torch.compile} fuses the ops with the reduction.",
+            advice=_OF_MASKS if masks else _ADVICE,
             confidence=Confidence.MEDIUM,
             evidence={
                 **told(members),
@@ -116,60 +155,57 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
         )
 
 
-def _selected(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+def _selected(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Pairs of which forward only selects, while backward passes over all of them."""
     names, signatures = work.outer_op.name, inputs.signatures
     backward, pairing = names.matches(_BACKWARD), names.matches(_PAIRING)
-    made = {
-        size
-        for which in np.unique(inputs.number[work.entries][pairing & ~backward]).tolist()
-        if (size := _product_size(signatures[which])) >= limits.min_elements
-    }
+    made: dict[int, int] = {}
+    for which in np.unique(inputs.number[work.entries][pairing & ~backward]).tolist():
+        size, summed = product_size(signatures[which])
+        if size >= limits.min_elements:
+            made[size] = max(summed, made.get(size, 0))
     picked_back = np.unique(inputs.number[work.entries][names.matches(_PICKED_BACK)])
     read = [signatures[which] for which in np.unique(inputs.number[work.entries][~backward]).tolist()]
-    for shape in {one for which in picked_back.tolist() for one in _shapes(signatures[which])}:
-        readers = [op for op in read if shape in _shapes(op)]
-        picks = [op for op in readers if _selects(op)]
-        if math.prod(shape) not in made or not picks or not all(map(_passes, readers)):
+    for shape in {one for which in picked_back.tolist() for one in shapes_in(signatures[which])}:
+        readers = [op for op in read if shape in shapes_in(op)]
+        picks = [op for op in readers if selects(op)]
+        if math.prod(shape) not in made or not picks or not all(map(passes, readers)):
             continue
-        passing = np.array([shape in _shapes(op) for op in signatures], bool)
+        passing = np.array([shape in shapes_in(op) for op in signatures], bool)
         member = passing[inputs.number[work.entries]] & backward
         for device, members in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
-            share = members.total_ns / max(work[work.device == device].total_ns, 1)
+            share, peaks = members.total_ns / max(work[work.device == device].total_ns, 1), gpus[device].peaks
+            pass_ns = 0.0 if peaks is None else item_bytes(picks[0]) / (limits.memory_share * peaks.gbps)
+            numbers = sum(picked(one) for one in picks) * made[math.prod(shape)]
+            needed, advice = _least_of_two(members, shape, numbers * limits.selected_passes, pass_ns)
             if share >= limits.min_gpu_share:
                 yield Hits(
-                    **quicker(members, np.zeros(len(members))),
+                    **quicker(members, needed),
                     cause="selected",
                     named_by=picks[0].name,
                     message="forward selects the least or largest of {pairs} pairs with {by}, but backward passes over "
                     "all of them: {gpu} of GPU time in {ops}",
-                    advice="Find the indices under torch.no_grad() (i = torch.cdist(a, b).argmin(-1)), and compute "
-                    "only the selected pairs with gradient: (a - b[i]).norm(dim=-1).",
+                    advice=advice,
                     confidence=Confidence.MEDIUM,
                     evidence={**told(members), "gpu_share": share, "pairs": _text(shape)},
                 )
 
 
-def _product_size(op: Signature) -> int:
-    """Numbers that a product of matrices, or distances of rows, make; 0 of other ops."""
-    left, right = (1, 2) if op.name == "aten::baddbmm" else (0, 1)
-    try:
-        if op.name == "aten::_cdist_forward":
-            return math.prod(op.shape(0)[:-1]) * op.shape(1)[-2]
-        return math.prod(op.shape(left)[:-1]) * op.shape(right)[-1] if _PRODUCTS.search(op.name) else 0
-    except LookupError:
-        return 0
+def _least_of_two(members: Work, shape: Shape, numbers: float, pass_ns: float) -> tuple[Floats, str]:
+    """What the work takes after the better of the two changes, and that change in words.
 
-
-def _selects(op: Signature) -> bool:
-    """Whether it leaves the least or largest along a dimension."""
-    return bool(_PICKS.search(op.name)) and len(op.dims) > 1 and len(_shapes(op)) == 1
-
-
-def _passes(op: Signature) -> bool:
-    """Whether it selects, or makes of each number another one: then backward needs the selected ones alone."""
-    needed = bound_of(op) if op.dims else None
-    return _selects(op) or (needed is not None and needed.kind == "elementwise")
+    Args:
+        numbers: that selected pairs read and write, once each.
+        pass_ns: of one number through memory.
+    """
+    calls = max(len(np.unique(members.step)), 1)
+    left = np.full(len(members), min(numbers * pass_ns * calls / max(members.total_ns, 1), 1.0))
+    shares = members.outer_op.name.matches(_SHARED_BACK)
+    one_pass = math.prod(shape) * pass_ns * calls / max(members[shares].total_ns, 1)
+    scattered = np.where(shares, min(one_pass, 1.0), 1.0)
+    gather, scatter = (float((members.dur_ns * one).sum()) for one in (left, scattered))
+    better, advice = (scattered, _ONE_PLACE) if scatter < gather else (left, _SELECTED)
+    return np.asarray(members.dur_ns * better, np.float64), advice
 
 
 def _pairs_of(op: Signature, limits: Limits) -> _Pairs | None:
@@ -206,11 +242,11 @@ def _rest(pairs: _Pairs, limits: Limits) -> set[Shape]:
 
 def _staying(pairs: _Pairs, rest: set[Shape], signatures: Sequence[Signature], limits: Limits) -> Floats:
     """Share of each op's time that stays, because later ops read a number for each pair: a product writes it, too."""
-    read = rest & {shape for op in signatures if _streams(op) for shape in _shapes(op)}
+    read = rest & {shape for op in signatures if _streams(op) for shape in shapes_in(op)}
     if not read:
         return np.zeros(len(signatures))
     share = max(map(math.prod, read)) / math.prod(pairs.shape)
-    of_pairs = (pairs.shape in _shapes(op) or _pairs_of(op, limits) == pairs for op in signatures)
+    of_pairs = (pairs.shape in shapes_in(op) or _pairs_of(op, limits) == pairs for op in signatures)
     return np.array([share if own else 1.0 for own in of_pairs])
 
 
@@ -223,13 +259,6 @@ def _streams(op: Signature) -> bool:
 def _reduces(op: Signature) -> bool:
     needed = bound_of(op) if op.dims else None
     return needed is not None and needed.kind in ("reduction", "softmax")
-
-
-def _shapes(op: Signature) -> set[Shape]:
-    """Shapes of its tensors."""
-    return {
-        tuple(one) for one in op.dims if isinstance(one, list) and one and all(type(n) is int for n in one)
-    }
 
 
 def _text(shape: Shape) -> str:

@@ -1,0 +1,111 @@
+"""What a fix can do and what not: savings, reasons and advice that other people's programs showed to be wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.rules.kernel_programs import F32, NVJET, SGEMM, Op, found, program
+
+POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Functor>(int)"
+SOFTMAX_KERNEL = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, false>(int)"
+
+
+def test_tf32_makes_no_product_faster_than_memory_takes_it() -> None:
+    """Distances of points of 5 coordinates: 1.07 GB are written, which takes an H200 224 us at its peak."""
+    thin = Op("aten::bmm", SGEMM, 400, [[16, 4096, 5], [16, 5, 4096]], [F32, F32])
+    (one,) = found(program([thin]), "no-tensor-cores")
+    assert one.cost_ns < 6 * (400 - 224) * 1_000
+    (deep,) = found(program([replace(thin, dims=[[16, 1024, 1024], [16, 1024, 1024]])]), "no-tensor-cores")
+    assert deep.cost_ns > 6 * 330 * 1_000
+
+
+COMPLEX = POINTWISE.replace("Functor", "BinaryFunctor<c10::complex<float>, c10::complex<float>>")
+LARGE = [4096, 4096]
+
+
+@pytest.mark.parametrize(("kernel", "inside", "chains"), [
+    (POINTWISE, None, 1),
+    (COMPLEX, None, 0),
+    (POINTWISE, "aten::_fft_c2r", 0),
+])  # fmt: skip
+def test_a_compiler_fuses_no_complex_numbers_and_nothing_within_a_transform(
+    kernel: str, inside: str | None, chains: int
+) -> None:
+    ops = [Op("aten::mul", kernel, 100, [LARGE, LARGE], [F32, F32], inside=inside)] * 5
+    assert len(found(program(ops), "unfused-pointwise")) == chains
+
+
+def test_gradients_of_gradients_are_not_sent_to_compile_without_a_word() -> None:
+    chain = [Op("aten::mul", POINTWISE, 100, [LARGE, LARGE], [F32, F32])] * 5
+    (one,) = found(program(chain), "unfused-pointwise")
+    assert "torch.func" not in one.advice
+    twice = replace(chain[0], inside="autograd::engine::evaluate_function: TanhBackwardBackward0")
+    (one,) = found(program([*chain, twice]), "unfused-pointwise")
+    assert "torch.func" in one.advice
+
+
+COPY = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>(int)"
+
+
+@pytest.mark.parametrize(
+    ("second", "cause"), [([64, 1, 8, 2], "concatenation"), ([64, 32, 8, 1], "transposition")]
+)
+def test_cat_of_parts_in_one_order_transposes_nothing(second: list[int], cause: str) -> None:
+    half = [64, 64, 8, 8]
+    join = Op("aten::cat", COPY, 300, [[half, half], []], strides=[[[128, 1, 16, 2], second], []])
+    (one,) = found(program([join, Op("aten::mm", NVJET, 300)]), "strided-copy")
+    assert one.cause == cause
+
+
+def residual(kept: bool) -> list[Op]:
+    """Norms that copy what additions hand on in another order, and a copy beside each."""
+    shape, other, rows = [32, 196, 1024], [200704, 1, 196], [200704, 1024, 1]
+    norm = Op("aten::copy_", COPY, 300, [shape, shape], strides=[rows, other], inside="aten::layer_norm")
+    add = Op("aten::add", POINTWISE, 100, [shape, shape], strides=[other if kept else rows, rows])
+    return [norm, add, replace(norm, dur=200, inside="aten::reshape")] * 4
+
+
+@pytest.mark.parametrize(("kept", "said"), [(True, ".contiguous() once"), (False, "drop .contiguous()")])
+def test_an_order_that_additions_hand_on_is_ended_by_one_copy(kept: bool, said: str) -> None:
+    (one,) = found(program(residual(kept)), "strided-copy")
+    assert said in one.advice
+
+
+EQ, REDUCE = (
+    "elementwise_kernel<128, 4, at::native::compare_kernel>",
+    "void at::native::reduce_kernel<512, 1>(int)",
+)
+
+
+@pytest.mark.parametrize("weighs", [False, True])
+def test_of_a_mask_only_what_reads_it_works_on_pairs(weighs: bool) -> None:
+    """Logits that a mask of classes is compared with are no pairs; a mask turned into numbers is."""
+    whole = [4, 150, 512, 512]
+    ops = [
+        Op("aten::eq", EQ, 400, [[4, 1, 512, 512], [1, 150, 1, 1]], ["long int", "long int"]),
+        Op("aten::_softmax", SOFTMAX_KERNEL, 1_600, [whole, [], []], [F32, "Scalar", "Scalar"]),
+        Op("aten::where", POINTWISE, 400, [whole, whole, []], ["bool", F32, F32]),
+        Op("aten::sum", REDUCE, 300, [whole, [], []], [F32, "ScalarList", "Scalar"]),
+    ]
+    if weighs:
+        ops.append(Op("aten::copy_", POINTWISE, 400, [whole, whole, []], [F32, "bool", "Scalar"]))
+    (one,) = found(program(ops), "materialised-pairs")
+    assert ("aten::_softmax" in one.evidence["ops"]) == weighs
+    assert ("gather" in one.advice) != weighs
+
+
+def test_batch_norm_converts_its_own_statistics() -> None:
+    convert = "unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>"
+    conv = Op("aten::cudnn_convolution", NVJET, 100)
+    own = Op("aten::copy_", convert, 40, grid=1, inside="aten::native_batch_norm")
+    assert found(program([conv, own] * 4), "dtype-casts") == []
+    assert found(program([conv, replace(own, inside="aten::_to_copy")] * 4), "dtype-casts")
+
+
+def test_a_product_of_few_blocks_is_told_to_split_the_sum() -> None:
+    (one,) = found(program([Op("aten::mm", "_block_scaled_block_gemm", 100, grid=18)]), "low-occupancy")
+    assert "split-K" in one.advice
+    (one,) = found(program([Op("aten::argmax", REDUCE, 100, grid=16)]), "low-occupancy")
+    assert "each long row" in one.advice
