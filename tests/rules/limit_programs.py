@@ -59,6 +59,7 @@ from tests.rules.test_reordered_work import (
 )
 from tests.rules.test_repeated_calls import sent_and_used
 from tests.rules.test_stalled_threads import paused
+from tests.rules.test_unchanged_inputs import ANGLES, DEGREES, LAYER, RELU, training
 from tests.rules.test_uncoalesced_sparse import iterating
 from tests.rules.test_unfused_optimizer import stepping
 from tests.rules.test_unlabelled_positions import masked
@@ -266,6 +267,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "explicit-inverse": [lambda: program(fitted())],
     "unlabelled-positions": [lambda: program(masked())],
     "padded-batch": [lambda: program(speech())],
+    "unchanged-inputs": [lambda: training([*DEGREES, ANGLES, LAYER, RELU] * 3).load()],
     "uncoalesced-sparse": [lambda: iterating(products=6, made=2).load()],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
     "repeated-calls": [guided, lambda: guided(others=80), lambda: sent_and_used(2)],

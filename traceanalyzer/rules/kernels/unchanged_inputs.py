@@ -1,0 +1,300 @@
+"""What no batch and no trained parameter enters is computed again: in each layer, or in each step."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct
+from traceanalyzer.model.trace import ints_at
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.results import made_of, made_of_nothing, product_of
+from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rule import (
+    Calls,
+    Claims,
+    Confidence,
+    Hits,
+    IdleTime,
+    LostTime,
+    Unavailable,
+    limit,
+    rule,
+)
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.timeline.names import VIEWING_OP
+
+_BACKWARD = r"^autograd::engine"
+_LAYER = re.compile(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm|\w*conv\w*|embedding\w*|einsum|lstm|gru)$")
+_OTHER_CODE = re.compile(  # weights, losses, drawn numbers, optimizers, what is no op of torch
+    r"^(?!aten::)|_norm$|_loss\w*$|attention|^aten::(rand|normal|bernoulli|multinomial|uniform|exponential|dropout|"
+    r"native_dropout|_foreach|_fused|_amp)|^aten::(copy_|item|_local_scalar_dense|is_nonzero)$"
+)
+_INTEGER = frozenset({"long int", "long", "int", "bool"})
+_MAKES_INTEGERS = re.compile(
+    r"^aten::(arg\w+|topk|sort|msort|kthvalue|mode|median|max|min|nonzero\w*|_?unique\w*|searchsorted|bucketize|"
+    r"histc|bincount|arange|rand(int|perm)\w*|full\w*|zeros\w*|ones\w*|new_\w+|empty\w*|to|_to_copy|type_as|view|"
+    r"eq|ne|lt|le|gt|ge|logical_\w+|is(nan|inf|finite|close|in)|greater\w*|less\w*|floor_divide|round|trunc|floor|"
+    r"lift_fresh|scalar_tensor|tensor|ctc_\w+|max_pool\w*|grid_sampler\w*)_?$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_ops: int = limit(
+        5, "a repetition must have at least this many ops that are no views; fewer are idioms; chosen"
+    )
+    min_steps: int = limit(3, "there must be at least this many steps, all of which do it; chosen")
+    max_elements: int = limit(
+        65_536, "a tensor of floats counts as a constant up to this many elements in one dimension; chosen"
+    )
+
+
+@rule(since="0.2", claims=Claims.WORK, specificity=2, min_share=0.02, limits=Limits, causes=("layers",))
+def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """The same numbers are computed again in each layer.
+
+    What it looks for: ops in a row that come twice or more in a step of a training, with the same shapes and recorded
+    numbers, and that take integers (edges, positions, lengths, masks):
+    - no op between the first and the last time can have made integers of those shapes;
+    - none of these ops adds a node to autograd's graph, so that no trained parameter and no activation enters;
+    - no other layer looks these integers up in an embedding, as towers do that get inputs of one shape each.
+    Why it costs: the result is the same in each layer, and often such ops wait for the GPU (boolean masks, unique).
+    Bad: degrees and weights of the edges in each layer of a graph network; a mask or rotary angles in each block.
+    Good: computed once before the layers and handed to each.
+    How sure: autograd's numbers, shapes and types are recorded; the tensors themselves only by their shapes: medium.
+    When it is wrong: layers get different graphs or masks of one shape.
+    Saving: all of it where no op of a step makes the integers, else all but the first of each step.
+    Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0)]
+    if not any(ops.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: record_shapes=True tells the tensors of ops apart")
+    ops = ops[np.lexsort((ops.start_ns, ops.thread, ops.step))]
+    nodes = ops[ops.name.matches(_BACKWARD)]
+    ops = ops[~ops.name.matches(_BACKWARD)]
+    steps = len(distinct(nodes.step))
+    if steps < limits.min_steps:
+        return
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    launched, owner = ops.launched()
+    spent = np.zeros(len(signatures))
+    np.maximum.at(spent, number[owner], launched.dur_ns)
+    written = spent * float(gpus.memory_gbps(launched.device[:1]).sum())
+    program = _Program(signatures, written, limits.max_elements)
+    found: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for begin, end in _runs(ops, number, program, limits):
+        found.setdefault(tuple(number[begin:end].tolist()), []).append((begin, end))
+    members: list[Rows] = []
+    again: list[Rows] = []
+    shapes: set[Shape] = set()
+    times, always = [], True
+    for key, runs in found.items():
+        kept = _within_steps(runs, ops.step)
+        if len(kept) < steps or not (taken := program.unchanging(key)):
+            continue
+        if any(_between(each, ops, nodes, number, program, taken) for each in kept):
+            continue
+        of_step = (
+            int(np.searchsorted(ops.step, ops.step[kept[0][0][0]], side)) for side in ("left", "right")
+        )
+        stays = not program.may_make(_others(number, kept[0], *of_step), taken)
+        shapes |= taken
+        times += [len(each) for each in kept]
+        always &= stays
+        members += [np.arange(*one) for each in kept for one in each]
+        again += [np.arange(*one) for each in kept for one in each[0 if stays else 1 :]]
+    if members:
+        yield _hits(ops[np.concatenate(again)], ops, members, (max(times), steps), (shapes, always), idle)
+
+
+def _hits(
+    again: Calls,
+    ops: Calls,
+    members: Sequence[Rows],
+    often: tuple[int, int],
+    taken: tuple[set[Shape], bool],
+    idle: IdleTime,
+) -> Hits:
+    every = ops[np.concatenate(members)]
+    spent, owner = again.launched()
+    (times, steps), (shapes, always) = often, taken
+    lines = every.line.sums(every.dur_ns)
+    largest = sorted(shapes, key=math.prod, reverse=True)[:3]
+    return Hits(
+        occurrences=again,
+        cause="layers",
+        lost=LostTime.joined([LostTime.launched_by(idle, again), LostTime.all_of(spent, owner)]),
+        fix=Drop(again.rows),
+        message="the same ops run {repeats} times a step on integers of {shapes}, which no op {of_what} makes, and on "
+        "nothing that is trained, so the result is the same each time: {by_ops}; {which} {gpu} of GPU time and "
+        "{launches} launches a step" + (", at {lines}" if lines else ""),
+        advice="Compute this once before the layers, and hand the result to each; once for the whole run where the "
+        "tensors stay the same, as those of one graph do (cached=True in PyG's layers).",
+        confidence=Confidence.MEDIUM,
+        evidence={
+            "repeats": times,
+            "of_what": "of a step" if always else "in between",
+            "which": "they take" if always else "all but the first take",
+            "shapes": ", ".join("x".join(map(str, shape)) for shape in largest),
+            "by_ops": every.name.sums(every.dur_ns),
+            "gpu_ns": spent.total_ns // steps,
+            "launches": round(len(spent) / steps),
+            "lines": lines,
+            "kernels": told(spent)["kernels"] if len(spent) else {},
+        },
+    )
+
+
+def _runs(ops: Calls, number: Rows, program: _Program, limits: Limits) -> Iterator[tuple[int, int]]:
+    """(first, past the last) of ops in a row that add no node to autograd's graph and take no weights."""
+    sequence = ints_at(ops.events.trace.lanes.cpu, "sequence", ops.rows)
+    edge = np.append(np.flatnonzero(np.diff(ops.step) | np.diff(ops.thread)) + 1, len(ops))
+    ends = np.array([program.ends_a_run(one) for one in program.signatures])[number] | _nodes(sequence, edge)
+    stops = distinct(np.concatenate([edge, np.flatnonzero(ends), np.flatnonzero(ends) + 1, [0]]))
+    views = np.array([bool(VIEWING_OP.search(one.name)) for one in program.signatures])[number]
+    for begin, end in zip(stops[:-1].tolist(), stops[1:].tolist(), strict=True):
+        own = np.flatnonzero(~views[begin:end])
+        if len(own) >= limits.min_ops and not ends[begin]:
+            yield begin + int(own[0]), begin + int(own[-1]) + 1
+
+
+def _nodes(sequence: Rows, edge: Rows) -> Mask:
+    """Which ops add a node: the next op of the thread with a number has a higher one."""
+    created = np.zeros(len(sequence), bool)
+    low = 0
+    for high in edge.tolist():
+        known = low + np.flatnonzero(sequence[low:high] >= 0)
+        created[known[:-1]] = np.diff(sequence[known]) > 0
+        low = high
+    return created
+
+
+def _within_steps(runs: Sequence[tuple[int, int]], step: Rows) -> list[list[tuple[int, int]]]:
+    """The runs of each step that has two or more."""
+    by_step: dict[int, list[tuple[int, int]]] = {}
+    for one in runs:
+        by_step.setdefault(int(step[one[0]]), []).append(one)
+    return [each for each in by_step.values() if len(each) > 1]
+
+
+def _between(
+    runs: Sequence[tuple[int, int]],
+    ops: Calls,
+    nodes: Calls,
+    number: Rows,
+    program: _Program,
+    taken: set[Shape],
+) -> bool:
+    """Whether anything from the first run to the last may have made such integers, or is backward: micro-batches."""
+    low, high = runs[0][0], runs[-1][1]
+    span = ops.start_ns[low], ops.end_ns[high - 1]
+    if ((nodes.start_ns < span[1]) & (nodes.end_ns > span[0])).any():
+        return True
+    return program.may_make(_others(number, runs, low, high), taken)
+
+
+def _others(number: Rows, runs: Sequence[tuple[int, int]], low: int, high: int) -> list[int]:
+    """Signatures of the ops from `low` to `high` that are in none of the runs."""
+    others = np.ones(high - low, bool)
+    for begin, end in runs:
+        others[begin - low : end - low] = False
+    found: list[int] = distinct(number[low:high][others]).tolist()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """What ops take and make, by their signatures.
+
+    Attributes:
+        written: bytes that the longest kernel of each signature can have written at the memory's peak; 0 without one.
+    """
+
+    signatures: Sequence[Signature]
+    written: Floats
+    max_elements: int
+
+    def ends_a_run(self, op: Signature) -> bool:
+        return bool(_LAYER.search(op.name) or _OTHER_CODE.search(op.name))
+
+    def unchanging(self, key: Sequence[int]) -> set[Shape]:
+        """Shapes of the integers that the ops take and none of them is known to make; nothing where floats enter."""
+        known: set[Shape] = set()
+        taken: set[Shape] = set()
+        every = [self.signatures[which] for which in key]
+        for op in every:
+            for shape, kind in _typed(op) or _of_list(op, every):
+                if shape in known:
+                    continue
+                if kind in _INTEGER:
+                    taken.add(shape)
+                elif len(shape) > 1 or math.prod(shape) > self.max_elements:
+                    return set()
+            result = _result(op)
+            known |= {result} if result is not None else set()
+        return taken
+
+    def may_make(self, others: Sequence[int], taken: set[Shape]) -> bool:
+        """Whether any of these ops may have made such integers, or reads them as towers do."""
+        return any(self._may_make(one, taken) for one in others)
+
+    def _may_make(self, which: int, taken: set[Shape]) -> bool:
+        op = self.signatures[which]
+        typed = _typed(op)
+        if op.name.startswith("aten::embedding"):
+            return any(shape in taken for shape, _ in typed)
+        integers = bool(typed) and typed[0][1] in _INTEGER
+        if not integers and not _MAKES_INTEGERS.search(op.name):
+            return False
+        if op.name.endswith("_") and typed:
+            return integers and typed[0][0] in taken
+        views = bool(VIEWING_OP.search(op.name))
+        if views and typed and typed[0][0] in taken:
+            return False  # a part of what stays the same, for the next run
+        result = _result(op)
+        if result is not None:
+            return result in taken
+        if views:
+            sizes = [math.prod(shape) for shape, _ in typed]
+            return any(size % max(math.prod(shape), 1) == 0 for shape in taken for size in sizes)
+        most = (self.written[which] or math.inf) / ITEM_BYTES[typed[0][1] if integers else "bool"]
+        return any(math.prod(shape) <= most for shape in taken)
+
+
+def _typed(op: Signature) -> list[tuple[Shape, str]]:
+    """(shape, type) of each tensor; those in lists have the type of the list's first, or none."""
+    found = []
+    for shape, kind in zip(op.dims, op.types, strict=False):
+        if kind in ITEM_BYTES and isinstance(shape, list) and shape:
+            found.append((tuple(shape), kind))
+    return found
+
+
+def _of_list(op: Signature, others: Sequence[Signature]) -> list[tuple[Shape, str]]:
+    """As `_typed` of an op that joins a list of tensors, whose type is that of the result, where an op takes that."""
+    result = _result(op)
+    kinds = [kind for other in others for shape, kind in _typed(other) if shape == result]
+    return [(shape, kinds[0] if kinds else "") for shape in tensors(op)]
+
+
+def _result(op: Signature) -> Shape | None:
+    """Shape of its result; None where that is not known."""
+    if op.name.startswith("aten::new_"):
+        try:
+            return tuple(map(int, op.scalar(1)))
+        except (LookupError, TypeError, ValueError):
+            return None
+    if op.name == "aten::empty" or op.name.endswith("_like") or op.name in ("aten::to", "aten::_to_copy"):
+        sizes = op.scalars[:1] if op.name == "aten::empty" else op.dims[:1]
+        return () if sizes and sizes[0] in ("[]", []) else product_of(op) or made_of(op)
+    if op.name.endswith("_"):
+        shapes = tensors(op)
+        return shapes[0] if shapes else None
+    return product_of(op) or made_of(op) or made_of_nothing(op)
