@@ -16,7 +16,11 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 def rules_in(page: str) -> set[str]:
-    return {line.partition("  (")[0] for line in page.splitlines() if "  (" in line and ", added in version " in line}
+    return {
+        line.partition("  (")[0]
+        for line in page.splitlines()
+        if "  (" in line and ", added in version " in line
+    }
 
 
 def found() -> set[tuple[str, str]]:

@@ -50,8 +50,8 @@ def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     """A large matrix is inverted, and its inverse is multiplied by a few columns.
 
     What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a product of a matrix of
-    that shape with at most a quarter as many columns. A log-determinant, determinant or solution of the same
-    shape in the same step counts as well, because it factorises again.
+    that shape with at most a quarter as many columns. A log-determinant, a determinant or a solve with a matrix
+    of that shape in the same step counts as well, because it factorises again.
     Why it costs: an inverse takes three times the operations of the factors that it is made of. Solving for a
     few columns needs little more than the factors. The backward pass of an inverse has two more products of
     full size.

@@ -63,6 +63,7 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     What it looks for: two products (mm, bmm) in a row in the forward pass, (A B) C, with nothing between them
     except a scaling by one number. A (B C) takes at most a quarter of the operations, and no other op of the
     forward pass reads a tensor of A B's shape.
+
     A second case (cause `long-side`) is the Gram matrix A A' of a matrix that is at least twice as long as
     wide. The Gram matrix is squared and then multiplied by A, with sums and scalings in between, as in
     Newton-Schulz iterations.

@@ -48,9 +48,10 @@ _MAKES_INTEGERS = re.compile(
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_ops: int = limit(
-        5, "a repetition must have at least this many ops that are no views; fewer are idioms; chosen"
+        5,
+        "a repeated sequence must have at least this many ops, views not counted; shorter ones are idioms; chosen",
     )
-    min_steps: int = limit(3, "there must be at least this many steps, all of which do it; chosen")
+    min_steps: int = limit(3, "there must be at least this many steps, and all of them must do it; chosen")
     max_elements: int = limit(
         65_536, "a tensor of floats counts as a constant up to this many elements in one dimension; chosen"
     )
@@ -60,17 +61,17 @@ class Limits:
 def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """The same numbers are computed again in each layer.
 
-    What it looks for: ops in a row that come twice or more in a step of a training, with the same shapes and recorded
-    numbers, and that take integers (edges, positions, lengths, masks):
-    - no op between the first and the last time can have made integers of those shapes;
-    - none of these ops adds a node to autograd's graph, so that no trained parameter and no activation enters;
-    - no other layer looks these integers up in an embedding, as towers do that get inputs of one shape each.
+    What it looks for: in training, a sequence of ops that comes at least twice in a step, with the same shapes and
+    recorded numbers, and takes integers (edges, positions, lengths, masks). No op in between makes integers of those
+    shapes. None of these ops adds a node to autograd's graph, so they use no trained parameter and no activation. No
+    other layer looks up these integers in an embedding.
     Why it costs: the result is the same in each layer, and often such ops wait for the GPU (boolean masks, unique).
     Bad: degrees and weights of the edges in each layer of a graph network; a mask or rotary angles in each block.
     Good: computed once before the layers and handed to each.
-    How sure: autograd's numbers, shapes and types are recorded; the tensors themselves only by their shapes: medium.
+    How sure: autograd's numbers, shapes and types are recorded; the tensors themselves are known only by their
+    shapes, so confidence is medium.
     When it is wrong: layers get different graphs or masks of one shape.
-    Saving: all of it where no op of a step makes the integers, else all but the first of each step.
+    Saving: all of this time if no op of a step makes the integers, else all except the first time in each step.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

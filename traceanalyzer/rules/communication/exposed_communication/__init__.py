@@ -66,9 +66,10 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
 
     What it looks for: time of NCCL and RCCL kernels during which no other kernel runs, by collective and
     process group. This time is divided into transfer and waiting for other ranks.
-    With the traces of all ranks, waiting is measured: it is a rank's time beyond the shortest time among the
+    With the traces of all ranks: waiting is measured, as a rank's time beyond the shortest time among the
     ranks.
-    With the trace of one rank, waiting is estimated. The transfer time of a collective is taken to be that of
+
+    With the trace of one rank: waiting is estimated. The transfer time of a collective is taken to be that of
     the fastest execution of the same size. It is shorter if a larger collective in the trace shows a higher
     bandwidth. The rest is waiting.
     Why it costs: the GPU computes nothing meanwhile.

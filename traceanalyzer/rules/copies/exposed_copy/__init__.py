@@ -88,7 +88,7 @@ def exposed_copy(
     Bad: `x = x.cuda()` of a pageable batch. Good: a pinned batch, `x.cuda(non_blocking=True)` on a side stream,
     one batch ahead.
     How sure: times, bytes and kinds of memory are measured. The link's peak is from the data sheet. The cost is
-    the exposed part of the copy, plus the idle time while something waits for it.
+    the exposed part of the copy, plus the GPU's idle time that waiting for the copy causes.
     When it is wrong: a step has nothing else to run during the copy, as for a single request; then only a
     faster copy helps. For values that are read back see implicit-sync, for data that goes to the host and back
     see host-round-trip.

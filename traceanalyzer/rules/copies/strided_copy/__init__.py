@@ -64,8 +64,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     - a buffer that grows by cat;
     - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor);
     - copies of the input of a conv3d whose kernel covers one frame (1x3x3);
-    - an op of a channels-last model that writes its images channels first, as strides show, with the copies back and
-      the pointwise ops that then read both layouts.
+    - an op of a channels-last model that writes its images channels first (by their strides), with the copies
+    back and the pointwise ops that then read both layouts.
     Why it costs: these copies read and write all data before the next work can begin. Transposed copies reach a
     quarter of the memory's rate.
     Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a

@@ -87,23 +87,25 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     """The same sequence of small ops many times a step.
 
     What it looks for: the shortest sequence of outermost ops that repeats at least 16 times in a row within a
-    step and launches tiny kernels each time. Typical: a loop over samples, requests, parameters or a list.
+    step and launches tiny kernels each time. This may be a loop over samples, requests, parameters or a list.
+
     4 repeats are enough in three cases:
     - shapes change from repeat to repeat, as in a loop over experts;
     - a tensor was split or unbound into N parts, and each of N repeats takes one part;
     - the results of the repeats are concatenated or stacked.
-    The backward pass of such a loop is found as well.
-    The rule also finds a network that is called several times in a row on the same shapes, if no call needs the
-    result of another and one op combines the results. Typical: classifier-free guidance with two calls.
-    Together the calls must make at least half of the step's launches.
+
+    The backward pass of such a loop is found as well. The rule also finds a network that is called several
+    times in a row on the same shapes, if no call needs the result of another and one op combines the results.
+    An example is classifier-free guidance with two calls. Together the calls must make at least half of the
+    step's launches.
     Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on all
     elements pays for both only once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
     torch.tensor(w, device="cuda")[:, None]`.
     How sure: the repetition is measured. That the repeats are independent is not. Confidence is medium if each
     repeat copies or updates one of many tensors, if the results are stacked, and for calls of one network.
-    Confidence is low if a repeat has a matrix product, because it may be a layer or a time step.
-    Sequences of only pointwise ops are left to launch-bound, because a CUDA graph helps them.
+    Confidence is low if a repeat has a matrix product, because it may be a layer or a time step. Sequences of
+    only pointwise ops are left to launch-bound, because a CUDA graph helps them.
     When it is wrong: each repeat needs the previous result, as in a recurrent network. Iterated models
     (denoising, decoding) are recognised and not reported.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.

@@ -64,7 +64,7 @@ def unfused_optimizer(
     There are two kinds. A loop launches several kernels for every parameter. `_foreach_` ops handle all
     parameters at once, with one pass over memory per op.
     Why it costs: with AdamW, a loop over 300 parameters launches 2,400 kernels, and each launch takes longer
-    than its kernel. foreach needs few launches, but its many passes read and write parameters and states about
+    than its kernel. foreach needs few launches, but its many passes read and write parameters and states two to
     three times as often as the fused kernel.
     Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
     How sure: launches and kernel names show the implementation. The saving replays a step with the fused

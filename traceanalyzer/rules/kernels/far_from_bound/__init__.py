@@ -51,7 +51,8 @@ class Limits:
     )
     adding_ns: int = limit(
         10_000,
-        "index_add_ takes this CPU time where index_put_ sorts; it launches one kernel; H200, torch 2.11",
+        "index_add_ takes this CPU time instead of index_put_, which sorts; index_add_ launches one kernel; H200, "
+        "torch 2.11",
     )
     min_gpu_share: float = limit(
         0.02, "the time beyond the expected time must be at least this share of GPU time"

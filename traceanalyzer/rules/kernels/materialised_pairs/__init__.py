@@ -86,6 +86,7 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     What it looks for: a pointwise op on broadcast or expanded inputs whose result has at least eight times as
     many numbers as all inputs together, and a reduction of that result. All work on tensors of that shape
     counts, also in the backward pass.
+
     A second case (cause `selected`) is distances or products of all pairs, of which forward uses only the
     smallest or largest along a dimension, while backward passes over all of them. An example is a Chamfer
     distance by torch.cdist.

@@ -43,16 +43,18 @@ class Limits:
 def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A tensor is computed in full, and then a small part of it is taken.
 
-    What it looks for: a select, slice, index or diagonal that takes at most half of a tensor, and the ops before
-    it that make all of it: products, convolutions, resizing, casts, arithmetic, softmax and norms. An op counts
-    if the part needs only the same part of its input, and if no other op takes more of its result. What an
-    index takes is the shape that the next op reads. A second case (cause `averaged`) is a product whose rows are
-    only averaged or summed right after it; nothing may be between the two.
-    Why it costs: the rest of the tensor is computed for nothing, and backward passes over zeros. For `averaged`:
-    the mean of the products equals the product of the mean, so one row is enough.
+    What it looks for: a select, slice, index or diagonal that takes at most half of a tensor, and the ops
+    before it that make all of it: products, convolutions, resizing, casts, arithmetic, softmax and norms. An op
+    counts if the part needs only the same part of its input, and if no other op takes more of its result. The
+    size of an index's result is taken from the op that reads it.
+
+    A second case (cause `averaged`) is a product whose rows are only averaged or summed right after it; nothing
+    may be between the two.
+    Why it costs: the rest of the tensor is computed for nothing, and backward passes over zeros. For
+    `averaged`: the mean of the products equals the product of the mean, so one row is enough.
     Bad: lm_head(hidden).float()[:, -1]; resize(normalise(frames))[:, ::4]; linear(x).mean(1). Good:
-    lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])); linear(x.mean(1)). With sum(1) instead of
-    mean(1), a bias must be multiplied by the number of rows.
+    lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])); linear(x.mean(1)). With sum(1) instead
+    of mean(1), a bias must be multiplied by the number of rows.
     How sure: shapes and slice bounds are recorded. That the slice is of this result follows from its shape, so
     confidence is medium.
     When it is wrong: another tensor of the same shape is sliced, and this one is read by code without recorded

@@ -44,6 +44,7 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     - a graph that was kept (retain_graph=True) and walked again;
     - passes that begin at the same node, or at sums of the same output, with the same gradient of ones, each
     for another input (torch.autograd.grad).
+
     If the passes of the second case record graphs themselves, later passes through all of those graphs except
     the first count, too.
     Why it costs: every pass computes all gradients that it reaches. Most are only added, or are cleared by the
