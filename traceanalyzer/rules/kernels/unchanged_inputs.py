@@ -66,8 +66,7 @@ def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -
     shapes. None of these ops adds a node to autograd's graph, so they use no trained parameter and no activation. No
     other layer looks up these integers in an embedding.
     Why it costs: the result is the same in each layer, and often such ops wait for the GPU (boolean masks, unique).
-    Bad: degrees and weights of the edges in each layer of a graph network; a mask or rotary angles in each block.
-    Good: computed once before the layers and handed to each.
+    Bad: edge weights in each layer of a graph network; a mask in each block. Good: once before the layers.
     How sure: autograd's numbers, shapes and types are recorded; the tensors themselves are known only by their
     shapes, so confidence is medium.
     When it is wrong: layers get different graphs or masks of one shape.
@@ -136,8 +135,8 @@ def _hits(
         message="the same ops run {repeats} times a step on integers of {shapes}, which no op {of_what} makes, and on "
         "nothing that is trained, so the result is the same each time: {by_ops}; {which} {gpu} of GPU time and "
         "{launches} launches a step" + (", at {lines}" if lines else ""),
-        advice="Compute this once before the layers, and hand the result to each; once for the whole run where the "
-        "tensors stay the same, as those of one graph do (cached=True in PyG's layers).",
+        advice="Compute this once before the layers, and hand the result to each. If the tensors never change, compute "
+        "it once for the whole run (cached=True in PyG's layers).",
         confidence=Confidence.MEDIUM,
         evidence={
             "repeats": times,
