@@ -84,7 +84,7 @@ def test_a_loader_s_time_is_told_by_the_user_s_function_and_in_shares_of_all_of_
         in found.message
     )
     assert (
-        "by function, to train.py(59): collate (80 % of the time), code without a recorded line (20 %)"
+        "by function: train.py(59): collate (80 % of the time), code without a recorded line (20 %)"
         in found.message
     )
     assert "train.py(90)" not in found.message

@@ -54,7 +54,7 @@ def test_two_passes_through_one_network_are_one_batch() -> None:
     assert one.message.startswith(
         "the same 43 ops run twice in a row on tensors of the same shapes, with 43 launches"
     )
-    assert "aten::sub takes the results" in one.message
+    assert "aten::sub combines the results" in one.message
     assert one.saving is not None
     assert 0.4 < one.saving.share < 0.6
 
