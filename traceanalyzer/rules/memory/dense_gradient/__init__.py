@@ -105,7 +105,7 @@ def _hits(spent: Work, needless: Floats, at: Calls, shares: Mapping[Shape, float
         named_by="embedding",
         lost=replace(lost, owner=owner[lost.owner]),
         message="backward makes a dense gradient for an embedding of {rows} rows {times_a_step}, though at most "
-        "{touched} rows are looked up: filling this gradient and passing over it take {per_step} more a "
+        "{touched} of them are looked up: filling this gradient and passing over it take {per_step} more a "
         "step",
         advice="",
         evidence={
