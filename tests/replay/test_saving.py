@@ -56,6 +56,14 @@ def test_a_cpu_bound_step_is_shorter_without_the_profiler(cpu_bound: Forecast) -
     assert step.basis.startswith("3 of 4 steps")
 
 
+def test_what_one_step_of_three_does_may_be_as_rare_as_never(cpu_bound: Forecast) -> None:
+    begins = STEP_NS * np.array([1, 2, 3])
+    once = cpu_bound.saving([DropSpans(begins[2:], begins[2:] + 480_000)])
+    always = cpu_bound.saving([DropSpans(begins, begins + 160_000)])
+    assert once.low_share < 0.2 * once.share
+    assert always.low_share > 0.5 * always.share
+
+
 def test_shapes_cost_more() -> None:
     plain, shapes = forecast(loop(3_000)), forecast(loop(3_000, record_shapes=1))
     assert shapes.step.unprofiled_ns < plain.step.unprofiled_ns

@@ -48,6 +48,14 @@ class EditedProgram:
         self.added_waits = no_rows()
         self.quickened_ns = 0.0
 
+    @property
+    def unsteady_ns(self) -> float:
+        """Standard error of the CPU time that goes from a step: few steps tell little of what few of them do."""
+        traced, steps = self.program.segments.cpu_ns, len(self.program.sample)
+        gone = traced - np.where(self.kept, np.minimum(self.cpu_ns, traced), 0.0)
+        by_step = np.bincount(self.program.timeline.step, gone, steps)
+        return float(by_step.std(ddof=1) / np.sqrt(steps)) if steps > 1 else 0.0
+
     # -- where rows, spans and entries lie in the program ---------------------------------------------------
 
     def within(self, starts: Rows, ends: Rows) -> Mask:

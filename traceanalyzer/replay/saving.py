@@ -1,8 +1,9 @@
 """The step without the profiler, and what edits save of it, each with its interval. Said here and nowhere else.
 
 An interval holds the range of the replays over the range of slowdowns, and how far reported savings were from the truth
-(calibration.py): below and above apart, in units of the standard deviation sqrt(s (1 - s)) of the share s, because next
-to nothing and next to all are both easily told. No end lies above what the device leaves of the longest plausible step.
+(calibration.py), below and above apart, in units of the standard deviation sqrt(s (1 - s)) of the share s, because next
+to nothing and next to all are easily told; or how far the mean of what goes is known from so few steps, if that is
+more. No end lies above what the device leaves of the longest plausible step.
 """
 
 from __future__ import annotations
@@ -153,14 +154,13 @@ class Forecast:
         ]
         share, (below, above) = shares[0], self._residuals(edits, left)
         process = max(PROCESS[step.bound] for step in (self.base[0], fixed[0])) if edits else 0.0
-        low = min(min(shares), share - _spread(share, below, 0.0))
-        whole_share = max(
-            start.ns / max(whole.ns, 1.0) for whole, start in zip(self.base, before, strict=True)
-        )
-        most = whole_share - self._surely_busy_ns(left, edits) / max(self.step.high_ns, 1)
+        rare = left.unsteady_ns / max(self.step.traced_ns, 1)
+        low = min(*shares, share - max(_spread(share, below, 0.0), rare))
+        at_first = max(one.ns / max(whole.ns, 1.0) for whole, one in zip(self.base, before, strict=True))
+        most = at_first - self._surely_busy_ns(left, edits) / max(self.step.high_ns, 1)
         if (self.program.segments.driver & ~left.kept).any():
             most = 1.0  # the driver's own calls take up to twice as long without the profiler: the step may be longer
-        high = min(max(max(shares), min(share + _spread(share, above, process), most)), 1.0)
+        high = min(max(*shares, min(share + max(_spread(share, above, process), rare), most)), 1.0)
         if self.base[0].bound != "gpu":
             low = min(low, self._surely_idle(fixed[0]))
         unit = self.step.unprofiled_ns
