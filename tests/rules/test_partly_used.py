@@ -205,18 +205,11 @@ def scored(*readers: Op) -> list[Op]:
 
 
 def test_a_diagonal_needs_no_product() -> None:
-    diagonal = Op(
-        "aten::diagonal",
-        SMALL,
-        1,
-        [SCORES, [], [], []],
-        [BF16, *["Scalar"] * 3],
-        scalars=["", "0", "-2", "-1"],
-    )
+    diagonal = between("aten::diagonal", [SCORES, [], [], []], [BF16, *SCALARS[1:]], "", 0, -2, -1)
     (one,) = found(program(scored(diagonal)), "partly-used")
     assert one.cost_ns == pytest.approx(6 * 900e3 * (1 - 1 / 1_024))
     assert one.advice.startswith("Multiply row by row")
-    softmax = Op("aten::softmax", SMALL, 90, [SCORES, [], []], [BF16, "Scalar", ""], scalars=["", "-1", ""])
+    softmax = between("aten::softmax", [SCORES, [], []], [BF16, "Scalar", ""], "", -1, "")
     assert found(program(scored(softmax, diagonal)), "partly-used") == []
 
 
@@ -271,3 +264,33 @@ def trained() -> Trace:
 def test_backward_passes_over_the_zeros_as_well() -> None:
     (one,) = found(trained(), "partly-used")
     assert one.cost_ns == pytest.approx(4 * (300e3 + 600e3 + 50e3) * (1 - 1 / 512))
+
+
+BATCH, WIDE = [512, 197, 384], [512, 197, 1_536]
+
+
+def network(*readers: Op, blocks: int = 3) -> list[Op]:
+    """Blocks with a residual path on a whole batch, then a head; an eighth of its results is taken."""
+    block = [
+        between("aten::layer_norm", [BATCH, [], [384]], [F32, "ScalarList", F32], "", "[384]", ""),
+        between("aten::linear", [BATCH, [1_536, 384]], [F32, F32]),
+        between("aten::gelu", [WIDE, []], [F32, ""]),
+        between("aten::linear", [WIDE, [384, 1_536]], [F32, F32]),
+        between("aten::add", [BATCH, BATCH, []], [F32, F32, "Scalar"], "", "", 1),
+    ]
+    few = Op("aten::slice", SMALL, 1, [BATCH, *[[]] * 4], [F32, *SCALARS], scalars=["", "0", "0", "64", "1"])
+    return [
+        *block * blocks,
+        *readers,
+        few,
+        Op("aten::linear", NVJET, 450, [[64, 197, 384], [9, 384]], [F32, F32]),
+    ]
+
+
+def test_a_network_that_runs_on_a_whole_batch_for_a_part_of_its_results_is_named() -> None:
+    (one,) = found(program(network()), "partly-used")
+    assert one.cost_ns == pytest.approx(6 * 15 * 450e3 * 7 / 8, rel=1e-3)
+    loss = Op(
+        "aten::sum", SMALL, 90, [BATCH, [], []], [F32, "ScalarList", "Scalar"], scalars=["", "[0]", "False"]
+    )
+    assert found(program(network(loss)), "partly-used") == []

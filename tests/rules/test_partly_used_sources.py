@@ -8,7 +8,7 @@ import pytest
 
 from tests.rules.kernel_programs import F32
 from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.rules.kernels.partly_used.sources import made, source, viewed
+from traceanalyzer.rules.kernels.partly_used.sources import made, sources, viewed
 
 
 def signature(name: str, dims: list[Any], *scalars: str) -> Signature:
@@ -47,7 +47,7 @@ IMAGE, ROWS = [8, 3, 32, 32], [8, 16, 64]
     [
         (("relu", [ROWS]), (8, 16, 64), [{0}, {1}, {2}], [8, 16, 64]),
         (("mul", [ROWS, [8, 1, 64]]), (8, 16, 64), [{0}, {1}, {2}], [8, 16, 64]),
-        (("add", [ROWS, ROWS]), (8, 16, 64), [{0}, {1}, {2}], []),
+        (("add", [ROWS, ROWS]), (8, 16, 64), [{1}, {2}], []),
         (("softmax", [ROWS], "-1", ""), (8, 16, 64), [{0}, {1}], ROWS),
         (("softmax", [ROWS], "1", ""), (8, 16, 64), [{0}, {2}], ROWS),
         (("flip", [ROWS], "[1, 2]"), (8, 16, 64), [{0}], ROWS),
@@ -93,12 +93,33 @@ def test_a_part_needs_only_the_same_part_of_the_input_where_nothing_is_mixed(
     one = signature(*op)
     assert made(one) == makes
     for part in [{at} for at in range(len(makes or ()))]:
-        found = source(one, makes or (), frozenset(part))
+        found = sources(one, makes or (), frozenset(part))
         if part in apart:
             assert found is not None
-            assert found[0] == tuple(needs)
+            assert {shape for shape, _ in found} == ({tuple(needs)} if needs else set())
         else:
-            assert found is None or found[0] == ()  # all of it, or several inputs
+            assert not found or len(found) > 1  # all of it, or of several inputs
+
+
+@pytest.mark.parametrize(
+    ("op", "makes", "needs"),
+    [
+        (("add", [ROWS, ROWS]), ROWS, [ROWS, ROWS]),
+        (("bmm", [ROWS, [8, 64, 32]]), [8, 16, 32], [ROWS, [8, 64, 32]]),
+        (
+            ("scaled_dot_product_attention", [[8, 4, 9, 64], *[[8, 4, 7, 64]] * 2]),
+            [8, 4, 9, 64],
+            [[8, 4, 9, 64], *[[8, 4, 7, 64]] * 2],
+        ),
+        (("cat", [[ROWS, [8, 1, 64]]], "1"), [8, 17, 64], [ROWS, [8, 1, 64]]),
+        (("cat", [[ROWS, ROWS]], "0"), [16, 16, 64], []),
+    ],
+)
+def test_a_part_of_a_batch_needs_the_same_part_of_all_inputs(
+    op: tuple[Any, ...], makes: list[int], needs: list[list[int]]
+) -> None:
+    first = frozenset({0})
+    assert sources(signature(*op), tuple(makes), first) == [(tuple(shape), first) for shape in needs]
 
 
 def test_a_batch_norm_that_counts_all_images_needs_them() -> None:

@@ -44,9 +44,9 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A tensor is computed in full, and then a small part of it is taken.
 
     What it looks for: a select, slice, index or diagonal that takes at most half of a tensor, and the ops
-    before it that make all of it: products, convolutions, resizing, casts, arithmetic, softmax and norms. An op
-    counts if the part needs only the same part of its input, and if no other op takes more of its result. The
-    size of an index's result is taken from the op that reads it.
+    before it that make all of it: products, convolutions, resizing, casts, arithmetic, softmax and norms; a
+    whole network if the part is of a batch. An op counts if the part needs only the same part of its input, and
+    if no other op takes more of its result. The size of an index's result is taken from the op that reads it.
 
     A second case (cause `averaged`) is a product whose rows are only averaged or summed right after it; nothing
     may be between the two.

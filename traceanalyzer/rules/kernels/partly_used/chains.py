@@ -17,13 +17,12 @@ from traceanalyzer.rules.kernels.partly_used.sources import (
     Dims,
     is_diagonal,
     joined,
-    made,
-    source,
+    sources,
     taken,
     viewed,
 )
 
-_FAR = 64  # a tensor is not looked for among more ops before its reader, views counted
+_FAR = 2_000  # no more ops than this are looked at, views counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +65,18 @@ class _Link:
         at: its position.
         result, begin: shape of what it makes, and of that of which a part is enough, empty where that is not one.
         within: share of the tensor before that a slice keeps of the taken dimensions; 1 of other ops.
+        inputs: of how many tensors a part is enough.
     """
 
     at: int
     result: Shape
     begin: Shape
     within: float
+    inputs: int
+
+
+_Step = tuple[Shape, list[tuple[Shape, Dims]], float]
+"""(what an op makes, what it needs a part of, with the dimensions; what a slice keeps of them)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,35 +174,56 @@ def _cut(at: int, ops: Readers) -> _Cut | None:
 
 
 def _links(at: int, cut: _Cut, ops: Readers, near_ops: int) -> list[_Link]:
-    """What makes the whole tensor before an op takes a part of it, as far as each op needs the same part only."""
+    """What makes the whole tensor before an op takes a part of it, as far as each op needs the same part only.
+
+    Where an op joins several tensors of a batch, what makes any of them follows.
+    """
     links: list[_Link] = []
-    whole, part, seen = ops.op(at).shape(0), cut.dims, 0
+    needed, seen = {ops.op(at).shape(0): cut.dims}, 0
     for before in range(at - 1, max(at - 1 - _FAR, -1), -1):
-        if ops.last[before] != ops.last[at] or seen >= near_ops or not whole:
+        if ops.last[before] != ops.last[at] or seen >= near_ops or not needed:
             break
-        op, within = ops.op(before), 1.0
-        step = _step(op, whole, part, views=bool(ops.views[before]))
-        if step is None and cut.diagonal and product_of(op) == whole:
-            step = (), Dims(), 1.0
+        op, views = ops.op(before), bool(ops.views[before])
+        step = _viewed(op, needed) if views else _made(before, needed, ops)
+        if step is None and cut.diagonal and product_of(op) in needed:
+            step = ops.op(at).shape(0), [], 1.0
         if step is None:
-            if ops.reads(before, whole) and taken(op) is None:
+            if taken(op) is None and any(ops.reads(before, shape) for shape in needed):
                 break
-            seen += not ops.views[before]
+            seen += not views
             continue
-        result, (whole, part, within) = whole, step
-        links.append(_Link(before, result, whole, within))
+        result, inputs, within = step
+        if len(inputs) < 2 and len(needed) == 1 and not _joins(links):
+            needed = {}
+        links.append(_Link(before, result, inputs[0][0] if inputs else (), within, len(inputs)))
+        needed.update(inputs)
         seen = 0
-        if cut.averaged and not ops.views[before]:
+        if cut.averaged and not views:
             return links if product_of(op) is not None and not _batched(op) else []
     return links
 
 
-def _step(op: Signature, whole: Shape, part: Dims, *, views: bool) -> tuple[Shape, Dims, float] | None:
-    """(what the op needs a part of, its dimensions, what a slice keeps of them); None where it makes another tensor."""
-    if views:
-        return viewed(op, whole, part)
-    found = source(op, whole, part) if made(op) == whole else None
-    return None if found is None else (*found, 1.0)
+def _joins(links: list[_Link]) -> bool:
+    return any(link.inputs > 1 for link in links)
+
+
+def _viewed(op: Signature, needed: dict[Shape, Dims]) -> _Step | None:
+    """What a view of a needed tensor shows; None where it shows none of them."""
+    for whole, part in needed.items():
+        if found := viewed(op, whole, part):
+            shape, dims, within = found
+            fits = needed.get(shape, dims) == dims and (len(needed) == 1 or within == 1)
+            return (whole, [(shape, dims)], within) if fits else None
+    return None
+
+
+def _made(at: int, needed: dict[Shape, Dims], ops: Readers) -> _Step | None:
+    """What an op that makes a needed tensor needs a part of; None where it makes none of them, or needs more."""
+    whole = ops.result(at)
+    found = sources(ops.op(at), whole, needed[whole]) if whole in needed else None
+    if found is None or any(needed.get(shape, part) != part for shape, part in found):
+        return None
+    return whole, found, 1.0
 
 
 def _batched(op: Signature) -> bool:
@@ -211,7 +237,7 @@ def _parts(ops: Readers, cuts: Rows, places: Rows, links: list[_Link], limits: T
     for row in places[: limits.tried].tolist():
         cut, parts = _cut(row[0], ops), []
         used = cut.part if cut else 1.0
-        ends = np.minimum.accumulate([ops.next_alike(at) for at in row[:0:-1]])[::-1].tolist()
+        ends = np.minimum.accumulate([ops.next_alike(at, row[0]) for at in row[:0:-1]])[::-1].tolist()
         for count, (link, end) in enumerate(zip(links, ends, strict=True)):
             used = min(1.0, used * link.within + _others(ops, row, count, link, end))
             parts.append(used)
@@ -221,9 +247,9 @@ def _parts(ops: Readers, cuts: Rows, places: Rows, links: list[_Link], limits: T
 
 def _others(ops: Readers, row: list[int], count: int, link: _Link, end: int) -> float:
     """Share of a link's result that ops beside the chain take before a position; 1 where one takes all."""
-    own, more = row[: count + 1], 0.0
+    own, more = set(row), 0.0
     for op, places in ops.between(row[count + 1], end, link.result):
-        beside = len(places) - int(np.isin(places, own).sum())
+        beside = sum(at not in own for at in places.tolist())
         if beside:
             found = taken(op)
             more += beside * found[1] if found else 1.0

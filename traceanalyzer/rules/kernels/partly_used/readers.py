@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rules.kernels.partly_used.sources import made
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Readers:
         last: position after the last op of its thread.
         places: positions of the ops of each signature.
         by_size: signatures by columns and elements of an input.
+        results: shapes of what ops make, by signature, as far as they were asked for.
     """
 
     number: Rows
@@ -32,6 +34,7 @@ class Readers:
     last: Rows
     places: Sequence[Rows]
     by_size: Mapping[tuple[int, int], set[int]]
+    results: dict[int, Shape] = field(default_factory=dict)
 
     @classmethod
     def of(cls, number: Rows, signatures: Sequence[Signature], views: Mask, thread: Rows) -> Self:
@@ -48,10 +51,17 @@ class Readers:
         """The op at a position, with its inputs."""
         return self.signatures[int(self.number[at])]
 
-    def next_alike(self, at: int) -> int:
-        """Position of the next op with the same inputs on the thread, or after its last op."""
+    def result(self, at: int) -> Shape:
+        """Shape of what the op at a position makes; empty where that is not known."""
+        which = int(self.number[at])
+        if which not in self.results:
+            self.results[which] = made(self.signatures[which]) or ()
+        return self.results[which]
+
+    def next_alike(self, at: int, after: int) -> int:
+        """Position of the next op on the thread, after another one, with the same inputs; or after its last op."""
         alike = self.places[self.number[at]]
-        following = alike[np.searchsorted(alike, at, side="right") :][:1]
+        following = alike[np.searchsorted(alike, after, side="right") :][:1]
         return int(following[0]) if len(following) and following[0] < self.last[at] else int(self.last[at])
 
     def between(self, at: int, end: int, whole: Shape) -> Iterator[tuple[Signature, Rows]]:

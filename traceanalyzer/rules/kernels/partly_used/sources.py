@@ -13,6 +13,7 @@ from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 
 Dims = frozenset[int]  # dimensions of which a part is enough
+_BATCH = Dims({0})
 _DIAGONALS = ("diagonal", "diag", "trace")
 
 _EACH = re.compile(  # what makes each number of a result of the numbers at its place
@@ -65,10 +66,10 @@ def made(op: Signature) -> Shape | None:
         return None
 
 
-def source(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims] | None:
-    """(the input of which the same part is enough, its dimensions); None where more of it is needed.
+def sources(op: Signature, whole: Shape, part: Dims) -> list[tuple[Shape, Dims]] | None:
+    """(input of which the same part is enough, its dimensions); None where more is needed.
 
-    Where there are several such inputs, or none, the shape is empty.
+    Several inputs are given only where the part is of a batch, the first dimension of all of them; else none.
 
     Args:
         whole: what the op makes.
@@ -78,26 +79,29 @@ def source(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims] | None
     try:
         if _EACH.match(name):
             own = [shape for shape in tensors(op) if shape == whole]
-            return (whole, part) if len(own) == 1 else ((), Dims())
-        if name in ("randperm", "cat", "stack") or (name == "embedding" and last not in part):
-            return (), Dims()
+            return [(whole, part)] * len(own) if len(own) == 1 or part == _BATCH else []
+        if name in ("cat", "stack", "randperm") or (name == "embedding" and last not in part):
+            apart = name == "cat" and part == _BATCH and int(op.scalar(1)) % len(whole) > 0
+            return [(shape, part) for shape in tensors(op)] if apart else []
         if name == _ATTENTION:
-            return (op.shape(0), part) if part == {last - 1} else None if last in part else ((), Dims())
+            if part == _BATCH:
+                return [(op.shape(at), part) for at in range(3)]
+            return [(op.shape(0), part)] if part == {last - 1} else None if last in part else []
         if name in _REDUCTIONS and len(tensors(op)) == 1:
             kept = _left_over(op, name)
             before = Dims(at for at in (kept[one] for one in part) if at is not None)
-            return (op.shape(0), before) if before else None
+            return [(op.shape(0), before)] if before else None
         if _ALONG.match(name) or name == "flip":
             over = op.scalar(1)
             mixed = {int(at) % len(whole) for at in (over if isinstance(over, list) else [over])}
-            return None if mixed & part else (whole, part)
+            return None if mixed & part else [(whole, part)]
         if _NORM.match(name) or name == "pad":
             few = len(op.scalar(1)) // (2 if name == "pad" else 1)
-            return None if max(part) > last - few else (op.shape(0), part)
+            return None if max(part) > last - few else [(op.shape(0), part)]
         if (free := _mixes_no(name)) is not None:
             channels = part == {1} and name.startswith("conv")
-            return (op.shape(0), part) if part <= free else ((), Dims()) if channels else None
-        return _factor(op, part, last) if product_of(op) == whole else None
+            return [(op.shape(0), part)] if part <= free else [] if channels else None
+        return _factors(op, part, last) if product_of(op) == whole else None
     except (LookupError, TypeError, ValueError):
         return None
 
@@ -147,16 +151,16 @@ def _left_over(op: Signature, name: str) -> list[int | None]:
     return [None if one in joins else one for one in range(rank) if keeps or one not in joins]
 
 
-def _factor(op: Signature, part: Dims, last: int) -> tuple[Shape, Dims] | None:
-    """The left factor where rows are taken of a product; no shape where its columns are, or whole matrices.
-
-    None where it is pairs of rows and columns.
-    """
+def _factors(op: Signature, part: Dims, last: int) -> list[tuple[Shape, Dims]] | None:
+    """The left factor where rows are taken of a product, both of a batch, none for columns; None for pairs of both."""
     if last in part and len(part) > 1:
         return None
-    left = op.shape(1 if _name(op) in ("addmm", "baddbmm") else 0)
-    batched = not op.name.endswith("linear") and len(left) > 2 and part != {last - 1}
-    return ((), Dims()) if last in part or batched else (left, part)
+    at = 1 if _name(op) in ("addmm", "baddbmm") else 0
+    left, right = op.shape(at), op.shape(at + 1)
+    batched = not op.name.endswith("linear") and len(left) > 2
+    if batched and part == _BATCH:
+        return [(left, part), (right, part)] if left[0] == right[0] else None
+    return [] if last in part or (batched and part != {last - 1}) else [(left, part)]
 
 
 def viewed(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims, float] | None:
@@ -164,7 +168,7 @@ def viewed(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims, float]
     name = _name(op)
     try:
         shape = op.shape(0)
-        if name in ("select", "slice", "narrow"):
+        if name in ("select", "unbind", "slice", "narrow"):
             return _cut_before(op, whole, part)
         if math.prod(shape) != math.prod(whole):
             return None
@@ -237,10 +241,10 @@ def _left(op: Signature, size: int) -> int:
 
 def _cut_before(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims, float] | None:
     shape, at = op.shape(0), int(op.scalar(1)) % len(op.shape(0))
-    left = _left(op, shape[at])
-    if _name(op) == "select":
+    if _name(op) in ("select", "unbind"):
         fits = (*shape[:at], *shape[at + 1 :]) == whole
         return (shape, Dims(one + (one >= at) for one in part), 1.0) if fits else None
+    left = _left(op, shape[at])
     fits = (*shape[:at], left, *shape[at + 1 :]) == whole
     return (shape, part, left / shape[at] if at in part else 1.0) if fits else None
 
