@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, pick
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.short_names import short_op
-from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.roofline.op_work import OpWork
@@ -21,7 +20,6 @@ from traceanalyzer.rules.facts.hotspot.what_limits import LIMITS, TRANSFER, Boun
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
 
-_MOST, _NEARLY_ALL = 0.5, 0.95  # of a node's time, that is forward again; chosen
 _APART = 0.1  # of its time a step: so far from the mean of all steps it is said which count; chosen
 # What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
 _COMPILED = r"^Torch-Compiled Region|CompiledFunction|^## Call CompiledFxGraph"
@@ -89,7 +87,6 @@ def hotspot(
             bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
             if not bound.kind and found.outer_op.name.matches(_COMPILED).any():
                 bound = _compiled(found, forecast)
-            bound = _with_forward(found, bound)
             alone = "without the profiler" if predicted else "as recorded"
             mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
             apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
@@ -101,21 +98,6 @@ def _counts(work: Work, usual: NDArray[np.int64]) -> Mask:
     """What the usual steps ran, since one that tunes kernels says little of the others; all where they ran none."""
     counts = np.isin(work.step, usual)
     return counts if counts.any() else np.ones(len(work), bool)
-
-
-def _with_forward(found: Work, bound: Bound) -> Bound:
-    """Of a backward node most of whose time is forward again, as a checkpoint has it: says so first.
-
-    The ops of a second forward pass have sequence numbers; of gradients of gradients all ops have.
-    """
-    numbered = pick(ints(found.events.trace.lanes.cpu, "sequence"), found.op.rows) != NULL_INT
-    again = found[numbered & found.op.there].total_ns / max(found.total_ns, 1)
-    if not found.outer_op.name.matches(r"Backward\d*$").all() or not _MOST <= again < _NEARLY_ALL:
-        return bound
-    words = (
-        f"{100 * again:.0f} % of this time is a forward pass that is repeated inside this node; {bound.words}"
-    )
-    return replace(bound, words=words, advice="Look at the finding on recomputation first, then at this one.")
 
 
 def _compiled(found: Work, forecast: Forecast | None) -> Bound:
