@@ -19,7 +19,7 @@ Times are int64 nanoseconds in tables and JSON; texts carry their unit. Times of
 annotation, call or kernel of the trace. Shares in JSON are 0 to 1, percentages in texts.
 Busy: the union of kernels, copies and memsets of a device. Idle: the rest of its window.
 Cost: time lost in the recorded trace, measured. Saving: what a fix takes off the step without the profiler, predicted,
-with an interval. An interval that begins at 0 is not sure.
+with an interval. If it begins at 0, the saving is not sure.
 Severity: high from 10 % of the step, medium from 3 %, low from 0.5 %, else info.
 A rule that is not applicable has not been cleared: the trace does not hold its evidence.
 """

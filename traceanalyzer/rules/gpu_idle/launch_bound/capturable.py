@@ -30,8 +30,7 @@ def obstacles(
     reasons = {
         f"the CPU waits for the GPU {'twice' if stops == 2 else f'{stops:.0f} times'} a step": stops
         > max_syncs,
-        "its collectives must be captured in the same way on all ranks": len(eager.of_kind("communication"))
-        > 0,
+        "all ranks must capture the collectives in the same way": len(eager.of_kind("communication")) > 0,
         _DIFFERENT: same < min_same_share,
     }
     return [reason for reason, holds in reasons.items() if holds]

@@ -234,9 +234,12 @@ def _hits(
         lost=LostTime.launched_within(idle, at.start_ns, ends),
         fix=(grown, Batch(at.start_ns, ends, group)),
         confidence=sure,
-        message="{ops}: "
-        + ("the same {members} ops " if len(largest.names) > 1 else "")
-        + "{times_a_step}, launching "
+        message="{ops}"
+        + (
+            ": the same {members} ops run {times_a_step} and launch "
+            if len(largest.names) > 1
+            else " runs {times_a_step} and launches "
+        )
         + launched(kernels, copies)
         + " each time"
         + (", each on as many rows as the GPU counts first, for which the CPU waits" if sized else "")
