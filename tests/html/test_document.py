@@ -70,7 +70,9 @@ def test_the_head_counts_as_the_text_does(path: Path) -> None:
     """`2 low, 5 info`: what the text puts into its footer is in neither."""
     chips = [one.text for one in parsed(rendered(path)).of_class("chip") if one.name == "li"]
     title = render_text(reported(path), width=200).partition("\n")[0]
-    assert title.split("  ")[-1].strip() == (", ".join(text[2:] for text in chips) or "no findings")
+    assert title.split("  ")[-1].strip().removeprefix("severity: ") == (
+        ", ".join(text[2:] for text in chips) or "no findings"
+    )
 
 
 def test_what_is_too_little_stands_last_with_its_number() -> None:
