@@ -40,7 +40,7 @@ def test_every_row_is_of_a_fault_whose_rules_are_known() -> None:
 @pytest.mark.parametrize(("of_rounds", "mean", "median"), [(False, 4, 3), (True, 6.5, 4.5)])
 def test_fitted_pairs_are_near_the_truth(of_rounds: bool, mean: float, median: float) -> None:
     """They show that edits do what they were made for; of whole rounds not each pair had one made for it."""
-    whole = {"round5", "round6", "round7", "round8", "round9"}
+    whole = {f"round{number}" for number in range(5, 13)}
     known = [row for row in ledger.fitted(ledger.rows()) if (row.source in whole) == of_rounds]
     errors = np.abs([row.error for row in known])
     assert len(errors) > 40
