@@ -29,7 +29,7 @@ def select(*scalars: Any) -> Op:
 
 def test_the_last_position_of_many_is_all_that_is_used() -> None:
     (one,) = found(program(head(select("", 1, -1), [8, 32_000])), "partly-used")
-    assert "0.2 % of it is used" in one.message
+    assert "takes only 0.2 % of it" in one.message
     assert "head(hidden[:, -1:])" in one.advice
 
 
@@ -37,7 +37,7 @@ def test_a_slice_keeps_its_part() -> None:
     types = [BF16, "Scalar", "Scalar", "Scalar", "Scalar"]
     few = Op("aten::slice", SMALL, 1, [WHOLE, [], [], [], []], types, scalars=["", "1", "0", "64", "1"])
     (one,) = found(program(head(few, [8, 64, 32_000])), "partly-used")
-    assert "12 % of it is used" in one.message
+    assert "takes only 12 % of it" in one.message
     most = Op("aten::slice", SMALL, 1, [WHOLE, [], [], [], []], types, scalars=["", "1", "0", "511", "1"])
     assert found(program(head(most, [8, 511, 32_000])), "partly-used") == []
 
@@ -166,7 +166,7 @@ def resized(cut: list[str], *more: Op) -> list[Op]:
 def test_frames_that_are_dropped_after_preprocessing_are_prepared_for_nothing() -> None:
     (one,) = found(program(resized(["1", "0", "9223372036854775807", "4"])), "partly-used")
     assert one.cost_ns == pytest.approx(6 * (3 * 450e3 + 1e3) * 3 / 4)
-    assert "4x64x3x224x224 is computed in full, but only 25 % of it is used" in one.message
+    assert "4x64x3x224x224 is computed in full, but aten::slice takes only 25 % of it" in one.message
     assert one.advice == "Take the part of 256x3x360x640 before aten::to, and compute only that."
 
 
@@ -188,10 +188,9 @@ def test_what_is_written_in_place_may_be_read_later() -> None:
 
 def test_what_the_next_op_reads_tells_what_an_index_takes() -> None:
     index = Op("aten::index", SMALL, 5, [WHOLE, []], [BF16, ""])
-    (one,) = found(
-        program([*head(None, ROW)[:1], index, Op("aten::div", SMALL, 1, [ROW, []])]), "partly-used"
-    )
-    assert "0.2 % of it is used" in one.message
+    few = Op("aten::div", SMALL, 1, [ROW, []])
+    (one,) = found(program([*head(None, ROW)[:1], index, few]), "partly-used")
+    assert "takes only 0.2 % of it" in one.message
     for after in (WHOLE, [8, 512], [4_096, 32_000], [6, 512, 32_000]):
         program_ = program([*head(None, ROW)[:1], index, Op("aten::div", SMALL, 1, [after, []])])
         assert found(program_, "partly-used") == []
@@ -214,15 +213,9 @@ def test_a_diagonal_needs_no_product() -> None:
 
 
 def test_pairs_of_rows_and_columns_need_the_product() -> None:
-    flat = Op("aten::view", SMALL, 1, [SCORES, []], [BF16, "ScalarList"], scalars=["", "[512, 1048576]"])
-    triangle = Op(
-        "aten::index_select",
-        SMALL,
-        9,
-        [[512, 1_048_576], [], [400_000]],
-        [BF16, "Scalar", "long int"],
-        scalars=["", "1", ""],
-    )
+    flat = between("aten::view", [SCORES, []], [BF16, "ScalarList"], "", [512, 1_048_576])
+    sizes = [[512, 1_048_576], [], [400_000]]
+    triangle = between("aten::index_select", sizes, [BF16, "Scalar", "long int"], "", 1, "")
     assert found(program(scored(flat, triangle)), "partly-used") == []
 
 
@@ -294,3 +287,14 @@ def test_a_network_that_runs_on_a_whole_batch_for_a_part_of_its_results_is_named
         "aten::sum", SMALL, 90, [BATCH, [], []], [F32, "ScalarList", "Scalar"], scalars=["", "[0]", "False"]
     )
     assert found(program(network(loss)), "partly-used") == []
+
+
+def test_pieces_that_no_op_reads_are_computed_for_nothing() -> None:
+    types = [F32, *SCALARS[2:]]
+    cut = Op("aten::chunk", SMALL, 1, [BATCH, [], []], types, scalars=["", "4", "0"])
+    one_of_four = Op("aten::exp", SMALL, 9, [[128, 197, 384]], [F32])
+    (one,) = found(program([*network()[:15], cut, one_of_four]), "partly-used")
+    assert "aten::chunk takes only 25 % of it" in one.message
+    for readers in ([one_of_four] * 4, [Op("my::unknown", SMALL, 9), one_of_four]):
+        assert found(program([*network()[:15], cut, *readers]), "partly-used") == []
+    assert found(program([between("aten::unbind", [[512], []], [F32, "Scalar"], "", 0)]), "partly-used") == []

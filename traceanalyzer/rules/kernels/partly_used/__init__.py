@@ -46,7 +46,8 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     What it looks for: a select, slice, index or diagonal that takes at most half of a tensor, and the ops
     before it that make all of it: products, convolutions, resizing, casts, arithmetic, softmax and norms; a
     whole network if the part is of a batch. An op counts if the part needs only the same part of its input, and
-    if no other op takes more of its result. The size of an index's result is taken from the op that reads it.
+    if no other op takes more of its result. The size of an index's result is taken from the op that reads it. Of a
+    chunk, split or unbind at most as many pieces are used as ops read tensors of a piece's shape.
 
     A second case (cause `averaged`) is a product whose rows are only averaged or summed right after it; nothing
     may be between the two.
@@ -110,11 +111,16 @@ def _hits(chain: Chain, found: Work) -> Hits:
         cause="averaged" if chain.averaged else "",
         named_by="x".join(map(str, chain.cut.shape(0))),
         message="{by} is computed in full, "
-        + ("and then averaged or summed" if chain.averaged else "but only {kept} of it is used")
+        + ("and then averaged or summed" if chain.averaged else "but {cut} takes only {kept} of it")
         + ": {spent} of GPU time in {ops}{where}",
         advice=_advice(chain),
         confidence=Confidence.MEDIUM,
-        evidence={**told(found), "kept": f"{100 * chain.part:.2g} %", "spent_ns": found.total_ns},
+        evidence={
+            **told(found),
+            "cut": chain.cut.name,
+            "kept": f"{100 * chain.part:.2g} %",
+            "spent_ns": found.total_ns,
+        },
     )
 
 

@@ -17,6 +17,7 @@ from traceanalyzer.rules.kernels.partly_used.sources import (
     Dims,
     is_diagonal,
     joined,
+    pieces,
     sources,
     taken,
     viewed,
@@ -127,8 +128,8 @@ def _cuts_alike(ops: Readers, max_part: float) -> Iterator[Rows]:
     """Positions of what takes a small part, or a mean, of tensors of the same shape."""
     groups: dict[object, list[Rows]] = {}
     for which, op in enumerate(ops.signatures):
-        if op.name == "aten::index" and op.dims[1:] == ([],):
-            key: object = (op.name, str(op.dims))
+        if pieces(op) or (op.name == "aten::index" and op.dims[1:] == ([],) and len(tensors(op)) == 1):
+            key: object = (op.name, str(op.dims), op.scalars)
         else:
             found = taken(op) or joined(op)
             if found is None or found[1] > max_part:
@@ -156,6 +157,8 @@ def _cut(at: int, ops: Readers) -> _Cut | None:
         return _Cut(found[1], found[0], averaged=False, diagonal=is_diagonal(op))
     if found := joined(op):
         return _Cut(found[1], found[0], averaged=True, diagonal=False)
+    if found_pieces := pieces(op):
+        return _read_pieces(at, ops, *found_pieces)
     if op.name != "aten::index":
         return None
     whole = op.shape(0)
@@ -171,6 +174,16 @@ def _cut(at: int, ops: Readers) -> _Cut | None:
         if tensors(ops.op(later)):
             return None
     return None
+
+
+def _read_pieces(at: int, ops: Readers, dim: int, piece: Shape, count: int) -> _Cut | None:
+    """At most as many of the pieces as ops read tensors of their shape; None where an op's inputs are not known."""
+    end = ops.next_alike(at, at)
+    low, high = np.searchsorted(ops.unknown, (at, end))
+    if low < high or not piece:
+        return None
+    read = sum(len(places) * tensors(op).count(piece) for op, places in ops.between(at, end, piece))
+    return _Cut(read / count, Dims({dim}), averaged=False, diagonal=False) if 0 < read < count else None
 
 
 def _links(at: int, cut: _Cut, ops: Readers, near_ops: int) -> list[_Link]:

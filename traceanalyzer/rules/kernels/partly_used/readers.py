@@ -25,6 +25,7 @@ class Readers:
         last: position after the last op of its thread.
         places: positions of the ops of each signature.
         by_size: signatures by columns and elements of an input.
+        unknown: positions of ops whose inputs are not recorded.
         results: shapes of what ops make, by signature, as far as they were asked for.
     """
 
@@ -34,6 +35,7 @@ class Readers:
     last: Rows
     places: Sequence[Rows]
     by_size: Mapping[tuple[int, int], set[int]]
+    unknown: Rows
     results: dict[int, Shape] = field(default_factory=dict)
 
     @classmethod
@@ -45,7 +47,9 @@ class Readers:
             for shape in tensors(op):
                 by_size.setdefault(_size(shape), set()).add(which)
         places = np.split(np.argsort(number, kind="stable"), ends[:-1])
-        return cls(number, signatures, views, np.searchsorted(thread, thread, side="right"), places, by_size)
+        unknown = np.flatnonzero(np.array([not op.dims for op in signatures], bool)[number])
+        last = np.searchsorted(thread, thread, side="right")
+        return cls(number, signatures, views, last, places, by_size, unknown)
 
     def op(self, at: int) -> Signature:
         """The op at a position, with its inputs."""

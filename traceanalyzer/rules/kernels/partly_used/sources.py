@@ -13,7 +13,9 @@ from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 
 Dims = frozenset[int]  # dimensions of which a part is enough
+_UNREADABLE = LookupError, TypeError, ValueError, ZeroDivisionError  # what damaged inputs raise
 _BATCH = Dims({0})
+_RESHAPES = ("flatten", "unflatten", "squeeze", "detach", "alias", "view_as", "reshape_as")
 _DIAGONALS = ("diagonal", "diag", "trace")
 
 _EACH = re.compile(  # what makes each number of a result of the numbers at its place
@@ -62,7 +64,7 @@ def made(op: Signature) -> Shape | None:
         if name in _REDUCTIONS and len(tensors(op)) == 1:
             return tuple(1 if at is None else op.shape(0)[at] for at in _left_over(op, name))
         return product_of(op) or made_of(op)
-    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+    except _UNREADABLE:
         return None
 
 
@@ -72,8 +74,7 @@ def sources(op: Signature, whole: Shape, part: Dims) -> list[tuple[Shape, Dims]]
     Several inputs are given only where the part is of a batch, the first dimension of all of them; else none.
 
     Args:
-        whole: what the op makes.
-        part: dimensions of it of which a part is used.
+        part: dimensions of the whole that the op makes, of which a part is used.
     """
     name, last = _name(op), len(whole) - 1
     try:
@@ -102,7 +103,7 @@ def sources(op: Signature, whole: Shape, part: Dims) -> list[tuple[Shape, Dims]]
             channels = part == {1} and name.startswith("conv")
             return [(op.shape(0), part)] if part <= free else [] if channels else None
         return _factors(op, part, last) if product_of(op) == whole else None
-    except (LookupError, TypeError, ValueError):
+    except _UNREADABLE:
         return None
 
 
@@ -137,7 +138,6 @@ def _image(op: Signature, name: str) -> Shape | None:
 
 
 def _windows(shape: Shape, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Iterator[int]:
-    """How many windows fit along each dimension of an image."""
     for i, size in enumerate(shape[2:]):
         yield (size + 2 * nth(padding, i) - nth(dilation, i) * (nth(kernel, i) - 1) - 1) // nth(stride, i) + 1
 
@@ -175,11 +175,10 @@ def viewed(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims, float]
         if order := _order(op, name, len(shape)):
             fits = tuple(shape[at] for at in order) == whole
             return (shape, Dims(order[at] for at in part), 1.0) if fits else None
-        if name in ("view", "reshape", "_unsafe_view", "unsqueeze"):
-            return (shape, _regrouped(whole, shape, part), 1.0) if made_of(op) == whole else None
-        if name in ("flatten", "unflatten", "squeeze", "detach", "alias", "view_as", "reshape_as"):
+        exact = name in ("view", "reshape", "_unsafe_view", "unsqueeze")
+        if (exact and made_of(op) == whole) or name in _RESHAPES:
             return shape, _regrouped(whole, shape, part), 1.0
-    except (LookupError, TypeError, ValueError):
+    except _UNREADABLE:
         pass
     return None
 
@@ -205,13 +204,26 @@ def taken(op: Signature) -> tuple[Dims, float] | None:
         if name == "gather":
             return None if at == len(whole) - 1 else (Dims({at}), math.prod(op.shape(2)) / math.prod(whole))
         return Dims({at}), _left(op, whole[at]) / whole[at]
-    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+    except _UNREADABLE:
         return None
 
 
 def is_diagonal(op: Signature) -> bool:
     """Whether an op takes a matrix's diagonal, or sums it."""
     return _name(op) in _DIAGONALS
+
+
+def pieces(op: Signature) -> tuple[int, Shape, int] | None:
+    """(dimension, shape of a piece, how many) that a chunk, split or unbind cuts into equal pieces; None of others."""
+    if (name := _name(op)) not in ("chunk", "split", "unbind"):
+        return None
+    try:
+        whole, at = op.shape(0), int(op.scalar(1 if name == "unbind" else 2)) % len(op.shape(0))
+        size = {"unbind": 1, "split": int(op.scalar(1)), "chunk": whole[at] // int(op.scalar(1))}[name]
+        left = () if name == "unbind" else (size,)
+        return None if whole[at] % size else (at, (*whole[:at], *left, *whole[at + 1 :]), whole[at] // size)
+    except _UNREADABLE:
+        return None
 
 
 def joined(op: Signature) -> tuple[Dims, float] | None:
@@ -222,7 +234,7 @@ def joined(op: Signature) -> tuple[Dims, float] | None:
         whole, over = op.shape(0), op.scalar(1)
         part = Dims(int(at) % len(whole) for at in (over if isinstance(over, list) else [over]))
         return None if not part or len(whole) - 1 in part else (part, 1 / math.prod(whole[at] for at in part))
-    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+    except _UNREADABLE:
         return None
 
 
