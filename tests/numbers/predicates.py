@@ -32,10 +32,11 @@ _APART = 7_919  # a prime: of more combinations every so manieth, round and roun
 _ABOUT = {"Signature", "Shape", "tuple[int, ...]"}
 
 
+@np.errstate(all="ignore")
 def outcomes() -> dict[str, str]:
     """Module and name of each function -> digest of what it says."""
     return {
-        name: digest([_called(function, given) for given in grid]) for name, function, grid in _functions()
+        name: digest([called(function, given) for given in grid]) for name, function, grid in _functions()
     }
 
 
@@ -83,7 +84,8 @@ def _grid(kinds: Sequence[str], given: Sequence[Sequence[Any]]) -> Iterator[Sequ
         yield [values[place] for values, place in zip(given, np.unravel_index(at, sizes), strict=True)]
 
 
-def _called(function: Callable[..., Any], given: Sequence[Any]) -> str:
+def called(function: Callable[..., Any], given: Sequence[Any]) -> str:
+    """What the function says, or of which kind its refusal is."""
     parameters = signature(unwrap(function)).parameters.values()
     named = {
         one.name: value for one, value in zip(parameters, given, strict=True) if one.kind == one.KEYWORD_ONLY
@@ -91,7 +93,7 @@ def _called(function: Callable[..., Any], given: Sequence[Any]) -> str:
     try:
         said = function(*given[: len(given) - len(named)], **named)
         return _text(list(islice(said, 50)) if isgenerator(said) else said)
-    except (LookupError, ArithmeticError, TypeError, ValueError) as why:
+    except Exception as why:  # whatever it is: the next run says the same
         return type(why).__name__
 
 
@@ -101,6 +103,10 @@ def _text(value: Any) -> str:
         return f"{{{', '.join(sorted(map(_text, value)))}}}"
     if isinstance(value, float | np.floating):
         return f"{value:.6g}"
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.bool_ | np.integer):
+        value = value.item()
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """What rules say of programs that were changed a little is what they said.
 
-`pytest tests/numbers/test_variations.py --update-findings` writes tests/snapshots/numbers/variations.json and
-predicates.json; functions that are new, or have another name, are left out until then.
+`pytest tests/numbers/test_variations.py --update-findings` writes variations.json, predicates.json and
+array_functions.json in tests/snapshots/numbers; functions that are new, or have another name, are left out until then.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.numbers.predicates import outcomes
+from tests.numbers import array_functions, predicates
 from tests.numbers.variations import variations
 from tests.rules.limit_programs import PROGRAMS
 
-OPS = Path(__file__).parent.parent / "snapshots/numbers/predicates.json"
-PATH = Path(__file__).parent.parent / "snapshots/numbers/variations.json"
+FOLDER = Path(__file__).parent.parent / "snapshots/numbers"
+PATH = FOLDER / "variations.json"
+FUNCTIONS = {"predicates": predicates.outcomes, "array_functions": array_functions.outcomes}
 
 
 @pytest.mark.parametrize("rule", PROGRAMS)
@@ -30,12 +31,12 @@ def test_a_rule_says_what_it_said_of_changed_programs(rule: str, request: pytest
     assert now == known.get(rule, now)
 
 
-def test_functions_of_ops_say_what_they_said(request: pytest.FixtureRequest) -> None:
-    known = json.loads(OPS.read_text(encoding="utf-8")) if OPS.exists() else {}
-    now = outcomes()
+@pytest.mark.parametrize("made", FUNCTIONS)
+def test_functions_say_what_they_said(made: str, request: pytest.FixtureRequest) -> None:
+    path, now = FOLDER / f"{made}.json", FUNCTIONS[made]()
     if request.config.getoption("--update-findings"):
-        known = now
-        OPS.write_text(json.dumps(now, indent=0) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(now, indent=0) + "\n", encoding="utf-8")
+    known = json.loads(path.read_text(encoding="utf-8"))
     assert len(known) > 100
     changed = [name for name in known if now.get(name, known[name]) != known[name]]
     assert not changed, "\n".join(f"{name}: {known[name]} -> {now[name]}" for name in changed)

@@ -45,7 +45,7 @@ def factors(number: int) -> tuple[int, ...]:
 def is_awkward(length: int) -> bool:
     """Whether it has a prime factor that libraries have no quick kernels for: any above 7."""
     for radix in _RADICES:
-        while length % radix == 0:
+        while length > 1 and length % radix == 0:
             length //= radix
     return length > 1
 
