@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from traceanalyzer.idle.evidence import _DEFAULT_DELAY_NS, _MAX_DELAY_NS, Evidence
 from traceanalyzer.idle.gaps import longest_row
 from traceanalyzer.idle.pieces import Cutter, Proof
 from traceanalyzer.idle.round_trips import _chained
@@ -58,3 +59,17 @@ def test_a_tenth_of_a_gap_is_a_real_part_and_without_a_launch_only_where_all_of_
     gaps = type("Gaps", (SimpleNamespace,), {"__len__": lambda self: 1})(**vars(gaps))
     found = Cutter(gaps).take(Proof((start, np.array([ns])), none, np.array([True]), whole))
     assert [one.tolist() for one in found] == [[0] * taken, [0] * taken, [ns] * taken]
+
+
+class _Gaps(SimpleNamespace):
+    def __len__(self) -> int:
+        return len(self.device)
+
+
+def test_a_delay_is_usual_for_its_device_unless_clocks_that_disagree_explain_it() -> None:
+    device = np.array([0, 0, 1, 2, 3])
+    launched = np.array([10, 20, 30, 40, 5])
+    delay = np.array([7_000, 7_000, _MAX_DELAY_NS, _MAX_DELAY_NS + 1, 9_000])
+    gaps = _Gaps(device=device, launched_ns=launched, start_ns=np.full(5, 5), end_ns=launched + delay)
+    usual = Evidence.usual_delay_ns.func(SimpleNamespace(gaps=gaps))  # type: ignore[attr-defined, arg-type]
+    assert usual.tolist() == [7_000, 7_000, _MAX_DELAY_NS, _DEFAULT_DELAY_NS, _DEFAULT_DELAY_NS]

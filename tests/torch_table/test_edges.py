@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,15 @@ def test_an_exact_trace_has_no_notes() -> None:
     trace = matmuls().load()
     notes = table_notes(trace, key_averages(trace))
     assert [note for note in notes if "recording began" not in note] == []
+
+
+@pytest.mark.parametrize(
+    ("dialect", "noted"), [("torch 2.4 to 2.7", 1), ("torch 2.4 to 2.7, ROCm", 1), ("torch 2.8", 0)]
+)
+def test_tables_of_old_recorders_are_noted(dialect: str, noted: int) -> None:
+    trace = matmuls().load()
+    old = replace(trace, meta=replace(trace.meta, dialect=dialect))
+    assert sum(f"recorded with {dialect}" in note for note in table_notes(old, key_averages(old))) == noted
 
 
 def test_progress_is_shown_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
