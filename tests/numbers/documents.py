@@ -223,8 +223,10 @@ def _attributes(html: bytes) -> Mapping[str, Sequence[str]]:
         kind = "_".join([one.name, *(one.attributes.get("class") or "").split()[:1]]).replace("-", "_")
         page.setdefault(kind, []).append("")
         told = {"text": one.text} if one.name in ("td", "text") else {}
+        if "d" in one.attributes:
+            told["d"] = re.sub(r"[A-Za-z,]", " ", one.attributes["d"] or "")
         for attribute, value in (one.attributes | told).items():
-            if attribute not in ("id", "class", "content", "href", "d"):
+            if attribute not in ("id", "class", "content", "href"):
                 page.setdefault(f"{kind}_{attribute}".replace("-", "_"), []).append(
                     f"{_PATH.sub('', value or '')} ."
                 )
