@@ -10,6 +10,7 @@ import pytest
 
 from traceanalyzer.idle.evidence import _DEFAULT_DELAY_NS, _MAX_DELAY_NS, Evidence
 from traceanalyzer.idle.gaps import longest_row
+from traceanalyzer.idle.judged import refill
 from traceanalyzer.idle.pieces import Cutter, Proof
 from traceanalyzer.idle.round_trips import _chained
 
@@ -73,3 +74,8 @@ def test_a_delay_is_usual_for_its_device_unless_clocks_that_disagree_explain_it(
     gaps = _Gaps(device=device, launched_ns=launched, start_ns=np.full(5, 5), end_ns=launched + delay)
     usual = Evidence.usual_delay_ns.func(SimpleNamespace(gaps=gaps))  # type: ignore[attr-defined, arg-type]
     assert usual.tolist() == [7_000, 7_000, _MAX_DELAY_NS, _DEFAULT_DELAY_NS, _DEFAULT_DELAY_NS]
+
+
+def test_a_gap_may_wait_for_the_call_in_the_first_row() -> None:
+    evidence: Any = SimpleNamespace(waits=(None, np.array([0, -1, 4])))
+    assert refill(evidence)[0].tolist() == [True, False, True]

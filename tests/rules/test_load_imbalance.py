@@ -114,6 +114,8 @@ def of_rule(report: Report, rule: str) -> list[Finding]:
     [
         (Load(1_100, 100), True),  # a tenth more than the usual 1,000
         (Load(1_099, 100), False),
+        (Load(1_050, 100, held_ns=25, step_ns=50 / Limits().min_step_share), True),  # both bounds exactly
+        (Load(1_050, 100, held_ns=24, step_ns=50 / Limits().min_step_share), False),
         (
             Load(1_050, 100, held_ns=25, step_ns=1_190),
             True,
