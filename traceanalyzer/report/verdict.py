@@ -76,9 +76,8 @@ def _step(trace: TraceReport) -> str:
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"and {traced} predicted without the profiler ({span})"
-        left = (
-            f"; {_percent(step.left_out_share)} of the time is in steps unlike the others, which are left out"
-        )
+        share = _percent(step.left_out_share)
+        left = f"; {share} of the time after the first step is in steps unlike the others, which are left out"
         left = left if step.left_out_share >= MUCH else _longer(trace, step)
         told = takes if same else f"{alone} predicted without the profiler ({span})"
         return f"{traced} recorded{' ' if same else ', '}{told}{left}"

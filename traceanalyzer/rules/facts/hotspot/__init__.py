@@ -20,7 +20,7 @@ from traceanalyzer.rules.facts.hotspot.what_limits import LIMITS, TRANSFER, Boun
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
 
-_APART = 0.1  # of its time a step: so far from the mean of all steps it is said which count; chosen
+_APART = 0.05  # of its time a step: so far from the mean of all steps it is said which count; chosen
 # What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
 _COMPILED = r"^Torch-Compiled Region|CompiledFunction|^## Call CompiledFxGraph"
 _NO_USERS = (

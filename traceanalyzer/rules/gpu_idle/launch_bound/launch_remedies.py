@@ -36,7 +36,7 @@ _COMPILE = (
 )
 _GROWING = (
     "First give generate() a cache of a fixed size (cache_implementation='static'): the present cache grows with "
-    "torch.cat, so torch.compile would recompile again and again. "
+    "torch.cat, so {torch.compile} would recompile again and again. "
 )
 _STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others{} into a CUDA graph."
 _IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest. What prevents it: {}."

@@ -66,7 +66,10 @@ class Limits:
         "gathering, multiplying and adding up the selected pairs passes this often over their numbers, in forward and "
         "backward; counted",
     )
-    memory_share: float = limit(0.6, "such passes reach this share of the memory's peak; H200, torch 2.11")
+    memory_share: float = limit(
+        0.6,
+        "such passes reach this share of the memory's peak, as pointwise kernels do, H200; not measured for gathers",
+    )
     reached_share: float = limit(0.5, "a fused kernel reaches this share of the float32 peak; chosen")
 
 
