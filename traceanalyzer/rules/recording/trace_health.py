@@ -94,8 +94,8 @@ def _nothing_recorded(calls: Calls, lost: LostRecords) -> Hits:
         "no-device-records",
         "{launches} launches, but no work of a device: CUPTI or roctracer could not record (permissions, another "
         "profiler, or the driver)",
-        "Stop other profilers (nsys, Nsight Compute, DCGM), allow profiling (NVreg_RestrictProfilingToAdminUsers=0), and "
-        "check that the driver fits torch's CUDA.",
+        "Stop other profilers (nsys, Nsight Compute, DCGM), allow profiling "
+        "(NVreg_RestrictProfilingToAdminUsers=0), and check that the driver fits torch's CUDA.",
         launches=lost.launches,
     )
 
