@@ -36,6 +36,15 @@ def test_pairs_that_are_written_and_summed_are_named_by_their_shapes(expanded: b
     assert "torch.cdist" in one.advice
 
 
+@pytest.mark.parametrize(("name", "said"), [("aten::nonzero", True), ("aten::sort", False)])
+def test_a_list_of_close_pairs_is_built_seldom(name: str, said: bool) -> None:
+    """A neighbour list that each iteration of molecular dynamics makes of all pairs."""
+    listing = Op(name, ADD, 100, [[1_000, 1_000, 64]], ["bool"])
+    (one,) = found(program([*pairs(1_000), listing] * 2), "materialised-pairs")
+    assert ("; aten::nonzero lists those that pass a test, 2 times a step" in one.message) is said
+    assert one.advice.startswith("Build the list of close pairs seldom") is said
+
+
 def test_pairs_that_are_small_or_the_result_are_left_alone() -> None:
     assert found(program(pairs(40)), "materialised-pairs") == []
     assert found(program(pairs(1_000, reduced=False)), "materialised-pairs") == []

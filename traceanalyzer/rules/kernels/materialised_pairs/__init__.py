@@ -49,6 +49,11 @@ _ONE_PLACE = (
     "Use x.max(dim).values, x.min(dim).values: backward writes the gradient to the place that forward found. amax and "
     "amin share it among equal numbers, for which backward compares all of them again."
 )
+_LISTS = re.compile(r"^aten::(nonzero\w*|masked_select|argwhere)$")
+_LIST = (
+    "Build the list of close pairs seldom: with a margin (a skin) around the cut-off it holds for several iterations. "
+    "Or look for neighbours in cells of that size. "
+)
 _PAIRING = r"^aten::(cdist|_euclidean_dist|matmul|mm|bmm|baddbmm|einsum)$"  # a linear layer is no pairing
 
 
@@ -130,6 +135,9 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
             )
         )
     )
+    lists = inputs.meets(
+        lambda op: bool(_LISTS.search(op.name)) and bool({pairs.shape, *rest} & shapes_in(op))
+    )
     stays = _staying(pairs, rest, inputs.signatures, limits)[inputs.number]
     for device, members in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
         share = members.total_ns / max(work[work.device == device].total_ns, 1)
@@ -139,6 +147,8 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
         each = math.prod(pairs.shape) / (limits.reached_share * peaks.tflops["fp32"] * 1e3)
         least = members.dur_ns * stays[members.entries]
         texts = [_text(shape) for shape in pairs.inputs]
+        listing = work[lists & (work.device == device)].op
+        often = len(np.unique(listing.rows)) / max(len(np.unique(listing.step)), 1)
         yield Hits(
             **quicker(members, np.maximum(np.minimum(members.dur_ns, each), least)),
             named_by=pairs.op,
@@ -146,8 +156,9 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
                 "{by} broadcasts {inputs} to all pairs, {pairs}: {ratio} times as many numbers are written to "
                 "memory and reduced again; {gpu} of GPU time in {ops}"
             )
+            + ("; {lister} lists those that pass a test, {lists_a_step} times a step" if often else "")
             + (", at {lines}" if members.line.sums(members.dur_ns) else ""),
-            advice=_OF_MASKS if masks else _ADVICE,
+            advice=_OF_MASKS if masks else (_LIST if often else "") + _ADVICE,
             confidence=Confidence.MEDIUM,
             evidence={
                 **told(members),
@@ -155,7 +166,8 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
                 "inputs": " and ".join(dict.fromkeys(texts)),
                 "pairs": _text(pairs.shape),
                 "ratio": round(math.prod(pairs.shape) / max(sum(map(math.prod, pairs.inputs)), 1)),
-            },
+            }
+            | ({"lister": listing.name.values()[0], "lists_a_step": round(often, 1)} if often else {}),
         )
 
 
