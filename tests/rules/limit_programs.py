@@ -30,17 +30,8 @@ from tests.rules.test_implicit_sync import reading
 from tests.rules.test_loop_invariant import ENCODE, KEYS, sampler
 from tests.rules.test_lost_layout import broken as broken_layout
 from tests.rules.test_masked_attention import attention
-from tests.rules.test_needless_work import (
-    component,
-    pairs,
-    scores,
-    slots,
-    spectral,
-    weights,
-)
-from tests.rules.test_needless_work import (
-    experts as gated,
-)
+from tests.rules.test_needless_work import component, pairs, scores, slots, spectral, weights
+from tests.rules.test_needless_work import experts as gated
 from tests.rules.test_networks import guided
 from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_batch import speech
@@ -50,14 +41,9 @@ from tests.rules.test_planned_anew import GROWING, decoding
 from tests.rules.test_product_order import linear_attention, orthogonalised
 from tests.rules.test_rebuilt_constants import USE, WINDOW, calling
 from tests.rules.test_recomputation import anomaly_mode
-from tests.rules.test_reordered_work import (
-    forecast,
-    propagated,
-    sampled,
-    searched,
-    upsampled,
-)
+from tests.rules.test_reordered_work import forecast, propagated, sampled, searched, upsampled
 from tests.rules.test_repeated_calls import sent_and_used
+from tests.rules.test_scattered_weights import recurrent
 from tests.rules.test_stalled_threads import paused
 from tests.rules.test_unchanged_inputs import ANGLES, DEGREES, LAYER, RELU, training
 from tests.rules.test_uncoalesced_sparse import iterating
@@ -273,6 +259,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "repeated-calls": [guided, lambda: guided(others=80), lambda: sent_and_used(2)],
     "repeated-preparation": [lambda: program(searched())],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
+    "scattered-weights": [lambda: recurrent(2)],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],
     "strided-access": [lambda: program(component([27648, 61]))],
     "strided-copy": [lambda: program(broken_layout()), lambda: program(residual(kept=True))],

@@ -90,12 +90,17 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DropSpans:
-    """Stretches of CPU time [starts, ends) go, with what they launch: loading, compilation, a round trip."""
+    """Stretches of CPU time [starts, ends) go, with what they launch: loading, compilation, a round trip.
+
+    Attributes:
+        stall: the CPU stood still in them, and what comes after them may have run cold.
+    """
 
     kind: ClassVar[Kind] = "drop"
     starts_ns: Ints
     ends_ns: Ints
     leaving_ns: float = 0.0
+    stall: bool = True
 
     def __post_init__(self) -> None:
         _check_spans(self.starts_ns, self.ends_ns)
@@ -104,7 +109,7 @@ class DropSpans:
     def apply(self, edited: EditedProgram) -> None:
         starts, each = np.unique(as_ints(self.starts_ns), return_index=True)
         spans = starts, as_ints(self.ends_ns)[each]
-        edited.drop(edited.within(*spans), self.leaving_ns, edited.first_of(*spans))
+        edited.drop(edited.within(*spans), self.leaving_ns, edited.first_of(*spans), stall=self.stall)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

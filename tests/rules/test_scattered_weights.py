@@ -1,0 +1,66 @@
+"""Recurrent layers whose weights are not one buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.kernel_programs import found
+from traceanalyzer import Trace
+
+US = 1_000
+
+
+def recurrent(
+    copies: int = 4, *, cleared: bool = True, name: str = "aten::_cudnn_rnn", own: bool = True
+) -> Trace:
+    """Six steps of ten calls of a layer, of 20 us for each copied weight and 50 us for the rest.
+
+    Args:
+        cleared: a buffer is cleared before the copies.
+        own: the layer itself copies; else an op within it, such as contiguous().
+    """
+    trace, cpu, number = TraceBuilder(record_shapes=1), 0, 0
+    for step in range(6):
+        begin = cpu
+        for _ in range(10):
+            length = (20 * (copies + cleared) + 50) * US
+            trace.op("aten::lstm", cpu, length + 4 * US)
+            trace.op(name, cpu + 1 * US, length + 2 * US)
+            if not own:
+                trace.op("aten::contiguous", cpu + 2 * US, length - 45 * US)
+            at = cpu + 5 * US
+            for op in ["aten::zero_"] * cleared + ["aten::copy_"] * copies + [""]:
+                number += 1
+                if op:
+                    trace.op(op, at, 12 * US)
+                trace.launch("cudaLaunchKernel", at + 2 * US, 8 * US, number)
+                trace.kernel(at + 9 * US, 2 * US, number)
+                at += 20 * US
+            cpu += length + 6 * US
+        trace.step(step, begin, cpu - begin - 1)
+    return trace.load()
+
+
+def test_weights_apart_are_copied_in_each_call() -> None:
+    (one,) = found(recurrent(), "scattered-weights")
+    assert (one.by, one.count) == ("aten::lstm", 60)
+    assert "copies its 4 weights into one buffer before it computes, 10 times a step" in one.message
+    assert one.saving is not None
+    assert one.saving.share == pytest.approx(0.62, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(lambda: recurrent(0, cleared=False), id="one buffer"),
+        pytest.param(lambda: recurrent(cleared=False), id="no buffer is made"),
+        pytest.param(lambda: recurrent(1), id="one copy"),
+        pytest.param(lambda: recurrent(own=False), id="the input is copied"),
+        pytest.param(lambda: recurrent(name="aten::_thnn_fused_lstm_cell"), id="no cuDNN"),
+    ],
+)
+def test_other_copies_are_none_of_weights(trace: Callable[[], Trace]) -> None:
+    assert found(trace(), "scattered-weights") == []

@@ -1,0 +1,76 @@
+"""A recurrent layer copies all of its weights in each call, because they are not one buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.replay.edits import DropSpans
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
+
+_RECURRENT = "aten::_cudnn_rnn"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_weights: int = limit(
+        2,
+        "a call must copy at least this many weights; a layer has two, one for its input and one for its state, and "
+        "two biases; torch 2.11",
+    )
+
+
+@rule(since="0.2", claims=Claims.EVENT, min_share=0.01, limits=Limits)
+def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """A recurrent layer copies all of its weights in each call.
+
+    What it looks for: a call of cuDNN's LSTM, GRU or RNN that clears a buffer and then copies weights into it, one by
+    one. cuDNN takes the weights as one buffer. If they lie apart, torch makes that buffer anew in each call.
+    Why it costs: a kernel, a copy for each weight, and CPU time to find the place of each weight: 0.1 ms a weight
+    under the profiler (H100 host). In a loop over time steps the copies take longer than the layer.
+    Bad: p.data = averaged[name], copy.deepcopy or weight norm, which put the weights elsewhere. Good:
+    p.data.copy_(averaged[name]), which keeps the buffer; or rnn.flatten_parameters() after the weights were put in.
+    How sure: torch copies weights inside of the call only if they are not one buffer. It also warns once: "RNN module
+    weights are not part of single contiguous chunk of memory".
+    When it is wrong: never seen. Casts of the weights by autocast are no such copies.
+    Source: torch.nn.LSTM.flatten_parameters; measured on an H100 with torch 2.11.
+    """
+    recurrent = calls[calls.name.one_of(_RECURRENT) & (calls.step >= 0)]
+    inside = calls[np.isin(calls.parent.rows, recurrent.rows)]
+    cleared, copied = (inside[inside.name.one_of(name)] for name in ("aten::zero_", "aten::copy_"))
+    begin = np.full(len(recurrent), np.iinfo(np.int64).max)
+    np.minimum.at(begin, cleared.index_of_enclosing(recurrent), cleared.start_ns)
+    layer = copied.index_of_enclosing(recurrent)
+    copied, layer = copied[copied.start_ns > begin[layer]], layer[copied.start_ns > begin[layer]]
+    end, weights = np.zeros(len(recurrent), np.int64), np.bincount(layer, minlength=len(recurrent))
+    np.maximum.at(end, layer, copied.end_ns)
+    apart = np.flatnonzero(weights >= limits.min_weights)
+    for op, found in recurrent[apart].by(recurrent[apart].outer_op.name):
+        place = np.searchsorted(recurrent.rows, found.rows)
+        spent, owner = found.launched()
+        gathering = (spent.launch.start_ns >= begin[place][owner]) & (
+            spent.launch.start_ns < end[place][owner]
+        )
+        lines = found.line.sums(found.dur_ns)
+        yield Hits(
+            occurrences=found,
+            named_by=op,
+            lost=LostTime.joined(
+                [
+                    LostTime.all_of(spent[gathering], owner[gathering]),
+                    LostTime.launched_within(idle, begin[place], end[place]),
+                ]
+            ),
+            fix=DropSpans(begin[place], end[place], stall=False),
+            message="{by} copies its {weights} weights into one buffer before it computes, {times_a_step}, because "
+            "they lie apart: {gathering} each time" + (", at {lines}" if lines else ""),
+            advice="Keep the weights in cuDNN's buffer: put new values in with p.data.copy_(values), not with p.data = "
+            "values, and call rnn.flatten_parameters() after the weights were replaced, copied or loaded.",
+            evidence={
+                "weights": int(np.median(weights[place])),
+                "gathering_ns": int(np.median(end[place] - begin[place])),
+                "lines": lines,
+            },
+        )
