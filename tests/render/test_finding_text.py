@@ -92,7 +92,7 @@ def test_a_saving_is_told_with_its_interval() -> None:
     assert saving_words(little, step) == "fixing it saves almost nothing"
     assert saving_words(replace(little, share=-0.004), step) == "fixing it saves almost nothing"
     unsure = replace(little, high_share=0.12, high_ns=2 * MS)
-    assert saving_words(unsure, step) == "fixing it saves almost nothing, at most 2.00 ms a step"
+    assert saving_words(unsure, step) == "fixing it saves almost nothing (upper bound: 2.00 ms a step)"
     worse = replace(saved, step_ns=-900_000, share=-0.05)
     assert saving_words(worse, step) == "fixing it alone makes a step of 18.3 ms longer, by 900 µs"
     assert saving_words(worse, None) == "fixing it alone makes a step longer, by 900 µs"
@@ -157,7 +157,7 @@ def test_a_title_without_room_has_fewer_words_and_none_that_is_cut() -> None:
 
 
 _SEEN = (
-    "aten::mm waits (median 2.00 ms; at most 3.00 ms) before aten::mm (60 % of the time), f(g) (30 %), "
+    "aten::mm waits (median 2.00 ms; at most 3.00 ms) before aten::mm (60 % of this finding's time), f(g) (30 %), "
     "aten::add (10 %), of shapes 2048, 8192x2048; without the profiler the GPU is probably busy"
 )
 
@@ -178,7 +178,7 @@ def test_details_go_before_the_clauses_of_a_message(lines: int, left_out: list[s
     assert text.count("(") == text.count(")")
     assert [part for part in left_out if part in text] == []
     assert text.startswith("aten::mm waits")
-    assert "aten::mm (60 % of the time)" in text
+    assert "aten::mm (60 % of this finding's time)" in text
 
 
 def test_an_advice_ends_with_a_sentence() -> None:

@@ -13,7 +13,7 @@ from traceanalyzer.model.report import Verdict
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.verdict import verdict_of
 
-ABOUT = "a step takes about 9.00 instead of 18.0 ms (-50 %; then the CPU limits)"
+ABOUT = "a step takes about 9.00 instead of 18.0 ms (-50 %; limited by the CPU)"
 
 
 def graded(*severities: Severity, rank: int | None = None) -> list[Finding]:
@@ -46,7 +46,7 @@ def test_what_limits_the_step_then_is_said_where_it_is_the_cpu(bound: str, gpu_n
     """Of 9 ms the device works 8.0 or 8.1: a tenth of a step may be none."""
     together = samples.estimate(9 * MS, bound=bound, gpu_ns=gpu_ns)
     head = samples.trace(step=samples.estimate(), together=together)
-    assert ("then the CPU limits" in verdict_of(head, graded(HIGH)).fix) is said
+    assert ("limited by the CPU" in verdict_of(head, graded(HIGH)).fix) is said
 
 
 def test_a_finding_without_a_predicted_saving_is_named_beside_the_fix() -> None:
@@ -138,7 +138,7 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)
     assert verdict_of(head, [replace(first, saving=None), second]).fix == (
-        f"begin with 1 (scheduler-gap), whose saving cannot be predicted; 2 (scheduler-gap): {ABOUT}"
+        f"begin with 1 (scheduler-gap), whose saving cannot be predicted; 2 (scheduler-gap) without 1: {ABOUT}"
     )
     same = replace(head, together=head.step)
     assert verdict_of(same, [replace(first, saving=None)]).fix == "begin with 1 (scheduler-gap)"

@@ -81,7 +81,7 @@ def test_layers_and_chains_are_no_loops(shared: Shared, name: str) -> None:
 def test_picking_one_sample_after_the_other() -> None:
     (one,) = of_rule(loop(["aten::select", "aten::mul"], 20), "repeated-calls")
     assert (one.count, one.steps, one.evidence["members"]) == (60, 3, 2)
-    assert one.message.startswith("aten::select, aten::mul: the same 2 ops run 20 times a step")
+    assert one.message.startswith("aten::select, aten::mul: these 2 calls run 20 times a step")
 
 
 def test_of_ops_of_one_name_in_a_row_that_launch_nothing_only_the_inner_ones_are_no_part_of_a_repeat() -> (
@@ -117,7 +117,7 @@ EXPERT = [
 def test_experts_that_count_their_rows_on_the_device_are_a_loop_however_much_they_launch() -> None:
     (one,) = of_rule(loop(EXPERT, 6, kernel=GEMM, dims=_rows), "repeated-calls")
     assert one.confidence is Confidence.MEDIUM
-    assert "each on as many rows as the GPU counts first, for which the CPU waits" in one.message
+    assert "before each repeat the GPU counts its rows, and the CPU waits for the number" in one.message
     assert one.advice.startswith("Sort the rows by group once")
     (boxes,) = of_rule(loop([*EXPERT, "torchvision::nms"], 6, kernel=GEMM, dims=_rows), "repeated-calls")
     assert "batched_nms" in boxes.advice
@@ -236,4 +236,4 @@ def test_what_one_block_does_in_turn_takes_as_long_for_all_as_for_each(kernel: s
 
 def test_the_ops_of_a_repeat_add_up() -> None:
     names = ("a", "b", "c", "c", "d", "e", "e", "f")
-    assert listed(names) == "a, b, c (twice), d and 3 more"
+    assert listed(names) == "a, b, c (twice), d and 2 more"

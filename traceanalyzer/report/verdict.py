@@ -246,7 +246,8 @@ def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
         "" if first in replayed else f"begin with {first} ({top.rule}), whose saving cannot be predicted; "
     )
     several = len(replayed) > 1
-    which = f"{listed(replayed)}{', in this order' * several} ({wrong[replayed[0]].rule}{' first' * several})"
+    without = f" without {first}" * bool(begin)
+    which = f"{listed(replayed)}{', in this order' * several} ({wrong[replayed[0]].rule}{' first' * several}){without}"
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
     takes = f"takes about {format_span(then_ns, now_ns, 'instead of')} (-{_percent(saved)}{_then(trace)})"
@@ -263,7 +264,7 @@ def _then(trace: TraceReport) -> str:
     if before is None or after is None or before.open or "gpu" in (before.bound, after.bound):
         return ""
     idle = after.bound == "cpu" and after.gpu_ns < (1 - MIN_OPEN_SHARE) * after.unprofiled_ns
-    return "; then the CPU limits" if idle else ""
+    return "; limited by the CPU" if idle else ""
 
 
 def _percent(share: float) -> str:

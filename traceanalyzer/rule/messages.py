@@ -10,6 +10,7 @@ from traceanalyzer.model.short_names import short_ops
 
 _FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
 _PARTS_NAMED = 3  # of a mapping in a message
+_OF_WHAT = "of this finding's time"
 _MOST_STEPS = 0.75  # of the steps: one at an edge of the window may lack it
 _ABOUT = 0.15  # of the times in a step, that the whole number may be off: steps at the edges are cut
 
@@ -33,7 +34,7 @@ def message_fields(
             shown[stem or unit] = _FORMS[unit](value)
         if isinstance(value, Mapping):
             shown[name] = _leading(value)
-    shown = {name: short_ops(text) for name, text in shown.items()}
+    shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
     return {
         "times": _times(counts[0]),
         "times_a_step": _times_a_step(counts[1], in_steps, steps),
@@ -41,21 +42,30 @@ def message_fields(
     } | shown
 
 
-def _leading(sums: Mapping[str, int]) -> str:
-    """The largest parts with their shares: `aten::mm (24 % of the time), aten::add_ (20 %)`; one alone without.
+class _Shares(str):
+    """Parts with their shares; `{ops:of these waits}` in a message says of what, where it is not the finding's time."""
+
+    __slots__ = ()
+
+    def __format__(self, of_what: str) -> str:
+        return self.replace(_OF_WHAT, of_what or _OF_WHAT)
+
+
+def _leading(sums: Mapping[str, int]) -> _Shares:
+    """The largest parts: `aten::mm (24 % of this finding's time), aten::add_ (20 %)`; one alone without its share.
 
     What rounds to nothing is left out, but for the first.
     """
     total = sum(sums.values())
     if len(sums) == 1:
-        return next(iter(sums))
+        return _Shares(next(iter(sums)))
     shares = [(name, round(100 * part / total) if total else 0) for name, part in sums.items()]
     parts = [
-        f"{name.strip()} ({share} %{' of the time' * (not at)})"
+        f"{name.strip()} ({share} %{f' {_OF_WHAT}' * (not at)})"
         for at, (name, share) in enumerate(shares[:_PARTS_NAMED])
         if share or not at
     ]
-    return ", ".join(parts)
+    return _Shares(", ".join(parts))
 
 
 def _plain(value: Any) -> str:

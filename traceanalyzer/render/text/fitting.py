@@ -12,9 +12,9 @@ _ENDS = re.compile(r"(?<=[.;:,)]) ")
 _SENTENCES = re.compile(r"(?<=[.;]) ")
 # Evidence that a narrow page does without, the first first: all but the largest part of a list, shapes, details.
 _EVIDENCE = (
-    (re.compile(r"(\(\d+ % of the time\))(?:, (?:(?! % of the time)[^;])+? \(\d+ %\))+"), r"\1"),
+    (re.compile(r"(\(\d+ % of th\w+ [^()]+\))(?:, (?:(?! % of th)[^;])+? \(\d+ %\))+"), r"\1"),
     (re.compile(r", of shapes [\dx]+(?:, [\dx]+)*"), ""),
-    (re.compile(r" \((?!\d+ % of the time)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
+    (re.compile(r" \((?!\d+ % of th)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
 )
 _CUT = " (more: --verbose)"
 _ENOUGH = 0.4  # of the room: a clause that ends there is better than a word later

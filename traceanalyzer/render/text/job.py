@@ -103,8 +103,8 @@ def slowdown_lines(found: Slowdown) -> Iterator[str]:
 _TITLES = ("rank", "recorded", "waits", "holds up", "alone", "clock offset", "drift", "±")
 _LEGEND = (
     "Times are per step. recorded: median. waits: in collectives until the last rank arrives. holds up: the mean time "
-    "that the other ranks wait for this rank. alone: predicted without the profiler, if the rank never had to wait; "
-    "this is more than recorded minus waits, because other work of the rank runs during its waits. clock offset: of "
+    "that the other ranks wait for this rank. alone: predicted without the profiler, if the rank never had to wait. "
+    "It may exceed recorded minus waits: work of other streams that runs during the waits remains. clock offset: of "
     "this rank's clock from the reference rank's, known to within ±."
 )
 

@@ -14,7 +14,7 @@ _REST = {
     False: "idle time after it",
     True: "time that counts in other findings",
 }  # whether the GPU sets the pace
-_CLEARLY = 1.5  # times the recorded time: a saving beyond needs a word; chosen
+_CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
 # Causes that are codes, as people call them.
 _CAUSES = {
     "batch": "larger batches help",
@@ -40,7 +40,9 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
     """`saves 8.90 of 18.3 ms a step`, or that it saves next to nothing, or costs more."""
     if abs(saving.share) < _NEXT_TO_NOTHING:
         reaches = saving.high_share >= _WORTH_A_WORD
-        return "fixing it saves almost nothing" + reaches * f", at most {format_ns(saving.high_ns)} a step"
+        return (
+            "fixing it saves almost nothing" + reaches * f" (upper bound: {format_ns(saving.high_ns)} a step)"
+        )
     if saving.share < 0:
         whole = "" if step is None else f" of {format_ns(step.unprofiled_ns)}"
         return f"fixing it alone makes a step{whole} longer, by {format_ns(-saving.step_ns)}"
@@ -48,7 +50,7 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
         return f"saves {format_ns(saving.step_ns)} a step"
     span = format_span(saving.step_ns, step.unprofiled_ns, "of")
     return (
-        f"saves another {span} a step after the more specific fixes"
+        f"saves another {span} a step once the more specific findings are fixed"
         if saving.beyond
         else f"saves {span} a step"
     )

@@ -18,8 +18,8 @@ def find_unused_parameters(calls: Calls) -> Iterator[Hits]:
     """DistributedDataParallel looks for parameters without gradient in every step.
 
     What it looks for: the reducer's search_unused_parameters, which runs if find_unused_parameters=True.
-    Why it costs: before each backward pass the whole graph is walked, and after it a map of the used parameters
-    is reduced over all ranks.
+    Why it costs: before each backward pass DistributedDataParallel walks the whole graph. After each backward
+    pass it reduces a map of the used parameters over all ranks.
     Bad: find_unused_parameters=True to be safe. Good: False if every parameter gets a gradient in every step.
     How sure: confidence is medium. The trace shows the search, but not whether it found an unused parameter. To
     find out, set it to False: if parameters get no gradient, the next forward pass raises an error with their

@@ -31,8 +31,8 @@ class Limits:
     )
     min_errors: float = limit(
         3.0,
-        "the excess must be at least this many standard errors, because steps of random length differ by chance; "
-        "textbook",
+        "what the rank computes longer must be at least this many standard errors (from step to step), "
+        "because steps of random length differ by chance; textbook",
     )
 
 

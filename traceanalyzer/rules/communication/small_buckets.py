@@ -47,8 +47,8 @@ class Limits:
     )
     gain_share: float = limit(
         0.3,
-        "overlap saves this share of the transfer that it hides, because compute slows down while NCCL runs; DDP "
-        "on 2 H200, NVLink",
+        "overlap saves this share of the hidden transfer time, because compute slows down while NCCL runs; "
+        "DDP on 2 H200, NVLink",
     )
 
 

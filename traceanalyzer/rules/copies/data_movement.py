@@ -56,7 +56,7 @@ class Limits:
         "much",
     )
     min_row_bytes: int = limit(
-        65_536, "rows count as state, not as items, if each row has at least this size; chosen"
+        65_536, "gathers of all rows count as reordered state if each row has at least this size; chosen"
     )
     min_times: int = limit(
         4,
@@ -74,15 +74,16 @@ class Limits:
 def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 
-    What it looks for: copies, conversions, concatenations, gathers, pads and expansions, whatever their kernels
-    are called, summed by the op that the user called. One case is reported separately: gathers of all rows of a
-    tensor with large rows, several times a step, whose result is not computed with. That is state being
-    reordered, such as a key/value cache in beam search.
+    What it looks for: copies, conversions, concatenations, gathers, pads and expansions, whatever their
+    kernels are called, summed by the op that the user called. One case is reported separately: several times
+    a step, all rows of a tensor with large rows are gathered, and no computation reads the result. Such a
+    tensor is state that is reordered, such as a key/value cache in beam search.
     Why it costs: moving data computes nothing. Each pass reads and writes all of it.
-    Bad: a layout, dtype or order that the next op changes back. Good: data in the layout that its readers need.
-    Transposing copies and concatenations are left to strided-copy. The copy of the spectrum in an inverse real
-    transform is torch's own and does not count.
-    How sure: these ops compute nothing. The trace does not show whether they can be avoided.
+    Bad: a layout, dtype or order that the next op changes back. Good: data in the layout that its readers
+    need.
+    How sure: these ops compute nothing. The trace does not show whether they can be avoided. Transposing
+    copies and concatenations are left to strided-copy. The copy of the spectrum in an inverse real transform
+    is torch's own and does not count.
     When it is wrong: in recommenders and graph networks gathers are the work itself, so they are info.
     Saving: an upper bound, as if none of the moving was needed and all readers stayed as fast. Expect less.
     When views replaced torch.roll, the measured saving was just over half of the predicted one (H200), because

@@ -32,8 +32,8 @@ def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits)
     among all ranks.
     How sure: names are recorded.
     When it is wrong: one rank's recording begins in another phase, or the compiler has chosen other kernels.
-    Source: 48 recordings of two ranks on two H200: the healthy and the fixed ones have the same names on both
-    ranks. Those with metrics on rank 0, or with longer inputs on one rank, have not.
+    Source: 48 recordings of two ranks on two H200: healthy and fixed jobs have the same names on both ranks.
+    With metrics on rank 0, or longer inputs on one rank, the names differ.
     """
     ops = calls[calls.is_op & calls.name.one_of(*other.names)]
     kernels = work[work.name.one_of(*other.names)]

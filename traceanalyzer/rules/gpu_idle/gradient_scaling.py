@@ -17,8 +17,8 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, r
 class Limits:
     max_ops_before: int = limit(
         12,
-        "at most this many ops may be between the scale's reciprocal and the check; one device needs 6, each "
-        "further device two more; torch 2.11",
+        "GradScaler computes the reciprocal of its scale, and then checks the gradients; at most this many "
+        "ops may be in between: one device needs 6, each further device two more; torch 2.11",
     )
 
 
@@ -60,8 +60,8 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
             [LostTime.all_of(launched, owner), LostTime.idle_within(idle, start, checks.end_ns)]
         ),
         fix=Drop(np.union1d(scaling.rows, updates.rows)),
-        message="{by} unscales and checks the gradients {times_a_step}; its kernels take {kernels} over all steps. "
-        "With the ops that compute the scale the GPU loses {total}",
+        message="{by} unscales and checks the gradients {times_a_step}; its kernels take {kernels} in total. "
+        "With the idle time while the CPU computes the scale, the cost is {total} in total",
         advice="Train in bfloat16 (autocast(dtype=torch.bfloat16)): it has float32's range and needs no scaler.",
         evidence={"kernels_ns": launched.total_ns},
         info=any(found is not None and found < _FIRST_WITH_BF16 for found in capabilities),

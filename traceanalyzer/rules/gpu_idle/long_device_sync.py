@@ -50,7 +50,7 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
             lost=LostTime.all_of(charged[owner >= 0], owner[owner >= 0]),
             fix=Drop(np.union1d(found.rows, _timing(calls) if _ON_EVENT.search(name) else found.rows)),
             message="{by} {times_a_step}: the GPU finishes its queue and stays idle until the next launch"
-            + (", called at {lines}" if lines else ""),
+            + (", called at {lines:of these calls' time}" if lines else ""),
             advice="Remove it from the loop: CUDA events measure time without stopping the CPU, and results "
             "need one synchronisation at the end.",
             evidence={"waited_ns": found.total_ns, "lines": lines},

@@ -32,10 +32,10 @@ class Limits:
         "shorter gaps are ignored; queued kernels follow each other within 0.8 to 1.7 µs on an H200 with torch "
         "2.11",
     )
-    min_steps: int = limit(
-        3, "at least this many steps are needed; fewer cannot tell recurring from one-time costs"
+    min_steps: int = limit(3, "at least this many steps are needed; fewer do not show whether a cost recurs")
+    min_steps_share: float = limit(
+        0.5, "idle time counts as recurring if at least this share of the steps has it; chosen"
     )
-    min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
     spike_times: float = limit(
         5.0, "a gap is an exception of one step if it is at least this many times the gap of the median step"
     )
@@ -106,7 +106,7 @@ def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence,
         occurrences=found,
         cause=cause,
         message="{in_steps} the GPU is idle"
-        + (" before {ops}" if (ops.code >= 0).any() else "")
+        + (" before {ops:of this idle time}" if (ops.code >= 0).any() else "")
         + f": {what}",
         advice=advice,
         confidence=sure,

@@ -41,7 +41,9 @@ class Limits:
         "0.5 ms",
     )
     min_whole_share: float = limit(
-        0.05, "a recording without normal steps counts as warm if stalls take less than this share of it"
+        0.05,
+        "a recording without normal steps still counts as warm if stalls take less than this share of the "
+        "recording",
     )
 
 
@@ -63,10 +65,10 @@ def cold_start(
     finding.
     Why it costs: the device waits, but once per process, not in every step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
-    How sure: loading, compilation and allocation are recorded. The first use of a library is a call that takes
-    many times its usual time. Stalls that recur in half of the later steps are never a cold start. If the
-    recording also has normal steps, the finding is info, because those steps are not slower. If it has none,
-    all of the recording counts as cold.
+    How sure: loading, compilation and allocation are recorded. The first use of a library is a call that
+    takes many times its usual time. Stalls that recur in half of the later steps are never a cold start. If
+    the recording also has normal steps, the finding is info, because the cold start does not slow the normal
+    steps. A recording without normal steps counts as cold as a whole.
     When it is wrong: a program that keeps getting new shapes pays this cost again and again. A longer recording
     shows it.
     Source: kineto issue 1020; measured on an H200 with torch 2.11 and on public traces of A100 and MI250.

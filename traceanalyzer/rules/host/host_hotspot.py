@@ -38,14 +38,16 @@ class Limits:
     min_cost_share: float = limit(
         0.02, "the work must take at least this share of a normal step; less is random variation, H200"
     )
-    min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
+    min_steps_share: float = limit(
+        0.5, "work counts as recurring if at least this share of the steps has it; chosen"
+    )
     naming_share: float = limit(
         0.5, "a pause is named after an op if the op takes at least this share of it; chosen"
     )
     only_op_share: float = limit(
         0.8,
-        "the finding is named after an op if the op takes at least this share of the op time of the user's "
-        "function; chosen",
+        "the finding is named after an op, not after the user's function, if the op takes at least this "
+        "share of the time of all ops in that function; chosen",
     )
     skew_times: float = limit(
         2.0,

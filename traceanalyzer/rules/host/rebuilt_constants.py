@@ -91,8 +91,8 @@ def _hits(ops: Calls, chosen: list[np.ndarray], work: Work, idle: IdleTime) -> H
         fix=Drop(members.rows),
         confidence=Confidence.MEDIUM,
         message=(
-            "the same constants are made {made} times a step, by {ops}, with the same shapes and numbers in "
-            "every step: {launches} launches and {cpu} of CPU time a step"
+            "the same constants are made {made} times a step, by {ops:of these ops' time}, with the same "
+            "shapes and numbers in every step: {launches} launches and {cpu} of CPU time a step"
         )
         + (", at {lines}" if lines else ""),
         advice="Make them once and keep them: register_buffer(), an attribute, or a cache by sizes and device.",

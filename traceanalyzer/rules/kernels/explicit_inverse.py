@@ -33,15 +33,15 @@ class Limits:
     )
     max_columns_share: float = limit(
         0.25,
-        "the inverse may be multiplied by at most this many columns, as a share of its rows; more columns need "
-        "most of the inverse anyway; chosen",
+        "the inverse may be multiplied by at most this many columns, as a share of its rows; with more "
+        "columns, solving takes nearly as long as the inverse; chosen",
     )
     near_ops: int = limit(
         8, "the product must be among this many ops after the inverse, views not counted; chosen"
     )
     min_gpu_share: float = limit(0.05, "such inverses must take at least this share of GPU time; chosen")
     floor_ns: int = limit(
-        2_000, "a kernel takes at least this time, however few its operations; H200, torch 2.11"
+        2_000, "a kernel takes at least this time, even with few operations; H200, torch 2.11"
     )
 
 

@@ -27,7 +27,8 @@ _SHOWN = 3
 class Limits:
     times: float = limit(
         1.5,
-        "a good length takes this many times the minimum of roofline/op_bounds.py; 9 of 10 take less on an H100",
+        "a transform of a good length takes this many times the minimum time (roofline/op_bounds.py) that "
+        "its bytes and operations need; on an H100 nine of ten take less",
     )
     min_call_ns: int = limit(
         10_000, "shorter calls are ignored, because their time is latency; H100, torch 2.11"

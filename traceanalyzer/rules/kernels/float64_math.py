@@ -65,12 +65,12 @@ class Limits:
         2_000, "kernels of at most this duration do not get faster with half the bytes; H200, torch 2.11"
     )
     moving_share: float = limit(
-        0.5, "with half the bytes, memory-bound kernels take this share of their time"
+        0.5, "in float32, with half the bytes, memory-bound kernels take this share of their float64 time"
     )
     unknown_speedup: float = limit(
         2.0,
-        "on devices without known peaks, float32 products are taken to be this many times as fast, because they "
-        "have half the bytes",
+        "on devices without known peaks, float32 products are assumed to be this many times as fast as "
+        "float64 products, because they have half the bytes",
     )
 
 

@@ -23,7 +23,9 @@ _COMPLEX = "c10::complex<"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    left_share: float = limit(0.5, "half of the spectrum takes this share of the time; algebra")
+    left_share: float = limit(
+        0.5, "work on half of the spectrum takes this share of the time of work on all of it; algebra"
+    )
     floor_ns: int = limit(
         2_000, "kernels of at most this duration do not get faster with half the numbers; H200, torch 2.11"
     )

@@ -21,8 +21,8 @@ class Limits:
     max_kept_share: float = limit(0.5, "topk may keep at most this share of the experts for a token; chosen")
     capacity_times: float = limit(
         1.25,
-        "if tokens are sorted into slots, an expert is given this many times the even share of rows; usual in the "
-        "literature",
+        "after tokens are sorted by expert, each expert gets room for this many times its even share of "
+        "rows; usual in the literature",
     )
     min_rows: int = limit(64, "at least this many tokens are needed; sorting fewer gains nothing; chosen")
     min_gpu_share: float = limit(
@@ -44,7 +44,8 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     When it is wrong: the scores choose something other than these products. If the experts' width equals the
     number of rows, only forward products are used to tell the two dimensions apart: they sum over the width,
     never over rows.
-    Saving: products and pointwise work in proportion to k / E, with a quarter more rows than the even share.
+    Saving: products and pointwise work shrink to 1.25 k / E of their time: each expert gets a quarter more
+    rows than its even share, because experts are not chosen equally often.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
     """
     if not any(op.dims for op in inputs.signatures):

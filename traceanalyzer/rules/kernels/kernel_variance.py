@@ -37,12 +37,14 @@ class Limits:
         "enough to know it",
     )
     rare_share: float = limit(
-        0.15, "slow executions are outliers if they are at most this share of all; more are a second mode"
+        0.15,
+        "slow executions are outliers if they are at most this share of all executions; with more, the "
+        "kernel has two modes",
     )
     drift_times: float = limit(
         1.08,
-        "a kernel drifts if its last steps take at least this many times its first; clocks of undisturbed H200 "
-        "traces move by up to 1.05 times",
+        "a kernel drifts if in the last steps it takes at least this many times its time in the first "
+        "steps; undisturbed H200 traces drift by up to 1.05 times",
     )
     max_beside_share: float = limit(
         0.1,

@@ -48,7 +48,7 @@ class Limits:
         "the layer; chosen",
     )
     min_gpu_share: float = limit(0.05, "the wide work must take at least this share of GPU time; chosen")
-    floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
+    floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
     How sure: names and shapes of consecutive ops are recorded, so confidence is medium.
     When it is wrong: an op that is not recorded also reads the layer's input. Or the summed rows need no
     gradient now, but would need one in the other order.
-    Saving: the wide work in proportion to its width, and the layer in proportion to its pixels. If gathering
-    had no backward pass, the saving includes the cost of a new one.
+    Saving: the wide work shrinks with its number of channels, the layer with its number of pixels. If
+    gathering has no backward pass now, the other order adds one, whose cost is subtracted.
     Source: algebra: (A X) W = A (X W).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -49,8 +49,8 @@ class Limits:
     floor_ns: int = limit(5_000, "the improved kernel takes at least this time; H200, torch 2.11")
     usual_share: float = limit(
         0.10,
-        "in the backward pass of norms a smaller saving is shown as info only, because healthy models have such "
-        "kernels, too (LayerNorm: up to 7.5 % of the step, H200)",
+        "in the backward pass of norms a saving below this share of the step is info, because healthy "
+        "models have such kernels, too (LayerNorm: up to 7.5 % of the step, H200)",
     )
 
 

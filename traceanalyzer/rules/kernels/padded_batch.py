@@ -25,12 +25,12 @@ class Limits:
     )
     min_steps: int = limit(
         3,
-        "at least this many steps are needed, and in all of them the longest sequence must be that short; chosen",
+        "at least this many steps are needed, and max_used_share must hold in each of them; chosen",
     )
     min_gpu_share: float = limit(
         0.1, "work on padded tensors must take at least this share of GPU time; chosen"
     )
-    floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
+    floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
 
 
 @rule(since="0.2", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
@@ -42,11 +42,12 @@ def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     Why it costs: layers compute padding like everything else. Masks only hide the results.
     Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest of the batch,
     rounded up to a multiple of 64; batches of sequences of about the same length.
-    How sure: the lengths are recorded. Work counts as work on padded tensors if their shapes have the batch's
-    size and length, or up to eight times the length, before subsampling. So confidence is medium.
-    When it is wrong: the length is fixed for a compiled or captured model, or for kernels that are planned for
-    each shape.
-    Saving: such work in proportion to the longest sequence.
+    How sure: the lengths are recorded. ctc_loss gets the length after the encoder's subsampling, so earlier
+    tensors are longer. Work counts as work on padded tensors if a shape has the batch's size and 1, 2, 4 or 8
+    times that length. So confidence is medium.
+    When it is wrong: the length is fixed on purpose: for a compiled model, for a CUDA graph, or because a
+    library sets up its kernels once for each shape.
+    Saving: work on padded tensors shrinks to (longest sequence / padded length) of its time.
     Source: torch.nn.CTCLoss in PyTorch's documentation (input_lengths).
     """
     losses = calls[calls.is_op & (calls.step >= 0) & calls.name.matches(_LOSS)]

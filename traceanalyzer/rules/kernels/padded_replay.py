@@ -39,11 +39,12 @@ def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     launch (the input) and one after it (the result). k is at most half of N.
     Why it costs: a graph computes all N rows, whatever they contain.
     Bad: one graph for 4,096 candidates, and requests of 200 to 900. Good: graphs for a few sizes, such as
-    powers of two, of which the smallest that fits is replayed.
+    powers of two; each request replays the smallest graph that fits.
     How sure: launches and slices are recorded. The trace does not show whether the graph's work grows with
     these rows, so confidence is medium.
-    When it is wrong: the slices are of a cache of N places, of which k are filled so far.
-    Saving: the graph's work in proportion to the next power of two above k.
+    When it is wrong: a cache of N places is sliced, because only k places are filled so far.
+    Saving: the graph's work shrinks to p / N of its time, where p is the smallest power of two that is at
+    least k.
     Source: "CUDA Graphs" in PyTorch's documentation (shapes are fixed); measured on an H200 with torch 2.11.
     """
     launches = calls[calls.is_call & calls.name.meets(GRAPH_LAUNCH.search)]

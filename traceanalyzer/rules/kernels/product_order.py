@@ -32,12 +32,16 @@ class Limits:
         0.25, "the other order must need at most this share of the operations; chosen"
     )
     min_sides: float = limit(
-        2.0, "the long side of the matrix must be at least this many times the short side; chosen"
+        2.0,
+        "for `long-side`: the long side of the matrix must be at least this many times the short side; "
+        "chosen",
     )
-    near_ops: int = limit(6, "the Gram matrix must be squared and multiplied within this many ops; chosen")
+    near_ops: int = limit(
+        6, "for `long-side`: the Gram matrix must be squared and multiplied within this many ops; chosen"
+    )
     min_gpu_share: float = limit(0.05, "such products must take at least this share of GPU time; chosen")
     floor_ns: int = limit(
-        2_000, "a kernel takes at least this time, however few its operations; H200, torch 2.11"
+        2_000, "a kernel takes at least this time, even with few operations; H200, torch 2.11"
     )
 
 
@@ -75,8 +79,8 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     confidence is medium.
     When it is wrong: the second product reads another matrix of that shape.
     Saving: the time of both products, of the scaling and of the matching products in the backward pass, minus
-    the time of the other order by operations or bytes, whichever is longer. For `long-side`: products with the
-    Gram matrix in proportion to what the short side needs.
+    the time of the other order by operations or bytes, whichever is longer. For `long-side`: products with
+    the Gram matrix take as many operations as with the Gram matrix of the short side.
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -47,7 +47,7 @@ class Limits:
         0.05, "work on such sequences must take at least this share of GPU time; chosen"
     )
     floor_ns: int = limit(
-        2_000, "a kernel takes at least this time, however few its elements; H200, torch 2.11"
+        2_000, "a kernel takes at least this time, even with few elements; H200, torch 2.11"
     )
     recurrent_floor_ns: int = limit(
         300_000,
@@ -78,10 +78,10 @@ def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits
     Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, draw(out[:, -1:])], 1); generating
     text without a KV cache. Good: out, state = lstm(last, state); keys and values of earlier positions kept.
     How sure: sizes and their order are recorded. That a sequence grows is concluded from cat or slices, so
-    confidence is medium. It is low if only linear layers show it.
+    confidence is medium. Confidence is low if only linear layers show the growth.
     When it is wrong: the earlier elements, or the weights, change as well.
-    Saving: work in proportion to the new part of each length; the shortest sequence of each step is still
-    computed once. A recurrent layer takes at least 0.3 ms.
+    Saving: only the new part of each length is computed, in proportion; the shortest sequence of each step is
+    still computed once. A recurrent layer takes at least 0.3 ms.
     Source: "KV cache" in Hugging Face's documentation; nn.LSTM in PyTorch's documentation, on the state.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -51,9 +51,13 @@ class Limits:
         5,
         "a repeated sequence must have at least this many ops, views not counted; shorter ones are idioms; chosen",
     )
-    min_steps: int = limit(3, "there must be at least this many steps, and all of them must do it; chosen")
+    min_steps: int = limit(
+        3, "there must be at least this many steps, and all of them must repeat the sequence; chosen"
+    )
     max_elements: int = limit(
-        65_536, "a tensor of floats counts as a constant up to this many elements in one dimension; chosen"
+        65_536,
+        "a one-dimensional tensor of floats counts as a constant if it has at most this many elements; "
+        "chosen",
     )
 
 
@@ -70,7 +74,8 @@ def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -
     How sure: autograd's numbers, shapes and types are recorded; the tensors themselves are known only by their
     shapes, so confidence is medium.
     When it is wrong: layers get different graphs or masks of one shape.
-    Saving: all of this time if no op of a step makes the integers, else all except the first time in each step.
+    Saving: if no op of a step makes the integers, all of these sequences; else all except the first one in
+    each step.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
@@ -132,9 +137,9 @@ def _hits(
         cause="layers",
         lost=LostTime.joined([LostTime.launched_by(idle, again), LostTime.all_of(spent, owner)]),
         fix=Drop(again.rows),
-        message="the same ops run {repeats} times a step on integers of {shapes}, which no op {of_what} makes, and on "
-        "nothing that is trained, so the result is the same each time: {by_ops}; {which} {gpu} of GPU time and "
-        "{launches} launches a step" + (", at {lines}" if lines else ""),
+        message="the same ops run {repeats} times a step with the same result, because they take no parameters, and "
+        "only integers that no op {of_what} makes ({shapes}): {by_ops:of these ops' time}; {which} {gpu} "
+        "of GPU time and {launches} launches a step" + (", at {lines}" if lines else ""),
         advice="Compute this once before the layers, and hand the result to each. If the tensors never change, compute "
         "it once for the whole run (cached=True in PyG's layers).",
         confidence=Confidence.MEDIUM,

@@ -19,8 +19,8 @@ _MAKES = r"^aten::_sparse_coo_tensor_(with_dims_and_tensors|with_dims|unsafe)$"
 class Limits:
     min_times: float = limit(
         3.0,
-        "tensors must be coalesced at least this many times as often as sparse tensors are made; each needs it "
-        "once, and two may be made together; chosen",
+        "tensors must be coalesced at least this many times as often as sparse tensors are made; each "
+        "tensor may be coalesced once, and one op may make two; chosen",
     )
 
 
@@ -37,7 +37,8 @@ def uncoalesced_sparse(calls: Calls, work: Work, idle: IdleTime, limits: Limits)
     How sure: the op that coalesces is recorded, and it does nothing for a tensor that is already coalesced.
     When it is wrong: entries change in place between the ops. Then write the new values into a coalesced
     tensor.
-    Saving: all of this time except once for each tensor that is made. Products of fewer entries save more.
+    Saving: the time of all sorts, except one for each tensor that is made. Products of fewer entries save
+    more.
     Source: "Uncoalesced sparse COO tensors" in torch.sparse's documentation.
     """
     every = calls[calls.name.one_of(_COALESCES) & (calls.step >= 0)]

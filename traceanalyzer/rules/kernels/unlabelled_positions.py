@@ -29,7 +29,7 @@ class Limits:
         0.15, "this share of the positions is assumed to have a label; BERT, Devlin et al. 2018"
     )
     min_gpu_share: float = limit(0.05, "work on the scores must take at least this share of GPU time; chosen")
-    floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
+    floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
 
 
 @rule(since="0.2", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
@@ -47,7 +47,7 @@ def unlabelled_positions(calls: Calls, work: Work, inputs: WorkInputs, limits: L
     How sure: shapes and attention's arguments are recorded. Labels are not, so confidence is low.
     When it is wrong: all positions have a label that differs from the token, as in correction or full
     denoising.
-    Saving: all except 15 % of the work on tensors of positions by classes.
+    Saving: 85 % of the work on tensors of positions by classes.
     Source: Devlin et al. 2018, BERT; torch.nn.functional.cross_entropy in PyTorch's documentation
     (ignore_index).
     """

@@ -28,9 +28,7 @@ class Limits:
         "at the end of the recording, launches without recorded work may take at most this share of the time; "
         "chosen",
     )
-    min_steps: int = limit(
-        3, "at least this many steps are needed; fewer cannot tell recurring from one-time costs"
-    )
+    min_steps: int = limit(3, "at least this many steps are needed; fewer do not show whether a cost recurs")
 
 
 @rule(

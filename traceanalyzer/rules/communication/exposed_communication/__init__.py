@@ -30,13 +30,13 @@ from traceanalyzer.timeline.collective_waits import CollectiveWaits
 class Limits:
     gain_share: float = limit(
         0.3,
-        "overlap saves this share of the transfer that it hides, because compute slows down while NCCL runs; DDP "
-        "on 2 H200, NVLink",
+        "overlap saves this share of the hidden transfer time, because compute slows down while NCCL runs; "
+        "DDP on 2 H200, NVLink",
     )
     waiting_times: float = limit(
         1.75,
-        "with one rank's trace: a rank counts as waiting if a collective takes at least this many times its "
-        "transfer; ranks that arrive together take 1.0 to 1.7 times, 2 H200, NVLink",
+        "with one rank's trace: a rank counts as waiting if a collective takes at least this many times "
+        "its estimated transfer time; ranks that arrive together take 1.0 to 1.7 times, 2 H200, NVLink",
     )
     min_measured_share: float = limit(
         0.5,
@@ -50,8 +50,8 @@ class Limits:
     )
     min_late_ns: int = limit(
         100_000,
-        "with one rank's trace: a collective counts as waiting if it takes this much longer than its estimated "
-        "transfer; the latency between hosts is tens of µs",
+        "with one rank's trace: a collective must also take this much longer than its estimated transfer "
+        "time to count as waiting; the latency between hosts is tens of µs",
     )
 
 
@@ -66,12 +66,12 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
 
     What it looks for: time of NCCL and RCCL kernels during which no other kernel runs, by collective and
     process group. This time is divided into transfer and waiting for other ranks.
-    With the traces of all ranks: waiting is measured, as a rank's time beyond the shortest time among the
-    ranks.
+    With the traces of all ranks: waiting is measured. The rank that arrives last has the shortest time in the
+    collective; what another rank takes longer is its waiting.
 
-    With the trace of one rank: waiting is estimated. The transfer time of a collective is taken to be that of
-    the fastest execution of the same size. It is shorter if a larger collective in the trace shows a higher
-    bandwidth. The rest is waiting.
+    With the trace of one rank: waiting is estimated. The transfer is assumed to take as long as the fastest
+    execution of the same size, or less, if a larger collective in the trace shows a higher bandwidth. The
+    rest of a collective's time is waiting.
     Why it costs: the GPU computes nothing meanwhile.
     Bad: all gradients reduced after the backward pass. Good: reduced bucket by bucket during the backward pass.
     How sure: exposed time is measured. Waiting is measured only if the traces of all ranks are given. One
@@ -108,8 +108,8 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             named_by=name,
             cause="waiting",
             lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
-            message="{by} {times_a_step}: this rank waits {per_step} a step for {late} and computes nothing; waits "
-            "during compute are not counted",
+            message="{by} {times_a_step}: this rank waits {per_step} a step for {late:of these waits} and "
+            "computes nothing; waits during compute are not counted",
             advice=who_is_late(name.split(" ")[0], arrivals.last[late], late_ns[late]),
             max_severity=_HINT,
             evidence={

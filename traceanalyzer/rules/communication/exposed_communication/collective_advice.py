@@ -53,12 +53,13 @@ _PIPELINE = (
 )
 _PIPELINE += "smaller micro-batches."
 _PEERS = "The rank that waits least is the slow one: compare its compute and host time with those of the others{how}. "
-_PEERS += "Overlap does not help."
+_PEERS += "Overlap does not shorten the waiting."
 _ALONE = " (diagnosing all ranks at once measures it)"
 _LATE = (
-    "{late} comes last: look at what it does before the collective, on CPU and GPU. Overlap does not help."
+    "{late} comes last: look at what it does before the collective, on CPU and GPU. Overlap does not shorten "
+    "the waiting."
 )
-_IN_TURN = "The last rank changes from call to call, so no single rank is slow. Overlap does not help."
+_IN_TURN = "The last rank changes from call to call, so no single rank is slow. Overlap does not shorten the waiting."
 _ONE_RANKS = 0.6  # of the waiting: then it is one rank's, as in the verdict on a job; chosen
 ALL_WAITING = ("barrier", "recv")
 """What these take is the way of the others to get there."""

@@ -25,7 +25,9 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_bare_share: float = limit(0.5, "during at least this share of a copy's time no kernel runs; chosen")
+    min_bare_share: float = limit(
+        0.5, "a copy is exposed if no kernel runs during at least this share of the copy's time; chosen"
+    )
     min_worker_ns: int = limit(
         20_000,
         "an op on CPU tensors counts as work on the copied data if it takes at least this time; dispatching an op "

@@ -27,8 +27,9 @@ class Limits:
     )
     max_freeing_share: float = limit(
         0.2,
-        "a gap after the copy back belongs to the round trip if it is at most this share of the round trip's "
-        "time; freeing 2 x 16 MiB takes 9 %, H200 host",
+        "after the copy back the host frees its temporary arrays; idle time then belongs to the round trip "
+        "if it is at most this share of the round trip's time; freeing two arrays of 16 MiB took 9 %, H200 "
+        "host",
     )
 
 
@@ -38,9 +39,9 @@ def host_round_trip(
 ) -> Iterator[Hits]:
     """Data goes to the host and back.
 
-    What it looks for: a copy to the host that the CPU waits for, and then a copy of the same number of elements
-    to the device, by the same thread in the same step. Between them there is an op on the CPU, or numpy, which
-    leaves no events.
+    What it looks for: a copy to the host that the CPU waits for, and then a copy of the same number of
+    elements to the device, by the same thread in the same step. Between the copies there is an op on the CPU,
+    or no event at all (numpy records none).
     Why it costs: the GPU idles during both copies, the work on the host and the next launches. On the device
     the same work is one pass over memory.
     Bad: `x = torch.from_numpy(np.clip(x.cpu().numpy(), -1, 1)).cuda()`. Good: `x = x.clamp(-1, 1)`.

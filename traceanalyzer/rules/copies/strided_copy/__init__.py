@@ -30,8 +30,8 @@ class Limits:
     min_gpu_share: float = limit(0.05, "concatenations must take at least this share of GPU time")
     min_moved_share: float = limit(
         0.10,
-        "transposing copies must take at least this share of GPU time; healthy models spend 7 % on those between "
-        "heads and rows, H200",
+        "transposing copies must take at least this share of GPU time; in healthy models attention's own "
+        "take up to 7 % (from batch x heads x tokens to batch x tokens x heads), H200",
     )
     grown_times: float = limit(
         8.0,
@@ -39,18 +39,20 @@ class Limits:
     )
     min_lost_share: float = limit(
         0.03,
-        "work between two layouts must take at least this share of GPU time; less gains little; chosen",
+        "if an op breaks channels-last, the copies back and the pointwise ops on both layouts must take at "
+        "least this share of GPU time; with less, one layout saves little; chosen",
     )
     append_ns: int = limit(3_000, "writing a few rows in place takes this time; H200, torch 2.11")
     norms_share: float = limit(
         0.5,
-        "norms must make at least this share of the transposing copies, and additions hand on what they copy: then one "
-        "copy before the first layer ends them; chosen",
+        "if at least this share of the transposing copies is made by norms, and additions pass a "
+        "transposed tensor from layer to layer, the advice is one contiguous() before the first layer; all "
+        "later copies then end; chosen",
     )
     usual_share: float = limit(
         0.10,
-        "a smaller saving is shown as info only, because healthy models have such copies, too (concatenations: up "
-        "to 5.5 % of the step, H200)",
+        "below this share of the step a saving is info, because healthy models have such copies, too "
+        "(concatenations: up to 5.5 % of the step, H200)",
     )
 
 
@@ -64,8 +66,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     - a buffer that grows by cat;
     - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor);
     - copies of the input of a conv3d whose kernel covers one frame (1x3x3);
-    - an op of a channels-last model that writes its images channels first (by their strides), with the copies
-    back and the pointwise ops that then read both layouts.
+    - an op in a channels-last model whose result is channels first, as the strides show. Its cost includes
+      the copies back to channels last, and pointwise ops on tensors of both layouts, which are slow.
     Why it costs: these copies read and write all data before the next work can begin. Transposed copies reach a
     quarter of the memory's rate.
     Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a

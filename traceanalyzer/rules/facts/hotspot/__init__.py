@@ -38,7 +38,8 @@ class Limits:
     )
     max_latency_ns: int = limit(
         5_000,
-        "an op is limited by the start of its kernels if these take at most this time on average; H200, MI300X",
+        "the start of its kernels limits an op if its kernels take at most this time on average; H200, "
+        "MI300X",
     )
 
 

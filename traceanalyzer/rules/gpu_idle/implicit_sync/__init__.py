@@ -21,11 +21,14 @@ from traceanalyzer.timeline.awaited_values import AwaitedValues
 class Limits:
     mask_passes: float = limit(
         2.0,
-        "torch.where takes this many times the time of the mask's kernel, because it reads mask and data, and "
-        "writes the result; H200, float32",
+        "torch.where in place of x[mask] takes this many times the time of the kernel that computes the "
+        "mask (such as x > 0), because torch.where reads mask and data, and writes a result of the data's "
+        "size; H200, float32",
     )
     fill_ns: int = limit(
-        800, "the kernel that turns the scalar of torch.where into a tensor takes this time; H200, torch 2.11"
+        800,
+        "torch.where with a Python number launches a kernel that fills a tensor with it; that kernel takes "
+        "this time; H200, torch 2.11",
     )
     alike_times: float = limit(
         2.0,
@@ -45,16 +48,16 @@ def implicit_sync(
     What it looks for: an op that copies a few bytes to the host and waits for them. Examples are .item(),
     bool(), .tolist(), .cpu() of small tensors, and ops with a result of data-dependent size (boolean index,
     nonzero, unique, bincount).
-    Why it costs: the host cannot queue work while it waits, so the GPU becomes idle. The copy itself, and the
-    kernels that only count the mask, take time as well.
+    Why it costs: the host cannot queue work while it waits, so the GPU becomes idle. The copy itself takes
+    time as well, and so do the kernels that only count the nonzero elements of a mask.
     Bad: `loss.item()` in every step; `x[x > 0]`. Good: add up on the device and read every 100 steps;
     `torch.where`.
     How sure: the trace shows the copy and the waiting call inside the op. The cost is the idle time that this
     call causes, plus the copy and the counting kernels. In a launch-bound loop the GPU would be idle anyway, so
     the saving is smaller. Reading a CPU tensor launches nothing and does not count.
-    When it is wrong: a value that decides the next step has to be read; then read it later or less often. In a
-    step without a backward pass, the value that is read last is the step's result. That finding is info,
-    because only steps that directly follow each other gain.
+    When it is wrong: a value that decides the next step has to be read; then read it later or less often. In
+    a step without a backward pass, the value that is read last is the step's result. That finding is info:
+    reading the result later helps only if the next step can start at once, not if it waits for a request.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]
@@ -71,7 +74,7 @@ def implicit_sync(
             lost=_lost(found, counting, idle),
             fix=_fix(cause, found, waiting, moved, work, makers_of(found, outer), limits),
             message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
-            + (", at {lines}" if lines else "")
+            + (", at {lines:of these ops' time}" if lines else "")
             + _waits(
                 longest := _longest(waiting, waited, found),
                 total := int(waited.sum()),

@@ -30,10 +30,13 @@ class Limits:
         0.5,
         "ops must take at least this share of the idle time; below it, Python between ops is the problem; chosen",
     )
-    min_window_share: float = limit(0.05, "below this share of the recorded time, the cause is small-part")
+    min_window_share: float = limit(
+        0.05, "if launching explains less than this share of the recorded time, the cause is small-part"
+    )
     min_idle_share: float = limit(
         0.3,
-        "below this share of all idle time, the cause is small-part, because other causes matter more",
+        "if launching explains less than this share of all idle time, the cause is small-part, because "
+        "other causes matter more",
     )
     min_sure_share: float = limit(
         0.02,
@@ -50,12 +53,14 @@ class Limits:
     )
     min_compile_share: float = limit(
         0.1,
-        "torch.compile is advised if its predicted saving is at least this share of the step (a rough prediction: "
-        "in measurements the direction was right, the size was not); min_pointwise_share must hold as well",
+        "torch.compile is advised if its predicted saving is at least this share of the step, and "
+        "min_pointwise_share holds as well; the prediction is rough: in measurements only its sign was "
+        "right",
     )
     min_loop_share: float = limit(
         0.4,
-        "the finding names a loop if its repeats have at least this share of a thread's ops in a step; chosen",
+        "the finding names a loop if the repeats of the loop have at least this share of a thread's ops in "
+        "a step; chosen",
     )
     min_pointwise_share: float = limit(
         0.3,
@@ -153,8 +158,8 @@ def launch_bound(
         + f"{{kernels}} kernel{'s' if count != 1 else ''} a step"
         + f" ({'median ' * (count > 1)}kernel {{kernel}}"
         + ("; median {launch} from launch to launch" if pace else "")
-        + "), and the GPU waits for the launches: before {ops}"
-        + (", at {lines}" if lines else "")
+        + "), and the GPU waits for the launches: before {ops:of these waits}"
+        + (", at {lines:of these waits}" if lines else "")
         + (_OTHERS if waits else "")
         + _doubt(cause, forecast),
         advice=_advice(advice, cause, forecast) + (_ALL_RANKS if waits else ""),

@@ -10,15 +10,13 @@ from traceanalyzer.timeline.step_similarity import same_steps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
-_DIFFERENT = (
-    "steps launch different kernels or grids (pad inputs and use caches of a fixed size to make them alike)"
-)
+_DIFFERENT = "all steps must launch the same kernels and grids (pad inputs, and use caches of a fixed size)"
 
 
 def obstacles(
     eager: Work, steps: Steps, syncs: SyncCalls, max_syncs: float, min_same_share: float
 ) -> list[str]:
-    """Why the step cannot be one CUDA graph as it is; empty where nothing is known to stand against it.
+    """Conditions for one CUDA graph that the step does not meet yet; empty where it is known to miss none.
 
     Args:
         eager: the work in the steps that no graph launched.
@@ -28,7 +26,7 @@ def obstacles(
     stops = _stops(eager, steps, syncs.start_ns[~syncs.profiler])
     same = same_steps(eager.events.trace, eager.events.work, steps) if len(steps) > 1 else 1.0
     reasons = {
-        f"the CPU waits for the GPU {'twice' if stops == 2 else f'{stops:.0f} times'} a step": stops
+        f"the CPU must not wait for the GPU (now {'twice' if stops == 2 else f'{stops:.0f} times'} a step)": stops
         > max_syncs,
         "all ranks must capture the collectives in the same way": len(eager.of_kind("communication")) > 0,
         _DIFFERENT: same < min_same_share,

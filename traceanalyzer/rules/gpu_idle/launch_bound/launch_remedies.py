@@ -27,8 +27,9 @@ _GRAPH_AND_OPTIMIZER = (
     "grids. {{torch.compile}}(mode='reduce-overhead') of the model leaves the optimizer's step out."
 )
 _ONE_STEP = (
-    "If all steps have the same shapes (one recorded step does not show it), capture them in a CUDA graph: "
-    "torch.cuda.graph, or {torch.compile}(mode='reduce-overhead'). Else do more with each launch: a larger batch."
+    "If all steps have the same shapes (only one step was recorded, so the trace does not show it), capture them "
+    "in a CUDA graph: torch.cuda.graph, or {torch.compile}(mode='reduce-overhead'). Else do more with each launch: "
+    "a larger batch."
 )
 _COMPILE = (
     "Compile the model with {{torch.compile}}: {:.0f} % of the launches are pointwise kernels or copies, which "
@@ -39,11 +40,14 @@ _GROWING = (
     "torch.cat, so {torch.compile} would recompile again and again. "
 )
 _STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others{} into a CUDA graph."
-_IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest. What prevents it: {}."
-_BATCH = "Do more with each launch: a larger batch or more requests at once. Or use a CUDA graph. What prevents it: {}."
+_IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest, under these conditions: {}."
+_BATCH = (
+    "Do more with each launch: a larger batch or more requests at once. Or use a CUDA graph, under these "
+    "conditions: {}."
+)
 STACK = (
     "If no repeat needs the result of another (samples or requests, not layers or time steps), stack their inputs and "
-    "run them as one batch."
+    "run them as one batch. Repeats with weights of their own (experts) need a grouped product or bmm."
 )
 _VLLM = "In vLLM, remove enforce_eager=True: vLLM then captures CUDA graphs itself. "
 # torch/optim asks these under capture; the step counters of the others are no tensors, or may stay on the host.
@@ -85,7 +89,7 @@ def remedy_of(
         eager: the work in the steps that no graph launched.
         calls: all of them, of which the optimizer's step is one.
         repeats: whether a loop of ops launches most of it, whose repeats may be independent.
-        against: why the step cannot be one CUDA graph as it is.
+        against: conditions for one CUDA graph that the step does not meet yet.
         min_pointwise_share: of the launches, that a compiler must be able to fuse.
         min_compile_share: of the step, that this must save: of its replay only the sign can be trusted.
     """

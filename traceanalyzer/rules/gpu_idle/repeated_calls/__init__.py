@@ -53,8 +53,8 @@ class Limits:
     )
     min_copied_share: float = limit(
         0.1,
-        "copies must be at least this share of a loop's launches, for the advice to begin with the values on the host; "
-        "chosen",
+        "the advice is to build all values on the host first if copies are at least this share of a loop's "
+        "launches; chosen",
     )
     min_pass_launches: int = limit(
         40, "a call of a network must launch at least this many kernels or copies; fewer are a layer; chosen"
@@ -236,14 +236,14 @@ def _hits(
         confidence=sure,
         message="{ops}"
         + (
-            ": the same {members} ops run {times_a_step} and launch "
+            ": these {members} calls run {times_a_step} and launch "
             if len(largest.names) > 1
             else " runs {times_a_step} and launches "
         )
         + launched(kernels, copies)
         + " each time"
-        + (", each on as many rows as the GPU counts first, for which the CPU waits" if sized else "")
-        + (", at {lines}" if lines else ""),
+        + (", at {lines}" if lines else "")
+        + ("; before each repeat the GPU counts its rows, and the CPU waits for the number" if sized else ""),
         advice=advised(largest.names, copied, sized=sized),
         evidence={
             "ops": listed(largest.names),

@@ -18,8 +18,8 @@ def listed(names: tuple[str, ...]) -> str:
         name if count == 1 else f"{name} ({'twice' if count == 2 else f'{count} times'})"
         for name, count in Counter(names).items()
     ]
-    more = len(names) - sum(list(Counter(names).values())[:4])
-    return ", ".join(shown[:4]) + (f" and {more} more" if more else "")
+    more = len(shown) - 4
+    return ", ".join(shown[:4]) + (f" and {more} more" if more > 0 else "")
 
 
 def launched(kernels: float, copies: float) -> str:
@@ -39,7 +39,7 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False) -> str
     """How one call does it for all repeats, in the imperative.
 
     Args:
-        sized: each repeat works on as many rows as the device counts first.
+        sized: the device counts the rows of each repeat before it.
     """
     if "torchvision::nms" in names:
         return "Use torchvision.ops.batched_nms: one call for the boxes of all classes."

@@ -32,7 +32,8 @@ class Limits:
     )
     tensors_per_launch: int = limit(
         36,
-        "one fused kernel with four lists handles up to this many tensors; multi_tensor_apply.cuh of torch 2.11",
+        "one fused kernel handles up to this many parameters, with four lists of tensors (parameters, "
+        "gradients, two states); multi_tensor_apply.cuh of torch 2.11",
     )
     cpu_per_tensor_ns: int = limit(
         2_200,
@@ -45,7 +46,7 @@ class Limits:
         "2.11, no profiler",
     )
     fused_passes: float = limit(
-        3.7, "the time of the fused kernels is that of this many foreach passes; GPT-2 with AdamW, H200"
+        3.7, "the fused kernels together take as long as this many foreach passes; GPT-2 with AdamW, H200"
     )
     min_sure_share: float = limit(
         0.03,

@@ -32,7 +32,9 @@ class Limits:
         "shorter waits for a batch are ignored; fetching a batch that is ready takes 50 µs under the profiler, "
         "H200 host",
     )
-    min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
+    min_steps_share: float = limit(
+        0.5, "waiting counts as recurring if at least this share of the steps waits; chosen"
+    )
     min_function_share: float = limit(
         0.5, "the advice names a function if it takes at least this share of the loader's time"
     )
@@ -51,9 +53,9 @@ def dataloader_stall(
     prefetching, so that next() returns at once.
     How sure: the iterator's time and the idle time during it are measured. The iterator's class shows whether
     there are workers. Loading while the device is busy costs nothing and is not reported.
-    When it is wrong: an annotation named load_batch does something else. If only a few steps in a row wait,
-    workers have just started, or were slow once: that is info. In a short recording such a wait may still be
-    the first of many.
+    When it is wrong: an annotation named load_batch does something else. The finding is info if only a few
+    steps in a row wait, because workers have just started, or were slow once. In a short recording such a
+    wait may still be the first of many.
     Source: PyTorch's performance tuning guide, "Enable asynchronous data loading and augmentation".
     """
     loading = calls[np.isin(calls.rows, activity.rows["data_loading"])]
@@ -72,8 +74,8 @@ def dataloader_stall(
             lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
             message="{by} takes {typical} (at most {largest}) {in_steps}: the GPU is idle for {total} in total"
-            + ("; most of the loader's time goes to {ops}" if spent else "")
-            + (" (by function: {functions})" if functions else "")
+            + ("; the loader spends most of its time in {ops:of the loader's time}" if spent else "")
+            + ("; the same time by function: {functions:of the loader's time}" if functions else "")
             + ("; the other steps do not wait" if once else ""),
             advice=_ADVICE[kind] + _cheaper(functions, found.total_ns, limits),
             evidence={

@@ -26,7 +26,9 @@ class Limits:
         "Python are shorter (H200)",
     )
     python_bound_share: float = limit(
-        0.3, "shorter pauses are reported, too, if together they take at least this share of the steps"
+        0.3,
+        "pauses shorter than min_gap_ns are reported, too, if together they take at least this share of "
+        "the steps' time",
     )
     min_torch_ns: int = limit(
         1_000_000,
@@ -43,7 +45,9 @@ class Limits:
         "a pause of at least this length is reported even if it comes at a different place in each step; "
         "collecting 1e5 objects takes 1 ms",
     )
-    min_steps_share: float = limit(0.5, "a cost recurs if at least this share of the steps has it; chosen")
+    min_steps_share: float = limit(
+        0.5, "a pause counts as recurring if at least this share of the steps has it; chosen"
+    )
     min_steps: int = limit(3, "at least this many steps are needed; else no step is known to be normal")
     min_calls: int = limit(
         3,

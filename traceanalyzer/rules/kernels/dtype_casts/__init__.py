@@ -22,8 +22,9 @@ _BATCH_NORM = (
 )
 _MIRRORS = r"ToCopyBackward"  # gradients back to float32, as forward went to bfloat16
 _OF_INPUTS = (
-    "Keep weights in the product's dtype (model.to(torch.bfloat16), master weights in the optimizer), or use one "
-    "torch.autocast around the whole forward: it converts each weight once in each forward pass."
+    "Keep weights in the product's dtype (model.to(torch.bfloat16), master weights in the optimizer). "
+    "torch.autocast helps only with weights that several products use: one autocast around the whole "
+    "forward pass converts a weight that requires a gradient once."
 )
 _OF_RESULTS = (
     "Convert only the part that is needed (slice first), or let the next op convert: "
@@ -58,9 +59,10 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     from and to float64 are left to float64-math.
     Why it costs: each conversion reads and writes the whole tensor, which could be stored in the product's
     dtype.
-    Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast without its weight cache, or
-    entered again and again. Good: weights in bfloat16 (with a float32 copy in the optimizer), one autocast
-    around the whole forward pass.
+    Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast entered again and again, so that
+    a weight used several times is converted several times. Good: weights in bfloat16 (with a float32 copy in
+    the optimizer). If several products use a weight that requires a gradient: one autocast around the whole
+    forward pass, which converts that weight once.
     How sure: dtypes or kernel names identify a conversion, and the product comes next. If the conversion of a
     result is the first of a chain of pointwise kernels, it is left to unfused-pointwise, with the whole chain.
     When it is wrong: an optimizer that keeps weights in float32 needs one cast of each weight per step.

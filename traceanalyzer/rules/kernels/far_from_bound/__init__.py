@@ -39,8 +39,8 @@ _BACKWARD = r"Backward\d*$"
 class Limits:
     times: float = limit(
         3.0,
-        "a call must take at least this many times as long as well-shaped ones; 95 % of 5,357 calls of healthy "
-        "H200 traces take less than 2.9 times",
+        "a call must take at least this many times the expected time; 95 % of 5,357 calls of healthy H200 "
+        "traces take less than 2.9 times",
     )
     min_call_ns: int = limit(
         10_000, "shorter calls are ignored, because their time is latency; H200, torch 2.11"
@@ -51,16 +51,16 @@ class Limits:
     )
     adding_ns: int = limit(
         10_000,
-        "index_add_ takes this CPU time instead of index_put_, which sorts; index_add_ launches one kernel; H200, "
-        "torch 2.11",
+        "where index_add_ (one kernel) would replace index_put_ (which sorts), index_add_ is predicted to "
+        "take this CPU time; H200, torch 2.11",
     )
     min_gpu_share: float = limit(
-        0.02, "the time beyond the expected time must be at least this share of GPU time"
+        0.02, "what the calls take beyond their expected time must be at least this share of GPU time"
     )
     usual_share: float = limit(
         0.10,
-        "a smaller saving is shown as info only, because healthy models have such calls, too (a layer norm's "
-        "backward: up to 5.3 % of the step, H200)",
+        "below this share of the step a saving is info, because healthy models have such calls, too (a "
+        "layer norm's backward: up to 5.3 % of the step, H200)",
     )
 
 
@@ -68,8 +68,10 @@ class Limits:
 def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """An op takes many times what its shapes and types need.
 
-    What it looks for: calls that take more than three times as long as well-shaped calls of the same kind. The
-    minimum time of a call is computed from its recorded inputs (bytes, operations) and the device's peak rates.
+    What it looks for: calls that take more than three times as long as expected. The minimum time of a call
+    is computed from its recorded inputs (bytes, operations) and the device's peak rates. The expected time is
+    the minimum times the factor that was measured for well-shaped calls of the same kind: large, contiguous
+    and with aligned dimensions.
     Why it costs: neither memory nor arithmetic limits the call. Typical reasons:
     - too few rows to run in parallel;
     - a dimension that does not fit loads or tiles;

@@ -41,12 +41,12 @@ class Limits:
     )
     few_rows: int = limit(
         16,
-        "topk is slower if there are at most this many rows; topk of 16 rows of 128,256 takes 75 µs, of one row "
-        "of 1,000,000 114 µs; H100",
+        "with fewer rows than this, few_rows_floor_ns replaces floor_ns; topk of 16 rows of 128,256 takes "
+        "75 µs, of one row of 1,000,000 114 µs; H100",
     )
     few_rows_floor_ns: int = limit(
         110_000,
-        "topk of few rows takes at least this time (the longer of both measurements, rounded); H100, torch 2.11",
+        "topk of few rows takes at least this time (measured: 114 µs for one row); H100, torch 2.11",
     )
     max_time_share: float = limit(
         0.7,

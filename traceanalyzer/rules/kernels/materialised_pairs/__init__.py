@@ -68,12 +68,13 @@ class Limits:
     min_gpu_share: float = limit(0.05, "work on the pairs must take at least this share of GPU time; chosen")
     selected_passes: float = limit(
         14.0,
-        "gathering, multiplying and adding up the selected pairs passes this often over their numbers, in forward and "
-        "backward; counted",
+        "gathering the selected pairs and computing them again reads or writes their numbers this many "
+        "times, forward and backward together; counted",
     )
     memory_share: float = limit(
         0.6,
-        "such passes reach this share of the memory's peak, as pointwise kernels do, H200; not measured for gathers",
+        "these reads and writes (selected_passes) reach this share of the memory's peak, as pointwise kernels do, "
+        "H200; not measured for gathers",
     )
     reached_share: float = limit(0.5, "a fused kernel reaches this share of the float32 peak; chosen")
 
@@ -103,12 +104,13 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     the normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
     How sure: shapes and strides are recorded. The trace does not show whether fewer pairs, or a product, are
     enough, so confidence is medium.
-    Of a mask (a comparison of each with each) only work on the mask counts, unless the mask becomes floating numbers.
+    If the pairs are only compared, the result is a mask: then only work on the mask counts, unless it is
+    converted to floating numbers.
     When it is wrong: all pairs are the needed result. Then let a compiler fuse the ops in between.
     Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result. If later
     ops need one number for each pair, these ops stay, and each op on the pairs still takes the time to write
-    such a result. For selected pairs: the better of gathering and computing them again, and of max or min in place
-    of amax or amin.
+    such a result. For `selected`, the faster of two ways: gather the selected pairs and compute them again;
+    or use max or min in place of amax or amin.
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -25,7 +25,8 @@ from traceanalyzer.timeline.names import VIEWING_OP
 class Limits:
     max_used_share: float = limit(
         0.5,
-        "at most this share of the result may be used; with more, a smaller tensor gains too little; chosen",
+        "at most this share of the result may be used; with more, computing only the used part saves too "
+        "little; chosen",
     )
     near_ops: int = limit(
         8,
@@ -44,10 +45,11 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A tensor is computed in full, and then a small part of it is taken.
 
     What it looks for: a select, slice, index or diagonal that takes at most half of a tensor, and the ops
-    before it that make all of it: products, convolutions, resizing, casts, arithmetic, softmax and norms; a
-    whole network if the part is of a batch. An op counts if the part needs only the same part of its input, and
-    if no other op takes more of its result. The size of an index's result is taken from the op that reads it. Of a
-    chunk, split or unbind at most as many pieces are used as ops read tensors of a piece's shape.
+    before it that make all of it: products, convolutions, resizing, casts, arithmetic, softmax and norms;
+    even a whole network, if only a part of its batch is taken. An op counts if the part needs only the same
+    part of its input, and if no other op takes more of its result. The size of an index's result is taken
+    from the op that reads it. For a chunk, split or unbind, ops that read a tensor of a piece's shape are
+    counted: n such ops use at most n pieces.
 
     A second case (cause `averaged`) is a product whose rows are only averaged or summed right after it; nothing
     may be between the two.
@@ -56,8 +58,8 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     Bad: lm_head(hidden).float()[:, -1]; resize(normalise(frames))[:, ::4]; linear(x).mean(1). Good:
     lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])); linear(x.mean(1)). With sum(1) instead
     of mean(1), a bias must be multiplied by the number of rows.
-    How sure: shapes and slice bounds are recorded. That the slice is of this result follows from its shape, so
-    confidence is medium.
+    How sure: shapes and slice bounds are recorded. Only the shape shows that the slice is taken from this
+    result, so confidence is medium.
     When it is wrong: another tensor of the same shape is sliced, and this one is read by code without recorded
     ops.
     Saving: the time of these ops, and of their backward, in proportion to the unused part.

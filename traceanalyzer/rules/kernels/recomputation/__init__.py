@@ -16,8 +16,8 @@ from traceanalyzer.rules.kernels.recomputation.gradient_checks import gradient_c
 class Limits:
     min_checked_share: float = limit(
         0.5,
-        "anomaly mode is on if at least this share of the backward nodes is checked for NaN; it checks all of "
-        "them",
+        "anomaly mode is on if at least this share of the backward nodes is checked for NaN; anomaly mode "
+        "checks all nodes",
     )
     usual_op_ns: int = limit(
         15_000,

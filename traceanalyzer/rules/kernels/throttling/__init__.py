@@ -27,8 +27,8 @@ class Limits:
     )
     capped_share: float = limit(
         0.95,
-        "power counts as at the power cap if it is at least this share of the highest power, because it stays "
-        "constant there",
+        "the cause is the power cap if power is at least this share of the highest recorded power; at the "
+        "cap, power stays constant",
     )
     min_runs: int = limit(
         3, "a kernel must run at least this often at full clock for its time there to be known"
@@ -56,7 +56,8 @@ def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hi
     """The GPU lowers its clock, and kernels take longer.
 
     What it looks for: samples of the SM clock below the highest in the recording, and kernels that ran both
-    then and at full clock. The cost is their extra time. Temperature and power at these times show the reason.
+    at the lowered and at the full clock. The cost is their extra time. Temperature and power at these times
+    show the reason.
     Why it costs: arithmetic slows down in proportion to the clock.
     Bad: a board at its temperature limit. Good: enough cooling, locked clocks for comparisons.
     How sure: clock and durations are measured. Only kernels with the same name, grid and block are compared.

@@ -36,13 +36,13 @@ class Limits:
     )
     whole_share: float = limit(
         0.25,
-        "a kernel belongs to a chain if it takes at least this share of the time of the chain's longest kernel; "
-        "shorter ones work on smaller tensors",
+        "a kernel counts as one on the chain's whole tensor if it takes at least this share of the time of "
+        "the chain's longest kernel; shorter kernels work on smaller tensors",
     )
     usual_share: float = limit(
         0.10,
-        "a smaller saving is shown as info only, because healthy eager models have such chains, too (up to 9 % of "
-        "the step, H200)",
+        "below this share of the step a saving is info, because healthy eager models have such chains, too "
+        "(up to 9 % of the step, H200)",
     )
 
 
@@ -66,8 +66,8 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
 
     What it looks for: three or more eager elementwise kernels over the same number of elements, one after the
     other on a stream within one step. A reduction between them, as in a norm written by hand, belongs to the
-    chain. Two pointwise kernels and a reduction are enough if the first kernel broadcasts and the large tensor
-    is only reduced: a fused kernel never writes that tensor.
+    chain. Two pointwise kernels and a reduction are enough if the first kernel broadcasts small inputs to a
+    large result, and only the reduction reads that result: a fused kernel never writes the large tensor.
     Why it costs: each kernel reads its inputs from memory and writes its result back. In a fused kernel the
     values stay in registers, and memory is read and written once.
     Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm, F.gelu,
@@ -76,8 +76,8 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     over parameters in an optimizer, compiled kernels, kernels on complex numbers and those within a Fourier
     transform are not counted: Inductor fuses none of them.
     When it is wrong: neighbours are independent. A compiler then fuses only those that share inputs.
-    Saving: every ten kernels of a chain become one kernel, which takes as long as the shortest of its full-size
-    kernels.
+    Saving: every ten kernels of a chain become one kernel. It takes as long as the shortest of the ten, not
+    counting kernels on tensors smaller than the chain's.
     Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on H200 pairs.
     """
     long = chains.longer_than(limits.min_kernels - 2)

@@ -46,11 +46,12 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     step has. Nothing else outside of backward writes to them. There are three cases:
     - at least three quarters of all gradients are of this kind. The cost is the backward work after the last
     used gradient.
-    - such gradients are never cleared: each is added to the gradient of the step before, while other gradients
-    are made anew. They count in any number, for example those of a network in the loss that is not frozen. The
-    cost is only the work that makes them.
-    - an optimizer's tensor lists are known (recorded, or from a fused kernel's blocks), and its next step does
-    not use the gradients. They are made anew before another optimizer uses them. They count in any number.
+    - such gradients are never cleared: each is added to the gradient of the step before, while other
+      gradients are made anew. Any number of such gradients counts, for example those of a network in the loss
+      that is not frozen. The cost is only the work that makes them.
+    - an optimizer's tensor lists are known (recorded, or from a fused kernel's blocks), and its next step
+      does not use the gradients. Before another optimizer uses them, they are made anew. Any number of such
+      gradients counts.
     Why it costs: backward of a layer takes twice the time of its forward pass, and needs its activations until
     then.
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that

@@ -16,9 +16,7 @@ from traceanalyzer.timeline.steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_steps: int = limit(
-        3, "at least this many steps are needed; fewer cannot tell recurring from one-time costs"
-    )
+    min_steps: int = limit(3, "at least this many steps are needed; fewer do not show whether a cost recurs")
     spike_times: float = limit(
         5.0, "first steps with more than this many times the calls of the median step are a warm-up"
     )
@@ -80,7 +78,7 @@ def allocator_thrash(
     create a tensor allocate from the driver, the caching allocator is off.
     When it is wrong: the pool is still growing. First allocations are not a fault, so the rule needs at least
     three steps. The duration of such calls differs between processes (3.3 to 10.1 ms a step in one program on
-    an H200). The saving is that of the recorded steps.
+    an H200). The saving is predicted for the recorded process.
     Source: PyTorch's notes on CUDA semantics, "Memory management".
     """
     found = driver_allocations(calls, work)

@@ -32,7 +32,9 @@ class Limits:
         100_000, "sparse backward and SGD's update of a table take this CPU time; H200 host, torch 2.11"
     )
     summed_cpu_ns: int = limit(
-        370_000, "Adagrad and SparseAdam take this additional CPU time; H200 host, torch 2.11"
+        370_000,
+        "sparse updates of Adagrad and SparseAdam take this CPU time more than dense updates; H200 host, "
+        "torch 2.11",
     )
 
 
