@@ -83,7 +83,7 @@ def short_amounts(finding: Finding, step: StepEstimate | None) -> str:
         return cost_words(finding)
     beyond = step is not None and finding.cost_per_step_ns > step.traced_ns  # of steps that are left out
     took = format_ns(finding.cost_per_step_ns) if finding.cost_per_step_ns and not beyond else ""
-    rest = f"; the rest: {_REST[_by_gpu(step)]}" * _saves_more(finding)
+    rest = f"; the rest of the saving: {_REST[_by_gpu(step)]}" * _saves_more(finding)
     return saving_words(finding.saving, step) + (f" (recorded cost: {took}{rest})" if took else "")
 
 

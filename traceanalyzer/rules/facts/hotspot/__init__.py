@@ -88,11 +88,11 @@ def hotspot(
             bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
             if not bound.kind and found.outer_op.name.matches(_COMPILED).any():
                 bound = _compiled(found, forecast)
-            alone = "without the profiler" if predicted else "as recorded"
+            judged_step = "predicted" if predicted else "recorded"
             mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
             apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
             of_which = f" (mean of the {len(usual)} of {len(steps)} steps that are judged)" if apart else ""
-            yield _hits(short_op(op), every, found, bound, gpu_ns, min(share, 1.0), alone, of_which)
+            yield _hits(short_op(op), every, found, bound, gpu_ns, min(share, 1.0), judged_step, of_which)
 
 
 def _counts(work: Work, usual: NDArray[np.int64]) -> Mask:
@@ -119,7 +119,14 @@ def _compiled(found: Work, forecast: Forecast | None) -> Bound:
 
 
 def _hits(
-    op: str, every: Work, found: Work, bound: Bound, gpu_ns: int, share: float, alone: str, of_which: str
+    op: str,
+    every: Work,
+    found: Work,
+    bound: Bound,
+    gpu_ns: int,
+    share: float,
+    judged_step: str,
+    of_which: str,
 ) -> Hits:
     """Points at `every` piece; what is said is of those `found` in the usual steps."""
     lines = found.line.sums(found.dur_ns)
@@ -131,7 +138,7 @@ def _hits(
         named_by=op,
         cause=bound.kind,
         lost=LostTime.none(),
-        message=f"{{by}} takes {{gpu}} of GPU time a step{of_which}, {{part}} of the step {alone}{where}: "
+        message=f"{{by}} takes {{gpu}} of GPU time a step{of_which}, {{part}} of the {judged_step} step{where}: "
         + bound.words,
         advice=bound.advice,
         evidence={

@@ -75,7 +75,7 @@ _MEASURE = (
 )
 _MINOR = "Nothing to do here: launching explains too little of the idle time or of the window. If it grows: "
 
-_OTHERS = "; for {awaited_share} of the step this rank probably waits for other ranks that launch as slowly"
+_OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
 _ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
 _NO_FAULT = {
     "profiled-only": "; without the profiler the GPU is probably busy",
