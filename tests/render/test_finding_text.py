@@ -210,7 +210,9 @@ def test_a_cost_above_the_recorded_step_is_not_told_beside_it() -> None:
 )
 def test_where_the_gpu_sets_the_pace_no_idle_time_is_saved(bound: str, said: str) -> None:
     finding = replace(samples.findings()[0], saving=samples.saving(), cost_per_step_ns=MS)
-    assert f"; the rest of the saving: {said}" in short_amounts(finding, replace(samples.estimate(), bound=bound))
+    assert f"; the rest of the saving: {said}" in short_amounts(
+        finding, replace(samples.estimate(), bound=bound)
+    )
 
 
 def test_what_another_finding_has_is_not_in_a_cost() -> None:
