@@ -64,10 +64,9 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
     """A loop computes the same products of the same tensors again in each iteration.
 
     What it looks for: a step that runs the same ops three times or more, each time with layers that repeat,
-    and matrix products in this loop whose input was made before the loop. The rule concludes that the input
-    was made before the loop if no op in the loop has a result of its shape, except norms, activations and
-    casts of the input itself. The tensor that one iteration hands to the next (latents, hidden state) is not
-    counted.
+    and matrix products in this loop whose input was made before the loop. An input counts as made before the
+    loop if no op in the loop has a result of its shape, except norms, activations and casts of the input
+    itself. The tensor that one iteration hands to the next (latents, hidden state) is not counted.
     Why it costs: keys and values of a condition, or its features, are computed as often as the loop runs.
     Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v computed once
     per request, before the loop; while decoding, a cache for the encoder's keys and values.

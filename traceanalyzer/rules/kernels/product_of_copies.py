@@ -65,10 +65,9 @@ def product_of_copies(
     """A linear layer is applied to copies of the same rows.
 
     What it looks for: copied rows, and then a linear layer on them. Rows are copied by a cat with a tensor
-    that is expanded to at least four times its size (as its strides show), or by a gather (index_select,
-    x[index]) of at least four times as many rows as its source has. The linear layer comes right after the
-    gather, or a matrix product has exactly the numbers of rows and columns of the copy. The backward pass of
-    such products counts, too.
+    expanded to at least four times its size (as strides show), or by a gather (index_select, x[index]) of at
+    least four times as many rows as its source has. The linear layer comes right after the gather, or a
+    matrix product has exactly the numbers of rows and columns of the copy. Backward of these products counts.
     Why it costs: all copies of a row give the same product.
     Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: the weight in two parts,
     each applied to x once; then gather and add the results. The result is the same.

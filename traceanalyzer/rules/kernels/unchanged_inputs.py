@@ -51,13 +51,9 @@ class Limits:
         5,
         "a repeated sequence must have at least this many ops, views not counted; shorter ones are idioms; chosen",
     )
-    min_steps: int = limit(
-        3, "there must be at least this many steps, and all of them must repeat the sequence; chosen"
-    )
+    min_steps: int = limit(3, "at least this many steps are needed, all with such a sequence; chosen")
     max_elements: int = limit(
-        65_536,
-        "a one-dimensional tensor of floats counts as a constant if it has at most this many elements; "
-        "chosen",
+        65_536, "a 1-D float tensor counts as a constant if it has at most this many elements; chosen"
     )
 
 
@@ -74,8 +70,7 @@ def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -
     How sure: autograd's numbers, shapes and types are recorded; the tensors themselves are known only by their
     shapes, so confidence is medium.
     When it is wrong: layers get different graphs or masks of one shape.
-    Saving: if no op of a step makes the integers, all of these sequences; else all except the first one in
-    each step.
+    Saving: all of it if no op of a step makes the integers, else all except the first time in each step.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
