@@ -20,6 +20,7 @@ from tests.rules.test_computed_weight import adapted, weight_normed
 from tests.rules.test_copies_and_memory import allocating, converting
 from tests.rules.test_dataloader_stall import collating
 from tests.rules.test_dense_gradient import nearest, recommender
+from tests.rules.test_encoded_copies import windows
 from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
 from tests.rules.test_explicit_inverse import fitted
 from tests.rules.test_far_from_bound import adding
@@ -251,6 +252,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "loop-invariant": [lambda: program(sampler(KEYS)), lambda: program(sampler(KEYS, last=[ENCODE]))],
     "far-from-bound": [lambda: adding(2_000_000, 1, 500, F32, cpu_us=900, step_us=1_000)],
     "explicit-inverse": [lambda: program(fitted())],
+    "encoded-copies": [lambda: program(windows())],
     "unlabelled-positions": [lambda: program(masked())],
     "padded-batch": [lambda: program(speech())],
     "unchanged-inputs": [lambda: training([*DEGREES, ANGLES, LAYER, RELU] * 3).load()],

@@ -1,0 +1,48 @@
+"""A network that runs on copies of the same items."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.kernel_programs import F32, NVJET, Op, found, program
+
+MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"
+CONV = "sm90_xmma_fprop_implicit_gemm_f32f32_f32f32"
+
+
+def windows(*between: Op, frames: int = 64, layers: int = 6) -> list[Op]:
+    """Frames gathered for 13 windows of 16, convolutions on all of them, and one product of each window."""
+    gather = Op("aten::index", MOVE, 50, [[frames, 8, 56, 56], []], [F32, ""])
+    frame = [208, 8, 56, 56]
+    convs = [Op("aten::conv2d", CONV, 300, [frame, [8, 8, 3, 3]], [F32, F32]) for _ in range(layers)]
+    means = Op("aten::mean", MOVE, 20, [frame], [F32])
+    head = Op("aten::linear", NVJET, 100, [[13, 16, 8], [512, 8]], [F32, F32])
+    return [gather, *between, *convs, means, head]
+
+
+def test_a_network_on_overlapping_windows_computes_each_item_several_times() -> None:
+    (one,) = found(program(windows()), "encoded-copies")
+    assert (one.evidence["copies"], one.evidence["items"], one.evidence["repeats"]) == (208, 64, 3.25)
+    assert one.evidence["maker"] == "aten::index"
+    assert one.cost_ns == pytest.approx(6 * 1_820_000 * (1 - 64 / 208), rel=0.001)
+
+
+NOISE = Op("aten::randn_like", MOVE, 20, [[208, 8, 56, 56]], [F32])
+OTHER = Op("aten::add", MOVE, 20, [[208, 8, 56, 56], [208, 8, 1, 1]], [F32, F32])
+SAME = Op("aten::mul", MOVE, 20, [[208, 8, 56, 56], [208, 8, 56, 56]], [F32, F32])
+WRITE = Op("aten::index_put_", MOVE, 20, [[208, 8, 56, 56], [], [5]], [F32, "", F32])
+
+
+@pytest.mark.parametrize("between", [NOISE, OTHER, SAME, WRITE])
+def test_copies_that_something_changes_are_other_items(between: Op) -> None:
+    assert found(program(windows(between)), "encoded-copies") == []
+
+
+def test_few_copies_are_no_fault() -> None:
+    assert found(program(windows(frames=128)), "encoded-copies") == []
+
+
+def test_windows_that_are_the_items_are_no_copies() -> None:
+    cut = Op("aten::unfold", MOVE, 50, [[4, 160_000]], [F32])
+    layer = Op("aten::linear", NVJET, 900, [[4_000, 400], [64, 400]], [F32, F32])
+    assert found(program([cut, layer, layer]), "encoded-copies") == []
