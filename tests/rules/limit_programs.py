@@ -31,7 +31,7 @@ from tests.rules.test_implicit_sync import reading
 from tests.rules.test_loop_invariant import ENCODE, KEYS, sampler
 from tests.rules.test_lost_layout import broken as broken_layout
 from tests.rules.test_masked_attention import attention
-from tests.rules.test_needless_work import component, pairs, scores, slots, spectral, weights
+from tests.rules.test_needless_work import component, pairs, populations, scores, slots, spectral, weights
 from tests.rules.test_needless_work import experts as gated
 from tests.rules.test_networks import guided
 from tests.rules.test_outside_autocast import HALF, full
@@ -263,7 +263,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "scattered-weights": [lambda: recurrent(2)],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],
-    "strided-access": [lambda: program(component([27648, 61]))],
+    "strided-access": [lambda: program(component([27648, 61])), lambda: program(populations())],
     "strided-copy": [lambda: program(broken_layout()), lambda: program(residual(kept=True))],
     "throttling": [lambda: throttled(300.0, 60.0), lambda: throttled(500.0, 88.0)],
     "trace-health": [

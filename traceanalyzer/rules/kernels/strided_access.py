@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Floats, Rows
+from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
+
+_PICKS = ("aten::index_select", "aten::flip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,52 +35,120 @@ class Limits:
         "a strided tensor must have at least this many elements; smaller ones stay in a cache; chosen",
     )
     min_gpu_share: float = limit(0.05, "such ops must take at least this share of GPU time; chosen")
+    max_parts: int = limit(
+        32,
+        "a last dimension of at most this many is held against its bytes, where others take its parts one by one; "
+        "longer ones fill a warp; chosen",
+    )
+    reached_share: float = limit(
+        0.6,
+        "copies and sums of whole planes reach this share of the memory's peak; H200",
+    )
 
 
-@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
-def strided_access(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+@rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
+def strided_access(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Ops read or write every n-th number, but memory also moves the numbers in between.
 
     What it looks for: pointwise ops and copies of a tensor without any contiguous dimension, by the recorded
-    strides: for example one component of many, x[..., 0].
+    strides: for example one component of many, x[..., 0]. Of a tensor whose parts are taken so, also what joins
+    them along the last dimension of at most 32 (stack, cat), picks them there (index_select, flip) or sums over it.
     Why it costs: memory delivers 64 bytes at once, and the op uses only one number of them.
     Bad: state of shape (height, width, 9), and f[..., i] in each op. Good: (9, height, width), and f[i].
     How sure: strides are recorded. The trace does not show how much caches help from one component to the next,
     so confidence is medium.
     When it is wrong: other ops use all components together. They read all of the 64 bytes, so the present
     layout is better for them.
-    Saving: the time shrinks to (used bytes / bytes that memory delivers) of what it is.
+    Saving: the time shrinks to (used bytes / bytes that memory delivers) of what it is. What works along the last
+    dimension shrinks to the time that its bytes take.
     Source: CUDA C++ Best Practices Guide, "Strided Accesses".
     """
     if not any(op.strides for op in inputs.signatures):
         raise Unavailable("no strides recorded: record_shapes=True records them from torch 2.5 on")
     wasted = np.array([_wasted(op, limits) for op in inputs.signatures])[inputs.number]
-    chosen = (wasted >= limits.min_times) & work.kind.one_of("compute", "copy_d2d")
-    for device, found in work[chosen].by_device():
+    apart = (wasted >= limits.min_times) & work.kind.one_of("compute", "copy_d2d")
+    number, taken = inputs.number[work.entries], _taken_apart(inputs.signatures, limits)
+    moved = np.array([_along_last(op, taken) for op in inputs.signatures])[number]
+    reached = limits.reached_share * gpus.memory_gbps(work.device)
+    along = ~apart & (moved > 0) & (limits.min_times * moved < work.dur_ns * reached)
+    needed = np.where(apart, work.dur_ns / wasted, np.where(along, moved / reached, work.dur_ns))
+    for device in np.unique(work.device[apart]).tolist():
+        chosen = (apart | along) & (work.device == device)
+        found = work[chosen]
         share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
-        worst = inputs.signatures[int(inputs.number[found.entries][np.argmax(found.dur_ns)])]
-        yield Hits(
-            **quicker(found, found.dur_ns / wasted[found.entries]),
-            message=(
-                "ops read or write every {apart} number of a tensor {times_a_step}, such as {by_op} of {sizes} with "
-                "strides {strides}: memory moves up to {ratio} times the bytes used, {gpu} of GPU time, in {ops}"
-            )
-            + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
-            advice="Put the indexed dimension first: x[i] of (parts, rows, columns) is contiguous, x[..., "
-            "i] of (rows, columns, parts) is not.",
-            confidence=Confidence.MEDIUM,
-            evidence={
-                **told(found),
-                "gpu_share": share,
-                "by_op": worst.name,
-                "apart": _ordinal(_apart(worst)),
-                "sizes": "x".join(map(str, max(_shapes(worst), key=math.prod))),
-                "strides": str(_strided(worst)),
-                "ratio": round(float(wasted[found.entries].max()), 1),
-            },
+        if share >= limits.min_gpu_share:
+            yield _hits(found, inputs, needed[chosen], wasted[chosen] * apart[chosen], share)
+
+
+def _hits(found: Work, inputs: WorkInputs, needed: Floats, wasted: Floats, share: float) -> Hits:
+    """Args: wasted: of each, 0 of what works along the last dimension."""
+    number: Rows = inputs.number[found.entries]
+    worst = inputs.signatures[int(number[np.argmax(np.where(wasted > 0, found.dur_ns, -1))])]
+    along = found[wasted == 0]
+    slower = along.total_ns / max(float(needed[wasted == 0].sum()), 1.0)
+    return Hits(
+        **quicker(found, needed),
+        message=(
+            "ops read or write every {apart} number of a tensor {times_a_step}, such as {by_op} of {sizes} with "
+            "strides {strides}: memory moves up to {ratio} times the bytes used, {gpu} of GPU time, in {ops}"
         )
+        + (
+            "; what joins, picks or sums along the last dimension takes {slower} times what its bytes need"
+            if len(along)
+            else ""
+        )
+        + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
+        advice="Put the indexed dimension first: x[i] of (parts, rows, columns) is contiguous, x[..., "
+        "i] of (rows, columns, parts) is not.",
+        confidence=Confidence.MEDIUM,
+        evidence={
+            **told(found),
+            "gpu_share": share,
+            "by_op": worst.name,
+            "apart": _ordinal(_apart(worst)),
+            "sizes": "x".join(map(str, max(_shapes(worst), key=math.prod))),
+            "strides": str(_strided(worst)),
+            "ratio": round(float(wasted.max()), 1),
+        }
+        | ({"slower": round(slower, 1), "along_ns": along.total_ns} if len(along) else {}),
+    )
+
+
+def _taken_apart(signatures: Sequence[Signature], limits: Limits) -> dict[tuple[int, ...], int]:
+    """Shapes of large tensors of which ops take single parts of a short last dimension -> bytes of a number."""
+    found: dict[tuple[int, ...], int] = {}
+    for op in signatures:
+        for position, kind in enumerate(op.types):
+            apart = _least_stride(op, position) if kind in ITEM_BYTES and op.dims[position] else 1
+            if 2 < apart <= limits.max_parts and op.elements(position) >= limits.min_elements:
+                found[(*op.shape(position), apart)] = ITEM_BYTES[kind]
+    return found
+
+
+def _along_last(op: Signature, taken: Mapping[tuple[int, ...], int]) -> int:
+    """Bytes that an op must move which joins, picks or sums such parts; 0 of others."""
+    try:
+        last = _dimensions(op)
+        if op.name == "aten::cat":
+            shapes = [tuple(one) for one in op.dims[0]]
+            whole = (*shapes[0][:-1], sum(one[-1] for one in shapes))
+            alike = {one[:-1] for one in shapes} == {whole[:-1]}
+            size = math.prod(whole) if alike and whole in taken else 0
+            times = 2.0
+        else:
+            whole, times = op.shape(0), 2.0 if op.name in _PICKS else 1.0
+            bound = None if op.name in _PICKS else bound_of(op)
+            known = op.name in _PICKS or (bound is not None and bound.kind == "reduction")
+            size = math.prod(whole) if known and whole in taken else 0
+    except (LookupError, TypeError, ValueError):
+        return 0
+    return int(times * size * taken[whole]) if size and {-1, len(whole) - 1} & last else 0
+
+
+def _dimensions(op: Signature) -> set[int]:
+    """What its first scalar or list of scalars says: the dimensions along which it works."""
+    along = op.scalar(1)
+    return set(along) if isinstance(along, list) else {int(along)}
 
 
 def _wasted(op: Signature, limits: Limits) -> float:

@@ -65,6 +65,11 @@ class Limits:
         "mask; chosen",
     )
     min_elements: int = limit(1 << 20, "at least this many pairs are needed; fewer fit into a cache; chosen")
+    min_side_elements: int = limit(
+        16,
+        "each input must have at least this many numbers, unless pairs are compared; a handful are coefficients of a "
+        "formula, not a second set; chosen",
+    )
     min_gpu_share: float = limit(0.05, "work on the pairs must take at least this share of GPU time; chosen")
     selected_passes: float = limit(
         14.0,
@@ -240,7 +245,9 @@ def _pairs_of(op: Signature, limits: Limits) -> _Pairs | None:
     size = math.prod(shape)
     if len(tensors) < 2 or size < limits.min_elements or size < limits.min_times * small:
         return None
-    return _Pairs(shape, op.name, tuple(_unexpanded(op, i) for i in tensors))
+    sides = tuple(_unexpanded(op, i) for i in tensors)
+    few = min(map(math.prod, sides)) < limits.min_side_elements and not _COMPARES.search(op.name)
+    return None if few else _Pairs(shape, op.name, sides)
 
 
 def _unexpanded(op: Signature, position: int) -> Shape:
