@@ -38,6 +38,13 @@ def test_copies_that_something_changes_are_other_items(between: Op) -> None:
     assert found(program(windows(between)), "encoded-copies") == []
 
 
+def test_a_filter_for_each_channel_is_no_item() -> None:
+    """One kernel of 23 x 23, expanded to the weight of a convolution with a group for each of three channels."""
+    expand = Op("aten::expand", MOVE, 0, [[1, 1, 23, 23], []], [F32, "ScalarList"])
+    blur = Op("aten::conv2d", CONV, 900, [[192, 3, 246, 246], [3, 1, 23, 23]], [F32, F32])
+    assert found(program([expand, blur]), "encoded-copies") == []
+
+
 def test_few_copies_are_no_fault() -> None:
     assert found(program(windows(frames=128)), "encoded-copies") == []
 

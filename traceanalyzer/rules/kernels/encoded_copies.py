@@ -136,13 +136,21 @@ def _copied(ops: Sequence[Signature], limits: Limits) -> Copied | None:
     """What the first op copies, if one of the next ones works on separate copies."""
     source = next(iter(tensors(ops[0])), ())
     for begin, op in enumerate(ops[1:], 1):
-        for shape in tensors(op):
+        for shape in _read(op):
             items = _items(source, shape) if len(shape) > 1 and not VIEWING_OP.search(op.name) else 0
             if items and shape[0] >= limits.min_times * items:
                 return Copied(begin, shape[0], items, shape)
         if not (VIEWING_OP.search(op.name) or _BETWEEN.search(op.name)):
             return None
     return None
+
+
+def _read(op: Signature) -> Sequence[Shape]:
+    """Shapes of what it works on: of a layer its input, not its weight."""
+    if not _LAYERS.search(op.name):
+        return tensors(op)
+    first = op.name == "aten::addmm"  # behind the bias
+    return tensors(op)[first : first + 1]
 
 
 def _items(source: Shape, shape: Shape) -> int:
@@ -171,11 +179,11 @@ def _members(
             return
         if unknown and shapes and shapes[0][:1] == (copied.copies,):
             made[shapes[0]] = made.get(shapes[0], 0) + 1
-        mine = [one for one in shapes if one in made]
+        read = _read(op)
+        mine = [one for one in read if one in made]
         if not mine:
             unknown = unknown and not shapes
             continue
-        read = shapes[:1] if _LAYERS.search(op.name) else shapes
         foreign = any(one not in made and one[:1] == (copied.copies,) for one in read)
         viewing = VIEWING_OP.search(op.name)
         if foreign or (len(mine) > 1 and not _LAYERS.search(op.name) and max(made[one] for one in mine) < 2):
