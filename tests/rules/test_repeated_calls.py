@@ -81,7 +81,7 @@ def test_layers_and_chains_are_no_loops(shared: Shared, name: str) -> None:
 def test_picking_one_sample_after_the_other() -> None:
     (one,) = of_rule(loop(["aten::select", "aten::mul"], 20), "repeated-calls")
     assert (one.count, one.steps, one.evidence["members"]) == (60, 3, 2)
-    assert one.message.startswith("aten::select, aten::mul: these 2 calls run 20 times a step")
+    assert one.message.startswith("aten::select, aten::mul (2 calls in all) run 20 times a step")
 
 
 def test_of_ops_of_one_name_in_a_row_that_launch_nothing_only_the_inner_ones_are_no_part_of_a_repeat() -> (
@@ -236,4 +236,4 @@ def test_what_one_block_does_in_turn_takes_as_long_for_all_as_for_each(kernel: s
 
 def test_the_ops_of_a_repeat_add_up() -> None:
     names = ("a", "b", "c", "c", "d", "e", "e", "f")
-    assert listed(names) == "a, b, c (twice), d and 2 more"
+    assert listed(names) == "a, b, c (twice), d and 2 other ops"

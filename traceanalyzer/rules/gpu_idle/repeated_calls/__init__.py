@@ -236,7 +236,7 @@ def _hits(
         confidence=sure,
         message="{ops}"
         + (
-            ": these {members} calls run {times_a_step} and launch "
+            " ({members} calls in all) run {times_a_step} and launch "
             if len(largest.names) > 1
             else " runs {times_a_step} and launches "
         )

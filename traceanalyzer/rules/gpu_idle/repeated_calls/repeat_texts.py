@@ -19,7 +19,7 @@ def listed(names: tuple[str, ...]) -> str:
         for name, count in Counter(names).items()
     ]
     more = len(shown) - 4
-    return ", ".join(shown[:4]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(shown[:4]) + (f" and {more} other op{'s' * (more > 1)}" if more > 0 else "")
 
 
 def launched(kernels: float, copies: float) -> str:
