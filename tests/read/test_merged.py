@@ -20,6 +20,7 @@ from tests.fuzz.cases import content
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.read.load import load, load_any, load_job
+from traceanalyzer.read.merged import _ranks
 
 Event = dict[str, Any]
 Merge = Callable[[list[tuple[Event, list[Event]]]], Any]
@@ -129,6 +130,12 @@ def test_recorded_ranks_come_back_from_a_merged_file(merge: Merge, tmp_path: Pat
     job = load_job(written(tmp_path / "merged.json", merge([content(path) for path in paths])))
     for rank, path in enumerate(paths):
         assert unlike(job[rank], load(path)) == []
+
+
+def test_ranks_are_numbered_by_stage_first() -> None:
+    """As torch.distributed's device mesh orders them: of a stage all its tensor-parallel ranks."""
+    marks = ["TP0-PP0", "TP0-PP1", "TP1-PP0", "TP1-PP1"]
+    assert _ranks(list(reversed(marks))) == {marks[0]: 0, marks[2]: 1, marks[1]: 2, marks[3]: 3}
 
 
 def test_event_ids_are_places_in_the_merged_file(tmp_path: Path) -> None:

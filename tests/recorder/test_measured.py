@@ -18,7 +18,7 @@ import pytest
 
 from tests.chosen import ALL
 from tests.recorder.programs import left_in, needs_torch, recorded, trace_of
-from traceanalyzer.model.measured import RECORDING
+from traceanalyzer.model.measured import RECORDING, MeasuredStep
 from traceanalyzer.recorder.session import BLOCKS
 
 pytestmark = needs_torch
@@ -125,3 +125,17 @@ def test_the_measured_step_is_the_programs_own(
         if abs(off[-1]) <= _CLOSE:
             return
     pytest.fail(f"off by {', '.join(f'{one:+.1%}' for one in off)}")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differ"),
+    [
+        ((10.0, 12.0), (11.9, 12.1), False),  # as far apart as the first spread
+        ((10.0, 10.2), (11.9, 12.1), True),
+        ((11.9, 12.1), (10.0, 12.0), False),
+    ],
+)
+def test_times_differ_beyond_the_wider_spread_of_both(
+    before: tuple[float, ...], after: tuple[float, ...], differ: bool
+) -> None:
+    assert MeasuredStep(11.0, before, after, "optimizer step").differ is differ

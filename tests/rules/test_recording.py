@@ -124,6 +124,14 @@ def test_only_what_starts_before_its_launch_is_early(delay_ns: int, early: int) 
     assert {cause: one.count for cause, one in found.items()} == ({"clock-error": early} if early else {})
 
 
+def test_clocks_disagree_by_as_much_as_the_earliest_start() -> None:
+    trace = stepped()
+    calls = [event for event in trace.events if event["name"] == "cudaLaunchKernel"]
+    for place, call in enumerate(calls):
+        trace.kernel(round(call["ts"] * 1_000) - 1_000 * (1 + place % 7), 4 * US, call["args"]["correlation"])
+    assert _found(trace.load(), "lane-offset")["clock-error"].evidence["worst_ns"] == 7_000
+
+
 # -- throttling -------------------------------------------------------------------------------------------------------
 
 
