@@ -31,8 +31,8 @@ from tests.rules.test_implicit_sync import reading
 from tests.rules.test_loop_invariant import ENCODE, KEYS, sampler
 from tests.rules.test_lost_layout import broken as broken_layout
 from tests.rules.test_masked_attention import attention
-from tests.rules.test_needless_work import component, pairs, populations, scores, slots, spectral, weights
 from tests.rules.test_needless_work import experts as gated
+from tests.rules.test_needless_work import pairs, scores, slots, spectral, weights
 from tests.rules.test_networks import guided
 from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_batch import speech
@@ -46,6 +46,7 @@ from tests.rules.test_reordered_work import forecast, propagated, sampled, searc
 from tests.rules.test_repeated_calls import sent_and_used
 from tests.rules.test_scattered_weights import recurrent
 from tests.rules.test_stalled_threads import paused
+from tests.rules.test_strided_access import component, populations
 from tests.rules.test_unchanged_inputs import ANGLES, DEGREES, LAYER, RELU, training
 from tests.rules.test_uncoalesced_sparse import iterating
 from tests.rules.test_unfused_optimizer import stepping

@@ -1,0 +1,55 @@
+"""Parts of a short last dimension: taken one by one, joined, picked and summed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.kernel_programs import US, Op, found, program
+from tests.rules.test_needless_work import ADD, F32, LONG, MOVE, SUM
+
+
+def component(strides: list[int]) -> list[Op]:
+    shapes = [[1536, 3072], [1536, 3072]]
+    return [Op("aten::add", ADD, 300, shapes, [F32, F32], strides=[strides, [3072, 1]])]
+
+
+def test_one_component_of_many_moves_whole_sectors() -> None:
+    (one,) = found(program(component([27648, 9])), "strided-access")
+    assert "every 9th number" in one.message
+    assert "1536x3072 with strides [27648, 9]" in one.message
+    assert one.evidence["ratio"] == 3.7  # 36 bytes for 4 of 12 that are needed: memory delivers 64 at once
+
+
+@pytest.mark.parametrize("strides", [[3072, 1], [1, 1536], [0, 1], [4096, 1]])
+def test_rows_columns_and_slices_lie_side_by_side(strides: list[int]) -> None:
+    assert found(program(component(strides)), "strided-access") == []
+
+
+def populations(taken: int = 9, along: str = "-1") -> list[Op]:
+    """A stack of slices along the last of (2048, 1024, 9), a permutation and a sum along it, and one slice."""
+    plane, whole = [2048, 1024], [2048, 1024, 9]
+    lists = [[[*plane, 1]] * 9, []]
+    return [
+        Op("aten::copy_", MOVE, 23, [plane] * 2, [F32] * 2, strides=[[1024, 1], [1024 * taken, taken]]),
+        Op("aten::cat", ADD, 857, lists, ["TensorList", "Scalar"], scalars=["", along]),
+        Op("aten::index_select", ADD, 450, [whole, [], [9]], [F32, "Scalar", LONG], scalars=["", along, ""]),
+        Op("aten::sum", SUM, 120, [whole, []], [F32, "ScalarList"], scalars=["", f"[{along}]"]),
+        Op("aten::add", ADD, 54, [whole, whole], [F32, F32]),
+    ]
+
+
+def test_what_joins_picks_and_sums_parts_that_lie_side_by_side_belongs_to_their_layout() -> None:
+    (one,) = found(program(populations()), "strided-access")
+    assert "aten::copy_ of 2048x1024 with strides [9216, 9]" in one.message
+    assert "along the last dimension takes" in one.message
+    assert one.evidence["along_ns"] == 6 * (857 + 450 + 120) * US
+    planes = 5 * 9 * 4 * 2048 * 1024 / (0.6 * 4_800)  # read and written by two ops, read by the sum
+    assert one.cost_ns == pytest.approx(6 * (1_427 * US - planes + 0.8 * 23 * US), rel=0.03)
+
+
+@pytest.mark.parametrize(("taken", "along"), [(9, "0"), (1, "-1"), (18, "-1")])
+def test_planes_and_whole_rows_are_left_alone(taken: int, along: str) -> None:
+    """Joined along the first dimension, of contiguous slices, or of another tensor's."""
+    assert all(
+        "along_ns" not in one.evidence for one in found(program(populations(taken, along)), "strided-access")
+    )
