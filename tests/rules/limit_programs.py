@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 from tests.builder import H200, TraceBuilder
 from tests.job.ranks import Reductions
@@ -124,7 +125,11 @@ def early(few: int) -> TraceBuilder:
 def bucketed(elements: int, count: int) -> TraceBuilder:
     """Four steps in which the reducer's hooks reduce so many buckets of so many numbers, each in 100 us."""
     trace, number = TraceBuilder(distributedInfo={"rank": 0, "world_size": 2}), 0
-    args = {"Collective name": "allreduce", "In msg nelems": elements, "Out msg nelems": elements}
+    args: dict[str, Any] = {
+        "Collective name": "allreduce",
+        "In msg nelems": elements,
+        "Out msg nelems": elements,
+    }
     for step in range(4):
         begin = step * 20 * MS
         for piece in range(count):
