@@ -11,7 +11,8 @@ from unittest.mock import Mock
 import pytest
 
 from tests.loaded import reported
-from traceanalyzer import Report, Severity
+from tests.rules.kernel_programs import BF16, F32, NVJET, Op, program
+from traceanalyzer import Report, Severity, diagnose
 from traceanalyzer.model.fault import Fault
 from traceanalyzer.rule import faults
 from traceanalyzer.rule.claims import Claims
@@ -122,3 +123,16 @@ def test_the_same_ops_at_the_same_line_are_wrong_in_one_place(ops: list[str], li
         return SimpleNamespace(hits=SimpleNamespace(occurrences=work))
 
     assert faults._same_ops(found(["mm", "mm"], ["a.py(3)"]), found(ops, [line])) is same
+
+
+@pytest.mark.parametrize(("others", "first"), [(9, "launch-bound"), (0, "unfused-pointwise")])
+def test_chains_of_short_kernels_stand_after_a_graph_that_is_worth_twice_as_much(
+    others: int, first: str
+) -> None:
+    """Most of what fusing saves there are launches, and a graph takes all of them off the CPU."""
+    add = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Arrays>(int)"
+    chain = [Op("aten::add", add, 2, [[64, 64], [64, 64]], [F32, F32])] * 4
+    products = [Op("aten::mm", NVJET, 3, [[64, 64], [64, 64]], [BF16, BF16])] * (1 + others)
+    report = diagnose(program([*chain, *products] * 10))
+    loud = [one.rule for one in report.findings if one.severity is not Severity.INFO]
+    assert loud[0] == first

@@ -59,12 +59,16 @@ def triaged(
     """
     sides = _sides(findings, outcomes)
     every = [fault for own in faults for fault in own]
+    ahead: dict[str, int] = {}  # fault -> its turn: never before one that it stands behind
+    for fault in sorted(every, key=lambda one: one.findings):
+        own = turn_of(findings[fault.findings[0] - 1].rule, fault.severity)
+        ahead[fault.id] = max(own, *list(ahead.values())[-1:], -1)
     turns = {
         number: -1
         if leads(findings[fault.findings[0] - 1], leading)
         and findings[number - 1].severity is not Severity.INFO
         else max(
-            turn_of(findings[fault.findings[0] - 1].rule, fault.severity),
+            ahead[fault.id],
             min(turn_of(findings[number - 1].rule, findings[number - 1].severity), 1),
         )
         for fault in every
